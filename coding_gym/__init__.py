@@ -1,0 +1,20 @@
+"""coding_gym: Gymnasium environments in which an agent writes code and a hardened container runs it.
+
+>>> import gymnasium as gym
+>>> import coding_gym
+>>> env = gym.make("CodingEnv-v0")
+"""
+
+from __future__ import annotations
+
+from coding_gym.config import SandboxConfig
+from coding_gym.env import CodingEnv
+from coding_gym.spaces import CodeText
+from coding_gym.vector import CodingVectorEnv
+from envs_registry import register_envs
+
+__version__ = "0.1.0"
+
+__all__ = ["CodeText", "CodingEnv", "CodingVectorEnv", "SandboxConfig", "__version__"]
+
+register_envs()

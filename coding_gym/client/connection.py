@@ -1,0 +1,176 @@
+"""A blocking WebSocket connection, split into sending and receiving.
+
+The protocol is the ``websockets`` package's own, without its I/O: its blocking client reads in a thread of its own, and the
+hand-over between threads costs more than everything else that happens on this side of a step.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+import time
+from typing import TypeVar
+
+import msgspec
+from websockets.client import ClientProtocol
+from websockets.exceptions import InvalidHandshake, InvalidMessage, WebSocketException
+from websockets.frames import Frame, Opcode
+from websockets.protocol import State
+from websockets.uri import parse_uri
+
+from coding_gym.client.address import Address
+from coding_gym.errors import ProtocolError, TransportError, TransportTimeoutError
+
+__all__ = ["Connection"]
+
+_READ_BYTES = 262_144
+_MAX_MESSAGE_BYTES = 100 * 1024 * 1024
+_KEEPALIVE_SECONDS = 30
+_TIMEVAL = struct.Struct("@ll")
+
+_encoder = msgspec.msgpack.Encoder()
+
+_Message = TypeVar("_Message")
+
+
+class Connection:
+    """One connection to ``/ws``. Not for use by two threads at a time.
+
+    Args:
+        address: Where the server is.
+        timeout: Seconds that connecting may take.
+
+    Raises:
+        TransportError: The server cannot be reached.
+        ProtocolError: There is something, but it does not accept the connection.
+    """
+
+    def __init__(self, address: Address, *, timeout: float) -> None:
+        self._address = address
+        self._receive_timeout = 0.0
+        try:
+            self._socket = _open_socket(address, timeout)
+        except TimeoutError as error:
+            message = f"No connection to {address} within {timeout:g} s"
+            raise TransportTimeoutError(message) from error
+        except OSError as error:
+            message = f"No connection to {address}: {error.strerror or error}"
+            raise TransportError(message) from error
+        self._protocol = ClientProtocol(parse_uri(address.websocket_url), max_size=_MAX_MESSAGE_BYTES)
+        try:
+            self._shake_hands(timeout)
+        except BaseException:
+            self.close()
+            raise
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Send one message as a binary frame.
+
+        Raises:
+            TransportError: The connection is broken.
+        """
+        try:
+            self._protocol.send_binary(_encoder.encode(message))
+            self._flush()
+        except (OSError, WebSocketException) as error:
+            raise self._broken(error) from error
+
+    def receive(self, decoder: msgspec.msgpack.Decoder[_Message], *, timeout: float) -> _Message:
+        """Wait for the next message.
+
+        Raises:
+            TransportTimeoutError: There was none in time; the connection is of no use any more.
+            TransportError: The connection is broken.
+            ProtocolError: What came is no message.
+        """
+        self._set_receive_timeout(timeout)
+        parts = []
+        while True:
+            for event in self._protocol.events_received():
+                if isinstance(event, Frame) and event.opcode in (Opcode.BINARY, Opcode.TEXT, Opcode.CONT):
+                    parts.append(event.data)
+                    if event.fin:
+                        return _decode(decoder, parts[0] if len(parts) == 1 else b"".join(parts))
+            self._read(timeout)
+
+    def close(self) -> None:
+        """Close the connection without waiting for anybody; harmless when closed already."""
+        self._socket.close()
+
+    def _shake_hands(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        request = self._protocol.connect()
+        request.headers.update(self._address.headers)
+        self._protocol.send_request(request)
+        self._flush()
+        while self._protocol.state is State.CONNECTING:
+            left = max(deadline - time.monotonic(), 0.001)
+            self._set_receive_timeout(left)
+            self._read(timeout)
+            error = self._protocol.handshake_exc
+            if isinstance(error, (InvalidHandshake, InvalidMessage)):
+                message = f"{self._address} does not accept a session: {error}. Is it a coding_gym server, and the token right?"
+                raise ProtocolError(message) from error
+
+    def _read(self, timeout: float) -> None:
+        try:
+            data = self._socket.recv(_READ_BYTES)
+        except (BlockingIOError, ssl.SSLWantReadError) as error:
+            message = f"{self._address} did not answer within {timeout:g} s"
+            raise TransportTimeoutError(message) from error
+        except OSError as error:
+            raise self._broken(error) from error
+        if data:
+            self._protocol.receive_data(data)
+        else:
+            self._protocol.receive_eof()
+        self._flush()
+        if self._protocol.handshake_exc is None and self._protocol.state is not State.OPEN:
+            raise self._broken(self._protocol.close_exc if self._protocol.state is State.CLOSED else None)
+
+    def _flush(self) -> None:
+        """Send what the protocol has to say: frames, pongs, the answer to a close."""
+        for data in self._protocol.data_to_send():
+            if data:
+                self._socket.sendall(data)
+
+    def _set_receive_timeout(self, timeout: float) -> None:
+        # By the kernel rather than by Python, whose sockets with a timeout poll before every read.
+        if timeout != self._receive_timeout:
+            seconds, fraction = divmod(timeout, 1)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL.pack(int(seconds), int(fraction * 1e6)))
+            self._receive_timeout = timeout
+
+    def _broken(self, error: BaseException | None) -> TransportError:
+        self.close()
+        return TransportError(f"The connection to {self._address} broke: {error or 'closed by the server'}")
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[_Message], data: bytes) -> _Message:
+    try:
+        return decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        message = f"The server sent something that is no message: {error}"
+        raise ProtocolError(message) from error
+
+
+def _open_socket(address: Address, timeout: float) -> socket.socket:
+    if address.socket_path is not None:
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.settimeout(timeout)
+            connection.connect(address.socket_path)
+        except BaseException:
+            connection.close()
+            raise
+    else:
+        connection = socket.create_connection(address.host_and_port, timeout)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # The kernel asks a silent peer whether it is still there: no frames that would want an answer while nobody reads.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_SECONDS)
+        if address.is_encrypted:
+            connection = ssl.create_default_context().wrap_socket(connection, server_hostname=address.host_and_port[0])
+    connection.settimeout(None)
+    return connection

@@ -1,0 +1,108 @@
+"""One session on a server, its requests split into asking and waiting, so that many can be under way at once."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import msgspec
+from coding_gym_server.protocol import (
+    Error,
+    ErrorCode,
+    ObservationData,
+    ObservationMessage,
+    Reset,
+    ResetOptions,
+    Response,
+    SessionState,
+    State,
+    StateMessage,
+    Step,
+    StepAction,
+)
+
+from coding_gym.client.address import Address
+from coding_gym.client.connection import Connection
+from coding_gym.errors import CapacityError, ProtocolError, TransportError
+
+__all__ = ["Session"]
+
+_decoder = msgspec.msgpack.Decoder(Response)
+
+
+class Session:
+    """A session. It lives as long as its connection.
+
+    Args:
+        address: Where the server is.
+        connect_timeout: Seconds that connecting may take.
+
+    Raises:
+        TransportError: The server cannot be reached.
+        ProtocolError: There is something, but it does not accept the connection.
+    """
+
+    def __init__(self, address: Address, *, connect_timeout: float = 10.0) -> None:
+        self._connection = Connection(address, timeout=connect_timeout)
+        self._answer_due = False
+
+    def ask_reset(self, options: ResetOptions) -> None:
+        """Ask for a new episode; ``wait`` for the answer."""
+        self._ask(Reset(options))
+
+    def ask_step(self, code: str) -> None:
+        """Ask for code to be run; ``wait`` for the answer."""
+        self._ask(Step(StepAction(code=code)))
+
+    def wait(self, *, timeout: float) -> ObservationData:
+        """Wait for the answer to ``ask_reset`` or ``ask_step``.
+
+        Args:
+            timeout: Seconds; when they are over, the session is of no use any more.
+
+        Raises:
+            TransportError: There was no answer.
+            CapacityError: The server has no free session.
+            ProtocolError: The answer is an error, or no answer at all.
+        """
+        response = self._receive(timeout)
+        if isinstance(response, ObservationMessage):
+            return response.data
+        self._refuse(response)
+
+    def state(self, *, timeout: float = 10.0) -> SessionState:
+        """Return the state of the episode.
+
+        Raises:
+            TransportError: There was no answer.
+            ProtocolError: The answer is an error, or no answer at all.
+        """
+        self._ask(State())
+        response = self._receive(timeout)
+        if isinstance(response, StateMessage):
+            return response.data
+        self._refuse(response)
+
+    def close(self) -> None:
+        """End the session; harmless when ended already."""
+        self._connection.close()
+
+    def _ask(self, request: Reset | Step | State) -> None:
+        if self._answer_due:
+            # Answers carry no number: the one to the last request would be taken for the one to this.
+            self.close()
+            message = "The last request was interrupted before its answer came; the session is lost."
+            raise TransportError(message)
+        self._connection.send(request)
+        self._answer_due = True
+
+    def _receive(self, timeout: float) -> Response:
+        response = self._connection.receive(_decoder, timeout=timeout)
+        self._answer_due = False
+        return response
+
+    def _refuse(self, response: Response) -> NoReturn:
+        if not isinstance(response, Error):
+            message = f"Expected the answer to the request, got {type(response).__name__}"
+            raise ProtocolError(message)
+        kind = CapacityError if response.data.code is ErrorCode.CAPACITY_REACHED else ProtocolError
+        raise kind(response.data.message, response.data.code)

@@ -1,0 +1,117 @@
+"""What a sandbox is started with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from coding_gym.errors import ConfigurationError
+
+__all__ = ["SandboxConfig", "parse_size"]
+
+_PROVIDERS = ("auto", "docker", "local", "remote")
+_TRANSPORTS = ("auto", "unix", "tcp")
+_ISOLATION = ("require", "prefer")
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxConfig:
+    """The settings of a sandbox; the names and defaults are AgentFly's where it has them.
+
+    Attributes:
+        provider: ``auto`` (Docker if an engine answers, else local), ``docker``, ``local`` or ``remote``.
+        image: The image of the docker provider; built from this package's own sources if None.
+        runtime: An OCI runtime by name, such as ``runsc`` or ``kata``; the engine's default if None.
+        cpu: Limit on CPU time, in cores.
+        mem: Limit on memory, swap included, such as ``"2g"``.
+        pids_limit: Limit on processes and threads of the sandbox.
+        disk: Limit on what all workspaces of the sandbox hold together, such as ``"1g"``; in memory, within ``mem``.
+        shm_size: Limit on shared memory, such as ``"64m"``.
+        network: The Docker network to join; no network at all if None.
+        start_timeout: Seconds that a sandbox may take to come up, not counting the build of its image.
+        host_ip: The host's address to publish a port at, where Unix sockets cannot be shared.
+        container_port: The port inside the container, likewise.
+        transport: ``unix``, ``tcp``, or ``auto``: Unix sockets where the engine runs on this machine.
+        sessions: The most sessions that a sandbox has at a time.
+        spare_workers: Workers kept ready, so that a reset need not wait for a fork; each takes some 5 MB.
+        preload: Modules that every interpreter has imported already.
+        isolation: ``require`` refuses to start where the kernel cannot keep sessions apart, ``prefer`` goes on without; the
+            default is ``require`` for ``local`` and ``prefer`` for ``docker``.
+        idle_timeout: Seconds after which a sandbox ends by itself when its last client has gone without removing it.
+        base_url: The server of the remote provider.
+        token: The token of the remote provider's server.
+    """
+
+    provider: str = "auto"
+    image: str | None = None
+    runtime: str | None = None
+    cpu: float = 2
+    mem: str = "2g"
+    pids_limit: int = 256
+    disk: str = "512m"
+    shm_size: str = "64m"
+    network: str | None = None
+    start_timeout: float = 60.0
+    host_ip: str = "127.0.0.1"
+    container_port: int = 8000
+    transport: str = "auto"
+    sessions: int = 1
+    spare_workers: int = 1
+    preload: tuple[str, ...] = ("numpy", "pandas", "matplotlib.pyplot")
+    isolation: str | None = None
+    idle_timeout: float = 10.0
+    base_url: str | None = None
+    token: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "preload", tuple(self.preload))
+        _expect(self.provider in _PROVIDERS, "provider", f"one of {', '.join(_PROVIDERS)}", self.provider)
+        _expect(self.transport in _TRANSPORTS, "transport", f"one of {', '.join(_TRANSPORTS)}", self.transport)
+        _expect(self.isolation in (*_ISOLATION, None), "isolation", "'require' or 'prefer'", self.isolation)
+        for name in ("cpu", "pids_limit", "start_timeout", "sessions", "idle_timeout"):
+            value = getattr(self, name)
+            _expect(isinstance(value, (int, float)) and value > 0, name, "a positive number", value)
+        _expect(self.spare_workers >= 0, "spare_workers", "a number of at least 0", self.spare_workers)
+        for name in ("mem", "disk", "shm_size"):
+            parse_size(getattr(self, name), name)
+        if self.provider == "remote" and not self.base_url:
+            message = "provider='remote' wants base_url=, the address of a running server such as http://127.0.0.1:8000"
+            raise ConfigurationError(message)
+        if self.provider not in ("remote", "auto") and self.base_url:
+            message = f"base_url= goes with provider='remote', not with provider={self.provider!r}"
+            raise ConfigurationError(message)
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> SandboxConfig:
+        """Make a configuration of keyword arguments.
+
+        Raises:
+            ConfigurationError: There is no such setting, or it has no such value.
+        """
+        known = {entry.name for entry in fields(cls)}
+        unknown = sorted(set(options) - known)
+        if unknown:
+            message = f"Unknown settings: {', '.join(unknown)}. A sandbox has: {', '.join(sorted(known))}"
+            raise ConfigurationError(message)
+        return cls(**options)
+
+
+def parse_size(text: str, name: str = "size") -> int:
+    """Return the bytes of a size such as ``"512m"`` or ``"2g"``.
+
+    Raises:
+        ConfigurationError: It is no size.
+    """
+    match = re.fullmatch(r"(\d+)([bkmgt]?)b?", str(text).strip().lower())
+    _expect(match is not None and int(match[1]) > 0, name, "a size such as '512m' or '2g'", text)
+    assert match is not None
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def _expect(condition: bool, name: str, expected: str, found: object) -> None:
+    if not condition:
+        message = f"Expected {name}= to be {expected}, got {found!r}"
+        raise ConfigurationError(message)

@@ -1,0 +1,102 @@
+"""What can go wrong on our side. Failing user code is an observation, never one of these.
+
+::
+
+    CodingGymError
+    ├── ConfigurationError (ValueError)         a setting that cannot be
+    ├── InvalidActionError (ValueError)         an action outside the action space
+    ├── ProviderError (RuntimeError)            a sandbox cannot be had
+    │   ├── ProviderUnavailableError            no engine, or a kernel that cannot isolate
+    │   ├── ImageBuildError                     the image does not build
+    │   └── SandboxStartError                   the sandbox did not come up
+    ├── TransportError (ConnectionError)        the connection to the server broke
+    │   └── TransportTimeoutError (TimeoutError)  the server did not answer in time
+    └── ProtocolError (RuntimeError)            the server refused a request, or sent something else
+        └── CapacityError                       the server has no free session
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CapacityError",
+    "CodingGymError",
+    "ConfigurationError",
+    "ImageBuildError",
+    "InvalidActionError",
+    "ProtocolError",
+    "ProviderError",
+    "ProviderUnavailableError",
+    "SandboxStartError",
+    "TransportError",
+    "TransportTimeoutError",
+]
+
+
+class CodingGymError(Exception):
+    """The root of all errors of this package."""
+
+
+class ConfigurationError(CodingGymError, ValueError):
+    """A setting that cannot be, or two that do not go together."""
+
+
+class InvalidActionError(CodingGymError, ValueError):
+    """An action that is not in the action space. Nothing was sent: the episode goes on as if it had not been tried."""
+
+
+class ProviderError(CodingGymError, RuntimeError):
+    """A sandbox cannot be had."""
+
+
+class ProviderUnavailableError(ProviderError):
+    """The provider does not work on this machine.
+
+    Attributes:
+        provider: Its name.
+        reason: What is missing.
+    """
+
+    def __init__(self, provider: str, reason: str) -> None:
+        super().__init__(f"The {provider} provider is not available: {reason}")
+        self.provider = provider
+        self.reason = reason
+
+
+class ImageBuildError(ProviderError):
+    """The image does not build.
+
+    Attributes:
+        log: The end of the build's log.
+    """
+
+    def __init__(self, message: str, log: list[str]) -> None:
+        super().__init__("\n".join([message, *(f"  | {line}" for line in log)]))
+        self.log = log
+
+
+class SandboxStartError(ProviderError):
+    """A sandbox was started, but did not come up."""
+
+
+class TransportError(CodingGymError, ConnectionError):
+    """The connection to a server could not be made, or broke."""
+
+
+class TransportTimeoutError(TransportError, TimeoutError):
+    """The server did not answer in time."""
+
+
+class ProtocolError(CodingGymError, RuntimeError):
+    """The server refused a request, or answered with something that is no answer.
+
+    Attributes:
+        code: The server's error code, empty if it did not send one.
+    """
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(f"{message} (code: {code})" if code else message)
+        self.code = code
+
+
+class CapacityError(ProtocolError):
+    """The server has as many sessions as it may have."""

@@ -1,0 +1,33 @@
+"""Black screens, which nearly all screens are: made without touching their memory, recognised without looking at it."""
+
+from __future__ import annotations
+
+import functools
+import mmap
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["black_frames", "is_shared_black", "shared_black"]
+
+
+def black_frames(count: int, height: int, width: int) -> NDArray[np.uint8]:
+    """Return fresh black frames: uint8, shape (count, height, width, 3).
+
+    The kernel's zero pages back them until somebody writes or reads: ``np.zeros`` clears memory that was used before.
+    """
+    shape = (count, height, width, 3)
+    return np.frombuffer(mmap.mmap(-1, count * height * width * 3, flags=mmap.MAP_PRIVATE), np.uint8).reshape(shape)
+
+
+@functools.cache
+def shared_black(height: int, width: int) -> NDArray[np.uint8]:
+    """Return the one black frame of this size, uint8, shape (height, width, 3), read-only."""
+    frame = black_frames(1, height, width)[0]
+    frame.flags.writeable = False
+    return frame
+
+
+def is_shared_black(frame: NDArray[np.uint8]) -> bool:
+    """Say whether ``frame`` is what ``shared_black`` returns."""
+    return frame is shared_black(*frame.shape[:2])

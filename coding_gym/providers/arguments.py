@@ -1,0 +1,21 @@
+"""The part of the server's command line that all providers share."""
+
+from __future__ import annotations
+
+from coding_gym.config import SandboxConfig
+
+__all__ = ["server_arguments"]
+
+_SLACK_SECONDS = 5.0
+
+
+def server_arguments(config: SandboxConfig) -> list[str]:
+    """Return the arguments that say how many sessions there are, what they have, and when the server ends by itself."""
+    return [
+        *("--max-sessions", str(config.sessions)),
+        *("--spare-workers", str(config.spare_workers)),
+        *("--preload", ",".join(config.preload)),
+        *("--first-client-within", str(config.start_timeout + _SLACK_SECONDS)),
+        *("--idle-timeout", str(config.idle_timeout)),
+        *(("--network",) if config.network else ()),
+    ]

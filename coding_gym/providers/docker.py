@@ -1,0 +1,328 @@
+"""The docker provider: one hardened container per sandbox.
+
+It speaks to any engine with Docker's API, Podman's included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import docker
+from docker.errors import APIError, DockerException, NotFound
+from docker.models.containers import Container
+
+from coding_gym.client.address import Address
+from coding_gym.config import SandboxConfig, parse_size
+from coding_gym.errors import ProviderUnavailableError, SandboxStartError, TransportError
+from coding_gym.providers.arguments import server_arguments
+from coding_gym.providers.base import Sandbox, wait_until_ready
+from coding_gym.providers.image import ensure_image
+from coding_gym.providers.owner import Owner, make_runtime_directory, sweep_runtime_directories
+
+__all__ = ["LABEL_OWNER", "LABEL_VERSION", "DockerSandbox", "connect_to_engine", "our_containers", "start_container", "sweep"]
+
+LABEL_OWNER = "coding_gym.owner"
+LABEL_VERSION = "coding_gym.version"
+
+_UID = 10001
+_ENGINE_TIMEOUT = 60
+_LOG_BYTES = 4000
+_SOCKET_DIRECTORY = "/run/coding-gym"
+_INODES = 100_000
+
+_log = logging.getLogger("coding_gym")
+_sweep_once = threading.Lock()
+_swept = False
+
+
+class DockerSandbox(Sandbox):
+    """A container.
+
+    Args:
+        address: Where its server is.
+        container: The container.
+        directory: The directory on the host that holds its socket, None with TCP.
+    """
+
+    def __init__(self, address: Address, container: Container, directory: Path | None) -> None:
+        name = container.attrs["Config"]["Image"]
+        super().__init__(address, f"a Docker container ({container.short_id}, image {name})")
+        self.container = container
+        self._directory = directory
+
+    def _remove(self) -> None:
+        _remove_container(self.container)
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def connect_to_engine() -> docker.DockerClient:
+    """Connect to the engine that ``DOCKER_HOST`` names, or else to the first Docker or Podman socket that answers.
+
+    Raises:
+        ProviderUnavailableError: None answers.
+    """
+    reasons = []
+    for host in _engine_hosts():
+        try:
+            client = docker.DockerClient(base_url=host, timeout=_ENGINE_TIMEOUT, tls=_tls_of_environment(host))
+            client.ping()
+        except DockerException as error:
+            reasons.append(f"{host}: {_root_cause(error)}")
+        else:
+            return client
+    raise ProviderUnavailableError("docker", "; ".join(reasons) or "there is no engine's socket, and DOCKER_HOST is not set")
+
+
+def start_container(config: SandboxConfig) -> DockerSandbox:
+    """Start a container, building its image first if need be, and wait until it is ready.
+
+    Raises:
+        ProviderUnavailableError: No engine answers.
+        ImageBuildError: The image does not build.
+        SandboxStartError: The container does not come up.
+    """
+    client = connect_to_engine()
+    _sweep_at_first_start(client)
+    image = ensure_image(client, config.image)
+    if _uses_unix_socket(client, config):
+        return _start_with_socket(client, config, image)
+    return _start_with_port(client, config, image)
+
+
+def our_containers(client: docker.DockerClient) -> list[tuple[Container, Owner]]:
+    """Return all containers of this package with their owners, whoever they are."""
+    found = []
+    for container in client.containers.list(all=True, filters={"label": LABEL_OWNER}, ignore_removed=True):
+        with contextlib.suppress(ValueError):
+            found.append((container, Owner.parse(container.labels[LABEL_OWNER])))
+    return found
+
+
+def sweep(client: docker.DockerClient) -> list[str]:
+    """Remove the containers and directories of processes that are gone; returns the names of the containers."""
+    orphans = [container for container, owner in our_containers(client) if owner.is_known_dead()]
+    for container in orphans:
+        _remove_container(container)
+    sweep_runtime_directories()
+    return [str(container.name) for container in orphans]
+
+
+def _start_with_socket(client: docker.DockerClient, config: SandboxConfig, image: str) -> DockerSandbox:
+    directory = make_runtime_directory()
+    shared = directory / "run"
+    shared.mkdir()
+    # The container's user must make its socket here; other users of this machine do not get past the directory above.
+    shared.chmod(0o777)
+    token = secrets.token_urlsafe(32)
+    (shared / "token").write_text(token)
+    (shared / "token").chmod(0o644)
+    address = Address.of_unix_socket(str(shared / "server.sock"), token=token)
+    command = ["--uds", f"{_SOCKET_DIRECTORY}/server.sock", "--token-file", f"{_SOCKET_DIRECTORY}/token"]
+    options = {
+        "volumes": {str(shared): {"bind": _SOCKET_DIRECTORY, "mode": "rw"}},
+        "network_mode": config.network or "none",
+    }
+    try:
+        container = _start(client, config, image, command, options, lambda _: address)
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    return DockerSandbox(address, container, directory)
+
+
+def _start_with_port(client: docker.DockerClient, config: SandboxConfig, image: str) -> DockerSandbox:
+    token = secrets.token_urlsafe(32)
+    options: dict[str, Any] = {
+        "ports": {f"{config.container_port}/tcp": (config.host_ip, None)},
+        "environment": {"CODING_GYM_TOKEN": token},
+    }
+    if config.network:
+        options["network"] = config.network
+
+    def address_of(container: Container) -> Address:
+        container.reload()
+        bindings = container.ports.get(f"{config.container_port}/tcp")
+        if not bindings:
+            message = f"{container.short_id} has no published port yet"
+            raise TransportError(message)
+        return Address(f"http://{_host_of(client, config)}:{bindings[0]['HostPort']}", token=token)
+
+    command = ["--port", str(config.container_port)]
+    container = _start(client, config, image, command, options, address_of)
+    return DockerSandbox(address_of(container), container, None)
+
+
+def _start(
+    client: docker.DockerClient,
+    config: SandboxConfig,
+    image: str,
+    command: list[str],
+    options: dict[str, Any],
+    address_of: Any,
+) -> Container:
+    """Create and start a container and wait until its server is ready."""
+    container = _create(client, config, image, [*command, *server_arguments(config)], options)
+    output = _Output(container)
+    try:
+        container.start()
+
+        def explain_death() -> str | None:
+            with contextlib.suppress(NotFound):
+                container.reload()
+                if container.status in ("created", "running"):
+                    return None
+            return output.tail()
+
+        wait_until_ready(address_of(container), timeout=config.start_timeout, explain_death=explain_death)
+    except APIError as error:
+        _remove_container(container)
+        message = f"The container does not start: {error.explanation or error}"
+        raise SandboxStartError(message) from error
+    except BaseException:
+        _remove_container(container)
+        raise
+    finally:
+        output.close()
+    return container
+
+
+def _create(
+    client: docker.DockerClient, config: SandboxConfig, image: str, command: list[str], options: dict[str, Any]
+) -> Container:
+    size = parse_size(config.disk)
+    try:
+        return client.containers.create(
+            image,
+            [*command, "--isolation", config.isolation or "prefer"],
+            name=f"coding-gym-{secrets.token_hex(6)}",
+            labels={LABEL_OWNER: str(Owner.current()), LABEL_VERSION: _version()},
+            auto_remove=True,
+            init=True,
+            user=f"{_UID}:{_UID}",
+            read_only=True,
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges"],
+            pids_limit=config.pids_limit,
+            mem_limit=config.mem,
+            memswap_limit=config.mem,
+            nano_cpus=int(config.cpu * 1e9),
+            shm_size=config.shm_size,
+            tmpfs={
+                "/workspaces": f"rw,exec,nosuid,nodev,size={size},nr_inodes={_INODES},uid={_UID},gid={_UID},mode=0755",
+                "/tmp": f"rw,exec,nosuid,nodev,size={size},nr_inodes={_INODES},mode=1777",  # noqa: S108 - the container's
+            },
+            runtime=config.runtime,
+            **options,
+        )
+    except APIError as error:
+        message = f"The container cannot be created: {error.explanation or error}"
+        raise SandboxStartError(message) from error
+
+
+class _Output:
+    """What a container prints while it starts: when it fails, it is gone before its log can be asked for.
+
+    Args:
+        container: Created, but not started.
+    """
+
+    def __init__(self, container: Container) -> None:
+        self._stream: Any = None
+        with contextlib.suppress(DockerException, OSError):
+            self._stream = container.attach(stdout=True, stderr=True, stream=True, logs=True)
+
+    def tail(self) -> str:
+        """Return the end of what it printed. Waits for the container to end."""
+        text = b""
+        with contextlib.suppress(DockerException, OSError):
+            for chunk in self._stream or ():
+                text = (text + chunk)[-_LOG_BYTES:]
+        return text.decode(errors="replace").strip() or "it printed nothing"
+
+    def close(self) -> None:
+        if self._stream is not None:
+            with contextlib.suppress(DockerException, OSError, AttributeError):
+                self._stream.close()
+
+
+def _remove_container(container: Container) -> None:
+    try:
+        container.remove(force=True, v=True)
+    except NotFound:
+        pass
+    except APIError as error:
+        # 409: it is being removed already, for it ended by itself.
+        if error.status_code != 409:
+            _log.warning("the container %s could not be removed: %s; 'coding-gym prune' tries again", container.short_id, error)
+    except (DockerException, OSError) as error:
+        _log.warning("the container %s could not be removed: %s; it will end by itself", container.short_id, error)
+
+
+def _sweep_at_first_start(client: docker.DockerClient) -> None:
+    global _swept
+    with _sweep_once:
+        if _swept:
+            return
+        _swept = True
+    with contextlib.suppress(DockerException):
+        for name in sweep(client):
+            _log.warning("removed the container %s, whose owner is gone", name)
+
+
+def _engine_hosts() -> Iterator[str]:
+    if host := os.environ.get("DOCKER_HOST"):
+        yield host
+        return
+    runtime = os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
+    candidates = (
+        "/var/run/docker.sock",
+        f"{runtime}/docker.sock",
+        os.path.expanduser("~/.docker/run/docker.sock"),
+        f"{runtime}/podman/podman.sock",
+        "/run/podman/podman.sock",
+    )
+    yield from (f"unix://{path}" for path in candidates if os.path.exists(path))
+
+
+def _tls_of_environment(host: str) -> Any:
+    if not os.environ.get("DOCKER_TLS_VERIFY") or host.startswith("unix:"):
+        return False
+    return docker.utils.kwargs_from_env().get("tls", False)
+
+
+def _uses_unix_socket(client: docker.DockerClient, config: SandboxConfig) -> bool:
+    if config.transport != "auto":
+        return config.transport == "unix"
+    is_here = urlsplit(client.api.base_url).scheme in ("http+docker", "http+unix") and sys.platform == "linux"
+    return is_here and "Desktop" not in client.info().get("OperatingSystem", "")
+
+
+def _host_of(client: docker.DockerClient, config: SandboxConfig) -> str:
+    """Return the host at which a published port is: the engine's, if it is another machine."""
+    engine = urlsplit(os.environ.get("DOCKER_HOST", ""))
+    if engine.scheme in ("tcp", "ssh", "http", "https") and engine.hostname:
+        return engine.hostname
+    return "127.0.0.1" if config.host_ip == "0.0.0.0" else config.host_ip  # noqa: S104 - compared, not bound
+
+
+def _version() -> str:
+    from coding_gym import __version__
+
+    return __version__
+
+
+def _root_cause(error: BaseException) -> str:
+    while error.__cause__ is not None or error.__context__ is not None:
+        error = error.__cause__ or error.__context__  # type: ignore[assignment]
+    return str(error)

@@ -1,0 +1,117 @@
+"""The local provider: the server as a child process under Landlock and resource limits."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from coding_gym_server.isolation.confinement import SIGNAL_SCOPE_ABI
+from coding_gym_server.isolation.landlock import abi_version
+
+from coding_gym.client.address import Address
+from coding_gym.config import SandboxConfig, parse_size
+from coding_gym.errors import ProviderUnavailableError
+from coding_gym.providers.arguments import server_arguments
+from coding_gym.providers.base import Sandbox, wait_until_ready
+from coding_gym.providers.owner import make_runtime_directory, sweep_runtime_directories
+
+__all__ = ["LocalSandbox", "start_local"]
+
+_END_WITHIN = 3.0
+_LOG_LINES = 20
+
+
+class LocalSandbox(Sandbox):
+    """A locally sandboxed process tree.
+
+    Args:
+        address: Where its server is.
+        description: What it is, in a line.
+        process: The server.
+        directory: Where it keeps its socket, its log and the workspaces.
+    """
+
+    def __init__(self, address: Address, description: str, process: subprocess.Popen[bytes], directory: Path) -> None:
+        super().__init__(address, description)
+        self._process = process
+        self._directory = directory
+
+    def _remove(self) -> None:
+        _end(self._process, self._directory)
+
+
+def start_local(config: SandboxConfig) -> LocalSandbox:
+    """Start a server and wait until it is ready.
+
+    Raises:
+        ProviderUnavailableError: The kernel cannot isolate sessions, and ``config.isolation`` is not ``prefer``.
+        SandboxStartError: The server did not come up.
+    """
+    isolation = config.isolation or "require"
+    abi = abi_version()
+    if isolation == "require" and abi < SIGNAL_SCOPE_ABI:
+        found = f"this kernel offers ABI {abi}" if abi else "this kernel offers none"
+        reason = (
+            f"it isolates by Landlock, of which it needs ABI {SIGNAL_SCOPE_ABI} (Linux 6.12), and {found}. "
+            "Install Docker, or pass isolation='prefer' to go without"
+        )
+        raise ProviderUnavailableError("local", reason)
+    sweep_runtime_directories()
+    directory = make_runtime_directory()
+    token = secrets.token_urlsafe(32)
+    (directory / "run").mkdir()
+    (directory / "run" / "token").write_text(token)
+    socket_path = directory / "run" / "server.sock"
+    command = [
+        sys.executable,
+        *("-m", "coding_gym_server", "--uds", str(socket_path), "--token-file", str(directory / "run" / "token")),
+        *("--workspaces", str(directory / "ws"), "--shared-shm", "--confine-server", "--isolation", isolation),
+        *("--max-memory-bytes", str(parse_size(config.mem)), "--max-file-bytes", str(parse_size(config.disk))),
+        *("--max-processes", str(config.pids_limit)),
+        *server_arguments(config),
+    ]
+    log = directory / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=_environment()
+        )
+    address = Address.of_unix_socket(str(socket_path), token=token)
+
+    def explain_death() -> str | None:
+        return None if process.poll() is None else _tail(log)
+
+    try:
+        wait_until_ready(address, timeout=config.start_timeout, explain_death=explain_death)
+    except BaseException:
+        _end(process, directory)
+        raise
+    return LocalSandbox(address, f"a local sandbox (Landlock ABI {abi}, pid {process.pid})", process, directory)
+
+
+def _end(process: subprocess.Popen[bytes], directory: Path) -> None:
+    process.terminate()
+    try:
+        process.wait(_END_WITHIN)
+    except subprocess.TimeoutExpired:
+        # The session roots notice that the server is gone, and end everything in turn.
+        process.kill()
+        process.wait()
+    workspaces = directory / "ws"
+    if workspaces.exists():
+        workspaces.chmod(0o700)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _environment() -> dict[str, str]:
+    # No secrets of the caller's for the sandbox to find.
+    names = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "HOME", "LANG", "TZ", "MPLCONFIGDIR")
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+    return "\n".join(lines) or "it printed nothing"

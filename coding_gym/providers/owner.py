@@ -1,0 +1,87 @@
+"""Whose a sandbox is: a process, named so that others can tell whether it still lives."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Owner", "make_runtime_directory", "sweep_runtime_directories"]
+
+_STARTTIME_FIELD = 19
+"""The position of the start time in /proc/PID/stat after the process's name."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A process.
+
+    Attributes:
+        place: The machine, its boot and the pid namespace that the pid counts in.
+        pid: Its process id.
+        started: When it started, in clock ticks since the boot: pids are used again.
+    """
+
+    place: str
+    pid: int
+    started: int
+
+    @classmethod
+    def current(cls) -> Owner:
+        """Return the calling process."""
+        return cls(_place(), os.getpid(), _start_time(os.getpid()) or 0)
+
+    @classmethod
+    def parse(cls, text: str) -> Owner:
+        """Return the owner that ``str`` wrote.
+
+        Raises:
+            ValueError: It is none.
+        """
+        place, pid, started = text.rsplit(":", 2)
+        return cls(place, int(pid), int(started))
+
+    def __str__(self) -> str:
+        return f"{self.place}:{self.pid}:{self.started}"
+
+    def is_known_dead(self) -> bool:
+        """Say whether the process is certainly gone: never of one on another machine or in another container."""
+        return self.place == _place() and _start_time(self.pid) != self.started
+
+
+def make_runtime_directory() -> Path:
+    """Make a directory for one sandbox, closed to other users, whose name says whose it is."""
+    owner = Owner.current()
+    base = _runtime_base()
+    base.mkdir(mode=0o700, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix=f"{owner.pid}-{owner.started}-", dir=base))
+
+
+def sweep_runtime_directories() -> None:
+    """Remove the directories of processes that are gone."""
+    for directory in _runtime_base().glob("*-*-*"):
+        pid, started, _ = directory.name.split("-", 2)
+        if Owner(_place(), int(pid), int(started)).is_known_dead():
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _runtime_base() -> Path:
+    # Short, for the path of a Unix socket has at most 107 bytes.
+    parent = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    return Path(parent) / f"coding-gym-{os.getuid()}"
+
+
+def _place() -> str:
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{socket.gethostname()}/{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
+
+
+def _start_time(pid: int) -> int | None:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in (b"Z", b"X") else int(fields[_STARTTIME_FIELD])

@@ -1,0 +1,129 @@
+"""Spaces for source text and program output.
+
+Gymnasium's ``Text`` is a set of strings over a small alphabet; code and output are any Unicode.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.error import CustomSpaceError
+from gymnasium.spaces.text import alphanumeric
+from gymnasium.vector.utils import create_shared_memory
+from numpy.typing import NDArray
+
+__all__ = ["CodeText", "action_space", "observation_space"]
+
+_SNIPPETS = (
+    "print('hello')",
+    "x = 1",
+    "x = locals().get('x', 0) + 1\nprint(x)",
+    "sum(range(10))",
+    "import math\nprint(math.pi)",
+    "[n * n for n in range(5)]",
+    "1 / 0",
+    "raise ValueError('no')",
+    "def f(n):\n    return 1 if n < 2 else n * f(n - 1)\n\nf(10)",
+    "import random\nprint(random.random())",
+    "'\N{SNOWMAN}' * 3",
+    "import sys\nprint('oops', file=sys.stderr)",
+    "import sys\nsys.exit(3)",
+    "not python",
+    "open('note.txt', 'w').write('hi')\nprint(open('note.txt').read())",
+    "",
+)
+
+
+class CodeText(spaces.Text):
+    r"""Text of any Unicode characters but lone surrogates, at most ``max_length`` code points long.
+
+    ``sample`` draws a runnable snippet of Python, or with a mask or probabilities a string over letters and digits as ``Text``
+    does.
+
+    Args:
+        max_length: The most code points.
+        min_length: The fewest; the empty string is allowed by default.
+        seed: For sampling.
+
+    Example:
+        >>> space = CodeText(100, seed=0)
+        >>> "print('\N{GREEK SMALL LETTER PI}')" in space, "" in space, "\ud800" in space, "x" * 101 in space
+        (True, True, False, False)
+        >>> isinstance(space.sample(), str)
+        True
+    """
+
+    def __init__(self, max_length: int, *, min_length: int = 0, seed: int | np.random.Generator | None = None) -> None:
+        super().__init__(max_length, min_length=min_length, charset=alphanumeric, seed=seed)
+
+    def contains(self, x: Any) -> bool:
+        """Say whether ``x`` is a string of this length that UTF-8 can encode."""
+        return isinstance(x, str) and self.min_length <= len(x) <= self.max_length and (x.isascii() or _is_encodable(x))
+
+    def sample(
+        self,
+        mask: tuple[int | None, NDArray[np.int8] | None] | None = None,
+        probability: tuple[int | None, NDArray[np.float64] | None] | None = None,
+    ) -> str:
+        """Draw a snippet that is in the space; see ``Text.sample`` for the arguments."""
+        fitting = [snippet for snippet in _SNIPPETS if snippet in self]
+        if mask is not None or probability is not None or not fitting:
+            return super().sample(mask, probability)
+        return fitting[int(self.np_random.integers(len(fitting)))]
+
+    def __repr__(self) -> str:
+        return f"CodeText({self.min_length}, {self.max_length})"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, CodeText) and self.min_length == other.min_length and self.max_length == other.max_length
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def action_space(max_code_chars: int) -> CodeText:
+    """Return the space of actions: source text."""
+    return CodeText(max_code_chars)
+
+
+def observation_space(max_output_chars: int, screen: tuple[int, int] | None) -> spaces.Dict:
+    """Return the space of observations.
+
+    Args:
+        max_output_chars: The most code points of stdout, and of stderr.
+        screen: Width and height of the screenshot in pixels; None leaves it out.
+
+    Returns:
+        ``stdout`` and ``stderr``: ``CodeText``; ``exit_code``: ``Discrete(256)``; ``screenshot``: ``Box`` of uint8 with shape
+        (height, width, 3).
+    """
+    entries: dict[str, spaces.Space[Any]] = {
+        "stdout": CodeText(max_output_chars),
+        "stderr": CodeText(max_output_chars),
+        "exit_code": spaces.Discrete(256),
+    }
+    if screen is not None:
+        width, height = screen
+        entries["screenshot"] = spaces.Box(0, 255, (height, width, 3), np.uint8)
+    return spaces.Dict(entries)
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@create_shared_memory.register(CodeText)
+def _refuse_shared_memory(space: CodeText, n: int = 1, ctx: Any = None) -> NoReturn:
+    # Gymnasium reads shared text once, when the environment is made: every later observation would show that first one.
+    message = (
+        f"{space} cannot live in shared memory: AsyncVectorEnv would show its first value for ever. "
+        "Pass shared_memory=False, or use gym.make_vec('CodingEnv-v0', num_envs=...), which needs no processes."
+    )
+    raise CustomSpaceError(message)

@@ -1,0 +1,222 @@
+"""``CodingVectorEnv``: many sessions over several sandboxes, all their steps under way at once."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector.utils import iterate
+from numpy.typing import NDArray
+
+from coding_gym.env import CodingEnv, Info, Obs, StepResult, sandbox_config
+from coding_gym.errors import CodingGymError, ConfigurationError
+from coding_gym.frames import black_frames, is_shared_black
+from coding_gym.providers import SandboxSlot
+
+__all__ = ["CodingVectorEnv"]
+
+_ENV_SETTINGS = frozenset(inspect.signature(CodingEnv).parameters) - {"config", "sandbox_options"}
+
+VectorStep = tuple[Obs, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], Info]
+
+
+class CodingVectorEnv(SyncVectorEnv):
+    """The vector form of ``CodingEnv-v0``, equal to a ``SyncVectorEnv`` of it step by step, but for the time it takes.
+
+    The sandboxes start, in parallel, at the first ``reset``. When one of them dies, the episodes in it end with
+    ``truncated=True`` and ``info["outcome"] == "infrastructure"``; the others go on, and it is replaced meanwhile.
+
+    Args:
+        num_envs: How many environments.
+        max_episode_steps: Steps after which an episode is truncated; None for no limit.
+        autoreset_mode: When an episode that has ended is reset: see ``gymnasium.vector.AutoresetMode``.
+        sessions_per_sandbox: How many environments share a sandbox, each in a session of its own.
+        env_options: What ``CodingEnv`` takes.
+
+    Raises:
+        ConfigurationError: A setting cannot be.
+    """
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        max_episode_steps: int | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        sessions_per_sandbox: int = 8,
+        **env_options: Any,
+    ) -> None:
+        for name, value in (("num_envs", num_envs), ("sessions_per_sandbox", sessions_per_sandbox)):
+            if value < 1:
+                message = f"Expected {name}= to be at least 1, got {value!r}"
+                raise ConfigurationError(message)
+        own = {name: env_options.pop(name) for name in list(env_options) if name in _ENV_SETTINGS}
+        config = sandbox_config(env_options.pop("config", None), env_options)
+        config = replace(config, sessions=max(config.sessions, min(num_envs, sessions_per_sandbox)))
+        self._sessions_per_sandbox = sessions_per_sandbox
+        self._slots = [SandboxSlot(config) for _ in range(-(-num_envs // sessions_per_sandbox))]
+        self._threads = ThreadPoolExecutor(len(self._slots), thread_name_prefix="coding_gym")
+        self._max_episode_steps = max_episode_steps
+        self._elapsed = [0] * num_envs
+        super().__init__(
+            [_maker(self._slots[index // sessions_per_sandbox], {**own, "config": config}) for index in range(num_envs)],
+            autoreset_mode=autoreset_mode,
+        )
+        self.envs: Sequence[CodingEnv]
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Obs, Info]:
+        """Reset all environments, or those that ``options["reset_mask"]`` marks.
+
+        Args:
+            seed: A seed for each, or one that the first gets and the others count up from.
+            options: What ``CodingEnv.reset`` takes, and ``reset_mask``: a bool array of shape (num_envs,).
+
+        Raises:
+            ProviderError: A sandbox cannot be had.
+        """
+        seeds = self._seeds(seed)
+        options = dict(options or {})
+        mask = self._reset_mask(options.pop("reset_mask", None))
+        self._terminations[mask] = self._truncations[mask] = self._autoreset_envs[mask] = False
+        chosen = np.flatnonzero(mask).tolist()
+        self._start_sandboxes()
+        results = self._reset_envs(chosen, [seeds[index] for index in chosen], options)
+        infos: Info = {}
+        for index, (obs, info) in results.items():
+            self._env_obs[index] = obs
+            infos = self._add_info(infos, info, index)
+        return self._batch(), infos
+
+    def step(self, actions: Any) -> VectorStep:
+        """Run one action in each environment.
+
+        Args:
+            actions: A sequence of ``num_envs`` strings.
+
+        Raises:
+            InvalidActionError: One of them is not in the action space; nothing was run.
+        """
+        chosen = list(iterate(self.action_space, actions))
+        if len(chosen) != self.num_envs:
+            message = f"Expected {self.num_envs} actions, one for each environment, got {len(chosen)}"
+            raise ConfigurationError(message)
+        resetting = self._autoreset_envs if self.autoreset_mode is AutoresetMode.NEXT_STEP else np.zeros(self.num_envs, bool)
+        if self.autoreset_mode is AutoresetMode.DISABLED:
+            assert not self._autoreset_envs.any(), f"{self._autoreset_envs=}"
+        stepping = [index for index in range(self.num_envs) if not resetting[index]]
+        for index in stepping:
+            self.envs[index].check_action(chosen[index])
+
+        for index in stepping:
+            self.envs[index].begin_step(chosen[index])
+        fresh = self._reset_envs(np.flatnonzero(resetting).tolist())
+        stepped = {index: self._finish_step(index) for index in stepping}
+        final = {}
+        if self.autoreset_mode is AutoresetMode.SAME_STEP:
+            ended = [index for index, (_, _, terminated, truncated, _) in stepped.items() if terminated or truncated]
+            final, fresh = {index: stepped[index] for index in ended}, self._reset_envs(ended)
+
+        infos: Info = {}
+        for index in range(self.num_envs):
+            if index in stepped:
+                self._env_obs[index], reward, terminated, truncated, info = stepped[index]
+            else:
+                reward, terminated, truncated = 0.0, False, False
+            if index in final:
+                infos = self._add_info(infos, {"final_obs": self._env_obs[index], "final_info": info}, index)
+            if index in fresh:
+                self._env_obs[index], info = fresh[index]
+            self._rewards[index], self._terminations[index], self._truncations[index] = reward, terminated, truncated
+            infos = self._add_info(infos, info, index)
+        self._autoreset_envs = np.logical_or(self._terminations, self._truncations)
+        return self._batch(), self._rewards.copy(), self._terminations.copy(), self._truncations.copy(), infos
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """End all sessions and remove all sandboxes."""
+        for env in getattr(self, "envs", ()):
+            env.close()
+        if hasattr(self, "_threads"):
+            list(self._threads.map(SandboxSlot.close, self._slots))
+            self._threads.shutdown()
+
+    def _start_sandboxes(self) -> None:
+        missing = [slot for slot in self._slots if slot.sandbox is None]
+        list(self._threads.map(SandboxSlot.start, missing))
+
+    def _reset_envs(
+        self, indices: list[int], seeds: list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> dict[int, tuple[Obs, Info]]:
+        """Reset some environments, all at once."""
+        for index, seed in zip(indices, seeds or [None] * len(indices), strict=True):
+            self._elapsed[index] = 0
+            self.envs[index].begin_reset(seed=seed, options=options)
+        return {index: self.envs[index].finish_reset() for index in indices}
+
+    def _finish_step(self, index: int) -> StepResult:
+        obs, reward, terminated, truncated, info = self.envs[index].finish_step()
+        if info["outcome"] == "infrastructure":
+            # By the time its environments are reset, the new sandbox may be there.
+            self._threads.submit(_try_to_start, self._slots[index // self._sessions_per_sandbox])
+        self._elapsed[index] += 1
+        if self._max_episode_steps is not None and self._elapsed[index] >= self._max_episode_steps:
+            truncated = True
+        return obs, reward, terminated, truncated, info
+
+    def _batch(self) -> Obs:
+        """Return the observations of all environments as one that shares nothing with them."""
+        batch: Obs = {
+            "stdout": tuple(obs["stdout"] for obs in self._env_obs),
+            "stderr": tuple(obs["stderr"] for obs in self._env_obs),
+            "exit_code": np.array([obs["exit_code"] for obs in self._env_obs], np.int64),
+        }
+        if "screenshot" in self._env_obs[0]:
+            frames = [obs["screenshot"] for obs in self._env_obs]
+            batch["screenshot"] = black_frames(self.num_envs, *frames[0].shape[:2])
+            for index, frame in enumerate(frames):
+                if not is_shared_black(frame):
+                    batch["screenshot"][index] = frame
+        return batch
+
+    def _seeds(self, seed: int | list[int | None] | None) -> list[int | None]:
+        if seed is None:
+            return [None] * self.num_envs
+        if isinstance(seed, (int, np.integer)):
+            return [int(seed) + index for index in range(self.num_envs)]
+        if len(seed) != self.num_envs:
+            message = f"Expected {self.num_envs} seeds, one for each environment, got {len(seed)}"
+            raise ConfigurationError(message)
+        return list(seed)
+
+    def _reset_mask(self, mask: Any) -> NDArray[np.bool_]:
+        if mask is None:
+            return np.ones(self.num_envs, np.bool_)
+        if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
+            message = f"Expected options['reset_mask'] to be a numpy array of bool, got {mask!r}"
+            raise TypeError(message)
+        if mask.shape != (self.num_envs,) or not mask.any():
+            message = f"Expected options['reset_mask'] of shape ({self.num_envs},) with at least one True, got {mask!r}"
+            raise ConfigurationError(message)
+        return mask
+
+
+def _maker(slot: SandboxSlot, settings: dict[str, Any]) -> Callable[[], CodingEnv]:
+    def make() -> CodingEnv:
+        env = CodingEnv(**settings)
+        env.use_slot(slot)
+        return env
+
+    return make
+
+
+def _try_to_start(slot: SandboxSlot) -> None:
+    # If it fails here, it fails again where somebody waits for it.
+    with contextlib.suppress(CodingGymError):
+        slot.start()

@@ -1,0 +1,98 @@
+"""Run the server: ``python -m coding_gym_server``."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from coding_gym_server.config import ServerConfig, parse_arguments
+from coding_gym_server.isolation import landlock
+from coding_gym_server.isolation.confinement import SIGNAL_SCOPE_ABI, Confinement
+from coding_gym_server.protocol import MAX_FRAME_BYTES
+from coding_gym_server.workers.zygote import ZygoteConfig
+from coding_gym_server.workers.zygote_process import ZygoteProcess
+
+if TYPE_CHECKING:
+    import uvicorn
+
+_PR_SET_DUMPABLE = 4
+_SHUTDOWN_SECONDS = 1
+
+
+def main() -> None:
+    """Parse the command line and serve until told to end."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    config = parse_arguments()
+    abi = landlock.abi_version()
+    if config.isolation == "require" and abi < SIGNAL_SCOPE_ABI:
+        sys.exit(_refusal(abi))
+    config.workspaces.mkdir(parents=True, exist_ok=True)
+    # Nobody may list it, so that the random names below it stay secret.
+    config.workspaces.chmod(0o311)
+    confinement = Confinement(
+        landlock=abi > 0,
+        tcp=config.network,
+        private_temporary=config.private_shm and config.max_sessions == 1,
+        max_memory_bytes=config.max_memory_bytes,
+        max_file_bytes=config.max_file_bytes,
+        max_processes=config.max_processes,
+    )
+    if config.confine_server:
+        directories = [config.workspaces, *([os.path.dirname(config.uds)] if config.uds else [])]
+        confinement.apply_to_server(list(map(str, directories)))
+    # The zygote imports for most of a second: let it begin before the server loads its own modules.
+    zygote = ZygoteProcess(ZygoteConfig(preload=list(config.preload), confinement=confinement))
+    # No process of the same user may look into the server's memory or environment.
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    isolation = {"landlock_abi": abi, "signals_scoped": confinement.scopes_signals, "policy": config.isolation}
+    server = _server(config, zygote, isolation)
+    # What is loaded by now stays; leave it out of every collection to come.
+    gc.collect()
+    gc.freeze()
+    server.run()
+
+
+def _server(config: ServerConfig, zygote: ZygoteProcess, isolation: dict[str, Any]) -> uvicorn.Server:
+    import uvicorn
+
+    from coding_gym_server.app import create_app
+
+    def end() -> None:
+        server.should_exit = server.force_exit = True
+
+    server = uvicorn.Server(
+        uvicorn.Config(
+            create_app(config, zygote, isolation=isolation, end=end),
+            uds=config.uds,
+            host=config.host,
+            port=config.port,
+            ws="websockets-sansio",
+            ws_max_size=MAX_FRAME_BYTES,
+            ws_per_message_deflate=False,
+            # A client that waits for a slow policy reads nothing for minutes; that is no reason to drop it.
+            ws_ping_interval=None,
+            lifespan="on",
+            log_level="warning",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+        )
+    )
+    return server
+
+
+def _refusal(abi: int) -> str:
+    found = "no Landlock" if abi == 0 else f"Landlock ABI {abi}"
+    return (
+        f"isolation=require wants Landlock ABI {SIGNAL_SCOPE_ABI} or later (Linux 6.12), but this kernel offers {found}. "
+        "Use the docker provider, enable Landlock (lsm=landlock on the kernel command line), or run a newer kernel."
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The faces of the server: one module per protocol."""

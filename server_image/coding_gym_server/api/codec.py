@@ -1,0 +1,92 @@
+"""Requests out of frames and bodies, and what to answer when that fails."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from coding_gym_server.protocol import ErrorCode, ErrorData, Request, Response
+
+__all__ = ["BadRequestError", "decode_json", "decode_request", "encode_response"]
+
+_json_request = msgspec.json.Decoder(Request)
+_msgpack_request = msgspec.msgpack.Decoder(Request)
+_json = msgspec.json.Encoder()
+_msgpack = msgspec.msgpack.Encoder()
+
+_REQUEST_TYPES = ("reset", "step", "state", "close", "mcp")
+
+_T = TypeVar("_T")
+
+
+class BadRequestError(ValueError):
+    """A request that cannot be carried out.
+
+    Attributes:
+        data: What to answer.
+    """
+
+    def __init__(self, code: ErrorCode, message: str, errors: list[dict[str, Any]] | None = None) -> None:
+        super().__init__(message)
+        self.data = ErrorData(message=message, code=code, errors=errors)
+
+
+def encode_response(response: Response, *, binary: bool) -> str | bytes:
+    """Encode a message as msgpack or as JSON text."""
+    return _msgpack.encode(response) if binary else _json.encode(response).decode()
+
+
+def decode_request(frame: str | bytes) -> Request:
+    """Decode a text frame as JSON, a binary frame as msgpack.
+
+    Raises:
+        BadRequestError: The frame holds no request.
+    """
+    try:
+        return _json_request.decode(frame) if isinstance(frame, str) else _msgpack_request.decode(frame)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise _explain(frame, error) from error
+
+
+def decode_json(body: bytes, kind: type[_T]) -> _T:
+    """Decode the body of an HTTP request; an empty one counts as ``{}``.
+
+    Raises:
+        BadRequestError: The body does not fit.
+    """
+    try:
+        return msgspec.json.decode(body or b"{}", type=kind)
+    except msgspec.ValidationError as error:
+        raise BadRequestError(ErrorCode.VALIDATION_ERROR, "Invalid request", _faults(error)) from error
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        fault = {"type": "json_invalid", "loc": [], "msg": f"the body is not valid JSON: {error}", "input": {}}
+        raise BadRequestError(ErrorCode.INVALID_JSON, f"Invalid JSON: {error}", [fault]) from error
+
+
+def _explain(frame: str | bytes, error: Exception) -> BadRequestError:
+    """Find out what is wrong with a frame: no document at all, none of our messages, or one with a fault."""
+    encoding = "JSON" if isinstance(frame, str) else "msgpack"
+    try:
+        document = msgspec.json.decode(frame) if isinstance(frame, str) else msgspec.msgpack.decode(frame)
+    except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError) as malformed:
+        return BadRequestError(ErrorCode.INVALID_JSON, f"Invalid {encoding}: {malformed}")
+    if not isinstance(document, dict):
+        return BadRequestError(
+            ErrorCode.SESSION_ERROR, f"Expected a {encoding} object with a 'type', got {type(document).__name__}"
+        )
+    kind = document.get("type")
+    if kind not in _REQUEST_TYPES:
+        return BadRequestError(
+            ErrorCode.UNKNOWN_TYPE, f"Unknown message type: {kind!r}; expected one of {', '.join(_REQUEST_TYPES)}"
+        )
+    return BadRequestError(ErrorCode.VALIDATION_ERROR, f"Invalid message: {error}", _faults(error))
+
+
+def _faults(error: Exception) -> list[dict[str, Any]]:
+    """Describe a validation error in pydantic's shape, as OpenEnv's clients expect it."""
+    message, _, path = str(error).partition(" - at `$")
+    location = [part for part in path.rstrip("`").replace("[", ".").replace("]", "").split(".") if part]
+    return [{"type": "value_error", "loc": location, "msg": message, "input": None}]
+
+

@@ -1,0 +1,74 @@
+"""The OpenAPI document of the HTTP routes, made from the protocol's own types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from coding_gym_server.protocol import ObservationData, ResetOptions, Seconds, SessionState, StepAction
+
+__all__ = ["HttpStep", "json_schema", "openapi_document"]
+
+_REFERENCE = "#/components/schemas/{name}"
+
+
+class HttpStep(msgspec.Struct, kw_only=True):
+    """The body of ``POST /step``; unknown keys, such as ``request_id``, are ignored.
+
+    Attributes:
+        action: The action.
+        timeout_s: Wall-clock limit in seconds; takes precedence over the action's own.
+    """
+
+    action: StepAction
+    timeout_s: Seconds | None = None
+
+
+def json_schema(kind: type) -> dict[str, Any]:
+    """Return the JSON Schema of a type, with its own definitions and an object at the top."""
+    schema = msgspec.json.schema(kind)
+    definitions = schema["$defs"]
+    top = definitions.pop(kind.__name__)
+    return {**top, "$defs": definitions} if definitions else dict(top)
+
+
+def openapi_document() -> dict[str, Any]:
+    """Return the document, in OpenAPI 3.1."""
+    (step, reset, observation, state), components = msgspec.json.schema_components(
+        [HttpStep, ResetOptions, ObservationData, SessionState], ref_template=_REFERENCE
+    )
+    anything: dict[str, Any] = {"type": "object"}
+    refused = {"422": _content("The body does not fit", anything), "503": _content("No session is free", anything)}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "coding_gym", "version": "1.0.0"},
+        "paths": {
+            "/health": {"get": _operation("Whether the server works", anything)},
+            "/metadata": {"get": _operation("What this environment is", anything)},
+            "/schema": {"get": _operation("JSON Schemas of action, observation and state", anything)},
+            "/state": {"get": _operation("The state of a fresh episode", state)},
+            "/reset": {"post": _operation("Begin an episode", observation, reset, refused, required=False)},
+            "/step": {"post": _operation("Run code in a session of its own", observation, step, refused)},
+            "/mcp": {"post": _operation("JSON-RPC 2.0 of the Model Context Protocol", anything, anything)},
+        },
+        "components": {"schemas": components},
+    }
+
+
+def _operation(
+    summary: str,
+    answer: dict[str, Any],
+    body: dict[str, Any] | None = None,
+    refused: dict[str, Any] | None = None,
+    *,
+    required: bool = True,
+) -> dict[str, Any]:
+    operation: dict[str, Any] = {"summary": summary, "responses": {"200": _content("OK", answer), **(refused or {})}}
+    if body is not None:
+        operation["requestBody"] = {"required": required, "content": {"application/json": {"schema": body}}}
+    return operation
+
+
+def _content(description: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"description": description, "content": {"application/json": {"schema": schema}}}

@@ -1,0 +1,188 @@
+"""``/ws``: one connection, one session, one answer to each request, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from typing import Any
+
+from coding_gym_server.api.codec import BadRequestError, decode_request, encode_response
+from coding_gym_server.api.mcp import answer_mcp
+from coding_gym_server.protocol import (
+    Close,
+    Error,
+    ErrorCode,
+    ErrorData,
+    Mcp,
+    McpMessage,
+    ObservationMessage,
+    Request,
+    Reset,
+    ResetOptions,
+    Response,
+    State,
+    StateMessage,
+    Step,
+)
+from coding_gym_server.sessions import CapacityError, Session, Sessions
+
+__all__ = ["SessionEndpoint"]
+
+_Event = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[_Event]]
+_Send = Callable[[_Event], Awaitable[None]]
+
+_NORMAL_CLOSURE = 1000
+_READ_AHEAD_AFTER = 0.01
+"""Seconds that a step may take before the connection is watched."""
+
+_MAX_AHEAD = 64
+"""Frames that a client may send ahead of their answers before the server reads no more from it."""
+
+_log = logging.getLogger(__name__)
+
+
+class SessionEndpoint:
+    """An ASGI application for the WebSocket route.
+
+    Args:
+        sessions: Where a connection gets its session.
+    """
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    async def __call__(self, scope: _Event, receive: _Receive, send: _Send) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        try:
+            session = self._sessions.open()
+        except CapacityError as error:
+            data = ErrorData(
+                message=str(error), code=ErrorCode.CAPACITY_REACHED, active_sessions=error.active, max_sessions=error.limit
+            )
+            await _reply(send, Error(data), binary=False)
+            await send({"type": "websocket.close", "code": _NORMAL_CLOSURE})
+            return
+        try:
+            await _Conversation(session, receive, send).run()
+        finally:
+            self._sessions.close(session)
+
+
+class _Conversation:
+    """Answers one frame after the other.
+
+    While a step takes long, the next frames are read ahead of their turn: only a read notices that the connection has dropped.
+
+    Args:
+        session: The connection's session.
+        receive: ASGI's.
+        send: ASGI's.
+    """
+
+    def __init__(self, session: Session, receive: _Receive, send: _Send) -> None:
+        self._session = session
+        self._receive = receive
+        self._send = send
+        self._ahead: deque[str | bytes] = deque()
+        self._gone = False
+
+    async def run(self) -> None:
+        """Converse until the client is gone or asks to close."""
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            while (frame := await self._next_frame()) is not None:
+                reader = _Delayed(_READ_AHEAD_AFTER, lambda: self._read_ahead(task))
+                try:
+                    last = await self._answer_frame(frame)
+                finally:
+                    reader.cancel()
+                if last:
+                    await self._send({"type": "websocket.close", "code": _NORMAL_CLOSURE})
+                    return
+        except asyncio.CancelledError:
+            if not self._gone:
+                raise
+            task.uncancel()
+
+    async def _next_frame(self) -> str | bytes | None:
+        return self._ahead.popleft() if self._ahead else await self._read()
+
+    async def _read(self) -> str | bytes | None:
+        event = await self._receive()
+        if event["type"] != "websocket.receive":
+            return None
+        frame: str | bytes = event.get("bytes") or event.get("text") or ""
+        return frame
+
+    async def _read_ahead(self, conversation: asyncio.Task[None]) -> None:
+        while len(self._ahead) < _MAX_AHEAD:
+            frame = await self._read()
+            if frame is None:
+                self._gone = True
+                conversation.cancel()
+                return
+            self._ahead.append(frame)
+
+    async def _answer_frame(self, frame: str | bytes) -> bool:
+        """Answer a frame; says whether it was the last."""
+        last = False
+        response: Response
+        try:
+            request = decode_request(frame)
+            if isinstance(request, Close):
+                return True
+            response = await _answer(self._session, request)
+        except BadRequestError as error:
+            last = error.data.code is ErrorCode.SESSION_ERROR
+            response = Error(error.data)
+        except Exception as error:
+            _log.exception("a request failed")
+            response = Error(ErrorData(message=f"{type(error).__name__}: {error}", code=ErrorCode.EXECUTION_ERROR))
+        await _reply(self._send, response, binary=isinstance(frame, bytes))
+        return last
+
+
+class _Delayed:
+    """A task that starts after a delay, unless it is cancelled before.
+
+    Args:
+        delay: Seconds.
+        work: Makes the coroutine.
+    """
+
+    def __init__(self, delay: float, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        self._work = work
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(delay, self._start)
+        self._task: asyncio.Task[None] | None = None
+
+    def cancel(self) -> None:
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _start(self) -> None:
+        self._task = self._loop.create_task(self._work())
+
+
+async def _answer(session: Session, request: Request) -> Response:
+    match request:
+        case Step(action):
+            return ObservationMessage(await session.step(action))
+        case Reset(options):
+            return ObservationMessage(await session.reset(options or ResetOptions()))
+        case State():
+            return StateMessage(session.state)
+        case Mcp(call):
+            return McpMessage(answer_mcp(call))
+    raise AssertionError(request)
+
+
+async def _reply(send: _Send, response: Response, *, binary: bool) -> None:
+    encoded = encode_response(response, binary=binary)
+    await send({"type": "websocket.send", "bytes" if binary else "text": encoded})

@@ -1,0 +1,97 @@
+"""Assembles the server: zygote, units, sessions, and the ASGI application that offers them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from coding_gym_server.api import http
+from coding_gym_server.api.codec import BadRequestError
+from coding_gym_server.api.guard import TokenGuard
+from coding_gym_server.api.websocket import SessionEndpoint
+from coding_gym_server.config import ServerConfig
+from coding_gym_server.lifetime import DeadManSwitch
+from coding_gym_server.sessions import CapacityError, SessionDefaults, Sessions
+from coding_gym_server.workers.units import Units
+from coding_gym_server.workers.zygote_process import ZygoteProcess
+
+__all__ = ["create_app"]
+
+_log = logging.getLogger(__name__)
+
+_PYTHON_SHARED_MEMORY = ("psm_*", "sem.mp-*")
+
+
+def create_app(
+    config: ServerConfig, zygote: ZygoteProcess, *, isolation: dict[str, Any], end: Callable[[], None]
+) -> ASGIApp:
+    """Return the ASGI application.
+
+    Args:
+        config: The server's configuration.
+        zygote: Started already; the application ends it.
+        isolation: What keeps sessions apart, shown by ``/metadata``.
+        end: Called to end the server.
+    """
+    defaults = SessionDefaults(step_timeout=config.step_timeout)
+    units = Units(
+        zygote,
+        config.workspaces,
+        spares=config.spare_workers,
+        shared_memory_patterns=("*",) if config.private_shm else _PYTHON_SHARED_MEMORY,
+    )
+    sessions = Sessions(units, defaults, limit=config.max_sessions)
+
+    def on_zygote_exit() -> None:
+        _log.error("the zygote died: no session can start any more")
+        end()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        zygote.attach(on_exit=on_zygote_exit)
+        units.fill()
+        try:
+            yield
+        finally:
+            await units.close()
+            zygote.close()
+
+    app: ASGIApp = Starlette(
+        routes=http.routes(sessions, isolation),
+        lifespan=lifespan,
+        exception_handlers={
+            BadRequestError: http.bad_request,
+            CapacityError: http.at_capacity,
+            http.ClientGoneError: http.client_gone,
+        },
+    )
+    app = _Dispatch(app, SessionEndpoint(sessions))
+    if config.token:
+        app = TokenGuard(app, config.token)
+    if config.idle_timeout is not None and config.first_client_within is not None:
+        app = DeadManSwitch(
+            app, first_client_within=config.first_client_within, idle_timeout=config.idle_timeout, fire=end
+        )
+    return app
+
+
+class _Dispatch:
+    """Sends the session route its own way: Starlette's wrappers round each message cost more than the message.
+
+    Args:
+        http: Everything else.
+        sessions: ``/ws``.
+    """
+
+    def __init__(self, http: ASGIApp, sessions: ASGIApp) -> None:
+        self._http = http
+        self._sessions = sessions
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_session = scope["type"] == "websocket" and scope["path"] == "/ws"
+        await (self._sessions if is_session else self._http)(scope, receive, send)

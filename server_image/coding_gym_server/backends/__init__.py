@@ -1,0 +1,1 @@
+"""How a worker executes code: one module per backend."""

@@ -1,0 +1,95 @@
+"""What a server is started with."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["ServerConfig", "parse_arguments"]
+
+_DEFAULT_PRELOAD = "numpy,pandas,matplotlib.pyplot"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerConfig:
+    """Where the server listens, how many sessions it has and how they are confined.
+
+    Attributes:
+        uds: Path of the Unix socket to listen on; None for TCP.
+        host: TCP address to listen on.
+        port: TCP port to listen on.
+        token: What clients must present, None for open access.
+        workspaces: The directory below which sessions have theirs.
+        max_sessions: The most sessions at a time.
+        spare_workers: Workers kept ready beyond those in use.
+        preload: Modules that every worker has imported already.
+        isolation: ``require`` refuses to start where the kernel cannot keep sessions apart; ``prefer`` goes on without.
+        network: Whether user code may use TCP.
+        private_shm: Whether ``/dev/shm`` belongs to this sandbox alone.
+        confine_server: Whether the server confines itself, too: for sandboxes that are not in a container.
+        max_memory_bytes: Limit on a process's private writable memory, None where the container limits it.
+        max_file_bytes: Limit on the size of a file, None for no limit.
+        max_processes: Limit on the user's processes, None where the container limits them.
+        step_timeout: Default wall-clock limit of a step in seconds.
+        first_client_within: Seconds after which the server ends if no client ever came, None for never.
+        idle_timeout: Seconds after which the server ends when its last client has gone, None for never.
+    """
+
+    uds: str | None = None
+    host: str = "0.0.0.0"  # noqa: S104 - in a container, whose published ports decide
+    port: int = 8000
+    token: str | None = None
+    workspaces: Path = Path("/workspaces")
+    max_sessions: int = 64
+    spare_workers: int = 1
+    preload: tuple[str, ...] = ()
+    isolation: str = "prefer"
+    network: bool = False
+    private_shm: bool = True
+    confine_server: bool = False
+    max_memory_bytes: int | None = None
+    max_file_bytes: int | None = None
+    max_processes: int | None = None
+    step_timeout: float = 30.0
+    first_client_within: float | None = None
+    idle_timeout: float | None = None
+
+
+def parse_arguments(arguments: list[str] | None = None) -> ServerConfig:
+    """Read the command line; the token comes from a file, which is removed, or from ``CODING_GYM_TOKEN``."""
+    default = ServerConfig()
+    parser = argparse.ArgumentParser(prog="coding-gym-server", description="Serve sessions that run code.")
+    parser.add_argument("--uds", metavar="PATH", help="listen on a Unix socket instead of TCP")
+    parser.add_argument("--host", default=default.host, help="TCP address to listen on (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=default.port, help="TCP port to listen on (default: %(default)s)")
+    parser.add_argument("--token-file", type=Path, metavar="PATH", help="read the token from a file, and remove the file")
+    parser.add_argument("--workspaces", type=Path, default=default.workspaces, help="where sessions have their directories")
+    parser.add_argument("--max-sessions", type=int, default=default.max_sessions, help="(default: %(default)s)")
+    parser.add_argument("--spare-workers", type=int, default=default.spare_workers, help="(default: %(default)s)")
+    parser.add_argument("--preload", default=_DEFAULT_PRELOAD, help="modules to import beforehand (default: %(default)s)")
+    parser.add_argument("--isolation", choices=["require", "prefer"], default=default.isolation, help="(default: %(default)s)")
+    parser.add_argument("--network", action="store_true", help="let user code use TCP")
+    parser.add_argument("--shared-shm", action="store_true", help="/dev/shm is not this sandbox's alone")
+    parser.add_argument("--confine-server", action="store_true", help="put the server under Landlock, too")
+    parser.add_argument("--max-memory-bytes", type=int, help="limit on a process's private memory")
+    parser.add_argument("--max-file-bytes", type=int, help="limit on the size of a file")
+    parser.add_argument("--max-processes", type=int, help="limit on the user's processes")
+    parser.add_argument("--step-timeout", type=float, default=default.step_timeout, help="seconds (default: %(default)s)")
+    parser.add_argument("--first-client-within", type=float, metavar="SECONDS", help="end if no client comes")
+    parser.add_argument("--idle-timeout", type=float, metavar="SECONDS", help="end when the last client has gone")
+    options = vars(parser.parse_args(arguments))
+    options["token"] = _take_token(options.pop("token_file"))
+    options["preload"] = tuple(filter(None, options["preload"].split(",")))
+    options["private_shm"] = not options.pop("shared_shm")
+    return ServerConfig(**options)
+
+
+def _take_token(path: Path | None) -> str | None:
+    from_environment = os.environ.pop("CODING_GYM_TOKEN", None)
+    if path is None:
+        return from_environment or None
+    token = path.read_text().strip()
+    path.unlink()
+    return token

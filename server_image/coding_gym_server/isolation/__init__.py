@@ -1,0 +1,1 @@
+"""What keeps a session's processes away from everything else in the sandbox."""

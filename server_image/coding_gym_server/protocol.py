@@ -1,0 +1,224 @@
+"""The wire messages between a client and the server: their one definition, imported by both sides.
+
+A WebSocket text frame carries one message as JSON, a binary frame the same message as msgpack. The messages, their field names
+and the error codes are OpenEnv's (package ``openenv`` 0.10, ``openenv.core.env_server.types``), so that its own client drives
+this server unchanged; what OpenEnv has no field for travels in ``observation.metadata``.
+
+This module depends on msgspec alone, so that importing it stays cheap.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+
+__all__ = [
+    "MAX_FRAME_BYTES",
+    "Close",
+    "Error",
+    "ErrorCode",
+    "ErrorData",
+    "Mcp",
+    "Metadata",
+    "Observation",
+    "ObservationData",
+    "ObservationMessage",
+    "Outcome",
+    "Request",
+    "Reset",
+    "ResetOptions",
+    "Response",
+    "SessionState",
+    "State",
+    "StateMessage",
+    "Step",
+    "StepAction",
+]
+
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+"""The largest request frame that the server reads, in bytes; a larger one closes the connection with code 1009."""
+
+TIMEOUT_EXIT_CODE = 124
+"""The exit code of a step that ran out of time, as GNU ``timeout`` reports it."""
+
+INFRASTRUCTURE_EXIT_CODE = 255
+"""The exit code of a step that this package, not the user's code, failed to run."""
+
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class Outcome(StrEnum):
+    """Why a step ended."""
+
+    OK = "ok"
+    ERROR = "error"
+    TIMEOUT = "timeout"
+    MEMORY = "memory"
+    KILLED = "killed"
+    INFRASTRUCTURE = "infrastructure"
+
+
+class ErrorCode(StrEnum):
+    """The ``code`` of an error message."""
+
+    INVALID_JSON = "INVALID_JSON"
+    UNKNOWN_TYPE = "UNKNOWN_TYPE"
+    VALIDATION_ERROR = "VALIDATION_ERROR"
+    EXECUTION_ERROR = "EXECUTION_ERROR"
+    CAPACITY_REACHED = "CAPACITY_REACHED"
+    SESSION_ERROR = "SESSION_ERROR"
+
+
+class ResetOptions(msgspec.Struct, kw_only=True):
+    """What a reset may ask for; unknown keys are ignored, as OpenEnv's server ignores them.
+
+    Attributes:
+        seed: Seeds ``random`` and ``numpy.random``; drawn from the operating system when absent.
+        episode_id: The name of the episode in ``state``; a fresh UUID when absent.
+        step_timeout: Wall-clock limit of a step in seconds; the server's default when absent.
+        cpu_timeout: CPU-time limit of a step in seconds, summed over all processes of the session; none when absent.
+        max_output_chars: The most code points of stdout, and of stderr, that an observation carries.
+        show_value: Whether the value of a last expression is shown, as a REPL does.
+    """
+
+    seed: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    episode_id: Annotated[str, msgspec.Meta(max_length=255)] | None = None
+    step_timeout: Seconds | None = None
+    cpu_timeout: Seconds | None = None
+    max_output_chars: Annotated[int, msgspec.Meta(ge=256)] | None = None
+    show_value: bool = True
+
+
+class StepAction(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """One action.
+
+    Attributes:
+        code: The source text to run.
+        timeout_s: Wall-clock limit of this step in seconds; the session's ``step_timeout`` when absent.
+        metadata: Accepted and ignored, as every OpenEnv action has it.
+    """
+
+    code: str
+    timeout_s: Seconds | None = None
+    metadata: dict[str, Any] = {}
+
+
+class Reset(msgspec.Struct, tag="reset", forbid_unknown_fields=True):
+    """Begin an episode."""
+
+    data: ResetOptions | None = None
+
+
+class Step(msgspec.Struct, tag="step", forbid_unknown_fields=True):
+    """Run code in the session."""
+
+    data: StepAction
+
+
+class State(msgspec.Struct, tag="state", forbid_unknown_fields=True):
+    """Ask for the state of the episode."""
+
+
+class Close(msgspec.Struct, tag="close", forbid_unknown_fields=True):
+    """End the session; answered by a WebSocket close with code 1000."""
+
+
+class Mcp(msgspec.Struct, tag="mcp", forbid_unknown_fields=True):
+    """A JSON-RPC 2.0 request of the Model Context Protocol."""
+
+    data: dict[str, Any]
+
+
+Request = Reset | Step | State | Close | Mcp
+
+
+class Metadata(msgspec.Struct, kw_only=True):
+    """What an observation says beyond OpenEnv's fields.
+
+    Attributes:
+        outcome: Why the step ended.
+        state_lost: Whether the namespace was lost, so that the next step begins with a fresh one.
+    """
+
+    outcome: Outcome
+    state_lost: bool
+
+
+class Observation(msgspec.Struct, kw_only=True):
+    """What running an action showed.
+
+    Attributes:
+        stdout: Decoded standard output without NUL or lone surrogates, cut in the middle at ``max_output_chars``.
+        stderr: Standard error, likewise.
+        exit_code: 0..255 by the convention of shells: 0 ok, 1 exception, n of ``sys.exit(n)``, 124 timeout, 128 + signal.
+        metadata: The rest.
+    """
+
+    stdout: str
+    stderr: str
+    exit_code: int
+    metadata: Metadata
+
+
+class ObservationData(msgspec.Struct, kw_only=True):
+    """The payload of the answer to ``reset`` and ``step``."""
+
+    observation: Observation
+    reward: float
+    done: bool
+    metadata: Metadata
+
+
+class ObservationMessage(msgspec.Struct, tag="observation"):
+    """The answer to ``reset`` and ``step``."""
+
+    data: ObservationData
+
+
+class SessionState(msgspec.Struct, kw_only=True):
+    """The state of an episode: its name, the number of steps taken since its reset, the exit code of the last one."""
+
+    episode_id: str | None = None
+    step_count: int = 0
+    last_exit_code: int | None = None
+
+
+class StateMessage(msgspec.Struct, tag="state"):
+    """The answer to ``state``."""
+
+    data: SessionState
+
+
+class McpMessage(msgspec.Struct, tag="mcp"):
+    """The answer to ``mcp``: a JSON-RPC 2.0 response."""
+
+    data: dict[str, Any]
+
+
+class ErrorData(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The payload of an error message.
+
+    Attributes:
+        message: What was expected, what was found, what to do next.
+        code: The kind of error.
+        errors: With ``VALIDATION_ERROR``: one entry per fault, in pydantic's shape (``type``, ``loc``, ``msg``, ``input``).
+        active_sessions: With ``CAPACITY_REACHED``.
+        max_sessions: With ``CAPACITY_REACHED``.
+    """
+
+    message: str
+    code: ErrorCode
+    errors: list[dict[str, Any]] | None = None
+    active_sessions: int | None = None
+    max_sessions: int | None = None
+
+
+class Error(msgspec.Struct, tag="error"):
+    """The answer to a request that could not be carried out."""
+
+    data: ErrorData
+
+
+Response = ObservationMessage | StateMessage | McpMessage | Error

@@ -1,0 +1,192 @@
+"""Sessions: what one connection has, an episode at a time."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from coding_gym_server.protocol import (
+    INFRASTRUCTURE_EXIT_CODE,
+    Metadata,
+    Observation,
+    ObservationData,
+    Outcome,
+    ResetOptions,
+    SessionState,
+    StepAction,
+)
+from coding_gym_server.workers.link import LinkClosedError
+from coding_gym_server.workers.unit import DEFAULT_MAX_OUTPUT_CHARS, Completion, Unit
+from coding_gym_server.workers.units import Units
+from coding_gym_server.workers.watchdog import Limits
+from coding_gym_server.workers.zygote_process import ForkError
+
+__all__ = ["CapacityError", "Session", "SessionDefaults", "Sessions"]
+
+
+class CapacityError(RuntimeError):
+    """The sandbox has as many sessions as it may have.
+
+    Attributes:
+        active: The number of sessions now.
+        limit: The most there may be.
+    """
+
+    def __init__(self, active: int, limit: int) -> None:
+        super().__init__(
+            f"Server at capacity: {active}/{limit} sessions active. Close one, start another sandbox, or raise --max-sessions."
+        )
+        self.active = active
+        self.limit = limit
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionDefaults:
+    """What a session has unless a reset says otherwise.
+
+    Attributes:
+        step_timeout: Wall-clock limit of a step in seconds.
+        cpu_timeout: CPU-time limit of a step in seconds, None for no limit.
+        max_output_chars: The most code points of stdout, and of stderr, in an observation.
+    """
+
+    step_timeout: float = 30.0
+    cpu_timeout: float | None = None
+    max_output_chars: int = DEFAULT_MAX_OUTPUT_CHARS
+
+
+class Session:
+    """One isolated interpreter and the episode that runs in it. Its methods must not run at the same time.
+
+    Args:
+        units: Where its processes come from.
+        defaults: What applies unless a reset says otherwise.
+    """
+
+    def __init__(self, units: Units, defaults: SessionDefaults) -> None:
+        self._units = units
+        self._defaults = defaults
+        self._unit: Unit | None = None
+        self._options = ResetOptions()
+        self._closed = False
+        self.state = SessionState()
+
+    async def reset(self, options: ResetOptions) -> ObservationData:
+        """Begin an episode: a new interpreter in an empty workspace.
+
+        Raises:
+            ForkError: There are no processes, memory or disk left.
+            LinkClosedError: The zygote died.
+        """
+        self._options = options
+        self.state = SessionState(episode_id=options.episode_id or str(uuid.uuid4()))
+        await self._begin()
+        return _observation("", "", 0, Outcome.OK, state_lost=False)
+
+    async def step(self, action: StepAction) -> ObservationData:
+        """Run code; before any reset, an episode begins by itself.
+
+        Whatever happens to the code, and to the processes that run it, is an observation.
+        """
+        try:
+            if self._unit is None:
+                await self._begin()
+            assert self._unit is not None
+            completion = await self._unit.execute(action.code, self._limits(action))
+        except (ForkError, LinkClosedError, TimeoutError) as error:
+            return self._fail(error)
+        self.state.step_count += 1
+        self.state.last_exit_code = completion.exit_code
+        return _observation(
+            completion.stdout,
+            completion.stderr + _explanation(completion, self._limits(action)),
+            completion.exit_code,
+            completion.outcome,
+            state_lost=completion.state_lost,
+        )
+
+    def close(self) -> None:
+        """End the session and everything that it started; harmless when closed already."""
+        self._closed = True
+        if self._unit is not None:
+            self._units.release(self._unit)
+            self._unit = None
+
+    async def _begin(self) -> None:
+        used, self._unit = self._unit, None
+        unit = await (self._units.acquire() if used is None else self._units.renew(used))
+        unit.configure(
+            seed=self._options.seed,
+            show_value=self._options.show_value,
+            max_output_chars=self._options.max_output_chars or self._defaults.max_output_chars,
+        )
+        self._unit = unit
+
+    def _limits(self, action: StepAction) -> Limits:
+        return Limits(
+            wall=action.timeout_s or self._options.step_timeout or self._defaults.step_timeout,
+            cpu=self._options.cpu_timeout or self._defaults.cpu_timeout,
+        )
+
+    def _fail(self, error: Exception) -> ObservationData:
+        """Report a fault of ours; the next step begins with a new unit."""
+        self.close()
+        self.state.step_count += 1
+        self.state.last_exit_code = INFRASTRUCTURE_EXIT_CODE
+        message = f"the sandbox failed to run this step: {error or type(error).__name__}\n"
+        return _observation("", message, INFRASTRUCTURE_EXIT_CODE, Outcome.INFRASTRUCTURE, state_lost=True)
+
+
+class Sessions:
+    """The sessions of a sandbox, of which there may be so many and no more.
+
+    Args:
+        units: Where their processes come from.
+        defaults: What applies unless a reset says otherwise.
+        limit: The most sessions at a time.
+    """
+
+    def __init__(self, units: Units, defaults: SessionDefaults, *, limit: int) -> None:
+        self._units = units
+        self._defaults = defaults
+        self._limit = limit
+        self._active: set[Session] = set()
+
+    def open(self) -> Session:
+        """Open a session; it has no process before its first reset or step.
+
+        Raises:
+            CapacityError: There are as many as there may be.
+        """
+        if len(self._active) >= self._limit:
+            raise CapacityError(len(self._active), self._limit)
+        session = Session(self._units, self._defaults)
+        self._active.add(session)
+        return session
+
+    def close(self, session: Session) -> None:
+        """Close a session and free its place at once."""
+        self._active.discard(session)
+        session.close()
+
+
+def _explanation(completion: Completion, limits: Limits) -> str:
+    """Say, in a line for stderr, why a step was cut short and what became of the namespace."""
+    kept = "variables are lost, files are kept" if completion.state_lost else "variables are kept"
+    match completion.outcome:
+        case Outcome.TIMEOUT:
+            budget = f" (CPU budget: {limits.cpu:g} s)" if limits.cpu is not None else ""
+            return f"[timed out after {limits.wall:g} s{budget}; {kept}]\n"
+        case Outcome.MEMORY:
+            return f"[killed: out of memory; {kept}]\n"
+        case Outcome.KILLED:
+            return f"[the interpreter died with exit code {completion.exit_code}; {kept}]\n"
+        case _ if completion.state_lost:
+            return f"[the interpreter had died since the last step; {kept}]\n"
+    return ""
+
+
+def _observation(stdout: str, stderr: str, exit_code: int, outcome: Outcome, *, state_lost: bool) -> ObservationData:
+    metadata = Metadata(outcome=outcome, state_lost=state_lost)
+    observation = Observation(stdout=stdout, stderr=stderr, exit_code=exit_code, metadata=metadata)
+    return ObservationData(observation=observation, reward=0.0, done=False, metadata=metadata)

@@ -1,0 +1,1 @@
+"""The processes of a sandbox: zygote, session roots and workers, and the server's end of each."""

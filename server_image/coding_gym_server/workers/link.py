@@ -1,0 +1,159 @@
+"""The server's end of a channel, on the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from coding_gym_server.workers.channel import HEADER
+from coding_gym_server.workers.messages import FromProcess, ToProcess, WorkerExited
+
+__all__ = ["Link", "LinkClosedError"]
+
+_MAX_ANSWER_BYTES = 1 << 20
+_READ_BYTES = 262_144
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(FromProcess)
+
+
+class LinkClosedError(ConnectionError):
+    """The process at the other end is gone, or has sent something that is no message."""
+
+
+class Link:
+    """Sends requests to one process and receives its messages.
+
+    Args:
+        connection: A connected stream socket; the link owns it from now on.
+        on_message: Called with each message that no ``call`` waits for.
+        on_closed: Called once, when the other end goes away; not after ``close``.
+    """
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        *,
+        on_message: Callable[[FromProcess], None] | None = None,
+        on_closed: Callable[[], None] | None = None,
+    ) -> None:
+        connection.setblocking(False)
+        self._socket = connection
+        self._loop = asyncio.get_running_loop()
+        self._on_message = on_message
+        self._on_closed = on_closed
+        self._received = bytearray()
+        self._unsent = bytearray()
+        self._calls: deque[asyncio.Future[FromProcess]] = deque()
+        self._loop.add_reader(connection.fileno(), self._read)
+
+    def send(self, message: ToProcess, descriptors: tuple[int, ...] = ()) -> None:
+        """Send a message without waiting; what the socket does not take at once follows in the background.
+
+        Raises:
+            LinkClosedError: The link is closed.
+        """
+        if self._socket.fileno() < 0:
+            raise LinkClosedError
+        body = _encoder.encode(message)
+        data = HEADER.pack(len(body)) + body
+        if self._unsent:
+            self._unsent += data
+            return
+        try:
+            sent = socket.send_fds(self._socket, [data], descriptors) if descriptors else self._socket.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            self._lose()
+            raise LinkClosedError from error
+        if sent < len(data):
+            self._unsent += data[sent:]
+            self._loop.add_writer(self._socket.fileno(), self._write)
+
+    async def call(self, message: ToProcess, descriptors: tuple[int, ...] = ()) -> FromProcess:
+        """Send a request and wait for its answer.
+
+        Raises:
+            LinkClosedError: The other end went away first.
+        """
+        self.send(message, descriptors)
+        return await self.expect()
+
+    def expect(self) -> asyncio.Future[FromProcess]:
+        """Return a future for the next message that no earlier call waits for."""
+        answer: asyncio.Future[FromProcess] = self._loop.create_future()
+        self._calls.append(answer)
+        return answer
+
+    def close(self) -> None:
+        """Close this end; harmless when closed already."""
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket.fileno())
+            self._loop.remove_writer(self._socket.fileno())
+            self._socket.close()
+        self._fail_calls()
+
+    def _read(self) -> None:
+        try:
+            data = self._socket.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._lose()
+            return
+        self._received += data
+        while len(self._received) >= HEADER.size:
+            (size,) = HEADER.unpack_from(self._received)
+            if size > _MAX_ANSWER_BYTES:
+                self._lose()
+                return
+            if len(self._received) < HEADER.size + size:
+                return
+            body = bytes(self._received[HEADER.size : HEADER.size + size])
+            del self._received[: HEADER.size + size]
+            try:
+                message = _decoder.decode(body)
+            except msgspec.MsgspecError:
+                self._lose()
+                return
+            self._dispatch(message)
+
+    def _dispatch(self, message: FromProcess) -> None:
+        if self._calls and not isinstance(message, WorkerExited):
+            answer = self._calls.popleft()
+            if not answer.done():
+                answer.set_result(message)
+        elif self._on_message is not None:
+            self._on_message(message)
+
+    def _write(self) -> None:
+        try:
+            sent = self._socket.send(self._unsent)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._lose()
+            return
+        del self._unsent[:sent]
+        if not self._unsent:
+            self._loop.remove_writer(self._socket.fileno())
+
+    def _lose(self) -> None:
+        if self._socket.fileno() < 0:
+            return
+        self.close()
+        if self._on_closed is not None:
+            self._on_closed()
+
+    def _fail_calls(self) -> None:
+        while self._calls:
+            answer = self._calls.popleft()
+            if not answer.done():
+                answer.set_exception(LinkClosedError())

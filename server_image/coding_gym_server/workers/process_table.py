@@ -1,0 +1,54 @@
+"""What ``/proc`` says about the processes of a sandbox (see proc_pid_stat(5))."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["children", "cpu_time", "descendants"]
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_STATE, _PARENT, _UTIME, _CSTIME = 0, 1, 11, 14
+
+
+def children(parent: int) -> set[int]:
+    """Return the pids of the children of the single-threaded process ``parent``, zombies included."""
+    try:
+        return set(map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split()))
+    except FileNotFoundError:
+        # A kernel without CONFIG_PROC_CHILDREN.
+        pids = (int(entry) for entry in os.listdir("/proc") if entry.isdigit())
+        return {pid for pid in pids if (fields := _stat(pid)) and int(fields[_PARENT]) == parent}
+
+
+def descendants(ancestor: int) -> list[int]:
+    """Return the pids of all children of ``ancestor``, their children, and so on, zombies left out."""
+    children: dict[int, list[int]] = {}
+    zombies = set()
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and (fields := _stat(int(entry))):
+            children.setdefault(int(fields[_PARENT]), []).append(int(entry))
+            if fields[_STATE] in ("Z", "X"):
+                zombies.add(int(entry))
+    found: list[int] = []
+    pending = [ancestor]
+    while pending:
+        for child in children.get(pending.pop(), ()):
+            pending.append(child)
+            found.append(child)
+    return [pid for pid in found if pid not in zombies]
+
+
+def cpu_time(pid: int) -> float:
+    """Return the CPU seconds that a process and its reaped children have used; 0 if it is gone."""
+    fields = _stat(pid)
+    return sum(map(int, fields[_UTIME : _CSTIME + 1])) / _TICKS_PER_SECOND if fields else 0.0
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat from the state (field 3) on; empty if the process is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return []
+    return text[text.rindex(b")") + 2 :].decode().split()

@@ -1,0 +1,171 @@
+"""The session root: owns every process of a session and can end them all at once.
+
+It is the parent of the worker and, as a subreaper, of whatever the worker leaves behind. It never runs user code, so it stays as
+clean as the zygote that it was forked from, and a reset is no more than: kill, empty the workspace, fork.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import select
+import signal
+import socket
+import time
+
+from coding_gym_server.isolation.confinement import Confinement
+from coding_gym_server.workers import process_table, workspace
+from coding_gym_server.workers.channel import Channel, close_all
+from coding_gym_server.workers.messages import (
+    CpuTime,
+    CpuTimeUsed,
+    Failed,
+    ForkWorker,
+    Interrupt,
+    Kill,
+    Killed,
+    ToProcess,
+    WorkerExited,
+    WorkerForked,
+)
+from coding_gym_server.workers.worker import Worker
+
+__all__ = ["Root"]
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Root:
+    """The root of one session.
+
+    Args:
+        channel: The server's requests.
+        confinement: The limits of the session.
+        workspace: The session's directory; exists already.
+    """
+
+    def __init__(self, channel: Channel, confinement: Confinement, workspace: str) -> None:
+        self._channel = channel
+        self._confinement = confinement
+        self._workspace = workspace
+        self._worker: int | None = None
+        self._worker_status: int | None = None
+
+    def run(self) -> None:
+        """Serve until the server is gone; returns in a forked worker that has come to its end, never in the root."""
+        os.setsid()
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        self._confinement.apply_to_root(self._workspace)
+        wake_read, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        poll = select.poll()
+        poll.register(self._channel.fileno(), select.POLLIN)
+        poll.register(wake_read, select.POLLIN)
+        while True:
+            ready = [descriptor for descriptor, _ in poll.poll()]
+            had_worker = self._worker is not None
+            if wake_read in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(wake_read, 4096)
+                self._reap()
+                if had_worker and self._worker is None:
+                    self._channel.send(WorkerExited())
+            if self._channel.fileno() in ready:
+                try:
+                    message, descriptors = self._channel.receive_with_descriptors()
+                except (EOFError, ConnectionError):
+                    self._kill()
+                    os._exit(0)
+                worker = self._answer(message, descriptors)
+                if worker is not None:
+                    os.close(wake_read)
+                    os.close(wake_write)
+                    worker.run()
+
+    def _answer(self, message: ToProcess, descriptors: list[int]) -> Worker | None:
+        """Carry a request out; returns the worker in its forked process, None in the root."""
+        match message:
+            case ForkWorker(fresh_workspace):
+                return self._fork(descriptors, fresh_workspace)
+            case Interrupt():
+                if self._worker is not None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(self._worker, signal.SIGINT)
+            case Kill():
+                self._kill()
+                self._channel.send(Killed())
+            case CpuTime():
+                self._channel.send(CpuTimeUsed(self._cpu_time()))
+        return None
+
+    def _fork(self, descriptors: list[int], fresh_workspace: bool) -> Worker | None:
+        """Replace all that runs by a new worker."""
+        self._kill()
+        try:
+            # The old processes take their time to go; meanwhile the new one sets itself up.
+            pid = self._try_to_fork()
+            if pid == 0:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+                self._channel.close()
+                channel, stdout, stderr = descriptors
+                return Worker(Channel(socket.socket(fileno=channel)), stdout, stderr, self._workspace, self._confinement)
+            self._reap_all_but(pid)
+            previous_status, self._worker, self._worker_status = self._worker_status, pid, None
+            if fresh_workspace:
+                workspace.empty(self._workspace)
+        except OSError as error:
+            self._channel.send(Failed(f"no new worker: {error}"))
+        else:
+            self._channel.send(WorkerForked(previous_status))
+        close_all(descriptors)
+        return None
+
+    def _try_to_fork(self) -> int:
+        try:
+            return os.fork()
+        except OSError:
+            # What has just been killed counts against the limit of processes until it is reaped.
+            self._reap_all_but(None)
+            return os.fork()
+
+    def _kill(self) -> None:
+        """Kill every process of the session; afterwards none executes another instruction of its own."""
+        if self._confinement.scopes_signals:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(-1, signal.SIGKILL)
+            return
+        # Without the scope kill(-1) would reach other sessions, so chase the descendants until there are no more.
+        while pids := process_table.descendants(os.getpid()):
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            self._reap()
+            time.sleep(0.0005)
+
+    def _reap(self) -> None:
+        """Reap what has died, of itself or killed."""
+        with contextlib.suppress(ChildProcessError):
+            while (exited := os.waitpid(-1, os.WNOHANG))[0]:
+                self._note_exit(*exited)
+
+    def _reap_all_but(self, survivor: int | None) -> None:
+        """Wait for every child that has been killed; their own children become ours before they can be waited for."""
+        while doomed := process_table.children(os.getpid()) - {survivor}:
+            for pid in doomed:
+                self._note_exit(*os.waitpid(pid, 0))
+
+    def _note_exit(self, pid: int, status: int) -> None:
+        if pid == self._worker:
+            self._worker, self._worker_status = None, status
+
+    def _cpu_time(self) -> float:
+        reaped = resource.getrusage(resource.RUSAGE_CHILDREN)
+        alive = sum(process_table.cpu_time(pid) for pid in process_table.descendants(os.getpid()))
+        return reaped.ru_utime + reaped.ru_stime + alive

@@ -1,0 +1,286 @@
+"""A unit: one session root with its worker, workspace and output pipes; what a session runs in.
+
+A unit outlives episodes: ``recycle`` kills all that ran in it, empties its workspace and forks a new worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from coding_gym_server.isolation import oom
+from coding_gym_server.protocol import TIMEOUT_EXIT_CODE, Outcome
+from coding_gym_server.workers.capture import OutputCapture
+from coding_gym_server.workers.link import Link, LinkClosedError
+from coding_gym_server.workers.messages import (
+    Configure,
+    Execute,
+    Failed,
+    Finished,
+    ForkWorker,
+    FromProcess,
+    Kill,
+    Killed,
+    ToProcess,
+    WorkerExited,
+    WorkerForked,
+)
+from coding_gym_server.workers.watchdog import Limits, Watchdog
+from coding_gym_server.workers.zygote_process import ForkError, ZygoteProcess
+
+__all__ = ["DEFAULT_MAX_OUTPUT_CHARS", "Completion", "Unit"]
+
+DEFAULT_MAX_OUTPUT_CHARS = 16_384
+
+_ROOT_ANSWERS_WITHIN = 10.0
+_REST_SECONDS = 0.01
+_SIGKILLED = 128 + signal.SIGKILL
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completion:
+    """How a step ended.
+
+    Attributes:
+        outcome: Why it ended.
+        exit_code: 0..255.
+        state_lost: Whether the namespace is gone.
+        stdout: What was written to descriptor 1 since the last step.
+        stderr: What was written to descriptor 2.
+    """
+
+    outcome: Outcome
+    exit_code: int
+    state_lost: bool
+    stdout: str
+    stderr: str
+
+
+class Unit:
+    """One isolated place to run code. Made by ``Unit.start``.
+
+    Args:
+        workspace: Its directory.
+    """
+
+    def __init__(self, workspace: Path) -> None:
+        self.workspace = workspace
+        self.broken = False
+        self._root: Link
+        self._worker: _WorkerEnd | None = None
+        self._configuration: Configure | None = None
+        self._max_output_chars = DEFAULT_MAX_OUTPUT_CHARS
+        self._waiter: asyncio.Future[Finished | None] | None = None
+
+    @classmethod
+    async def start(cls, zygote: ZygoteProcess, base: Path) -> Unit:
+        """Fork a root from the zygote and a worker from the root, in a new directory below ``base``.
+
+        Raises:
+            ForkError: There are no processes, memory or disk left.
+            LinkClosedError: The zygote or the root died.
+        """
+        # The name is a secret among sessions: Landlock does not keep them from changing the mode or times of what they can name.
+        unit = cls(base / secrets.token_hex(16))
+        unit.workspace.mkdir(mode=0o700)
+        ours, theirs = socket.socketpair()
+        unit._root = Link(ours, on_message=unit._on_root_message, on_closed=unit._on_root_closed)
+        try:
+            with theirs:
+                await zygote.fork_root(str(unit.workspace), theirs)
+            await unit._replace_worker(fresh_workspace=True)
+        except BaseException:
+            unit.close()
+            raise
+        return unit
+
+    def configure(self, *, seed: int | None, show_value: bool, max_output_chars: int) -> None:
+        """Set the worker up for an episode, and any worker that has to take its place. It must not have run anything yet."""
+        self._configuration = Configure(seed=seed, show_value=show_value)
+        self._max_output_chars = max_output_chars
+        assert self._worker is not None
+        self._worker.configure(self._configuration, max_output_chars)
+
+    async def execute(self, code: str, limits: Limits) -> Completion:
+        """Run a cell to its end or to the end of its time.
+
+        A worker that dies, in the step or since the last one, is replaced by a new one in the same workspace.
+
+        Raises:
+            ForkError: The worker died and no new one could be forked.
+            LinkClosedError: The root died.
+        """
+        assert self._worker is not None
+        died_before = self._worker.gone
+        if died_before:
+            await self._replace_worker(fresh_workspace=False)
+        worker = self._worker
+        waiter = self._waiter = asyncio.get_running_loop().create_future()
+        watchdog = Watchdog(self._root, limits, on_given_up=lambda: self._resolve(None))
+        try:
+            await watchdog.start()
+            worker.execute(code)
+            finished = await waiter
+        except LinkClosedError:
+            finished = None
+        finally:
+            self._waiter = None
+            watchdog.stop()
+        if finished is not None:
+            exit_code = finished.exit_code
+            outcome = Outcome.OK if exit_code == 0 else Outcome.ERROR
+            stdout, stderr = worker.take_output()
+        else:
+            status, stdout, stderr = await self._replace_worker(fresh_workspace=False)
+            exit_code = _exit_code(status)
+            outcome = Outcome.MEMORY if exit_code == _SIGKILLED and oom.has_struck() else Outcome.KILLED
+        if watchdog.expired:
+            outcome, exit_code = Outcome.TIMEOUT, TIMEOUT_EXIT_CODE
+        return Completion(
+            outcome=outcome, exit_code=exit_code, state_lost=died_before or finished is None, stdout=stdout, stderr=stderr
+        )
+
+    async def kill(self) -> None:
+        """Kill every process of the session. The unit wants ``recycle`` before it is used again.
+
+        Raises:
+            LinkClosedError: The root died.
+        """
+        answer = await self._ask_root(Kill())
+        assert isinstance(answer, Killed)
+
+    async def recycle(self) -> None:
+        """Kill everything, empty the workspace and fork a new worker.
+
+        Raises:
+            ForkError: There are no processes, memory or disk left.
+            LinkClosedError: The root died.
+        """
+        self._configuration = None
+        await self._replace_worker(fresh_workspace=True)
+
+    def close(self) -> None:
+        """End the unit: the root kills everything as its link closes. The directory goes with ``remove_workspace``."""
+        self._root.close()
+        if self._worker is not None:
+            self._worker.close()
+
+    def remove_workspace(self) -> None:
+        """Delete the directory; for after ``close``, off the event loop."""
+        shutil.rmtree(self.workspace, ignore_errors=True)
+
+    async def _replace_worker(self, *, fresh_workspace: bool) -> tuple[int | None, str, str]:
+        """Have the root kill all that runs and fork a new worker; returns the old one's wait status, stdout and stderr."""
+        ours, theirs = socket.socketpair()
+        out_read, out_write = os.pipe2(os.O_CLOEXEC)
+        err_read, err_write = os.pipe2(os.O_CLOEXEC)
+        new = _WorkerEnd(ours, out_read, err_read, on_finished=self._resolve)
+        try:
+            answer = await self._ask_root(ForkWorker(fresh_workspace), (theirs.fileno(), out_write, err_write))
+            if isinstance(answer, Failed):
+                raise ForkError(answer.reason)
+            assert isinstance(answer, WorkerForked)
+        except BaseException:
+            new.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(out_write)
+            os.close(err_write)
+        old, self._worker = self._worker, new
+        stdout, stderr = old.take_output() if old is not None else ("", "")
+        if old is not None:
+            old.close()
+        if self._configuration is not None:
+            new.configure(self._configuration, self._max_output_chars)
+        return answer.previous_status, stdout, stderr
+
+    async def _ask_root(self, request: ToProcess, descriptors: tuple[int, ...] = ()) -> FromProcess:
+        return await asyncio.wait_for(self._root.call(request, descriptors), _ROOT_ANSWERS_WITHIN)
+
+    def _on_root_message(self, message: FromProcess) -> None:
+        # Noticed by its parent, for children that the worker forked may still hold its channel open.
+        if isinstance(message, WorkerExited) and self._worker is not None:
+            self._worker.gone = True
+            self._resolve(None)
+
+    def _on_root_closed(self) -> None:
+        self.broken = True
+        self._resolve(None)
+
+    def _resolve(self, result: Finished | None) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(result)
+
+
+class _WorkerEnd:
+    """The server's end of a worker: its channel and what it prints.
+
+    Args:
+        channel: Its channel.
+        stdout: The read end of its descriptor 1.
+        stderr: The read end of its descriptor 2.
+        on_finished: Called with the result of a cell, or with None when the worker is gone.
+    """
+
+    def __init__(
+        self, channel: socket.socket, stdout: int, stderr: int, *, on_finished: Callable[[Finished | None], None]
+    ) -> None:
+        self.gone = False
+        self._on_finished = on_finished
+        self.link = Link(channel, on_message=self._on_message, on_closed=self._on_closed)
+        self._stdout = OutputCapture(stdout, max_chars=DEFAULT_MAX_OUTPUT_CHARS)
+        self._stderr = OutputCapture(stderr, max_chars=DEFAULT_MAX_OUTPUT_CHARS)
+        self._loop = asyncio.get_running_loop()
+        self._rest = self._loop.call_later(_REST_SECONDS, self._start_reading)
+
+    def configure(self, configuration: Configure, max_output_chars: int) -> None:
+        self._stdout.max_chars = self._stderr.max_chars = max_output_chars
+        with contextlib.suppress(LinkClosedError):
+            self.link.send(configuration)
+
+    def execute(self, code: str) -> None:
+        """Send a cell. What a short one prints fits into the pipes: nothing is read at first, to save the server the wake-ups."""
+        self._rest.cancel()
+        self._stdout.rest()
+        self._stderr.rest()
+        self._rest = self._loop.call_later(_REST_SECONDS, self._start_reading)
+        self.link.send(Execute(code))
+
+    def take_output(self) -> tuple[str, str]:
+        return self._stdout.take(), self._stderr.take()
+
+    def close(self) -> None:
+        self._rest.cancel()
+        self.link.close()
+        self._stdout.close()
+        self._stderr.close()
+
+    def _start_reading(self) -> None:
+        self._stdout.start_reading()
+        self._stderr.start_reading()
+
+    def _on_message(self, message: FromProcess) -> None:
+        # A worker can lie about its own exit code, and about nothing else.
+        is_result = isinstance(message, Finished) and 0 <= message.exit_code <= 255
+        self._on_finished(message if is_result else None)  # type: ignore[arg-type]
+
+    def _on_closed(self) -> None:
+        self.gone = True
+        self._on_finished(None)
+
+
+def _exit_code(status: int | None) -> int:
+    """Return the exit code of a shell for a wait status: n of ``exit(n)``, 128 + the signal."""
+    if status is None:
+        return _SIGKILLED
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code

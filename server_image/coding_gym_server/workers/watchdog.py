@@ -1,0 +1,91 @@
+"""Ends a step that outlives its limits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from coding_gym_server.workers.link import Link, LinkClosedError
+from coding_gym_server.workers.messages import CpuTime, CpuTimeUsed, Interrupt
+
+__all__ = ["Limits", "Watchdog"]
+
+_INTERRUPT_GRACE = 0.25
+"""Seconds that a step has to end after SIGINT before it is given up."""
+
+_MIN_CPU_CHECK = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The limits of one step.
+
+    Attributes:
+        wall: Wall-clock limit in seconds.
+        cpu: CPU-time limit in seconds over all processes of the session, None for no limit.
+    """
+
+    wall: float
+    cpu: float | None = None
+
+
+class Watchdog:
+    """Watches one step: SIGINT when a limit is reached, and after a grace it gives the step up.
+
+    Args:
+        root: Whom to ask for the interrupt and for the CPU time.
+        limits: The limits.
+        on_given_up: Called when the step has not ended in spite of the interrupt.
+    """
+
+    def __init__(self, root: Link, limits: Limits, *, on_given_up: Callable[[], None]) -> None:
+        self.expired = False
+        self._root = root
+        self._limits = limits
+        self._on_given_up = on_given_up
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._cpu_task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to watch.
+
+        Raises:
+            LinkClosedError: The root died.
+        """
+        self._timer = self._loop.call_later(self._limits.wall, self._expire)
+        if self._limits.cpu is not None:
+            self._cpu_task = self._loop.create_task(self._watch_cpu(self._limits.cpu, await self._cpu_time()))
+
+    def stop(self) -> None:
+        """The step has ended."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._cpu_task is not None:
+            self._cpu_task.cancel()
+
+    def _expire(self) -> None:
+        self.expired = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(_INTERRUPT_GRACE, self._on_given_up)
+        with contextlib.suppress(LinkClosedError):
+            self._root.send(Interrupt())
+
+    async def _watch_cpu(self, budget: float, before: float) -> None:
+        cores = os.cpu_count() or 1
+        left = budget
+        with contextlib.suppress(LinkClosedError):
+            while left > 0:
+                # It cannot be used up any sooner.
+                await asyncio.sleep(max(left / cores, _MIN_CPU_CHECK))
+                left = budget - (await self._cpu_time() - before)
+            self._expire()
+
+    async def _cpu_time(self) -> float:
+        answer = await self._root.call(CpuTime())
+        assert isinstance(answer, CpuTimeUsed)
+        return answer.seconds

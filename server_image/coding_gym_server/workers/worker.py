@@ -1,0 +1,147 @@
+"""The worker: the process in which a session's code runs."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import os
+import random
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, TextIO
+
+from coding_gym_server.backends.base import ExecutorBackend
+from coding_gym_server.backends.python import PythonBackend
+from coding_gym_server.isolation.confinement import Confinement
+from coding_gym_server.workers import workspace
+from coding_gym_server.workers.channel import Channel
+from coding_gym_server.workers.messages import Configure, Execute, Finished
+
+__all__ = ["Worker"]
+
+_HIGH_DESCRIPTOR = 200
+"""Our own descriptors are moved up here, out of the way of the user's."""
+
+_Handler = Any
+
+
+class Worker:
+    """Runs one cell after the other until the server closes the channel.
+
+    Args:
+        channel: The server's requests.
+        stdout: A descriptor that becomes descriptor 1.
+        stderr: A descriptor that becomes descriptor 2.
+        directory: The workspace of the session.
+        confinement: The limits of the session.
+    """
+
+    def __init__(self, channel: Channel, stdout: int, stderr: int, directory: str, confinement: Confinement) -> None:
+        self._channel = channel
+        self._outputs = (stdout, stderr)
+        self._directory = Path(directory)
+        self._confinement = confinement
+        # What SIGINT does while user code runs; in between it is ignored, so that an interrupt that comes late hits nothing.
+        self._on_interrupt: _Handler = signal.default_int_handler
+
+    def run(self) -> None:
+        """Serve until the channel closes, then end the process."""
+        os.setsid()
+        self._adopt_descriptors()
+        self._confinement.apply_to_worker()
+        self._pid = os.getpid()
+        backend: ExecutorBackend = PythonBackend()
+        while True:
+            try:
+                message = self._channel.receive()
+            except (EOFError, OSError):
+                os._exit(0)
+            match message:
+                case Configure(seed=seed, show_value=show_value):
+                    self._enter_workspace()
+                    _seed(seed)
+                    backend.configure(show_value=show_value)
+                case Execute(code):
+                    self._execute(backend, code)
+
+    def _execute(self, backend: ExecutorBackend, code: str) -> None:
+        self._repair_streams()
+        exit_code = 130
+        try:
+            signal.signal(signal.SIGINT, self._on_interrupt)
+            exit_code = backend.execute(code)
+            _flush()
+            self._on_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        except KeyboardInterrupt:
+            # The interrupt came between the end of the cell and the line that turns it off.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if os.getpid() != self._pid:
+            # A child that the cell forked has come to the end of it; the rest is not its business.
+            os._exit(exit_code)
+        self._channel.send(Finished(exit_code))
+
+    def _adopt_descriptors(self) -> None:
+        null = os.open(os.devnull, os.O_RDONLY)
+        for descriptor, number in zip((null, *self._outputs), range(3), strict=True):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        self._channel.move_up(_HIGH_DESCRIPTOR)
+        self._saved = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _HIGH_DESCRIPTOR) for number in range(3)]
+        self._repair_streams(anew=True)
+
+    def _repair_streams(self, *, anew: bool = False) -> None:
+        """Give the next cell a working stdin, stdout and stderr, whatever the last one closed."""
+        for number, name in enumerate(("stdin", "stdout", "stderr")):
+            if not _is_open(number):
+                os.dup2(self._saved[number], number)
+            stream = getattr(sys, name, None)
+            if anew or stream is None or getattr(stream, "closed", False):
+                stream = _open_stream(number)
+                setattr(sys, name, stream)
+                setattr(sys, f"__{name}__", stream)
+
+    def _enter_workspace(self) -> None:
+        os.chdir(self._directory / workspace.WORK)
+        os.environ["HOME"] = str(self._directory / workspace.HOME)
+        os.environ["TMPDIR"] = str(self._directory / workspace.TEMPORARY)
+        os.environ["PWD"] = str(self._directory / workspace.WORK)
+        tempfile.tempdir = None
+        sys.argv = [""]
+        sys.path[0] = ""
+
+
+def _open_stream(number: int) -> TextIO:
+    """Open a standard stream: UTF-8 everywhere, a line at a time, so that little is lost when the process is killed.
+
+    Lone surrogates pass as they are; the server replaces them.
+    """
+    mode = "r" if number == 0 else "w"
+    raw = io.FileIO(number, mode, closefd=False)
+    raw.name = ("<stdin>", "<stdout>", "<stderr>")[number]  # type: ignore[misc]
+    buffer = io.BufferedReader(raw) if number == 0 else io.BufferedWriter(raw)
+    errors = "surrogatepass" if number == 1 else "backslashreplace" if number == 2 else "strict"
+    return io.TextIOWrapper(buffer, "utf-8", errors, line_buffering=number != 0)
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def _flush() -> None:
+    for stream in {sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__}:
+        with contextlib.suppress(Exception):
+            stream.flush()  # type: ignore[union-attr]
+
+
+def _seed(seed: int | None) -> None:
+    random.seed(seed)
+    numpy_random = getattr(sys.modules.get("numpy"), "random", None)
+    if numpy_random is not None:
+        numpy_random.seed(None if seed is None else seed % 2**32)

@@ -1,0 +1,44 @@
+"""A session's directory: the working directory, the home and the place for temporary files of its processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+__all__ = ["HOME", "TEMPORARY", "WORK", "empty"]
+
+WORK = "work"
+HOME = "home"
+TEMPORARY = "tmp"
+
+
+def empty(workspace: str) -> None:
+    """Remove everything in ``workspace`` and make its directories anew.
+
+    Raises:
+        OSError: Something could not be removed or made.
+    """
+    root = Path(workspace)
+    root.chmod(0o700)
+    for entry in os.scandir(root):
+        if entry.is_dir(follow_symlinks=False):
+            _remove_tree(root / entry.name)
+        else:
+            os.unlink(entry.path)
+    for name in (WORK, HOME, TEMPORARY):
+        (root / name).mkdir(mode=0o700)
+
+
+def _remove_tree(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.rmdir()
+        return
+    with contextlib.suppress(OSError, RecursionError):
+        shutil.rmtree(path)
+        return
+    # Directories without permissions, or nested deeper than Python recurses.
+    subprocess.run(["chmod", "-R", "u+rwX", "--", path], check=False, stderr=subprocess.DEVNULL)
+    subprocess.run(["rm", "-rf", "--", path], check=True, stderr=subprocess.DEVNULL)
