@@ -11,9 +11,8 @@ from coding_gym.config import SandboxConfig
 from coding_gym.env import CodingEnv
 from coding_gym.spaces import CodeText
 from coding_gym.vector import CodingVectorEnv
+from coding_gym.version import __version__
 from envs_registry import register_envs
-
-__version__ = "0.1.0"
 
 __all__ = ["CodeText", "CodingEnv", "CodingVectorEnv", "SandboxConfig", "__version__"]
 

@@ -6,10 +6,19 @@ import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.utils import EzPickle
+from numpy.typing import NDArray
+
+from coding_gym.config import SandboxConfig
+from coding_gym.errors import ConfigurationError, InvalidActionError, ProtocolError, TransportError
+from coding_gym.frames import black_frames, is_shared_black, shared_black
+from coding_gym.providers import Sandbox, SandboxSlot
+from coding_gym.rendering import DEFAULT_FRAME_SIZE, Turn, draw_transcript, format_transcript
+from coding_gym.spaces import action_space, observation_space
 from coding_gym_server.protocol import (
     INFRASTRUCTURE_EXIT_CODE,
     Metadata,
@@ -18,16 +27,9 @@ from coding_gym_server.protocol import (
     Outcome,
     ResetOptions,
 )
-from gymnasium.utils import EzPickle
-from numpy.typing import NDArray
 
-from coding_gym.client.session import Session
-from coding_gym.config import SandboxConfig
-from coding_gym.errors import ConfigurationError, InvalidActionError, ProtocolError, TransportError
-from coding_gym.frames import black_frames, is_shared_black, shared_black
-from coding_gym.providers import Sandbox, SandboxSlot
-from coding_gym.rendering import DEFAULT_FRAME_SIZE, Turn, draw_transcript, format_transcript
-from coding_gym.spaces import action_space, observation_space
+if TYPE_CHECKING:
+    from coding_gym.client.session import Session
 
 __all__ = ["CodingEnv", "Timing"]
 
@@ -96,7 +98,10 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         >>> observation, *_ = env.step("print('hello')")  # doctest: +SKIP
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
+    metadata = {  # noqa: RUF012 - as Gymnasium declares it
+        "render_modes": ["ansi", "rgb_array"],
+        "render_fps": 4,
+    }
 
     def __init__(
         self,
@@ -178,7 +183,7 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         obs, reward, terminated, truncated, info = self.finish_step()
         return _own_screenshot(obs), reward, terminated, truncated, info
 
-    def render(self) -> str | NDArray[np.uint8] | None:  # type: ignore[override]
+    def render(self) -> str | NDArray[np.uint8] | None:
         """Return the episode as ``render_mode`` says: its transcript, a picture of it, or None."""
         if self.render_mode == "ansi":
             return format_transcript(self._turns)
@@ -278,9 +283,7 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         observation = data.observation
         self.last_timing = Timing(time.perf_counter() - self._asked_at)
         if self.render_mode is not None:
-            self._turns.append(
-                Turn(self._pending_code, observation.stdout, observation.stderr, observation.exit_code)
-            )
+            self._turns.append(Turn(self._pending_code, observation.stdout, observation.stderr, observation.exit_code))
         truncated = observation.metadata.outcome is Outcome.INFRASTRUCTURE
         return self._observe(observation), 0.0, False, truncated, _info(observation.metadata)
 
@@ -326,9 +329,7 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
             self._session = None
 
 
-def sandbox_config(
-    config: SandboxConfig | Mapping[str, Any] | None, sandbox_options: Mapping[str, Any]
-) -> SandboxConfig:
+def sandbox_config(config: SandboxConfig | Mapping[str, Any] | None, sandbox_options: Mapping[str, Any]) -> SandboxConfig:
     """Return the one configuration that an environment's arguments mean.
 
     Raises:
@@ -362,7 +363,7 @@ def _infrastructure_failure(reason: str) -> ObservationData:
     return ObservationData(observation=observation, reward=0.0, done=False, metadata=metadata)
 
 
-def _check_screen(screen: tuple[int, int] | None) -> tuple[int, int] | None:
+def _check_screen(screen: Any) -> tuple[int, int] | None:
     if screen is None:
         return None
     try:
@@ -375,14 +376,14 @@ def _check_screen(screen: tuple[int, int] | None) -> tuple[int, int] | None:
     return width, height
 
 
-def _check_seconds(name: str, value: float) -> float:
+def _check_seconds(name: str, value: Any) -> float:
     if not isinstance(value, (int, float)) or not 0 < value < float("inf"):
         message = f"Expected {name}= to be a positive number of seconds, got {value!r}"
         raise ConfigurationError(message)
     return float(value)
 
 
-def _check_count(name: str, value: int, smallest: int) -> int:
+def _check_count(name: str, value: Any, smallest: int) -> int:
     if not isinstance(value, int) or value < smallest:
         message = f"Expected {name}= to be a whole number of at least {smallest}, got {value!r}"
         raise ConfigurationError(message)

@@ -56,7 +56,7 @@ class ProviderUnavailableError(ProviderError):
         reason: What is missing.
     """
 
-    def __init__(self, provider: str, reason: str) -> None:
+    def __init__(self, *, provider: str, reason: str) -> None:
         super().__init__(f"The {provider} provider is not available: {reason}")
         self.provider = provider
         self.reason = reason

@@ -16,14 +16,15 @@ def black_frames(count: int, height: int, width: int) -> NDArray[np.uint8]:
 
     The kernel's zero pages back them until somebody writes or reads: ``np.zeros`` clears memory that was used before.
     """
-    shape = (count, height, width, 3)
-    return np.frombuffer(mmap.mmap(-1, count * height * width * 3, flags=mmap.MAP_PRIVATE), np.uint8).reshape(shape)
+    memory = mmap.mmap(-1, count * height * width * 3, flags=mmap.MAP_PRIVATE)
+    frames: NDArray[np.uint8] = np.ndarray((count, height, width, 3), np.uint8, memory)
+    return frames
 
 
 @functools.cache
 def shared_black(height: int, width: int) -> NDArray[np.uint8]:
     """Return the one black frame of this size, uint8, shape (height, width, 3), read-only."""
-    frame = black_frames(1, height, width)[0]
+    frame: NDArray[np.uint8] = black_frames(1, height, width)[0]
     frame.flags.writeable = False
     return frame
 

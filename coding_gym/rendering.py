@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 import textwrap
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
+
+if TYPE_CHECKING:
+    from PIL import ImageFont
 
 __all__ = ["DEFAULT_FRAME_SIZE", "Turn", "draw_transcript", "format_transcript"]
 
@@ -49,6 +52,8 @@ def draw_transcript(turns: list[Turn], size: tuple[int, int]) -> NDArray[np.uint
     Returns:
         A uint8 array of shape (height, width, 3).
     """
+    from PIL import Image, ImageDraw
+
     width, height = size
     image = Image.new("RGB", size, _BACKGROUND)
     draw = ImageDraw.Draw(image)
@@ -81,6 +86,8 @@ def _wrap(text: str, columns: int) -> list[str]:
 
 @functools.cache
 def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    from PIL import ImageFont
+
     for name in _FONTS:
         try:
             return ImageFont.truetype(name, _FONT_SIZE)

@@ -77,9 +77,7 @@ class CodeText(spaces.Text):
         return f"CodeText({self.min_length}, {self.max_length})"
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, CodeText) and self.min_length == other.min_length and self.max_length == other.max_length
-        )
+        return isinstance(other, CodeText) and self.min_length == other.min_length and self.max_length == other.max_length
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -68,11 +68,10 @@ class CodingVectorEnv(SyncVectorEnv):
             [_maker(self._slots[index // sessions_per_sandbox], {**own, "config": config}) for index in range(num_envs)],
             autoreset_mode=autoreset_mode,
         )
-        self.envs: Sequence[CodingEnv]
+        self._coding_envs = cast(list[CodingEnv], self.envs)
+        self._latest: list[Obs] = [{} for _ in range(num_envs)]
 
-    def reset(
-        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Obs, Info]:
+    def reset(self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None) -> tuple[Obs, Info]:
         """Reset all environments, or those that ``options["reset_mask"]`` marks.
 
         Args:
@@ -91,7 +90,7 @@ class CodingVectorEnv(SyncVectorEnv):
         results = self._reset_envs(chosen, [seeds[index] for index in chosen], options)
         infos: Info = {}
         for index, (obs, info) in results.items():
-            self._env_obs[index] = obs
+            self._latest[index] = obs
             infos = self._add_info(infos, info, index)
         return self._batch(), infos
 
@@ -113,27 +112,27 @@ class CodingVectorEnv(SyncVectorEnv):
             assert not self._autoreset_envs.any(), f"{self._autoreset_envs=}"
         stepping = [index for index in range(self.num_envs) if not resetting[index]]
         for index in stepping:
-            self.envs[index].check_action(chosen[index])
+            self._coding_envs[index].check_action(chosen[index])
 
         for index in stepping:
-            self.envs[index].begin_step(chosen[index])
+            self._coding_envs[index].begin_step(chosen[index])
         fresh = self._reset_envs(np.flatnonzero(resetting).tolist())
         stepped = {index: self._finish_step(index) for index in stepping}
-        final = {}
+        final: list[int] = []
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
-            ended = [index for index, (_, _, terminated, truncated, _) in stepped.items() if terminated or truncated]
-            final, fresh = {index: stepped[index] for index in ended}, self._reset_envs(ended)
+            final = [index for index, (_, _, terminated, truncated, _) in stepped.items() if terminated or truncated]
+            fresh = self._reset_envs(final)
 
         infos: Info = {}
         for index in range(self.num_envs):
             if index in stepped:
-                self._env_obs[index], reward, terminated, truncated, info = stepped[index]
+                obs, reward, terminated, truncated, info = stepped[index]
+                if index in final:
+                    infos = self._add_info(infos, {"final_obs": obs, "final_info": info}, index)
+                    obs, info = fresh[index]
             else:
-                reward, terminated, truncated = 0.0, False, False
-            if index in final:
-                infos = self._add_info(infos, {"final_obs": self._env_obs[index], "final_info": info}, index)
-            if index in fresh:
-                self._env_obs[index], info = fresh[index]
+                (obs, info), reward, terminated, truncated = fresh[index], 0.0, False, False
+            self._latest[index] = obs
             self._rewards[index], self._terminations[index], self._truncations[index] = reward, terminated, truncated
             infos = self._add_info(infos, info, index)
         self._autoreset_envs = np.logical_or(self._terminations, self._truncations)
@@ -157,11 +156,11 @@ class CodingVectorEnv(SyncVectorEnv):
         """Reset some environments, all at once."""
         for index, seed in zip(indices, seeds or [None] * len(indices), strict=True):
             self._elapsed[index] = 0
-            self.envs[index].begin_reset(seed=seed, options=options)
-        return {index: self.envs[index].finish_reset() for index in indices}
+            self._coding_envs[index].begin_reset(seed=seed, options=options)
+        return {index: self._coding_envs[index].finish_reset() for index in indices}
 
     def _finish_step(self, index: int) -> StepResult:
-        obs, reward, terminated, truncated, info = self.envs[index].finish_step()
+        obs, reward, terminated, truncated, info = self._coding_envs[index].finish_step()
         if info["outcome"] == "infrastructure":
             # By the time its environments are reset, the new sandbox may be there.
             self._threads.submit(_try_to_start, self._slots[index // self._sessions_per_sandbox])
@@ -173,12 +172,12 @@ class CodingVectorEnv(SyncVectorEnv):
     def _batch(self) -> Obs:
         """Return the observations of all environments as one that shares nothing with them."""
         batch: Obs = {
-            "stdout": tuple(obs["stdout"] for obs in self._env_obs),
-            "stderr": tuple(obs["stderr"] for obs in self._env_obs),
-            "exit_code": np.array([obs["exit_code"] for obs in self._env_obs], np.int64),
+            "stdout": tuple(obs["stdout"] for obs in self._latest),
+            "stderr": tuple(obs["stderr"] for obs in self._latest),
+            "exit_code": np.array([obs["exit_code"] for obs in self._latest], np.int64),
         }
-        if "screenshot" in self._env_obs[0]:
-            frames = [obs["screenshot"] for obs in self._env_obs]
+        if "screenshot" in self._latest[0]:
+            frames = [obs["screenshot"] for obs in self._latest]
             batch["screenshot"] = black_frames(self.num_envs, *frames[0].shape[:2])
             for index, frame in enumerate(frames):
                 if not is_shared_black(frame):

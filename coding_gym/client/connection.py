@@ -85,11 +85,11 @@ class Connection:
             ProtocolError: What came is no message.
         """
         self._set_receive_timeout(timeout)
-        parts = []
+        parts: list[bytes] = []
         while True:
             for event in self._protocol.events_received():
                 if isinstance(event, Frame) and event.opcode in (Opcode.BINARY, Opcode.TEXT, Opcode.CONT):
-                    parts.append(event.data)
+                    parts.append(bytes(event.data))
                     if event.fin:
                         return _decode(decoder, parts[0] if len(parts) == 1 else b"".join(parts))
             self._read(timeout)

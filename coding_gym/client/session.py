@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 import msgspec
+
+from coding_gym.client.address import Address
+from coding_gym.client.connection import Connection
+from coding_gym.errors import CapacityError, ProtocolError, TransportError
 from coding_gym_server.protocol import (
     Error,
     ErrorCode,
@@ -19,10 +21,6 @@ from coding_gym_server.protocol import (
     Step,
     StepAction,
 )
-
-from coding_gym.client.address import Address
-from coding_gym.client.connection import Connection
-from coding_gym.errors import CapacityError, ProtocolError, TransportError
 
 __all__ = ["Session"]
 
@@ -65,9 +63,9 @@ class Session:
             ProtocolError: The answer is an error, or no answer at all.
         """
         response = self._receive(timeout)
-        if isinstance(response, ObservationMessage):
-            return response.data
-        self._refuse(response)
+        if not isinstance(response, ObservationMessage):
+            raise _refusal(response)
+        return response.data
 
     def state(self, *, timeout: float = 10.0) -> SessionState:
         """Return the state of the episode.
@@ -78,9 +76,9 @@ class Session:
         """
         self._ask(State())
         response = self._receive(timeout)
-        if isinstance(response, StateMessage):
-            return response.data
-        self._refuse(response)
+        if not isinstance(response, StateMessage):
+            raise _refusal(response)
+        return response.data
 
     def close(self) -> None:
         """End the session; harmless when ended already."""
@@ -96,13 +94,13 @@ class Session:
         self._answer_due = True
 
     def _receive(self, timeout: float) -> Response:
-        response = self._connection.receive(_decoder, timeout=timeout)
+        response: Response = self._connection.receive(_decoder, timeout=timeout)
         self._answer_due = False
         return response
 
-    def _refuse(self, response: Response) -> NoReturn:
-        if not isinstance(response, Error):
-            message = f"Expected the answer to the request, got {type(response).__name__}"
-            raise ProtocolError(message)
-        kind = CapacityError if response.data.code is ErrorCode.CAPACITY_REACHED else ProtocolError
-        raise kind(response.data.message, response.data.code)
+
+def _refusal(response: Response) -> ProtocolError:
+    if not isinstance(response, Error):
+        return ProtocolError(f"Expected the answer to the request, got {type(response).__name__}")
+    kind = CapacityError if response.data.code is ErrorCode.CAPACITY_REACHED else ProtocolError
+    return kind(response.data.message, response.data.code)

@@ -8,10 +8,13 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from coding_gym.client.address import Address
-from coding_gym.client.session import Session
 from coding_gym.errors import ProtocolError, SandboxStartError, TransportError
+
+if TYPE_CHECKING:
+    from coding_gym.client.session import Session
 
 __all__ = ["Sandbox", "wait_until_ready"]
 
@@ -41,6 +44,8 @@ class Sandbox(ABC):
         Raises:
             TransportError: The server cannot be reached.
         """
+        from coding_gym.client.session import Session
+
         return Session(self.address, connect_timeout=timeout)
 
     def close(self) -> None:
@@ -70,6 +75,8 @@ def wait_until_ready(address: Address, *, timeout: float, explain_death: Callabl
     Raises:
         SandboxStartError: It died, or did not come up in time.
     """
+    from coding_gym.client.session import Session
+
     deadline = time.monotonic() + timeout
     while True:
         try:

@@ -39,7 +39,7 @@ def start_sandbox(config: SandboxConfig) -> Sandbox:
             sandbox = _local(config)
         except ProviderUnavailableError as no_local:
             reason = f"neither docker ({no_docker.reason}) nor local ({no_local.reason})"
-            raise ProviderUnavailableError("auto", reason) from no_local
+            raise ProviderUnavailableError(provider="auto", reason=reason) from no_local
         _log.warning("no Docker engine answers (%s): using %s", no_docker.reason, sandbox.description)
     else:
         _log.info("using %s", sandbox.description)

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import docker
 from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
+from docker.utils import kwargs_from_env
 
 from coding_gym.client.address import Address
 from coding_gym.config import SandboxConfig, parse_size
@@ -28,6 +29,7 @@ from coding_gym.providers.arguments import server_arguments
 from coding_gym.providers.base import Sandbox, wait_until_ready
 from coding_gym.providers.image import ensure_image
 from coding_gym.providers.owner import Owner, make_runtime_directory, sweep_runtime_directories
+from coding_gym.version import __version__
 
 __all__ = ["LABEL_OWNER", "LABEL_VERSION", "DockerSandbox", "connect_to_engine", "our_containers", "start_container", "sweep"]
 
@@ -81,7 +83,8 @@ def connect_to_engine() -> docker.DockerClient:
             reasons.append(f"{host}: {_root_cause(error)}")
         else:
             return client
-    raise ProviderUnavailableError("docker", "; ".join(reasons) or "there is no engine's socket, and DOCKER_HOST is not set")
+    reason = "; ".join(reasons) or "there is no engine's socket, and DOCKER_HOST is not set"
+    raise ProviderUnavailableError(provider="docker", reason=reason)
 
 
 def start_container(config: SandboxConfig) -> DockerSandbox:
@@ -206,7 +209,7 @@ def _create(
             image,
             [*command, "--isolation", config.isolation or "prefer"],
             name=f"coding-gym-{secrets.token_hex(6)}",
-            labels={LABEL_OWNER: str(Owner.current()), LABEL_VERSION: _version()},
+            labels={LABEL_OWNER: str(Owner.current()), LABEL_VERSION: __version__},
             auto_remove=True,
             init=True,
             user=f"{_UID}:{_UID}",
@@ -220,7 +223,7 @@ def _create(
             shm_size=config.shm_size,
             tmpfs={
                 "/workspaces": f"rw,exec,nosuid,nodev,size={size},nr_inodes={_INODES},uid={_UID},gid={_UID},mode=0755",
-                "/tmp": f"rw,exec,nosuid,nodev,size={size},nr_inodes={_INODES},mode=1777",  # noqa: S108 - the container's
+                "/tmp": f"rw,exec,nosuid,nodev,size={size},nr_inodes={_INODES},mode=1777",
             },
             runtime=config.runtime,
             **options,
@@ -298,7 +301,7 @@ def _engine_hosts() -> Iterator[str]:
 def _tls_of_environment(host: str) -> Any:
     if not os.environ.get("DOCKER_TLS_VERIFY") or host.startswith("unix:"):
         return False
-    return docker.utils.kwargs_from_env().get("tls", False)
+    return kwargs_from_env().get("tls", False)
 
 
 def _uses_unix_socket(client: docker.DockerClient, config: SandboxConfig) -> bool:
@@ -314,12 +317,6 @@ def _host_of(client: docker.DockerClient, config: SandboxConfig) -> str:
     if engine.scheme in ("tcp", "ssh", "http", "https") and engine.hostname:
         return engine.hostname
     return "127.0.0.1" if config.host_ip == "0.0.0.0" else config.host_ip  # noqa: S104 - compared, not bound
-
-
-def _version() -> str:
-    from coding_gym import __version__
-
-    return __version__
 
 
 def _root_cause(error: BaseException) -> str:

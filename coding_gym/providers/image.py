@@ -6,19 +6,22 @@ import contextlib
 import fcntl
 import hashlib
 import io
+import logging
 import os
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import coding_gym_server
 import docker
 from docker.errors import APIError, DockerException, ImageNotFound
 
+import coding_gym_server
 from coding_gym.errors import ImageBuildError
 
 __all__ = ["IMAGE_REPOSITORY", "build_image", "ensure_image", "image_name"]
+
+_log = logging.getLogger("coding_gym")
 
 IMAGE_REPOSITORY = "coding-gym/sandbox"
 
@@ -49,6 +52,7 @@ def ensure_image(client: docker.DockerClient, image: str | None) -> str:
         client.images.get(name)
         return name
     if image is None:
+        _log.warning("building the image %s: once, in about a minute", name)
         return build_image(client)
     try:
         client.images.pull(image)

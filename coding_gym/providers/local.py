@@ -9,15 +9,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from coding_gym_server.isolation.confinement import SIGNAL_SCOPE_ABI
-from coding_gym_server.isolation.landlock import abi_version
-
 from coding_gym.client.address import Address
 from coding_gym.config import SandboxConfig, parse_size
 from coding_gym.errors import ProviderUnavailableError
 from coding_gym.providers.arguments import server_arguments
 from coding_gym.providers.base import Sandbox, wait_until_ready
 from coding_gym.providers.owner import make_runtime_directory, sweep_runtime_directories
+from coding_gym_server.isolation.confinement import SIGNAL_SCOPE_ABI
+from coding_gym_server.isolation.landlock import abi_version
 
 __all__ = ["LocalSandbox", "start_local"]
 
@@ -59,7 +58,7 @@ def start_local(config: SandboxConfig) -> LocalSandbox:
             f"it isolates by Landlock, of which it needs ABI {SIGNAL_SCOPE_ABI} (Linux 6.12), and {found}. "
             "Install Docker, or pass isolation='prefer' to go without"
         )
-        raise ProviderUnavailableError("local", reason)
+        raise ProviderUnavailableError(provider="local", reason=reason)
     sweep_runtime_directories()
     directory = make_runtime_directory()
     token = secrets.token_urlsafe(32)

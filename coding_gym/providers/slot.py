@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
-from coding_gym.client.session import Session
 from coding_gym.config import SandboxConfig
 from coding_gym.errors import ProtocolError, SandboxStartError, TransportError
 from coding_gym.providers.base import Sandbox
 from coding_gym.providers.choice import start_sandbox
+
+if TYPE_CHECKING:
+    from coding_gym.client.session import Session
 
 __all__ = ["SandboxSlot"]
 

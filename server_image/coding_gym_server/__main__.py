@@ -36,7 +36,7 @@ def main() -> None:
     confinement = Confinement(
         landlock=abi > 0,
         tcp=config.network,
-        private_temporary=config.private_shm and config.max_sessions == 1,
+        private_directories=config.private_directories,
         max_memory_bytes=config.max_memory_bytes,
         max_file_bytes=config.max_file_bytes,
         max_processes=config.max_processes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from coding_gym_server.api.websocket import SessionEndpoint
 from coding_gym_server.config import ServerConfig
 from coding_gym_server.lifetime import DeadManSwitch
 from coding_gym_server.sessions import CapacityError, SessionDefaults, Sessions
+from coding_gym_server.workers.leftovers import Leftovers
 from coding_gym_server.workers.units import Units
 from coding_gym_server.workers.zygote_process import ZygoteProcess
 
@@ -27,9 +29,7 @@ _log = logging.getLogger(__name__)
 _PYTHON_SHARED_MEMORY = ("psm_*", "sem.mp-*")
 
 
-def create_app(
-    config: ServerConfig, zygote: ZygoteProcess, *, isolation: dict[str, Any], end: Callable[[], None]
-) -> ASGIApp:
+def create_app(config: ServerConfig, zygote: ZygoteProcess, *, isolation: dict[str, Any], end: Callable[[], None]) -> ASGIApp:
     """Return the ASGI application.
 
     Args:
@@ -39,12 +39,12 @@ def create_app(
         end: Called to end the server.
     """
     defaults = SessionDefaults(step_timeout=config.step_timeout)
-    units = Units(
-        zygote,
-        config.workspaces,
-        spares=config.spare_workers,
-        shared_memory_patterns=("*",) if config.private_shm else _PYTHON_SHARED_MEMORY,
+    leftovers = Leftovers(
+        private=config.private_directories,
+        shared_memory=("*",) if config.private_shm else _PYTHON_SHARED_MEMORY,
+        since=time.time(),
     )
+    units = Units(zygote, config.workspaces, spares=config.spare_workers, leftovers=leftovers)
     sessions = Sessions(units, defaults, limit=config.max_sessions)
 
     def on_zygote_exit() -> None:
@@ -74,9 +74,7 @@ def create_app(
     if config.token:
         app = TokenGuard(app, config.token)
     if config.idle_timeout is not None and config.first_client_within is not None:
-        app = DeadManSwitch(
-            app, first_client_within=config.first_client_within, idle_timeout=config.idle_timeout, fire=end
-        )
+        app = DeadManSwitch(app, first_client_within=config.first_client_within, idle_timeout=config.idle_timeout, fire=end)
     return app
 
 

@@ -56,6 +56,11 @@ class ServerConfig:
     first_client_within: float | None = None
     idle_timeout: float | None = None
 
+    @property
+    def private_directories(self) -> tuple[str, ...]:
+        """Directories beyond its workspace that belong to the session, where there is only one."""
+        return ("/tmp", "/dev/shm") if self.private_shm and self.max_sessions == 1 else ()
+
 
 def parse_arguments(arguments: list[str] | None = None) -> ServerConfig:
     """Read the command line; the token comes from a file, which is removed, or from ``CODING_GYM_TOKEN``."""

@@ -20,9 +20,7 @@ class DeadManSwitch:
         fire: What to do then.
     """
 
-    def __init__(
-        self, app: ASGIApp, *, first_client_within: float, idle_timeout: float, fire: Callable[[], None]
-    ) -> None:
+    def __init__(self, app: ASGIApp, *, first_client_within: float, idle_timeout: float, fire: Callable[[], None]) -> None:
         self._app = app
         self._first_client_within = first_client_within
         self._idle_timeout = idle_timeout

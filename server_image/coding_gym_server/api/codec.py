@@ -44,9 +44,10 @@ def decode_request(frame: str | bytes) -> Request:
         BadRequestError: The frame holds no request.
     """
     try:
-        return _json_request.decode(frame) if isinstance(frame, str) else _msgpack_request.decode(frame)
+        request: Request = _json_request.decode(frame) if isinstance(frame, str) else _msgpack_request.decode(frame)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise _explain(frame, error) from error
+    return request
 
 
 def decode_json(body: bytes, kind: type[_T]) -> _T:
@@ -88,5 +89,3 @@ def _faults(error: Exception) -> list[dict[str, Any]]:
     message, _, path = str(error).partition(" - at `$")
     location = [part for part in path.rstrip("`").replace("[", ".").replace("]", "").split(".") if part]
     return [{"type": "value_error", "loc": location, "msg": message, "input": None}]
-
-

@@ -140,7 +140,7 @@ class _Conversation:
         except BadRequestError as error:
             last = error.data.code is ErrorCode.SESSION_ERROR
             response = Error(error.data)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a fault of ours is an answer, too
             _log.exception("a request failed")
             response = Error(ErrorData(message=f"{type(error).__name__}: {error}", code=ErrorCode.EXECUTION_ERROR))
         await _reply(self._send, response, binary=isinstance(frame, bytes))

@@ -1,7 +1,6 @@
 """Plain CPython: cells run in one namespace that behaves like the ``__main__`` of a program typed at the prompt."""
 
 from __future__ import annotations
-
 import __future__
 
 import ast
@@ -82,7 +81,7 @@ def _exit_code(error: SystemExit) -> int:
 
 
 def _show(error: BaseException) -> None:
-    """Print the traceback of an uncaught exception, without the frames of this module, through the user's hook if there is one."""
+    """Print the traceback of an uncaught exception without our own frames, through the user's hook if there is one."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
         frames = frames.tb_next
@@ -105,7 +104,7 @@ def _show(error: BaseException) -> None:
 def _getfile_with_cells(getfile: Callable[[Any], str], cells: list[str]) -> Callable[[Any], str]:
     """Extend ``inspect.getfile`` to classes made in a cell: ``__main__`` has no file to look into."""
 
-    def getfile_or_cell(object: Any) -> str:  # noqa: A002 - the name of the original's parameter
+    def getfile_or_cell(object: Any) -> str:
         if inspect.isclass(object) and object.__module__ == "__main__":
             for filename in reversed(cells):
                 source = "".join(linecache.getlines(filename))

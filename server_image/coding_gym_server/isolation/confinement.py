@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from coding_gym_server.isolation import landlock
+from coding_gym_server.isolation import capabilities, landlock
 
 __all__ = ["SIGNAL_SCOPE_ABI", "Confinement"]
 
@@ -33,15 +33,15 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
     Attributes:
         landlock: Whether the Landlock layers are applied.
         tcp: Whether TCP stays allowed.
-        private_temporary: Whether ``/tmp`` belongs to the one session of the sandbox.
+        private_directories: Directories beyond its workspace that belong to the session, for it is the only one.
         max_memory_bytes: Limit on a process's private writable memory (``RLIMIT_DATA``); None where the container limits it.
         max_file_bytes: Limit on the size of a file (``RLIMIT_FSIZE``).
-        max_processes: Limit on processes of the user (``RLIMIT_NPROC``; the kernel does not apply it to uid 0).
+        max_processes: Limit on all processes of the user (``RLIMIT_NPROC``; the kernel does not apply it to uid 0).
     """
 
     landlock: bool = True
     tcp: bool = False
-    private_temporary: bool = False
+    private_directories: tuple[str, ...] = ()
     max_memory_bytes: int | None = None
     max_file_bytes: int | None = None
     max_processes: int | None = None
@@ -57,6 +57,7 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
         Args:
             directories: Where the server makes its socket and the workspaces.
         """
+        capabilities.drop_all()
         if self.landlock:
             rules = landlock.Rules(
                 read=(*_SYSTEM, *_python()), write=(*directories, *_DEVICES, "/dev/shm", "/proc/self"), tcp=self.tcp
@@ -71,9 +72,11 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
         for kind, limit in self._resource_limits():
             _lower_limit(kind, limit)
         if self.landlock:
-            shared = ["/tmp", "/var/tmp"] if self.private_temporary else []  # noqa: S108 - the sandbox's own
             rules = landlock.Rules(
-                read=(*_SYSTEM, *_python()), write=(workspace, *_DEVICES, *shared), drop_boxes=("/dev/shm",), tcp=self.tcp
+                read=(*_SYSTEM, *_python()),
+                write=(workspace, *_DEVICES, *self.private_directories),
+                drop_boxes=("/dev/shm",),
+                tcp=self.tcp,
             )
             landlock.restrict_self(rules)
 

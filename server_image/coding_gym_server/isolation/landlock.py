@@ -84,7 +84,7 @@ def abi_version() -> int:
 def restrict_self(rules: Rules) -> None:
     """Put the calling thread, and all that it forks from now on, under ``rules``.
 
-    Signals and abstract Unix sockets are scoped to the new domain: from within nothing outside can be signalled or connected to.
+    Signals and abstract Unix sockets are scoped to the new domain: nothing outside can be signalled or connected to.
     Whatever the kernel's ABI version does not know is left out; ask ``abi_version`` first where that matters.
 
     Raises:
@@ -97,7 +97,9 @@ def restrict_self(rules: Rules) -> None:
     attributes = struct.pack("QQQ", handled, tcp, scopes)[: 8 if abi < 4 else 16 if abi < 6 else 24]
     if not any(struct.unpack(f"{len(attributes) // 8}Q", attributes)):
         return
-    ruleset = _call("landlock_create_ruleset", _NR_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
+    ruleset = _call(
+        "landlock_create_ruleset", _NR_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0)
+    )
     try:
         for paths, rights in ((rules.read, _READ), (rules.write, _WRITE), (rules.drop_boxes, _DROP_BOX)):
             for path in paths:

@@ -82,7 +82,7 @@ class Channel:
         end = HEADER.size + HEADER.unpack_from(self._buffer)[0]
         if len(self._buffer) < end:
             return None
-        message = _decoder.decode(memoryview(self._buffer)[HEADER.size : end])
+        message: ToProcess = _decoder.decode(memoryview(self._buffer)[HEADER.size : end])
         del self._buffer[:end]
         return message
 

@@ -1,4 +1,4 @@
-"""Huge pages for the zygote's heap: a fork copies a page table entry for each page, so fewer pages make faster forks and exits."""
+"""Huge pages for the zygote's heap: a fork copies an entry for each page, so fewer pages make faster forks and exits."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The session root: owns every process of a session and can end them all at once.
 
-It is the parent of the worker and, as a subreaper, of whatever the worker leaves behind. It never runs user code, so it stays as
-clean as the zygote that it was forked from, and a reset is no more than: kill, empty the workspace, fork.
+It is the parent of the worker and, as a subreaper, of whatever the worker leaves behind. It never runs user code, so it
+stays as clean as the zygote that it was forked from, and a reset is no more than: kill, empty the workspace, fork.
 """
 
 from __future__ import annotations

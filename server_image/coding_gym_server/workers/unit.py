@@ -88,7 +88,7 @@ class Unit:
             ForkError: There are no processes, memory or disk left.
             LinkClosedError: The zygote or the root died.
         """
-        # The name is a secret among sessions: Landlock does not keep them from changing the mode or times of what they can name.
+        # A secret among sessions: Landlock does not keep them from changing the mode or times of what they can name.
         unit = cls(base / secrets.token_hex(16))
         unit.workspace.mkdir(mode=0o700)
         ours, theirs = socket.socketpair()
@@ -248,7 +248,7 @@ class _WorkerEnd:
             self.link.send(configuration)
 
     def execute(self, code: str) -> None:
-        """Send a cell. What a short one prints fits into the pipes: nothing is read at first, to save the server the wake-ups."""
+        """Send a cell. What a short one prints fits into the pipes: not to read them at first saves the server a wake-up."""
         self._rest.cancel()
         self._stdout.rest()
         self._stderr.rest()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Coroutine
 from pathlib import Path
 
-from coding_gym_server.workers import shared_memory
+from coding_gym_server.workers.leftovers import Leftovers
 from coding_gym_server.workers.link import LinkClosedError
 from coding_gym_server.workers.unit import Unit
 from coding_gym_server.workers.zygote_process import ForkError, ZygoteProcess
@@ -27,19 +26,18 @@ class Units:
         zygote: Forks the roots.
         base: The directory of all workspaces.
         spares: How many units to keep ready beyond those in use.
-        shared_memory_patterns: Which files in ``/dev/shm`` belong to sessions; see ``shared_memory.sweep``.
+        leftovers: Where sessions can leave something outside of their workspaces.
     """
 
-    def __init__(
-        self, zygote: ZygoteProcess, base: Path, *, spares: int, shared_memory_patterns: tuple[str, ...]
-    ) -> None:
+    def __init__(self, zygote: ZygoteProcess, base: Path, *, spares: int, leftovers: Leftovers) -> None:
         self._zygote = zygote
         self._base = base
         self._max_spares = spares
-        self._shared_memory_patterns = shared_memory_patterns
-        self._started = time.time()
+        self._leftovers = leftovers
         self._spares: list[Unit] = []
         self._in_work: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
+        self._cleaning = asyncio.Lock()
 
     async def acquire(self) -> Unit:
         """Return a unit in which nothing has run: a spare, or else a new one.
@@ -48,6 +46,10 @@ class Units:
             ForkError: There are no processes, memory or disk left.
             LinkClosedError: The zygote died.
         """
+        if self._leftovers.private and self._ending:
+            # Before another session may have these directories, the last one must be over.
+            await asyncio.wait(self._ending)
+        await self._remove_leftovers()
         spare = self._take_spare()
         if spare is None:
             return await self._start()
@@ -61,25 +63,25 @@ class Units:
             ForkError: There are no processes, memory or disk left.
             LinkClosedError: The zygote or the root died.
         """
+        spare = self._take_spare()
         try:
-            spare = self._take_spare()
             await (unit.recycle() if spare is None else unit.kill())
+            await self._remove_leftovers()
         except BaseException:
             self._discard(unit)
+            if spare is not None:
+                self._keep(spare)
             raise
         if spare is None:
-            self._sweep_shared_memory()
             return unit
         self._in_background(self._recycle(unit))
         return spare
 
     def release(self, unit: Unit) -> None:
-        """Take a unit back, whatever runs in it."""
-        if unit.broken or len(self._spares) + len(self._in_work) >= self._max_spares:
-            self._discard(unit)
-            self._sweep_shared_memory()
-        else:
-            self._in_background(self._recycle(unit))
+        """Take a unit back, whatever runs in it: it is killed at once."""
+        task = self._in_background(self._recycle(unit))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
 
     def fill(self) -> None:
         """Start spares in the background until there are as many as there should be."""
@@ -112,8 +114,12 @@ class Units:
             _log.warning("no spare worker could be started: %s", error)
 
     async def _recycle(self, unit: Unit) -> None:
+        """Make a used unit a spare, if one is wanted; else end it."""
         try:
-            await unit.recycle()
+            if len(self._spares) < self._max_spares:
+                await unit.recycle()
+            else:
+                await unit.kill()
         except _FAULTS as error:
             _log.warning("a unit could not be recycled: %s", error)
             self._discard(unit)
@@ -122,7 +128,6 @@ class Units:
             raise
         else:
             self._keep(unit)
-        self._sweep_shared_memory()
 
     def _keep(self, unit: Unit) -> None:
         if len(self._spares) < self._max_spares:
@@ -134,13 +139,14 @@ class Units:
         unit.close()
         asyncio.get_running_loop().run_in_executor(None, unit.remove_workspace)
 
-    def _sweep_shared_memory(self) -> None:
-        if shared_memory.exists(self._shared_memory_patterns):
-            asyncio.get_running_loop().run_in_executor(
-                None, shared_memory.sweep, self._shared_memory_patterns, self._started
-            )
+    async def _remove_leftovers(self) -> None:
+        """Clean up after sessions that have ended, before another one begins."""
+        if self._leftovers.exist():
+            async with self._cleaning:
+                await asyncio.get_running_loop().run_in_executor(None, self._leftovers.remove)
 
-    def _in_background(self, work: Coroutine[None, None, None]) -> None:
+    def _in_background(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._in_work.add(task)
         task.add_done_callback(self._in_work.discard)
+        return task

@@ -120,7 +120,7 @@ def _open_stream(number: int) -> TextIO:
     """
     mode = "r" if number == 0 else "w"
     raw = io.FileIO(number, mode, closefd=False)
-    raw.name = ("<stdin>", "<stdout>", "<stderr>")[number]  # type: ignore[misc]
+    raw.name = ("<stdin>", "<stdout>", "<stderr>")[number]
     buffer = io.BufferedReader(raw) if number == 0 else io.BufferedWriter(raw)
     errors = "surrogatepass" if number == 1 else "backslashreplace" if number == 2 else "strict"
     return io.TextIOWrapper(buffer, "utf-8", errors, line_buffering=number != 0)

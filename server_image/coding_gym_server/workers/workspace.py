@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-__all__ = ["HOME", "TEMPORARY", "WORK", "empty"]
+__all__ = ["HOME", "TEMPORARY", "WORK", "clear", "empty"]
 
 WORK = "work"
 HOME = "home"
@@ -23,13 +23,22 @@ def empty(workspace: str) -> None:
     """
     root = Path(workspace)
     root.chmod(0o700)
-    for entry in os.scandir(root):
-        if entry.is_dir(follow_symlinks=False):
-            _remove_tree(root / entry.name)
-        else:
-            os.unlink(entry.path)
+    clear(root)
     for name in (WORK, HOME, TEMPORARY):
         (root / name).mkdir(mode=0o700)
+
+
+def clear(directory: Path) -> None:
+    """Remove everything in a directory, whatever its permissions and its depth.
+
+    Raises:
+        OSError: Something could not be removed.
+    """
+    for entry in list(os.scandir(directory)):
+        if entry.is_dir(follow_symlinks=False):
+            _remove_tree(directory / entry.name)
+        else:
+            os.unlink(entry.path)
 
 
 def _remove_tree(path: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from coding_gym_server.workers.link import Link
-from coding_gym_server.workers.messages import Failed, ForkRoot, Ready, RootForked
+from coding_gym_server.workers.messages import Failed, ForkRoot, FromProcess, Ready, RootForked
 from coding_gym_server.workers.zygote import ZygoteConfig
 
 __all__ = ["ForkError", "ZygoteProcess"]
@@ -46,7 +46,7 @@ class ZygoteProcess:
                 env=_environment(),
             )
         self._link: Link | None = None
-        self._ready: asyncio.Future[None] | None = None
+        self._ready: asyncio.Future[FromProcess] | None = None
 
     @property
     def pid(self) -> int:

@@ -1,0 +1,44 @@
+"""Giving up capabilities for good: for a server that root starts outside of any container (see capabilities(7))."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+
+__all__ = ["drop_all"]
+
+_PR_CAPBSET_DROP = 24
+_PR_SET_SECUREBITS = 28
+_PR_SET_NO_NEW_PRIVS = 38
+_PR_CAP_AMBIENT = 47
+_PR_CAP_AMBIENT_CLEAR_ALL = 4
+_CAPABILITY_VERSION_3 = 0x20080522
+# Root is nobody special any more, which nothing can undo: SECBIT_NOROOT and its lock.
+_NO_ROOT = 0b11
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def drop_all() -> None:
+    """Give up all capabilities of the calling process, and of whatever it executes, for good.
+
+    Raises:
+        OSError: The kernel refused.
+    """
+    with open("/proc/sys/kernel/cap_last_cap") as last:
+        capabilities = range(int(last.read()) + 1)
+    _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
+    if os.geteuid() == 0:
+        _prctl(_PR_SET_SECUREBITS, _NO_ROOT)
+        for capability in capabilities:
+            _prctl(_PR_CAPBSET_DROP, capability)
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    header = struct.pack("Ii", _CAPABILITY_VERSION_3, 0)
+    if _libc.capset(header, bytes(24)) != 0:
+        raise OSError(ctypes.get_errno(), "capset")
+
+
+def _prctl(option: int, argument: int) -> None:
+    if _libc.prctl(option, argument, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}, {argument})")
