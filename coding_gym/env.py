@@ -14,7 +14,7 @@ from gymnasium.utils import EzPickle
 from numpy.typing import NDArray
 
 from coding_gym.config import SandboxConfig
-from coding_gym.errors import ConfigurationError, InvalidActionError, ProtocolError, TransportError
+from coding_gym.errors import CapacityError, ConfigurationError, InvalidActionError, ProtocolError, TransportError
 from coding_gym.frames import black_frames, is_shared_black, shared_black
 from coding_gym.providers import Sandbox, SandboxSlot
 from coding_gym.rendering import DEFAULT_FRAME_SIZE, Turn, draw_transcript, format_transcript
@@ -255,11 +255,14 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         assert self._session is not None
         try:
             data = self._session.wait(timeout=_RESET_TIMEOUT)
-        except TransportError:
-            # The sandbox died while nobody looked: once more in a new one.
+        except CapacityError:
+            self._drop_session()
+            raise
+        except (TransportError, ProtocolError):
+            # The sandbox died while nobody looked, or has no room for another process: once more, in a new one if need be.
             self._reconnect()
             data = self._session.wait(timeout=_RESET_TIMEOUT)
-        except ProtocolError:
+        except BaseException:
             self._drop_session()
             raise
         self.last_timing = Timing(time.perf_counter() - self._asked_at)

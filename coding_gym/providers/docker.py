@@ -52,18 +52,21 @@ class DockerSandbox(Sandbox):
 
     Args:
         address: Where its server is.
+        client: The engine; the sandbox owns the connection from now on.
         container: The container.
         directory: The directory on the host that holds its socket, None with TCP.
     """
 
-    def __init__(self, address: Address, container: Container, directory: Path | None) -> None:
+    def __init__(self, address: Address, client: docker.DockerClient, container: Container, directory: Path | None) -> None:
         name = container.attrs["Config"]["Image"]
         super().__init__(address, f"a Docker container ({container.short_id}, image {name})")
         self.container = container
+        self._client = client
         self._directory = directory
 
     def _remove(self) -> None:
         _remove_container(self.container)
+        self._client.close()
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -78,8 +81,13 @@ def connect_to_engine() -> docker.DockerClient:
     for host in _engine_hosts():
         try:
             client = docker.DockerClient(base_url=host, timeout=_ENGINE_TIMEOUT, tls=_tls_of_environment(host))
-            client.ping()
         except DockerException as error:
+            reasons.append(f"{host}: {_root_cause(error)}")
+            continue
+        try:
+            client.ping()
+        except (DockerException, OSError) as error:
+            client.close()
             reasons.append(f"{host}: {_root_cause(error)}")
         else:
             return client
@@ -96,11 +104,14 @@ def start_container(config: SandboxConfig) -> DockerSandbox:
         SandboxStartError: The container does not come up.
     """
     client = connect_to_engine()
-    _sweep_at_first_start(client)
-    image = ensure_image(client, config.image)
-    if _uses_unix_socket(client, config):
-        return _start_with_socket(client, config, image)
-    return _start_with_port(client, config, image)
+    try:
+        _sweep_at_first_start(client)
+        image = ensure_image(client, config.image)
+        start = _start_with_socket if _uses_unix_socket(client, config) else _start_with_port
+        return start(client, config, image)
+    except BaseException:
+        client.close()
+        raise
 
 
 def our_containers(client: docker.DockerClient) -> list[tuple[Container, Owner]]:
@@ -141,7 +152,7 @@ def _start_with_socket(client: docker.DockerClient, config: SandboxConfig, image
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise
-    return DockerSandbox(address, container, directory)
+    return DockerSandbox(address, client, container, directory)
 
 
 def _start_with_port(client: docker.DockerClient, config: SandboxConfig, image: str) -> DockerSandbox:
@@ -163,7 +174,7 @@ def _start_with_port(client: docker.DockerClient, config: SandboxConfig, image: 
 
     command = ["--port", str(config.container_port)]
     container = _start(client, config, image, command, options, address_of)
-    return DockerSandbox(address_of(container), container, None)
+    return DockerSandbox(address_of(container), client, container, None)
 
 
 def _start(
@@ -173,9 +184,11 @@ def _start(
     command: list[str],
     options: dict[str, Any],
     address_of: Any,
+    *,
+    init: bool = True,
 ) -> Container:
     """Create and start a container and wait until its server is ready."""
-    container = _create(client, config, image, [*command, *server_arguments(config)], options)
+    container = _create(client, config, image, [*command, *server_arguments(config)], {"init": init, **options})
     output = _Output(container)
     try:
         container.start()
@@ -190,6 +203,9 @@ def _start(
         wait_until_ready(address_of(container), timeout=config.start_timeout, explain_death=explain_death)
     except APIError as error:
         _remove_container(container)
+        if init and "init" in str(error.explanation):
+            # An engine without an init of its own; the image has one.
+            return _start(client, config, image, command, options, address_of, init=False)
         message = f"The container does not start: {error.explanation or error}"
         raise SandboxStartError(message) from error
     except BaseException:
@@ -211,7 +227,6 @@ def _create(
             name=f"coding-gym-{secrets.token_hex(6)}",
             labels={LABEL_OWNER: str(Owner.current()), LABEL_VERSION: __version__},
             auto_remove=True,
-            init=True,
             user=f"{_UID}:{_UID}",
             read_only=True,
             cap_drop=["ALL"],

@@ -13,6 +13,7 @@ from coding_gym_server.config import ServerConfig, parse_arguments
 from coding_gym_server.isolation import landlock
 from coding_gym_server.isolation.confinement import SIGNAL_SCOPE_ABI, Confinement
 from coding_gym_server.protocol import MAX_FRAME_BYTES
+from coding_gym_server.workers import font_cache
 from coding_gym_server.workers.zygote import ZygoteConfig
 from coding_gym_server.workers.zygote_process import ZygoteProcess
 
@@ -33,10 +34,12 @@ def main() -> None:
     config.workspaces.mkdir(parents=True, exist_ok=True)
     # Nobody may list it, so that the random names below it stay secret.
     config.workspaces.chmod(0o311)
+    fonts = font_cache.prepare(config.workspaces)
     confinement = Confinement(
         landlock=abi > 0,
         tcp=config.network,
         private_directories=config.private_directories,
+        readable=(str(fonts),),
         max_memory_bytes=config.max_memory_bytes,
         max_file_bytes=config.max_file_bytes,
         max_processes=config.max_processes,
@@ -45,7 +48,7 @@ def main() -> None:
         directories = [config.workspaces, *([os.path.dirname(config.uds)] if config.uds else [])]
         confinement.apply_to_server(list(map(str, directories)))
     # The zygote imports for most of a second: let it begin before the server loads its own modules.
-    zygote = ZygoteProcess(ZygoteConfig(preload=list(config.preload), confinement=confinement))
+    zygote = ZygoteProcess(ZygoteConfig(preload=list(config.preload), confinement=confinement), font_cache=fonts)
     # No process of the same user may look into the server's memory or environment.
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     isolation = {"landlock_abi": abi, "signals_scoped": confinement.scopes_signals, "policy": config.isolation}

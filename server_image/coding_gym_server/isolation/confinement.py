@@ -34,6 +34,7 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
         landlock: Whether the Landlock layers are applied.
         tcp: Whether TCP stays allowed.
         private_directories: Directories beyond its workspace that belong to the session, for it is the only one.
+        readable: Files and directories to read beyond the system's and Python's own.
         max_memory_bytes: Limit on a process's private writable memory (``RLIMIT_DATA``); None where the container limits it.
         max_file_bytes: Limit on the size of a file (``RLIMIT_FSIZE``).
         max_processes: Limit on all processes of the user (``RLIMIT_NPROC``; the kernel does not apply it to uid 0).
@@ -42,6 +43,7 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
     landlock: bool = True
     tcp: bool = False
     private_directories: tuple[str, ...] = ()
+    readable: tuple[str, ...] = ()
     max_memory_bytes: int | None = None
     max_file_bytes: int | None = None
     max_processes: int | None = None
@@ -73,7 +75,7 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
             _lower_limit(kind, limit)
         if self.landlock:
             rules = landlock.Rules(
-                read=(*_SYSTEM, *_python()),
+                read=(*_SYSTEM, *_python(), *self.readable),
                 write=(workspace, *_DEVICES, *self.private_directories),
                 drop_boxes=("/dev/shm",),
                 tcp=self.tcp,

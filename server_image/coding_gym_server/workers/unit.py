@@ -9,15 +9,16 @@ import asyncio
 import contextlib
 import os
 import secrets
-import shutil
 import signal
 import socket
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from coding_gym_server.isolation import oom
 from coding_gym_server.protocol import TIMEOUT_EXIT_CODE, Outcome
+from coding_gym_server.workers import workspace
 from coding_gym_server.workers.capture import OutputCapture
 from coding_gym_server.workers.link import Link, LinkClosedError
 from coding_gym_server.workers.messages import (
@@ -68,11 +69,11 @@ class Unit:
     """One isolated place to run code. Made by ``Unit.start``.
 
     Args:
-        workspace: Its directory.
+        directory: Its workspace.
     """
 
-    def __init__(self, workspace: Path) -> None:
-        self.workspace = workspace
+    def __init__(self, directory: Path) -> None:
+        self.workspace = directory
         self.broken = False
         self._root: Link
         self._worker: _WorkerEnd | None = None
@@ -175,7 +176,9 @@ class Unit:
 
     def remove_workspace(self) -> None:
         """Delete the directory; for after ``close``, off the event loop."""
-        shutil.rmtree(self.workspace, ignore_errors=True)
+        with contextlib.suppress(OSError, subprocess.CalledProcessError):
+            workspace.clear(self.workspace)
+            self.workspace.rmdir()
 
     async def _replace_worker(self, *, fresh_workspace: bool) -> tuple[int | None, str, str]:
         """Have the root kill all that runs and fork a new worker; returns the old one's wait status, stdout and stderr."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import logging
 import os
 import signal
 import socket
@@ -22,6 +23,8 @@ from coding_gym_server.workers.messages import Failed, ForkRoot, Ready, RootFork
 from coding_gym_server.workers.root import Root
 
 __all__ = ["ZygoteConfig", "main"]
+
+_log = logging.getLogger(__name__)
 
 # What a worker or a usual program needs anyway; imported here, they cost a session nothing.
 _OWN_PRELOAD = ("asyncio", "inspect", "json", "multiprocessing.pool", "multiprocessing.shared_memory", "subprocess", "tempfile")
@@ -59,7 +62,9 @@ def _preload(modules: list[str]) -> list[str]:
     for module in (*_OWN_PRELOAD, *modules):
         try:
             importlib.import_module(module)
-        except ImportError:
+        except Exception as error:  # noqa: BLE001 - whatever a module does, sessions can do without it
+            if not isinstance(error, ModuleNotFoundError):
+                _log.warning("%s cannot be imported beforehand: %s", module, error)
             missing.append(module)
     return missing
 

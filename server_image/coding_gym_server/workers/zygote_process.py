@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
@@ -29,9 +30,10 @@ class ZygoteProcess:
 
     Args:
         config: What the zygote imports and what sessions are confined to.
+        font_cache: Matplotlib's directory; matplotlib finds one by itself if None.
     """
 
-    def __init__(self, config: ZygoteConfig) -> None:
+    def __init__(self, config: ZygoteConfig, *, font_cache: Path | None = None) -> None:
         self._socket, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -43,7 +45,7 @@ class ZygoteProcess:
                 ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env=_environment(),
+                env=_environment(font_cache),
             )
         self._link: Link | None = None
         self._ready: asyncio.Future[FromProcess] | None = None
@@ -92,7 +94,7 @@ class ZygoteProcess:
         self._process.wait()
 
 
-def _environment() -> dict[str, str]:
+def _environment(font_cache: Path | None) -> dict[str, str]:
     """Return the environment of user code: nothing of the server's own, the same in every sandbox."""
     return {
         "PATH": os.pathsep.join([os.path.dirname(sys.executable), "/usr/local/bin", "/usr/bin", "/bin"]),
@@ -104,5 +106,6 @@ def _environment() -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
         "MPLBACKEND": "Agg",
-        **{name: os.environ[name] for name in ("MPLCONFIGDIR", "TZ", "LD_LIBRARY_PATH") if name in os.environ},
+        **({"MPLCONFIGDIR": str(font_cache)} if font_cache is not None else {}),
+        **{name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ},
     }

@@ -1,0 +1,273 @@
+"""The command line: ``coding-gym``."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coding_gym.bench import Group, run_benchmarks
+from coding_gym.errors import CodingGymError
+
+if TYPE_CHECKING:
+    import docker
+    from docker.models.containers import Container
+    from rich.console import Console
+
+    from coding_gym.providers.owner import Owner
+
+__all__ = ["app"]
+
+_WIDTH_WITHOUT_TERMINAL = 160
+_CONFLICT = 409
+_STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
+
+
+class BenchProvider(StrEnum):
+    """Where to measure."""
+
+    AUTO = "auto"
+    DOCKER = "docker"
+    LOCAL = "local"
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from coding_gym import __version__
+
+        typer.echo(f"coding-gym {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Build the sandbox's image, look after sandboxes, measure them."""
+
+
+@app.command()
+def build_image(
+    force: Annotated[bool, typer.Option("--force", help="Build it even if it is there, from the first step on.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the image's name.")] = False,
+) -> None:
+    """Build the image of the docker provider, unless it is there already."""
+    from coding_gym.providers.image import build_image as build
+
+    with _engine() as client:
+        with _BuildProgress(_console(), quiet=quiet) as progress:
+            name = build(client, on_line=progress.show, force=force)
+        if not progress.has_begun and not quiet:
+            typer.echo("The image is there already:")
+    typer.echo(name)
+
+
+@app.command()
+def ps() -> None:
+    """List this package's containers, and whether the processes that they belong to still live."""
+    from rich.table import Table
+
+    from coding_gym.providers.docker import our_containers
+
+    with _engine() as client:
+        found = our_containers(client)
+    if not found:
+        typer.echo("There are no containers.")
+        return
+    table = Table("name", "image", "status", "age", "owner pid", "owner")
+    for container, owner in found:
+        table.add_row(
+            str(container.name),
+            container.attrs["Config"]["Image"],
+            container.status,
+            _age(container),
+            str(owner.pid),
+            _owner_state(owner),
+        )
+    _console().print(table)
+
+
+@app.command()
+def prune(
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also containers whose owner lives, or is elsewhere and cannot be asked.")
+    ] = False,
+    images: Annotated[bool, typer.Option("--images", help="Also images of other versions that no container uses.")] = False,
+) -> None:
+    """Remove the containers and runtime directories of processes that are gone."""
+    from coding_gym.providers.docker import our_containers, sweep
+    from coding_gym.providers.owner import sweep_runtime_directories
+
+    # First of all, for it needs no engine.
+    sweep_runtime_directories()
+    with _engine() as client:
+        removed = [f"container {name}" for name in sweep(client)]
+        if everything:
+            removed += [f"container {container.name}" for container, _ in our_containers(client) if _remove(container)]
+        if images:
+            removed += [f"image {tag}" for tag in _remove_old_images(client)]
+    for entry in removed:
+        typer.echo(f"removed {entry}")
+    if not removed:
+        typer.echo("There was nothing to remove.")
+
+
+@app.command()
+def bench(
+    provider: Annotated[BenchProvider, typer.Option(help="Where to measure.")] = BenchProvider.AUTO,
+    quick: Annotated[bool, typer.Option("--quick", help="Measure a tenth as often.")] = False,
+    only: Annotated[list[Group] | None, typer.Option(help="Measure only this group; may be given several times.")] = None,
+    json: Annotated[
+        Path | None, typer.Option(metavar="PATH", dir_okay=False, writable=True, help="Also write the figures here.")
+    ] = None,
+) -> None:
+    """Measure sandboxes and print what is reached of what must be. The exit code is 0 whatever the figures are."""
+    if json is not None and not json.parent.is_dir():
+        message = f"there is no directory {json.parent}"
+        raise typer.BadParameter(message)
+    with _errors_in_red():
+        run_benchmarks(_console(), provider=provider.value, quick=quick, only=only or list(Group), json_path=json)
+
+
+class _BuildProgress:
+    """Shows a build's log: a bar and the current line on a terminal, else all lines as they are.
+
+    Args:
+        console: Where.
+        quiet: Whether to show nothing at all.
+    """
+
+    def __init__(self, console: Console, *, quiet: bool) -> None:
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.table import Column
+
+        self.has_begun = False
+        self._is_plain = not console.is_terminal
+        self._quiet = quiet
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=20),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[line]}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
+            console=console,
+            transient=True,
+            disable=quiet or self._is_plain,
+            expand=True,
+        )
+        self._task = self._progress.add_task("Building", total=None, line="")
+
+    def __enter__(self) -> _BuildProgress:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, line: str) -> None:
+        """Show one line of the log."""
+        self.has_begun = True
+        if self._quiet:
+            return
+        if self._is_plain:
+            typer.echo(line)
+        elif (step := _STEP.match(line)) is not None:
+            number, total, command = int(step[1]), int(step[2]), step[3]
+            self._progress.update(
+                self._task, description=f"Step {number}/{total}", completed=number - 1, total=total, line=command
+            )
+        else:
+            self._progress.update(self._task, line=line.strip())
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    # What reads a pipe wants whole names, not those that fit into 80 columns.
+    return console if console.is_terminal else Console(highlight=False, width=_WIDTH_WITHOUT_TERMINAL)
+
+
+@contextlib.contextmanager
+def _errors_in_red() -> Iterator[None]:
+    from docker.errors import DockerException
+
+    try:
+        yield
+    except (CodingGymError, DockerException) as error:
+        typer.secho(str(error), fg="red", err=True)
+        raise typer.Exit(1) from None
+
+
+@contextlib.contextmanager
+def _engine() -> Iterator[docker.DockerClient]:
+    from coding_gym.providers.docker import connect_to_engine
+
+    with _errors_in_red(), contextlib.closing(connect_to_engine()) as client:
+        yield client
+
+
+def _age(container: Container) -> str:
+    age = datetime.now(UTC) - datetime.fromisoformat(container.attrs["Created"])
+    seconds = max(int(age.total_seconds()), 0)
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def _owner_state(owner: Owner) -> str:
+    from coding_gym.providers.owner import Owner
+
+    if owner.is_known_dead():
+        return "gone"
+    return "alive" if owner.place == Owner.current().place else "elsewhere"
+
+
+def _remove(container: Container) -> bool:
+    """Remove a container; says whether it was there to be removed."""
+    from docker.errors import APIError, NotFound
+
+    try:
+        container.remove(force=True, v=True)
+    except NotFound:
+        return False
+    except APIError as error:
+        if error.status_code != _CONFLICT:
+            raise
+        # Somebody else is removing it.
+        return False
+    return True
+
+
+def _remove_old_images(client: docker.DockerClient) -> Iterator[str]:
+    from docker.errors import APIError
+
+    from coding_gym.providers.image import IMAGE_REPOSITORY, image_name
+
+    current = image_name()
+    used = {container["ImageID"] for container in client.api.containers(all=True)}
+    for image in client.images.list(name=IMAGE_REPOSITORY):
+        if image.id in used:
+            continue
+        for tag in image.tags:
+            if tag == current or tag.rpartition(":")[0].removeprefix("localhost/") != IMAGE_REPOSITORY:
+                continue
+            try:
+                client.images.remove(tag)
+            except APIError as error:
+                # A container may have come to use it since.
+                if error.status_code != _CONFLICT:
+                    raise
+            else:
+                yield tag
