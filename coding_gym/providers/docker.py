@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import docker
 from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
+from docker.types import Ulimit
 from docker.utils import kwargs_from_env
 
 from coding_gym.client.address import Address
@@ -41,6 +42,8 @@ _ENGINE_TIMEOUT = 60
 _LOG_BYTES = 4000
 _SOCKET_DIRECTORY = "/run/coding-gym"
 _INODES = 100_000
+_DESCRIPTORS = 4096
+_PODMAN_PROCESSES = 32_768
 
 _log = logging.getLogger("coding_gym")
 _sweep_once = threading.Lock()
@@ -170,7 +173,7 @@ def _start_with_port(client: docker.DockerClient, config: SandboxConfig, image: 
         if not bindings:
             message = f"{container.short_id} has no published port yet"
             raise TransportError(message)
-        return Address(f"http://{_host_of(client, config)}:{bindings[0]['HostPort']}", token=token)
+        return Address(f"http://{_host_of(config)}:{bindings[0]['HostPort']}", token=token)
 
     command = ["--port", str(config.container_port)]
     container = _start(client, config, image, command, options, address_of)
@@ -219,7 +222,13 @@ def _start(
 def _create(
     client: docker.DockerClient, config: SandboxConfig, image: str, command: list[str], options: dict[str, Any]
 ) -> Container:
-    size = parse_size(config.disk)
+    tmpfs = f"rw,exec,nosuid,nodev,mode=1777,size={parse_size(config.disk)}"
+    ulimits = {"core": 0, "nofile": _DESCRIPTORS}
+    if _is_podman(client):
+        # It does not know nr_inodes, and its own default for processes is more than the engine itself may have, sometimes.
+        ulimits["nproc"] = _PODMAN_PROCESSES
+    else:
+        tmpfs += f",nr_inodes={_INODES}"
     try:
         return client.containers.create(
             image,
@@ -236,10 +245,8 @@ def _create(
             memswap_limit=config.mem,
             nano_cpus=int(config.cpu * 1e9),
             shm_size=config.shm_size,
-            tmpfs={
-                "/workspaces": f"rw,exec,nosuid,nodev,size={size},nr_inodes={_INODES},uid={_UID},gid={_UID},mode=0755",
-                "/tmp": f"rw,exec,nosuid,nodev,size={size},nr_inodes={_INODES},mode=1777",
-            },
+            ulimits=[Ulimit(name=name, soft=limit, hard=limit) for name, limit in ulimits.items()],
+            tmpfs=dict.fromkeys(("/workspaces", "/tmp"), tmpfs),
             runtime=config.runtime,
             **options,
         )
@@ -326,7 +333,12 @@ def _uses_unix_socket(client: docker.DockerClient, config: SandboxConfig) -> boo
     return is_here and "Desktop" not in client.info().get("OperatingSystem", "")
 
 
-def _host_of(client: docker.DockerClient, config: SandboxConfig) -> str:
+def _is_podman(client: docker.DockerClient) -> bool:
+    """Say whether the engine is Podman, which knows fewer options of tmpfs."""
+    return any("podman" in component["Name"].lower() for component in client.version().get("Components", ()))
+
+
+def _host_of(config: SandboxConfig) -> str:
     """Return the host at which a published port is: the engine's, if it is another machine."""
     engine = urlsplit(os.environ.get("DOCKER_HOST", ""))
     if engine.scheme in ("tcp", "ssh", "http", "https") and engine.hostname:

@@ -41,7 +41,7 @@ class ServerConfig:
     host: str = "0.0.0.0"  # noqa: S104 - in a container, whose published ports decide
     port: int = 8000
     token: str | None = None
-    workspaces: Path = Path("/workspaces")
+    workspaces: Path = Path("/workspaces/sessions")
     max_sessions: int = 64
     spare_workers: int = 1
     preload: tuple[str, ...] = ()

@@ -92,14 +92,15 @@ class Session:
             if self._unit is None:
                 await self._begin()
             assert self._unit is not None
-            completion = await self._unit.execute(action.code, self._limits(action))
+            limits = self._limits(action)
+            completion = await self._unit.execute(action.code, limits)
         except (ForkError, LinkClosedError, TimeoutError) as error:
             return self._fail(error)
         self.state.step_count += 1
         self.state.last_exit_code = completion.exit_code
         return _observation(
             completion.stdout,
-            completion.stderr + _explanation(completion, self._limits(action)),
+            completion.stderr + _explanation(completion, limits),
             completion.exit_code,
             completion.outcome,
             state_lost=completion.state_lost,
