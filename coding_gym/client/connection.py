@@ -24,7 +24,7 @@ from coding_gym.errors import ProtocolError, TransportError, TransportTimeoutErr
 
 __all__ = ["Connection"]
 
-_READ_BYTES = 262_144
+_READ_BYTES = 65_536
 _MAX_MESSAGE_BYTES = 100 * 1024 * 1024
 _KEEPALIVE_SECONDS = 30
 _TIMEVAL = struct.Struct("@ll")

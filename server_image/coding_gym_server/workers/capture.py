@@ -86,7 +86,8 @@ class OutputCapture:
             self.close()
             return False
         self._keep(data)
-        return True
+        # A pipe gives all it has: less than was asked for means that it is empty now.
+        return len(data) == _READ_BYTES
 
     def _keep(self, data: bytes) -> None:
         # Each half may hold max_chars characters, so that whatever take() shows is there, wherever it cuts.

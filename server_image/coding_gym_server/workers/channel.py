@@ -15,7 +15,7 @@ __all__ = ["HEADER", "MAX_DESCRIPTORS", "Channel", "close_all"]
 
 HEADER = struct.Struct("<I")
 MAX_DESCRIPTORS = 3
-_READ_BYTES = 262_144
+_READ_BYTES = 65_536
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(ToProcess)

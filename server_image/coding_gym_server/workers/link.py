@@ -15,7 +15,7 @@ from coding_gym_server.workers.messages import FromProcess, ToProcess, WorkerExi
 __all__ = ["Link", "LinkClosedError"]
 
 _MAX_ANSWER_BYTES = 1 << 20
-_READ_BYTES = 262_144
+_READ_BYTES = 65_536
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(FromProcess)
