@@ -126,7 +126,10 @@ def prune(
 def bench(
     provider: Annotated[BenchProvider, typer.Option(help="Where to measure.")] = BenchProvider.AUTO,
     quick: Annotated[bool, typer.Option("--quick", help="Measure a tenth as often.")] = False,
-    only: Annotated[list[Group] | None, typer.Option(help="Measure only this group; may be given several times.")] = None,
+    only: Annotated[
+        list[Group] | None,
+        typer.Option(metavar="GROUP", help=f"Measure only this; may be given several times: {', '.join(Group)}."),
+    ] = None,
     json: Annotated[
         Path | None, typer.Option(metavar="PATH", dir_okay=False, writable=True, help="Also write the figures here.")
     ] = None,
@@ -261,7 +264,9 @@ def _remove_old_images(client: docker.DockerClient) -> Iterator[str]:
         if image.id in used:
             continue
         for tag in image.tags:
-            if tag == current or tag.rpartition(":")[0].removeprefix("localhost/") != IMAGE_REPOSITORY:
+            # Podman says which registry an image is not from.
+            name = tag.removeprefix("localhost/")
+            if name == current or name.rpartition(":")[0] != IMAGE_REPOSITORY:
                 continue
             try:
                 client.images.remove(tag)

@@ -105,7 +105,7 @@ def parse_size(text: str, name: str = "size") -> int:
     Raises:
         ConfigurationError: It is no size.
     """
-    match = re.fullmatch(r"(\d+)([bkmgt]?)b?", str(text).strip().lower())
+    match = re.fullmatch(r"([0-9]+)([bkmgt]?)b?", str(text).strip().lower())
     _expect(match is not None and int(match[1]) > 0, name, "a size such as '512m' or '2g'", text)
     assert match is not None
     return int(match[1]) * _UNITS[match[2]]

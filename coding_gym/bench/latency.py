@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 
 import numpy as np
 
@@ -59,7 +60,11 @@ def measure_reset(plan: Plan) -> Iterator[Row]:
         with closing(plan.make_env(spare_workers=spares)) as env:
             repeat(3, env.reset, pause=pause)
             samples = repeat(plan.times(100, least=20), env.reset, pause=pause)
+            # What waking up takes: a machine that slept answers anything later than one that is busy.
+            steps = repeat(len(samples), partial(env.step, _CODE), pause=pause) if pause else []
         yield Row.of_samples(f"env.reset(), {name}", "ms", samples, at_most=bar)
+        if steps:
+            yield Row.of_samples(f"  a step after the same pause of {pause * 1e3:.0f} ms", "ms", steps)
 
 
 def measure_vector(plan: Plan) -> Iterator[Row]:

@@ -32,7 +32,16 @@ from coding_gym.providers.image import ensure_image
 from coding_gym.providers.owner import Owner, make_runtime_directory, sweep_runtime_directories
 from coding_gym.version import __version__
 
-__all__ = ["LABEL_OWNER", "LABEL_VERSION", "DockerSandbox", "connect_to_engine", "our_containers", "start_container", "sweep"]
+__all__ = [
+    "LABEL_OWNER",
+    "LABEL_VERSION",
+    "DockerSandbox",
+    "connect_to_engine",
+    "our_containers",
+    "remove_container",
+    "start_container",
+    "sweep",
+]
 
 LABEL_OWNER = "coding_gym.owner"
 LABEL_VERSION = "coding_gym.version"
@@ -68,7 +77,7 @@ class DockerSandbox(Sandbox):
         self._directory = directory
 
     def _remove(self) -> None:
-        _remove_container(self.container)
+        remove_container(self.container)
         self._client.close()
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
@@ -130,7 +139,7 @@ def sweep(client: docker.DockerClient) -> list[str]:
     """Remove the containers and directories of processes that are gone; returns the names of the containers."""
     orphans = [container for container, owner in our_containers(client) if owner.is_known_dead()]
     for container in orphans:
-        _remove_container(container)
+        remove_container(container)
     sweep_runtime_directories()
     return [str(container.name) for container in orphans]
 
@@ -205,14 +214,14 @@ def _start(
 
         wait_until_ready(address_of(container), timeout=config.start_timeout, explain_death=explain_death)
     except APIError as error:
-        _remove_container(container)
+        remove_container(container)
         if init and "init" in str(error.explanation):
             # An engine without an init of its own; the image has one.
             return _start(client, config, image, command, options, address_of, init=False)
         message = f"The container does not start: {error.explanation or error}"
         raise SandboxStartError(message) from error
     except BaseException:
-        _remove_container(container)
+        remove_container(container)
         raise
     finally:
         output.close()
@@ -279,9 +288,12 @@ class _Output:
         if self._stream is not None:
             with contextlib.suppress(DockerException, OSError, AttributeError):
                 self._stream.close()
+                # The SDK shuts the socket down, but leaves it open.
+                self._stream._response.close()
 
 
-def _remove_container(container: Container) -> None:
+def remove_container(container: Container) -> None:
+    """Remove a container; harmless when it is gone already."""
     try:
         container.remove(force=True, v=True)
     except NotFound:

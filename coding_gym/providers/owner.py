@@ -11,6 +11,7 @@ from pathlib import Path
 
 __all__ = ["Owner", "make_runtime_directory", "sweep_runtime_directories"]
 
+_OWNER_FILE = "owner"
 _STARTTIME_FIELD = 19
 """The position of the start time in /proc/PID/stat after the process's name."""
 
@@ -53,19 +54,27 @@ class Owner:
 
 
 def make_runtime_directory() -> Path:
-    """Make a directory for one sandbox, closed to other users, whose name says whose it is."""
-    owner = Owner.current()
+    """Make a directory for one sandbox, closed to other users, that says whose it is."""
     base = _runtime_base()
     base.mkdir(mode=0o700, exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix=f"{owner.pid}-{owner.started}-", dir=base))
+    directory = Path(tempfile.mkdtemp(dir=base))
+    (directory / _OWNER_FILE).write_text(str(Owner.current()))
+    return directory
 
 
-def sweep_runtime_directories() -> None:
-    """Remove the directories of processes that are gone."""
-    for directory in _runtime_base().glob("*-*-*"):
-        pid, started, _ = directory.name.split("-", 2)
-        if Owner(_place(), int(pid), int(started)).is_known_dead():
+def sweep_runtime_directories() -> list[Path]:
+    """Remove the directories of processes that are gone; returns them."""
+    removed = []
+    for directory in _runtime_base().glob("*"):
+        try:
+            owner = Owner.parse((directory / _OWNER_FILE).read_text())
+        except (OSError, ValueError):
+            # Not ours, or not ready yet.
+            continue
+        if owner.is_known_dead():
             shutil.rmtree(directory, ignore_errors=True)
+            removed.append(directory)
+    return removed
 
 
 def _runtime_base() -> Path:

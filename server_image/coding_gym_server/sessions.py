@@ -16,7 +16,7 @@ from coding_gym_server.protocol import (
     StepAction,
 )
 from coding_gym_server.workers.link import LinkClosedError
-from coding_gym_server.workers.unit import DEFAULT_MAX_OUTPUT_CHARS, Completion, Unit
+from coding_gym_server.workers.unit import DEFAULT_MAX_OUTPUT_CHARS, Unit
 from coding_gym_server.workers.units import Units
 from coding_gym_server.workers.watchdog import Limits
 from coding_gym_server.workers.zygote_process import ForkError
@@ -92,15 +92,14 @@ class Session:
             if self._unit is None:
                 await self._begin()
             assert self._unit is not None
-            limits = self._limits(action)
-            completion = await self._unit.execute(action.code, limits)
+            completion = await self._unit.execute(action.code, self._limits(action))
         except (ForkError, LinkClosedError, TimeoutError) as error:
             return self._fail(error)
         self.state.step_count += 1
         self.state.last_exit_code = completion.exit_code
         return _observation(
             completion.stdout,
-            completion.stderr + _explanation(completion, limits),
+            completion.stderr,
             completion.exit_code,
             completion.outcome,
             state_lost=completion.state_lost,
@@ -169,22 +168,6 @@ class Sessions:
         """Close a session and free its place at once."""
         self._active.discard(session)
         session.close()
-
-
-def _explanation(completion: Completion, limits: Limits) -> str:
-    """Say, in a line for stderr, why a step was cut short and what became of the namespace."""
-    kept = "variables are lost, files are kept" if completion.state_lost else "variables are kept"
-    match completion.outcome:
-        case Outcome.TIMEOUT:
-            budget = f" (CPU budget: {limits.cpu:g} s)" if limits.cpu is not None else ""
-            return f"[timed out after {limits.wall:g} s{budget}; {kept}]\n"
-        case Outcome.MEMORY:
-            return f"[killed: out of memory; {kept}]\n"
-        case Outcome.KILLED:
-            return f"[the interpreter died with exit code {completion.exit_code}; {kept}]\n"
-        case _ if completion.state_lost:
-            return f"[the interpreter had died since the last step; {kept}]\n"
-    return ""
 
 
 def _observation(stdout: str, stderr: str, exit_code: int, outcome: Outcome, *, state_lost: bool) -> ObservationData:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 
-__all__ = ["OutputCapture"]
+__all__ = ["OutputCapture", "cut_middle"]
 
 _READ_BYTES = 65_536
 _MAX_DRAIN_READS = 256
@@ -48,23 +48,27 @@ class OutputCapture:
             self._reading = False
             self._loop.remove_reader(self._descriptor)
 
-    def take(self) -> str:
+    def take(self, note: str = "") -> str:
         """Read what the pipe still holds, and return all that came since the last call, as text.
 
         NUL, lone surrogates and bytes that are no UTF-8 become U+FFFD. What is longer than ``max_chars`` is cut in the middle.
+
+        Args:
+            note: Goes at the end, where it is never cut.
         """
         for _ in range(_MAX_DRAIN_READS):
             if not self._read():
                 break
         if not self._head:
-            return ""
+            return note
         head, tail, dropped = bytes(self._head), bytes(self._tail), self._dropped_chars
         self._head.clear()
         self._tail.clear()
         self._dropped_chars = 0
+        room = self.max_chars - len(note)
         if not dropped:
-            return _cut(_decode(head + tail), "", 0, self.max_chars)
-        return _cut(_decode(head), _decode(tail), dropped, self.max_chars)
+            return cut_middle(_decode(head + tail), room) + note
+        return _cut(_decode(head), _decode(tail), dropped, room) + note
 
     def close(self) -> None:
         """Close the pipe; harmless when closed already."""
@@ -100,6 +104,8 @@ class OutputCapture:
             self._tail += data
             excess = len(self._tail) - room
             if excess > room:
+                while self._tail[excess] in _CONTINUATION_BYTES:
+                    excess += 1
                 self._dropped_chars += _count_chars(self._tail[:excess])
                 del self._tail[:excess]
 
@@ -114,6 +120,11 @@ def _decode(data: bytes) -> str:
     except UnicodeDecodeError:
         text = _LONE_SURROGATE.sub(_REPLACEMENT.encode(), data).decode(errors="replace")
     return text.replace("\0", _REPLACEMENT)
+
+
+def cut_middle(text: str, limit: int) -> str:
+    """Return a text if it is not longer than ``limit``, else as much of both ends as fits round a marker."""
+    return _cut(text, "", 0, limit)
 
 
 def _cut(head: str, tail: str, dropped: int, limit: int) -> str:

@@ -19,6 +19,7 @@ __all__ = [
     "ForkWorker",
     "FromProcess",
     "Interrupt",
+    "Interrupted",
     "Kill",
     "Killed",
     "Ready",
@@ -46,7 +47,7 @@ class ForkWorker(msgspec.Struct, tag=True):
 
 
 class Interrupt(msgspec.Struct, tag=True):
-    """To a root: send SIGINT to the worker's process group, as a terminal does. Not answered."""
+    """To a root: send SIGINT to the worker's process group, as a terminal does."""
 
 
 class Kill(msgspec.Struct, tag=True):
@@ -99,6 +100,10 @@ class WorkerForked(msgspec.Struct, tag=True):
     previous_status: int | None
 
 
+class Interrupted(msgspec.Struct, tag=True):
+    """The answer to ``Interrupt``: the signal has been sent."""
+
+
 class Killed(msgspec.Struct, tag=True):
     """The answer to ``Kill``."""
 
@@ -130,4 +135,4 @@ class Failed(msgspec.Struct, tag=True):
 
 
 ToProcess = ForkRoot | ForkWorker | Interrupt | Kill | CpuTime | Configure | Execute
-FromProcess = Ready | RootForked | WorkerForked | Killed | CpuTimeUsed | WorkerExited | Finished | Failed
+FromProcess = Ready | RootForked | WorkerForked | Interrupted | Killed | CpuTimeUsed | WorkerExited | Finished | Failed

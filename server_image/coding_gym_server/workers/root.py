@@ -24,6 +24,7 @@ from coding_gym_server.workers.messages import (
     Failed,
     ForkWorker,
     Interrupt,
+    Interrupted,
     Kill,
     Killed,
     ToProcess,
@@ -74,7 +75,8 @@ class Root:
                     os.read(wake_read, 4096)
                 self._reap()
                 if had_worker and self._worker is None:
-                    self._channel.send(WorkerExited())
+                    with contextlib.suppress(OSError):
+                        self._channel.send(WorkerExited())
             if self._channel.fileno() in ready:
                 try:
                     message, descriptors = self._channel.receive_with_descriptors()
@@ -96,6 +98,7 @@ class Root:
                 if self._worker is not None:
                     with contextlib.suppress(ProcessLookupError):
                         os.killpg(self._worker, signal.SIGINT)
+                self._channel.send(Interrupted())
             case Kill():
                 self._kill()
                 self._channel.send(Killed())
@@ -118,8 +121,7 @@ class Root:
                 return Worker(Channel(socket.socket(fileno=channel)), stdout, stderr, self._workspace, self._confinement)
             self._reap_all_but(pid)
             previous_status, self._worker, self._worker_status = self._worker_status, pid, None
-            if fresh_workspace:
-                workspace.empty(self._workspace)
+            (workspace.empty if fresh_workspace else workspace.repair)(self._workspace)
         except OSError as error:
             self._channel.send(Failed(f"no new worker: {error}"))
         else:

@@ -19,7 +19,7 @@ from pathlib import Path
 from coding_gym_server.isolation import oom
 from coding_gym_server.protocol import TIMEOUT_EXIT_CODE, Outcome
 from coding_gym_server.workers import workspace
-from coding_gym_server.workers.capture import OutputCapture
+from coding_gym_server.workers.capture import OutputCapture, cut_middle
 from coding_gym_server.workers.link import Link, LinkClosedError
 from coding_gym_server.workers.messages import (
     Configure,
@@ -120,9 +120,9 @@ class Unit:
             LinkClosedError: The root died.
         """
         assert self._worker is not None
-        died_before = self._worker.gone
-        if died_before:
-            await self._replace_worker(fresh_workspace=False)
+        dead = None
+        if self._worker.gone:
+            dead, _ = await self._replace_worker(fresh_workspace=False)
         worker = self._worker
         waiter = self._waiter = asyncio.get_running_loop().create_future()
         watchdog = Watchdog(self._root, limits, on_given_up=lambda: self._resolve(None))
@@ -134,20 +134,26 @@ class Unit:
             finished = None
         finally:
             self._waiter = None
-            watchdog.stop()
+            await watchdog.stop()
         if finished is not None:
             exit_code = finished.exit_code
             outcome = Outcome.OK if exit_code == 0 else Outcome.ERROR
-            stdout, stderr = worker.take_output()
         else:
-            status, stdout, stderr = await self._replace_worker(fresh_workspace=False)
+            _, status = await self._replace_worker(fresh_workspace=False)
             exit_code = _exit_code(status)
             outcome = Outcome.MEMORY if exit_code == _SIGKILLED and oom.has_struck() else Outcome.KILLED
         if watchdog.expired:
             outcome, exit_code = Outcome.TIMEOUT, TIMEOUT_EXIT_CODE
-        return Completion(
-            outcome=outcome, exit_code=exit_code, state_lost=died_before or finished is None, stdout=stdout, stderr=stderr
-        )
+        state_lost = dead is not None or finished is None
+        stdout, stderr = worker.take_output(_explain(outcome, exit_code, limits, state_lost=state_lost))
+        if dead is not None:
+            last_stdout, last_stderr = dead.take_output()
+            stdout = cut_middle(last_stdout + stdout, self._max_output_chars)
+            stderr = cut_middle(last_stderr + stderr, self._max_output_chars)
+            dead.close()
+        if finished is None:
+            worker.close()
+        return Completion(outcome=outcome, exit_code=exit_code, state_lost=state_lost, stdout=stdout, stderr=stderr)
 
     async def kill(self) -> None:
         """Kill every process of the session. The unit wants ``recycle`` before it is used again.
@@ -166,7 +172,9 @@ class Unit:
             LinkClosedError: The root died.
         """
         self._configuration = None
-        await self._replace_worker(fresh_workspace=True)
+        used, _ = await self._replace_worker(fresh_workspace=True)
+        if used is not None:
+            used.close()
 
     def close(self) -> None:
         """End the unit: the root kills everything as its link closes. The directory goes with ``remove_workspace``."""
@@ -180,8 +188,8 @@ class Unit:
             workspace.clear(self.workspace)
             self.workspace.rmdir()
 
-    async def _replace_worker(self, *, fresh_workspace: bool) -> tuple[int | None, str, str]:
-        """Have the root kill all that runs and fork a new worker; returns the old one's wait status, stdout and stderr."""
+    async def _replace_worker(self, *, fresh_workspace: bool) -> tuple[_WorkerEnd | None, int | None]:
+        """Have the root kill all that runs and fork a new worker; returns the old one, to be closed, and its wait status."""
         ours, theirs = socket.socketpair()
         out_read, out_write = os.pipe2(os.O_CLOEXEC)
         err_read, err_write = os.pipe2(os.O_CLOEXEC)
@@ -199,12 +207,9 @@ class Unit:
             os.close(out_write)
             os.close(err_write)
         old, self._worker = self._worker, new
-        stdout, stderr = old.take_output() if old is not None else ("", "")
-        if old is not None:
-            old.close()
         if self._configuration is not None:
             new.configure(self._configuration, self._max_output_chars)
-        return answer.previous_status, stdout, stderr
+        return old, answer.previous_status
 
     async def _ask_root(self, request: ToProcess, descriptors: tuple[int, ...] = ()) -> FromProcess:
         return await asyncio.wait_for(self._root.call(request, descriptors), _ROOT_ANSWERS_WITHIN)
@@ -231,7 +236,7 @@ class _WorkerEnd:
         channel: Its channel.
         stdout: The read end of its descriptor 1.
         stderr: The read end of its descriptor 2.
-        on_finished: Called with the result of a cell, or with None when the worker is gone.
+        on_finished: Called with the result of a cell, or with None if what came is no result.
     """
 
     def __init__(
@@ -258,8 +263,9 @@ class _WorkerEnd:
         self._rest = self._loop.call_later(_REST_SECONDS, self._start_reading)
         self.link.send(Execute(code))
 
-    def take_output(self) -> tuple[str, str]:
-        return self._stdout.take(), self._stderr.take()
+    def take_output(self, note: str = "") -> tuple[str, str]:
+        """Return stdout and stderr since the last call, the latter with a note at its end."""
+        return self._stdout.take(), self._stderr.take(note)
 
     def close(self) -> None:
         self._rest.cancel()
@@ -277,8 +283,24 @@ class _WorkerEnd:
         self._on_finished(message if is_result else None)  # type: ignore[arg-type]
 
     def _on_closed(self) -> None:
+        # It may run on, if user code closed the channel or executed another program: the root tells when it ends.
         self.gone = True
-        self._on_finished(None)
+
+
+def _explain(outcome: Outcome, exit_code: int, limits: Limits, *, state_lost: bool) -> str:
+    """Say, in a line for stderr, why a step was cut short and what became of the namespace."""
+    kept = "variables are lost, files are kept" if state_lost else "variables are kept"
+    match outcome:
+        case Outcome.TIMEOUT:
+            budget = f" (CPU budget: {limits.cpu:g} s)" if limits.cpu is not None else ""
+            return f"[timed out after {limits.wall:g} s{budget}; {kept}]\n"
+        case Outcome.MEMORY:
+            return f"[killed: out of memory; {kept}]\n"
+        case Outcome.KILLED:
+            return f"[the interpreter died with exit code {exit_code}; {kept}]\n"
+        case _ if state_lost:
+            return f"[the interpreter had died since the last step; {kept}]\n"
+    return ""
 
 
 def _exit_code(status: int | None) -> int:

@@ -115,19 +115,19 @@ class Units:
 
     async def _recycle(self, unit: Unit) -> None:
         """Make a used unit a spare, if one is wanted; else end it."""
+        wanted = len(self._spares) < self._max_spares
         try:
-            if len(self._spares) < self._max_spares:
-                await unit.recycle()
-            else:
-                await unit.kill()
+            await (unit.recycle() if wanted else unit.kill())
         except _FAULTS as error:
+            wanted = False
             _log.warning("a unit could not be recycled: %s", error)
-            self._discard(unit)
         except asyncio.CancelledError:
             self._discard(unit)
             raise
-        else:
+        if wanted:
             self._keep(unit)
+        else:
+            self._discard(unit)
 
     def _keep(self, unit: Unit) -> None:
         if len(self._spares) < self._max_spares:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from coding_gym_server.workers.link import Link, LinkClosedError
-from coding_gym_server.workers.messages import CpuTime, CpuTimeUsed, Interrupt
+from coding_gym_server.workers.messages import CpuTime, CpuTimeUsed, FromProcess, Interrupt
 
 __all__ = ["Limits", "Watchdog"]
 
@@ -49,6 +49,7 @@ class Watchdog:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._cpu_task: asyncio.Task[None] | None = None
+        self._interrupt: asyncio.Future[FromProcess] | None = None
 
     async def start(self) -> None:
         """Begin to watch.
@@ -60,12 +61,15 @@ class Watchdog:
         if self._limits.cpu is not None:
             self._cpu_task = self._loop.create_task(self._watch_cpu(self._limits.cpu, await self._cpu_time()))
 
-    def stop(self) -> None:
-        """The step has ended."""
+    async def stop(self) -> None:
+        """The step has ended; when this returns, no interrupt can come any more that was meant for it."""
         if self._timer is not None:
             self._timer.cancel()
         if self._cpu_task is not None:
             self._cpu_task.cancel()
+        if self._interrupt is not None:
+            with contextlib.suppress(LinkClosedError):
+                await self._interrupt
 
     def _expire(self) -> None:
         self.expired = True
@@ -74,6 +78,7 @@ class Watchdog:
         self._timer = self._loop.call_later(_INTERRUPT_GRACE, self._on_given_up)
         with contextlib.suppress(LinkClosedError):
             self._root.send(Interrupt())
+            self._interrupt = self._root.expect()
 
     async def _watch_cpu(self, budget: float, before: float) -> None:
         cores = os.cpu_count() or 1

@@ -49,17 +49,20 @@ class Worker:
 
     def run(self) -> None:
         """Serve until the channel closes, then end the process."""
+        try:
+            self._serve()
+        finally:
+            # Whatever user code has done to this process: what becomes of it is told by its exit code, not by our traceback.
+            os._exit(1)
+
+    def _serve(self) -> None:
         os.setsid()
         self._adopt_descriptors()
         self._confinement.apply_to_worker()
         self._pid = os.getpid()
         backend: ExecutorBackend = PythonBackend()
         while True:
-            try:
-                message = self._channel.receive()
-            except (EOFError, OSError):
-                os._exit(0)
-            match message:
+            match self._channel.receive():
                 case Configure(seed=seed, show_value=show_value):
                     self._enter_workspace()
                     _seed(seed)

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-__all__ = ["HOME", "TEMPORARY", "WORK", "clear", "empty"]
+__all__ = ["HOME", "TEMPORARY", "WORK", "clear", "empty", "repair"]
 
 WORK = "work"
 HOME = "home"
@@ -21,11 +21,21 @@ def empty(workspace: str) -> None:
     Raises:
         OSError: Something could not be removed or made.
     """
+    Path(workspace).chmod(0o700)
+    clear(Path(workspace))
+    repair(workspace)
+
+
+def repair(workspace: str) -> None:
+    """Make the directories that are missing, and make them usable.
+
+    Raises:
+        OSError: Something else is in their place, or the disk is full.
+    """
     root = Path(workspace)
-    root.chmod(0o700)
-    clear(root)
-    for name in (WORK, HOME, TEMPORARY):
-        (root / name).mkdir(mode=0o700)
+    for directory in (root, *(root / name for name in (WORK, HOME, TEMPORARY))):
+        directory.mkdir(exist_ok=True)
+        directory.chmod(0o700)
 
 
 def clear(directory: Path) -> None:
