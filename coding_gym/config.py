@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from coding_gym.client.address import Address
 from coding_gym.errors import ConfigurationError
 
 __all__ = ["SandboxConfig", "parse_size"]
@@ -67,19 +68,28 @@ class SandboxConfig:
     token: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "preload", tuple(self.preload))
         _expect(self.provider in _PROVIDERS, "provider", f"one of {', '.join(_PROVIDERS)}", self.provider)
         _expect(self.transport in _TRANSPORTS, "transport", f"one of {', '.join(_TRANSPORTS)}", self.transport)
         _expect(self.isolation in (*_ISOLATION, None), "isolation", "'require' or 'prefer'", self.isolation)
-        for name in ("cpu", "pids_limit", "start_timeout", "sessions", "idle_timeout"):
+        for name in ("cpu", "start_timeout", "idle_timeout"):
             value = getattr(self, name)
-            _expect(isinstance(value, (int, float)) and value > 0, name, "a positive number", value)
-        _expect(self.spare_workers >= 0, "spare_workers", "a number of at least 0", self.spare_workers)
+            valid = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+            _expect(valid, name, "a positive number", value)
+        for name, smallest in (("pids_limit", 1), ("sessions", 1), ("spare_workers", 0), ("container_port", 1)):
+            value = getattr(self, name)
+            valid = isinstance(value, int) and not isinstance(value, bool) and value >= smallest
+            _expect(valid, name, f"a whole number of at least {smallest}", value)
+        names: Any = self.preload
+        valid = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
+        _expect(valid, "preload", "a list of module names", names)
+        object.__setattr__(self, "preload", tuple(names))
         for name in ("mem", "disk", "shm_size"):
             parse_size(getattr(self, name), name)
         if self.provider == "remote" and not self.base_url:
             message = "provider='remote' wants base_url=, the address of a running server such as http://127.0.0.1:8000"
             raise ConfigurationError(message)
+        if self.base_url:
+            Address.of_url(self.base_url)
         if self.provider not in ("remote", "auto") and self.base_url:
             message = f"base_url= goes with provider='remote', not with provider={self.provider!r}"
             raise ConfigurationError(message)

@@ -37,7 +37,11 @@ _ANSWER_SLACK = 15.0
 """Seconds beyond the step's own limit after which a server that has not answered is taken for dead."""
 
 _RESET_TIMEOUT = 60.0
-_MAX_SEED = 2**32
+_RESET_ATTEMPTS = 2
+_PLACE_FREE_WITHIN = 2.0
+_RETRY_SECONDS = 0.02
+_MAX_DRAWN_SEED = 2**32
+_MAX_SEED = 2**64
 
 Obs = dict[str, Any]
 Info = dict[str, Any]
@@ -135,10 +139,10 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         self.screen = _check_screen(screen)
         self.step_timeout = _check_seconds("step_timeout", step_timeout)
         self.cpu_timeout = None if cpu_timeout is None else _check_seconds("cpu_timeout", cpu_timeout)
-        self.max_output_chars = _check_count("max_output_chars", max_output_chars, 256)
+        self.max_output_chars = check_count("max_output_chars", max_output_chars, 256)
         self.show_value = show_value
         self.config = sandbox_config(config, sandbox_options)
-        self.action_space = action_space(_check_count("max_code_chars", max_code_chars, 1))
+        self.action_space = action_space(check_count("max_code_chars", max_code_chars, 1))
         self.observation_space = observation_space(self.max_output_chars, self.screen)
         self.last_timing: Timing | None = None
         self._slot: SandboxSlot | None = None
@@ -169,7 +173,7 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         """
         self.begin_reset(seed=seed, options=options)
         obs, info = self.finish_reset()
-        return _own_screenshot(obs), info
+        return own_screenshot(obs), info
 
     def step(self, action: str) -> StepResult:
         """Run ``action``.
@@ -181,7 +185,7 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         self.check_action(action)
         self.begin_step(action)
         obs, reward, terminated, truncated, info = self.finish_step()
-        return _own_screenshot(obs), reward, terminated, truncated, info
+        return own_screenshot(obs), reward, terminated, truncated, info
 
     def render(self) -> str | NDArray[np.uint8] | None:
         """Return the episode as ``render_mode`` says: its transcript, a picture of it, or None."""
@@ -234,7 +238,7 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         """Ask for a new episode, starting a sandbox if there is none."""
         gym.Env.reset(self, seed=seed)
         self._options = ResetOptions(
-            seed=int(self.np_random.integers(_MAX_SEED)) if seed is None else int(seed),
+            seed=int(self.np_random.integers(_MAX_DRAWN_SEED)) if seed is None else int(seed) % _MAX_SEED,
             episode_id=(options or {}).get("episode_id"),
             step_timeout=self.step_timeout,
             cpu_timeout=self.cpu_timeout,
@@ -252,21 +256,31 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
 
     def finish_reset(self) -> tuple[Obs, Info]:
         """Wait for the answer to ``begin_reset``; a black screenshot is shared and read-only."""
-        assert self._session is not None
-        try:
-            data = self._session.wait(timeout=_RESET_TIMEOUT)
-        except CapacityError:
-            self._drop_session()
-            raise
-        except (TransportError, ProtocolError):
-            # The sandbox died while nobody looked, or has no room for another process: once more, in a new one if need be.
+        deadline = time.monotonic() + _PLACE_FREE_WITHIN
+        attempts = 1
+        while True:
+            try:
+                assert self._session is not None
+                observation = self._session.wait(timeout=_RESET_TIMEOUT).observation
+            except CapacityError:
+                # The place may still be that of our own last session, which has just been dropped.
+                if time.monotonic() > deadline:
+                    self._drop_session()
+                    raise
+                time.sleep(_RETRY_SECONDS)
+            except (TransportError, ProtocolError):
+                # The sandbox died while nobody looked, or has no room for another process: once more, in a new one if need be.
+                if attempts == _RESET_ATTEMPTS:
+                    self._drop_session()
+                    raise
+                attempts += 1
+            except BaseException:
+                self._drop_session()
+                raise
+            else:
+                self.last_timing = Timing(time.perf_counter() - self._asked_at)
+                return self._observe(observation), _info(observation.metadata)
             self._reconnect()
-            data = self._session.wait(timeout=_RESET_TIMEOUT)
-        except BaseException:
-            self._drop_session()
-            raise
-        self.last_timing = Timing(time.perf_counter() - self._asked_at)
-        return self._observe(data.observation), _info(data.observation.metadata)
 
     def begin_step(self, action: str) -> None:
         """Ask for ``action`` to be run; it has passed ``check_action``."""
@@ -276,7 +290,7 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
             self._fault = self._fault or "the session is gone"
             return
         try:
-            self._session.ask_step(action)
+            self._session.ask_step(str(action))
         except TransportError as error:
             self._fail(error)
 
@@ -343,10 +357,13 @@ def sandbox_config(config: SandboxConfig | Mapping[str, Any] | None, sandbox_opt
         raise ConfigurationError(message)
     if isinstance(config, SandboxConfig):
         return config
+    if config is not None and not isinstance(config, Mapping):
+        message = f"Expected config= to be a SandboxConfig or a mapping of its fields, got {config!r}"
+        raise ConfigurationError(message)
     return SandboxConfig.of(sandbox_options if config is None else config)
 
 
-def _own_screenshot(obs: Obs) -> Obs:
+def own_screenshot(obs: Obs) -> Obs:
     """Give an observation a screenshot that it shares with nobody."""
     frame = obs.get("screenshot")
     if frame is not None and is_shared_black(frame):
@@ -371,7 +388,7 @@ def _check_screen(screen: Any) -> tuple[int, int] | None:
         return None
     try:
         width, height = (int(side) for side in screen)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         width = height = 0
     if not (16 <= width <= 4096 and 16 <= height <= 4096):
         message = f"Expected screen= to be (width, height) of 16 to 4096 pixels each, or None, got {screen!r}"
@@ -386,8 +403,13 @@ def _check_seconds(name: str, value: Any) -> float:
     return float(value)
 
 
-def _check_count(name: str, value: Any, smallest: int) -> int:
-    if not isinstance(value, int) or value < smallest:
+def check_count(name: str, value: Any, smallest: int) -> int:
+    """Return ``value`` if it is a whole number of at least ``smallest``.
+
+    Raises:
+        ConfigurationError: It is not.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < smallest:
         message = f"Expected {name}= to be a whole number of at least {smallest}, got {value!r}"
         raise ConfigurationError(message)
     return value

@@ -9,13 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, cast
 
+import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import iterate
 from numpy.typing import NDArray
 
-from coding_gym.env import CodingEnv, Info, Obs, StepResult, sandbox_config
-from coding_gym.errors import CodingGymError, ConfigurationError
+from coding_gym.env import CodingEnv, Info, Obs, StepResult, check_count, own_screenshot, sandbox_config
+from coding_gym.errors import CodingGymError, ConfigurationError, InvalidActionError
 from coding_gym.frames import black_frames, is_shared_black
 from coding_gym.providers import SandboxSlot
 
@@ -52,10 +53,10 @@ class CodingVectorEnv(SyncVectorEnv):
         sessions_per_sandbox: int = 8,
         **env_options: Any,
     ) -> None:
-        for name, value in (("num_envs", num_envs), ("sessions_per_sandbox", sessions_per_sandbox)):
-            if value < 1:
-                message = f"Expected {name}= to be at least 1, got {value!r}"
-                raise ConfigurationError(message)
+        check_count("num_envs", num_envs, 1)
+        check_count("sessions_per_sandbox", sessions_per_sandbox, 1)
+        if max_episode_steps is not None:
+            check_count("max_episode_steps", max_episode_steps, 1)
         own = {name: env_options.pop(name) for name in list(env_options) if name in _ENV_SETTINGS}
         config = sandbox_config(env_options.pop("config", None), env_options)
         config = replace(config, sessions=max(config.sessions, min(num_envs, sessions_per_sandbox)))
@@ -81,6 +82,7 @@ class CodingVectorEnv(SyncVectorEnv):
         Raises:
             ProviderError: A sandbox cannot be had.
         """
+        self._check_open()
         seeds = self._seeds(seed)
         options = dict(options or {})
         mask = self._reset_mask(options.pop("reset_mask", None))
@@ -103,10 +105,14 @@ class CodingVectorEnv(SyncVectorEnv):
         Raises:
             InvalidActionError: One of them is not in the action space; nothing was run.
         """
+        self._check_open()
+        if isinstance(actions, str):
+            message = f"Expected {self.num_envs} actions, one for each environment, got a single string"
+            raise InvalidActionError(message)
         chosen = list(iterate(self.action_space, actions))
         if len(chosen) != self.num_envs:
             message = f"Expected {self.num_envs} actions, one for each environment, got {len(chosen)}"
-            raise ConfigurationError(message)
+            raise InvalidActionError(message)
         resetting = self._autoreset_envs if self.autoreset_mode is AutoresetMode.NEXT_STEP else np.zeros(self.num_envs, bool)
         if self.autoreset_mode is AutoresetMode.DISABLED:
             assert not self._autoreset_envs.any(), f"{self._autoreset_envs=}"
@@ -128,7 +134,7 @@ class CodingVectorEnv(SyncVectorEnv):
             if index in stepped:
                 obs, reward, terminated, truncated, info = stepped[index]
                 if index in final:
-                    infos = self._add_info(infos, {"final_obs": obs, "final_info": info}, index)
+                    infos = self._add_info(infos, {"final_obs": own_screenshot(obs), "final_info": info}, index)
                     obs, info = fresh[index]
             else:
                 (obs, info), reward, terminated, truncated = fresh[index], 0.0, False, False
@@ -145,6 +151,11 @@ class CodingVectorEnv(SyncVectorEnv):
         if hasattr(self, "_threads"):
             list(self._threads.map(SandboxSlot.close, self._slots))
             self._threads.shutdown()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            message = "The environment is closed. Make a new one."
+            raise gym.error.ClosedEnvironmentError(message)
 
     def _start_sandboxes(self) -> None:
         missing = [slot for slot in self._slots if slot.sandbox is None]

@@ -61,7 +61,7 @@ def bare_worker() -> Iterator[Callable[[str], None]]:
         worker_end.close()
         os.close(worker_output)
         assert isinstance(_receive(control), WorkerForked)
-        _send(connection, Configure(seed=0, show_value=True))
+        _send(connection, Configure(seed="0", show_value=True))
         os.set_blocking(output, False)
 
         def execute(code: str) -> None:

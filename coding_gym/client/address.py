@@ -27,8 +27,12 @@ class Address:
     token: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
+        try:
+            parts = urlsplit(self.url)
+            valid = parts.scheme in _DEFAULT_PORTS and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            valid = False
+        if not valid:
             message = f"Expected a server's URL such as http://127.0.0.1:8000, got {self.url!r}"
             raise ConfigurationError(message)
 

@@ -6,15 +6,16 @@ hand-over between threads costs more than everything else that happens on this s
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import struct
 import time
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from websockets.client import ClientProtocol
-from websockets.exceptions import InvalidHandshake, InvalidMessage, WebSocketException
+from websockets.exceptions import InvalidStatus, WebSocketException
 from websockets.frames import Frame, Opcode
 from websockets.protocol import State
 from websockets.uri import parse_uri
@@ -22,16 +23,42 @@ from websockets.uri import parse_uri
 from coding_gym.client.address import Address
 from coding_gym.errors import ProtocolError, TransportError, TransportTimeoutError
 
-__all__ = ["Connection"]
+__all__ = ["Connection", "MessageDecoder"]
 
 _READ_BYTES = 65_536
 _MAX_MESSAGE_BYTES = 100 * 1024 * 1024
 _KEEPALIVE_SECONDS = 30
+_FOREVER_SECONDS = 1e9
 _TIMEVAL = struct.Struct("@ll")
 
 _encoder = msgspec.msgpack.Encoder()
 
 _Message = TypeVar("_Message")
+
+
+class MessageDecoder(Generic[_Message]):
+    """Decodes messages of one type, from binary frames as msgpack, from text frames as JSON.
+
+    Args:
+        kind: The type, or a union of types.
+    """
+
+    def __init__(self, kind: Any) -> None:
+        self._msgpack = msgspec.msgpack.Decoder(kind)
+        self._json = msgspec.json.Decoder(kind)
+
+    def decode(self, data: bytes, *, is_text: bool) -> _Message:
+        """Decode a message.
+
+        Raises:
+            ProtocolError: It is none.
+        """
+        try:
+            message: _Message = self._json.decode(data) if is_text else self._msgpack.decode(data)
+        except (msgspec.MsgspecError, UnicodeError) as error:
+            explanation = f"The server sent something that is no message: {error}"
+            raise ProtocolError(explanation) from error
+        return message
 
 
 class Connection:
@@ -65,18 +92,13 @@ class Connection:
             raise
 
     def send(self, message: msgspec.Struct) -> None:
-        """Send one message as a binary frame.
+        """Send one message as a binary frame. If the connection is broken, ``receive`` says so, and what came before."""
+        encoded = _encoder.encode(message)
+        with contextlib.suppress(WebSocketException):
+            self._protocol.send_binary(encoded)
+        self._flush()
 
-        Raises:
-            TransportError: The connection is broken.
-        """
-        try:
-            self._protocol.send_binary(_encoder.encode(message))
-            self._flush()
-        except (OSError, WebSocketException) as error:
-            raise self._broken(error) from error
-
-    def receive(self, decoder: msgspec.msgpack.Decoder[_Message], *, timeout: float) -> _Message:
+    def receive(self, decoder: MessageDecoder[_Message], *, timeout: float) -> _Message:
         """Wait for the next message.
 
         Raises:
@@ -86,12 +108,16 @@ class Connection:
         """
         self._set_receive_timeout(timeout)
         parts: list[bytes] = []
+        is_text = False
         while True:
             for event in self._protocol.events_received():
                 if isinstance(event, Frame) and event.opcode in (Opcode.BINARY, Opcode.TEXT, Opcode.CONT):
+                    is_text = is_text or event.opcode is Opcode.TEXT
                     parts.append(bytes(event.data))
                     if event.fin:
-                        return _decode(decoder, parts[0] if len(parts) == 1 else b"".join(parts))
+                        return decoder.decode(parts[0] if len(parts) == 1 else b"".join(parts), is_text=is_text)
+            if self._protocol.state is not State.OPEN:
+                raise self._broken(self._protocol.close_exc if self._protocol.state is State.CLOSED else None)
             self._read(timeout)
 
     def close(self) -> None:
@@ -109,9 +135,11 @@ class Connection:
             self._set_receive_timeout(left)
             self._read(timeout)
             error = self._protocol.handshake_exc
-            if isinstance(error, (InvalidHandshake, InvalidMessage)):
+            if isinstance(error, InvalidStatus):
                 message = f"{self._address} does not accept a session: {error}. Is it a coding_gym server, and the token right?"
                 raise ProtocolError(message) from error
+            if error is not None:
+                raise self._broken(error)
 
     def _read(self, timeout: float) -> None:
         try:
@@ -126,17 +154,18 @@ class Connection:
         else:
             self._protocol.receive_eof()
         self._flush()
-        if self._protocol.handshake_exc is None and self._protocol.state is not State.OPEN:
-            raise self._broken(self._protocol.close_exc if self._protocol.state is State.CLOSED else None)
 
     def _flush(self) -> None:
         """Send what the protocol has to say: frames, pongs, the answer to a close."""
-        for data in self._protocol.data_to_send():
-            if data:
-                self._socket.sendall(data)
+        # If nobody takes it any more, the next read says so, after the last that the server said.
+        with contextlib.suppress(OSError):
+            for data in self._protocol.data_to_send():
+                if data:
+                    self._socket.sendall(data)
 
     def _set_receive_timeout(self, timeout: float) -> None:
         # By the kernel rather than by Python, whose sockets with a timeout poll before every read.
+        timeout = min(timeout, _FOREVER_SECONDS)
         if timeout != self._receive_timeout:
             seconds, fraction = divmod(timeout, 1)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL.pack(int(seconds), int(fraction * 1e6)))
@@ -145,14 +174,6 @@ class Connection:
     def _broken(self, error: BaseException | None) -> TransportError:
         self.close()
         return TransportError(f"The connection to {self._address} broke: {error or 'closed by the server'}")
-
-
-def _decode(decoder: msgspec.msgpack.Decoder[_Message], data: bytes) -> _Message:
-    try:
-        return decoder.decode(data)
-    except msgspec.MsgspecError as error:
-        message = f"The server sent something that is no message: {error}"
-        raise ProtocolError(message) from error
 
 
 def _open_socket(address: Address, timeout: float) -> socket.socket:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from coding_gym.client.address import Address
-from coding_gym.client.connection import Connection
+from coding_gym.client.connection import Connection, MessageDecoder
 from coding_gym.errors import CapacityError, ProtocolError, TransportError
 from coding_gym_server.protocol import (
     Error,
@@ -24,7 +22,7 @@ from coding_gym_server.protocol import (
 
 __all__ = ["Session"]
 
-_decoder = msgspec.msgpack.Decoder(Response)
+_decoder: MessageDecoder[Response] = MessageDecoder(Response)
 
 
 class Session:
@@ -90,11 +88,12 @@ class Session:
             self.close()
             message = "The last request was interrupted before its answer came; the session is lost."
             raise TransportError(message)
-        self._connection.send(request)
+        # First, for whatever interrupts the sending leaves it open whether there will be an answer.
         self._answer_due = True
+        self._connection.send(request)
 
     def _receive(self, timeout: float) -> Response:
-        response: Response = self._connection.receive(_decoder, timeout=timeout)
+        response = self._connection.receive(_decoder, timeout=timeout)
         self._answer_due = False
         return response
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from coding_gym.client.address import Address
-from coding_gym.errors import ProtocolError, SandboxStartError, TransportError
+from coding_gym.errors import SandboxStartError, TransportError
 
 if TYPE_CHECKING:
     from coding_gym.client.session import Session
@@ -74,6 +74,7 @@ def wait_until_ready(address: Address, *, timeout: float, explain_death: Callabl
 
     Raises:
         SandboxStartError: It died, or did not come up in time.
+        ProtocolError: It refuses sessions, or is something else.
     """
     from coding_gym.client.session import Session
 
@@ -81,7 +82,7 @@ def wait_until_ready(address: Address, *, timeout: float, explain_death: Callabl
     while True:
         try:
             Session(address, connect_timeout=max(deadline - time.monotonic(), _POLL_SECONDS)).close()
-        except (TransportError, ProtocolError) as error:
+        except TransportError as error:
             reason = explain_death()
             if reason is not None:
                 message = f"The sandbox ended before it was ready: {reason}"

@@ -91,6 +91,10 @@ def connect_to_engine() -> docker.DockerClient:
     """
     reasons = []
     for host in _engine_hosts():
+        # The SDK leaves a socket open when there is none to connect to.
+        if host.startswith("unix://") and not os.path.exists(host.removeprefix("unix://")):
+            reasons.append(f"{host}: there is no such socket")
+            continue
         try:
             client = docker.DockerClient(base_url=host, timeout=_ENGINE_TIMEOUT, tls=_tls_of_environment(host))
         except DockerException as error:
@@ -241,7 +245,7 @@ def _create(
     try:
         return client.containers.create(
             image,
-            [*command, "--isolation", config.isolation or "prefer"],
+            [*command, "--private-tmp", "--isolation", config.isolation or "prefer"],
             name=f"coding-gym-{secrets.token_hex(6)}",
             labels={LABEL_OWNER: str(Owner.current()), LABEL_VERSION: __version__},
             auto_remove=True,

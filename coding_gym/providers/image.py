@@ -100,10 +100,13 @@ def _build(client: docker.DockerClient, name: str, *, no_cache: bool) -> Iterato
     events = client.api.build(
         fileobj=_context(), custom_context=True, tag=name, rm=True, forcerm=True, nocache=no_cache, decode=True
     )
+    error = None
+    # To the end even after an error, or the SDK leaves the connection open.
     for event in events:
-        if "error" in event:
-            raise _BuildFailed(event["error"].strip())
+        error = error or event.get("error")
         yield from filter(None, map(str.rstrip, event.get("stream", event.get("status", "")).splitlines()))
+    if error:
+        raise _BuildFailed(error.strip())
 
 
 def _context() -> io.BytesIO:

@@ -67,8 +67,8 @@ def start_local(config: SandboxConfig) -> LocalSandbox:
     socket_path = directory / "run" / "server.sock"
     command = [
         sys.executable,
-        *("-m", "coding_gym_server", "--uds", str(socket_path), "--token-file", str(directory / "run" / "token")),
-        *("--workspaces", str(directory / "ws"), "--shared-shm", "--confine-server", "--isolation", isolation),
+        *("-P", "-m", "coding_gym_server", "--uds", str(socket_path), "--token-file", str(directory / "run" / "token")),
+        *("--workspaces", str(directory / "ws"), "--confine-server", "--isolation", isolation),
         *("--max-memory-bytes", str(parse_size(config.mem)), "--max-file-bytes", str(parse_size(config.disk))),
         *("--max-processes", str(config.pids_limit)),
         *server_arguments(config),

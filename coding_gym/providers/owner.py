@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+
+from coding_gym.errors import SandboxStartError
 
 __all__ = ["Owner", "make_runtime_directory", "sweep_runtime_directories"]
 
@@ -57,6 +60,10 @@ def make_runtime_directory() -> Path:
     """Make a directory for one sandbox, closed to other users, that says whose it is."""
     base = _runtime_base()
     base.mkdir(mode=0o700, exist_ok=True)
+    status = base.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        message = f"Expected {base} to be a directory of this user that is closed to others; remove it, or set XDG_RUNTIME_DIR"
+        raise SandboxStartError(message)
     directory = Path(tempfile.mkdtemp(dir=base))
     (directory / _OWNER_FILE).write_text(str(Owner.current()))
     return directory

@@ -7,10 +7,11 @@ import gc
 import logging
 import os
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from coding_gym_server.config import ServerConfig, parse_arguments
-from coding_gym_server.isolation import landlock
+from coding_gym_server.isolation import landlock, namespaces
 from coding_gym_server.isolation.confinement import SIGNAL_SCOPE_ABI, Confinement
 from coding_gym_server.protocol import MAX_FRAME_BYTES
 from coding_gym_server.workers import font_cache
@@ -19,6 +20,8 @@ from coding_gym_server.workers.zygote_process import ZygoteProcess
 
 if TYPE_CHECKING:
     import uvicorn
+
+_log = logging.getLogger(__name__)
 
 _PR_SET_DUMPABLE = 4
 _SHUTDOWN_SECONDS = 1
@@ -32,6 +35,10 @@ def main() -> None:
     if config.isolation == "require" and abi < SIGNAL_SCOPE_ABI:
         sys.exit(_refusal(abi))
     config.workspaces.mkdir(parents=True, exist_ok=True)
+    directories = [str(config.workspaces), *([os.path.dirname(config.uds)] if config.uds else [])]
+    has_namespaces = config.confine_server and _enter_namespaces(directories, network=config.network)
+    if has_namespaces:
+        config = replace(config, private_shm=True)
     # Nobody may list it, so that the random names below it stay secret.
     config.workspaces.chmod(0o311)
     fonts = font_cache.prepare(config.workspaces)
@@ -45,18 +52,31 @@ def main() -> None:
         max_processes=config.max_processes,
     )
     if config.confine_server:
-        directories = [config.workspaces, *([os.path.dirname(config.uds)] if config.uds else [])]
-        confinement.apply_to_server(list(map(str, directories)))
+        confinement.apply_to_server(directories)
     # The zygote imports for most of a second: let it begin before the server loads its own modules.
     zygote = ZygoteProcess(ZygoteConfig(preload=list(config.preload), confinement=confinement), font_cache=fonts)
     # No process of the same user may look into the server's memory or environment.
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    isolation = {"landlock_abi": abi, "signals_scoped": confinement.scopes_signals, "policy": config.isolation}
+    isolation = {
+        "landlock_abi": abi,
+        "signals_scoped": confinement.scopes_signals,
+        "namespaces": has_namespaces,
+        "policy": config.isolation,
+    }
     server = _server(config, zygote, isolation)
     # What is loaded by now stays; leave it out of every collection to come.
     gc.collect()
     gc.freeze()
     server.run()
+
+
+def _enter_namespaces(directories: list[str], *, network: bool) -> bool:
+    try:
+        namespaces.enter(keep=directories, network=network)
+    except OSError as error:
+        _log.warning("no namespaces of its own, so this user's Unix sockets and datagrams are within reach: %s", error)
+        return False
+    return True
 
 
 def _server(config: ServerConfig, zygote: ZygoteProcess, isolation: dict[str, Any]) -> uvicorn.Server:

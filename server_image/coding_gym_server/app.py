@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from coding_gym_server.api import http
@@ -68,6 +69,7 @@ def create_app(config: ServerConfig, zygote: ZygoteProcess, *, isolation: dict[s
             BadRequestError: http.bad_request,
             CapacityError: http.at_capacity,
             http.ClientGoneError: http.client_gone,
+            ClientDisconnect: http.client_gone,
         },
     )
     app = _Dispatch(app, SessionEndpoint(sessions))

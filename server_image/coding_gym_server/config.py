@@ -27,6 +27,7 @@ class ServerConfig:
         preload: Modules that every worker has imported already.
         isolation: ``require`` refuses to start where the kernel cannot keep sessions apart; ``prefer`` goes on without.
         network: Whether user code may use TCP.
+        private_tmp: Whether ``/tmp`` belongs to the one session of this sandbox, to be emptied after each episode.
         private_shm: Whether ``/dev/shm`` belongs to this sandbox alone.
         confine_server: Whether the server confines itself, too: for sandboxes that are not in a container.
         max_memory_bytes: Limit on a process's private writable memory, None where the container limits it.
@@ -47,7 +48,8 @@ class ServerConfig:
     preload: tuple[str, ...] = ()
     isolation: str = "prefer"
     network: bool = False
-    private_shm: bool = True
+    private_tmp: bool = False
+    private_shm: bool = False
     confine_server: bool = False
     max_memory_bytes: int | None = None
     max_file_bytes: int | None = None
@@ -59,7 +61,11 @@ class ServerConfig:
     @property
     def private_directories(self) -> tuple[str, ...]:
         """Directories beyond its workspace that belong to the session, where there is only one."""
-        return ("/tmp", "/dev/shm") if self.private_shm and self.max_sessions == 1 else ()
+        if self.max_sessions > 1:
+            return ()
+        return tuple(
+            directory for directory, private in (("/tmp", self.private_tmp), ("/dev/shm", self.private_shm)) if private
+        )
 
 
 def parse_arguments(arguments: list[str] | None = None) -> ServerConfig:
@@ -76,7 +82,8 @@ def parse_arguments(arguments: list[str] | None = None) -> ServerConfig:
     parser.add_argument("--preload", default=_DEFAULT_PRELOAD, help="modules to import beforehand (default: %(default)s)")
     parser.add_argument("--isolation", choices=["require", "prefer"], default=default.isolation, help="(default: %(default)s)")
     parser.add_argument("--network", action="store_true", help="let user code use TCP")
-    parser.add_argument("--shared-shm", action="store_true", help="/dev/shm is not this sandbox's alone")
+    parser.add_argument("--private-tmp", action="store_true", help="/tmp is the one session's: empty it after each episode")
+    parser.add_argument("--private-shm", action="store_true", help="/dev/shm is this sandbox's alone: clean it up")
     parser.add_argument("--confine-server", action="store_true", help="put the server under Landlock, too")
     parser.add_argument("--max-memory-bytes", type=int, help="limit on a process's private memory")
     parser.add_argument("--max-file-bytes", type=int, help="limit on the size of a file")
@@ -87,7 +94,6 @@ def parse_arguments(arguments: list[str] | None = None) -> ServerConfig:
     options = vars(parser.parse_args(arguments))
     options["token"] = _take_token(options.pop("token_file"))
     options["preload"] = tuple(filter(None, options["preload"].split(",")))
-    options["private_shm"] = not options.pop("shared_shm")
     return ServerConfig(**options)
 
 

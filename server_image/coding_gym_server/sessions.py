@@ -24,6 +24,9 @@ from coding_gym_server.workers.zygote_process import ForkError
 __all__ = ["CapacityError", "Session", "SessionDefaults", "Sessions"]
 
 
+_FOREVER_SECONDS = 1e8
+
+
 class CapacityError(RuntimeError):
     """The sandbox has as many sessions as it may have.
 
@@ -115,16 +118,16 @@ class Session:
     async def _begin(self) -> None:
         used, self._unit = self._unit, None
         unit = await (self._units.acquire() if used is None else self._units.renew(used))
+        self._unit = unit
         unit.configure(
             seed=self._options.seed,
             show_value=self._options.show_value,
             max_output_chars=self._options.max_output_chars or self._defaults.max_output_chars,
         )
-        self._unit = unit
 
     def _limits(self, action: StepAction) -> Limits:
         return Limits(
-            wall=action.timeout_s or self._options.step_timeout or self._defaults.step_timeout,
+            wall=min(action.timeout_s or self._options.step_timeout or self._defaults.step_timeout, _FOREVER_SECONDS),
             cpu=self._options.cpu_timeout or self._defaults.cpu_timeout,
         )
 

@@ -79,7 +79,7 @@ def routes(sessions: Sessions, isolation: dict[str, Any]) -> list[Route]:
     async def mcp(request: Request) -> Response:
         try:
             call = msgspec.json.decode(await request.body())
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
             call = None
         return _json(answer_mcp(call))
 

@@ -35,11 +35,12 @@ _Receive = Callable[[], Awaitable[_Event]]
 _Send = Callable[[_Event], Awaitable[None]]
 
 _NORMAL_CLOSURE = 1000
+_POLICY_VIOLATION = 1008
 _READ_AHEAD_AFTER = 0.01
 """Seconds that a step may take before the connection is watched."""
 
 _MAX_AHEAD = 64
-"""Frames that a client may send ahead of their answers before the server reads no more from it."""
+"""Frames that a client may send ahead of their answers; one more costs it the connection."""
 
 _log = logging.getLogger(__name__)
 
@@ -108,6 +109,7 @@ class _Conversation:
             if not self._gone:
                 raise
             task.uncancel()
+            await self._send({"type": "websocket.close", "code": _POLICY_VIOLATION})
 
     async def _next_frame(self) -> str | bytes | None:
         return self._ahead.popleft() if self._ahead else await self._read()
@@ -116,13 +118,14 @@ class _Conversation:
         event = await self._receive()
         if event["type"] != "websocket.receive":
             return None
-        frame: str | bytes = event.get("bytes") or event.get("text") or ""
+        text: str | None = event.get("text")
+        frame: str | bytes = event["bytes"] if text is None else text
         return frame
 
     async def _read_ahead(self, conversation: asyncio.Task[None]) -> None:
-        while len(self._ahead) < _MAX_AHEAD:
+        while True:
             frame = await self._read()
-            if frame is None:
+            if frame is None or len(self._ahead) >= _MAX_AHEAD:
                 self._gone = True
                 conversation.cancel()
                 return

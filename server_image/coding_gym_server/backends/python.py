@@ -4,13 +4,18 @@ from __future__ import annotations
 import __future__
 
 import ast
+import contextlib
+import functools
 import inspect
 import io
 import linecache
+import operator
+import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
-from types import CodeType, ModuleType
+from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
 from coding_gym_server.backends.base import ExecutorBackend
@@ -18,7 +23,19 @@ from coding_gym_server.backends.base import ExecutorBackend
 __all__ = ["PythonBackend"]
 
 _INTERRUPTED = 130
-_FUTURE_FLAGS = {getattr(__future__, name).compiler_flag for name in __future__.all_feature_names}
+_FUTURE_MASK = functools.reduce(
+    operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
+)
+
+
+# What user code may replace, as it was at the start.
+_compile, _exec, _print, _linecache, _excepthook = compile, exec, print, linecache.cache, sys.__excepthook__
+_base: Any = BaseException
+_traceback_of = _base.__traceback__.__get__
+_set_traceback = _base.__traceback__.__set__
+_set_context = _base.__context__.__set__
+_SIMPLE = re.compile(r"[^\s#;:][^\n\r;:]*\Z").match
+_sys = sys
 
 
 class PythonBackend(ExecutorBackend):
@@ -40,34 +57,55 @@ class PythonBackend(ExecutorBackend):
     def execute(self, code: str) -> int:
         try:
             for part in self._compile(code):
-                exec(part, self._namespace)
-        except SystemExit as error:
-            return _exit_code(error)
-        except KeyboardInterrupt as error:
-            _show(error)
-            return _INTERRUPTED
+                _exec(part, self._namespace)
         except BaseException as error:  # noqa: BLE001 - whatever user code raises is an observation
-            _show(error)
-            return 1
+            _sys.settrace(None)
+            _sys.setprofile(None)
+            try:
+                return _report(error)
+            except BaseException as odd:  # noqa: BLE001 - so is what its hooks, streams and exceptions do while they are shown
+                return _report_plainly(error, odd)
         return 0
 
     def _compile(self, code: str) -> list[CodeType]:
         """Compile a cell; an expression that comes last becomes a part of its own, which shows its value as a REPL does."""
+        code = code.removeprefix("\ufeff")
         filename = f"<cell {len(self._cells) + 1}>"
         self._cells.append(filename)
-        linecache.cache[filename] = (len(code), None, list(io.StringIO(code, newline=None)), filename)
-        if self._show_value and not any(character in code for character in "\n;:"):
+        _linecache[filename] = (len(code), None, list(io.StringIO(code, newline=None)), filename)
+        if self._show_value and _SIMPLE(code):
             # One simple statement: the compiler's own REPL mode takes it in one pass.
-            return [compile(code, filename, "single", self._flags, dont_inherit=True)]
-        tree: ast.Module = compile(code, filename, "exec", self._flags | ast.PyCF_ONLY_AST, dont_inherit=True)
+            part = _compile(code, filename, "single", self._flags, dont_inherit=True)
+            self._flags |= part.co_flags & _FUTURE_MASK
+            return [part]
+        tree: ast.Module = _compile(code, filename, "exec", self._flags | ast.PyCF_ONLY_AST, dont_inherit=True)
         last = tree.body.pop() if self._show_value and tree.body and isinstance(tree.body[-1], ast.Expr) else None
         parts = []
         if tree.body:
-            parts.append(compile(tree, filename, "exec", self._flags, dont_inherit=True))
-            self._flags |= sum(flag for flag in _FUTURE_FLAGS if parts[0].co_flags & flag)
+            parts.append(_compile(tree, filename, "exec", self._flags, dont_inherit=True))
+            self._flags |= parts[0].co_flags & _FUTURE_MASK
         if last is not None:
-            parts.append(compile(ast.Interactive([last]), filename, "single", self._flags, dont_inherit=True))
+            parts.append(_compile(ast.Interactive([last]), filename, "single", self._flags, dont_inherit=True))
         return parts
+
+
+def _report(error: BaseException) -> int:
+    """Show what a cell raised, and return its exit code."""
+    if isinstance(error, SystemExit):
+        return _exit_code(error)
+    _show(error)
+    return _INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
+
+
+def _report_plainly(error: BaseException, odd: BaseException) -> int:
+    """Report an exception that cannot be shown otherwise, past everything that user code may have replaced."""
+    if isinstance(odd, SystemExit) and not isinstance(error, SystemExit):
+        # The user's excepthook ended the program.
+        with contextlib.suppress(BaseException):
+            return _exit_code(odd) or 1
+    with contextlib.suppress(OSError):
+        os.write(2, f"{type(error).__name__}\n".encode(errors="replace"))
+    return 1
 
 
 def _exit_code(error: SystemExit) -> int:
@@ -76,29 +114,44 @@ def _exit_code(error: SystemExit) -> int:
         return 0
     if isinstance(error.code, int):
         return error.code & 0xFF
-    print(error.code, file=sys.stderr)
+    _print(error.code, file=sys.stderr)
     return 1
 
 
 def _show(error: BaseException) -> None:
     """Print the traceback of an uncaught exception without our own frames, through the user's hook if there is one."""
-    frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
-        frames = frames.tb_next
-    error.__traceback__ = frames
+    frames = _users_frames(error)
+    _set_traceback(error, frames)
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, frames
     sys.last_exc = error  # type: ignore[attr-defined,unused-ignore]
-    if sys.excepthook is not sys.__excepthook__:
+    hook = getattr(sys, "excepthook", _excepthook)
+    if hook is not _excepthook:
         try:
-            sys.excepthook(type(error), error, frames)
-        except Exception:  # noqa: BLE001 - the user's hook
-            print("Error in sys.excepthook:", file=sys.stderr)
-            traceback.print_exc()
-            print("\nOriginal exception was:", file=sys.stderr)
+            hook(type(error), error, frames)
+        except Exception as fault:  # noqa: BLE001 - the user's hook
+            _set_traceback(fault, _users_frames(fault))
+            _set_context(fault, None)
+            _print("Error in sys.excepthook:", file=sys.stderr)
+            traceback.print_exception(fault)
+            _print("\nOriginal exception was:", file=sys.stderr)
         else:
             return
     # The default hook of CPython 3.11 reads source lines from files only; traceback finds the cells.
     traceback.print_exception(error)
+
+
+def _users_frames(error: BaseException) -> TracebackType | None:
+    """Return the traceback of an exception without the frames of this module, wherever they are in it."""
+    entries = []
+    entry = _traceback_of(error)
+    while entry is not None:
+        entries.append(entry)
+        entry = entry.tb_next
+    frames = None
+    for entry in reversed(entries):
+        if entry.tb_frame.f_code.co_filename != __file__:
+            frames = TracebackType(frames, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return frames
 
 
 def _getfile_with_cells(getfile: Callable[[Any], str], cells: list[str]) -> Callable[[Any], str]:

@@ -8,12 +8,14 @@ import struct
 
 __all__ = ["drop_all"]
 
+_PR_CAPBSET_READ = 23
 _PR_CAPBSET_DROP = 24
 _PR_SET_SECUREBITS = 28
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_CAP_AMBIENT = 47
 _PR_CAP_AMBIENT_CLEAR_ALL = 4
 _CAPABILITY_VERSION_3 = 0x20080522
+_CAP_SETPCAP = 8
 # Root is nobody special any more, which nothing can undo: SECBIT_NOROOT and its lock.
 _NO_ROOT = 0b11
 
@@ -21,7 +23,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def drop_all() -> None:
-    """Give up all capabilities of the calling process, and of whatever it executes, for good.
+    """Give up all capabilities of the calling process, and of whatever it executes, for good; harmless when done already.
 
     Raises:
         OSError: The kernel refused.
@@ -29,7 +31,7 @@ def drop_all() -> None:
     with open("/proc/sys/kernel/cap_last_cap") as last:
         capabilities = range(int(last.read()) + 1)
     _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
-    if os.geteuid() == 0:
+    if os.geteuid() == 0 and _libc.prctl(_PR_CAPBSET_READ, _CAP_SETPCAP, 0, 0, 0) == 1:
         _prctl(_PR_SET_SECUREBITS, _NO_ROOT)
         for capability in capabilities:
             _prctl(_PR_CAPBSET_DROP, capability)

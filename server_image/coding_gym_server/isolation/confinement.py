@@ -68,6 +68,7 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
 
     def apply_to_root(self, workspace: str) -> None:
         """Confine the calling process, a session root, and all that it will fork, to ``workspace``."""
+        capabilities.drop_all()
         # The session's processes are the first to go when memory runs out; afterwards /proc is read-only.
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("1000")

@@ -91,7 +91,8 @@ def restrict_self(rules: Rules) -> None:
         OSError: Landlock is missing (ENOSYS, EOPNOTSUPP), or the process already has 16 layers (E2BIG).
     """
     abi = abi_version()
-    handled = _fs_rights_of(abi) if rules.files else _Fs(0)
+    # Without a rule that allows it, every layer forbids to move files from one directory to another.
+    handled = _fs_rights_of(abi) if rules.files else _Fs.REFER & _fs_rights_of(abi)
     tcp = _TCP_BIND_AND_CONNECT if abi >= 4 and not rules.tcp else 0
     scopes = _SCOPE_ABSTRACT_UNIX_SOCKET_AND_SIGNAL if abi >= 6 else 0
     attributes = struct.pack("QQQ", handled, tcp, scopes)[: 8 if abi < 4 else 16 if abi < 6 else 24]
@@ -104,6 +105,8 @@ def restrict_self(rules: Rules) -> None:
         for paths, rights in ((rules.read, _READ), (rules.write, _WRITE), (rules.drop_boxes, _DROP_BOX)):
             for path in paths:
                 _allow(ruleset, path, rights & handled)
+        if not rules.files:
+            _allow(ruleset, "/", handled)
         if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS)")
         _call("landlock_restrict_self", _NR_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0))

@@ -62,11 +62,12 @@ class Configure(msgspec.Struct, tag=True, kw_only=True):
     """To a worker, before its first cell: enter the workspace. Not answered.
 
     Attributes:
-        seed: For ``random`` and ``numpy.random``; from the operating system when absent.
+        seed: For ``random`` and ``numpy.random``, in hexadecimal, for it may have any length; from the operating system when
+            absent.
         show_value: Whether the value of a last expression is shown.
     """
 
-    seed: int | None
+    seed: str | None
     show_value: bool
 
 

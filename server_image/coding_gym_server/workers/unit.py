@@ -105,7 +105,7 @@ class Unit:
 
     def configure(self, *, seed: int | None, show_value: bool, max_output_chars: int) -> None:
         """Set the worker up for an episode, and any worker that has to take its place. It must not have run anything yet."""
-        self._configuration = Configure(seed=seed, show_value=show_value)
+        self._configuration = Configure(seed=None if seed is None else f"{seed:x}", show_value=show_value)
         self._max_output_chars = max_output_chars
         assert self._worker is not None
         self._worker.configure(self._configuration, max_output_chars)

@@ -65,7 +65,7 @@ class Worker:
             match self._channel.receive():
                 case Configure(seed=seed, show_value=show_value):
                     self._enter_workspace()
-                    _seed(seed)
+                    _seed(None if seed is None else int(seed, 16))
                     backend.configure(show_value=show_value)
                 case Execute(code):
                     self._execute(backend, code)
@@ -78,8 +78,8 @@ class Worker:
             exit_code = backend.execute(code)
             _flush()
             self._on_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        except KeyboardInterrupt:
-            # The interrupt came between the end of the cell and the line that turns it off.
+        except BaseException:  # noqa: BLE001
+            # An interrupt came between the end of the cell and the line that turns it off, or a tracer of the user's raised.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         if os.getpid() != self._pid:
             # A child that the cell forked has come to the end of it; the rest is not its business.
@@ -101,7 +101,7 @@ class Worker:
             if not _is_open(number):
                 os.dup2(self._saved[number], number)
             stream = getattr(sys, name, None)
-            if anew or stream is None or getattr(stream, "closed", False):
+            if anew or not _is_usable(stream):
                 stream = _open_stream(number)
                 setattr(sys, name, stream)
                 setattr(sys, f"__{name}__", stream)
@@ -113,7 +113,7 @@ class Worker:
         os.environ["PWD"] = str(self._directory / workspace.WORK)
         tempfile.tempdir = None
         sys.argv = [""]
-        sys.path[0] = ""
+        sys.path.insert(0, "")
 
 
 def _open_stream(number: int) -> TextIO:
@@ -138,9 +138,21 @@ def _is_open(descriptor: int) -> bool:
 
 
 def _flush() -> None:
-    for stream in {sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__}:
-        with contextlib.suppress(Exception):
-            stream.flush()  # type: ignore[union-attr]
+    for name in ("stdout", "stderr", "__stdout__", "__stderr__"):
+        # What user code put in the place of a stream may raise anything; an interrupt here is one that came late.
+        with contextlib.suppress(BaseException):
+            getattr(sys, name).flush()
+
+
+def _is_usable(stream: Any) -> bool:
+    """Say whether a stream can be written to, for all one can tell without writing."""
+    try:
+        return stream is not None and not stream.closed
+    except AttributeError:
+        # Not all that user code writes to has the attribute.
+        return hasattr(stream, "write")
+    except BaseException:  # noqa: BLE001 - such as the ValueError of a detached stream
+        return False
 
 
 def _seed(seed: int | None) -> None:

@@ -27,7 +27,16 @@ __all__ = ["ZygoteConfig", "main"]
 _log = logging.getLogger(__name__)
 
 # What a worker or a usual program needs anyway; imported here, they cost a session nothing.
-_OWN_PRELOAD = ("asyncio", "inspect", "json", "multiprocessing.pool", "multiprocessing.shared_memory", "subprocess", "tempfile")
+_OWN_PRELOAD = (
+    "asyncio",
+    "inspect",
+    "json",
+    "numpy",
+    "multiprocessing.pool",
+    "multiprocessing.shared_memory",
+    "subprocess",
+    "tempfile",
+)
 
 
 class ZygoteConfig(msgspec.Struct, kw_only=True):

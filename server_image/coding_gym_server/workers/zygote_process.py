@@ -39,7 +39,7 @@ class ZygoteProcess:
             self._process = subprocess.Popen(
                 [
                     sys.executable,
-                    *("-m", "coding_gym_server.workers.zygote"),
+                    *("-P", "-m", "coding_gym_server.workers.zygote"),
                     str(theirs.fileno()),
                     msgspec.json.encode(config).decode(),
                 ],

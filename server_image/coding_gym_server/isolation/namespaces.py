@@ -1,0 +1,65 @@
+"""Namespaces for a server outside of any container: what Landlock does not cover is not there at all.
+
+Landlock does not restrict connecting to Unix sockets by path, such as an engine's in ``/run``, nor datagrams. In namespaces of
+its own the sandbox has an empty ``/run`` and ``/dev/shm``, and no network (see namespaces(7), user_namespaces(7)).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+__all__ = ["enter"]
+
+_CLONE_NEWNS = 0x00020000
+_CLONE_NEWIPC = 0x08000000
+_CLONE_NEWUSER = 0x10000000
+_CLONE_NEWNET = 0x40000000
+_MS_NOSUID_NODEV = 0b110
+_MS_BIND = 4096
+_MS_REC = 16384
+_MS_PRIVATE = 1 << 18
+
+_EMPTIED = ("/run", "/dev/shm")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def enter(*, keep: list[str], network: bool) -> None:
+    """Move the calling, single-threaded process into namespaces of its own.
+
+    Args:
+        keep: Directories that stay where they are, even below those that are emptied.
+        network: Whether the network stays.
+
+    Raises:
+        OSError: The kernel, or its configuration, does not allow it.
+    """
+    user, group = os.geteuid(), os.getegid()
+    flags = _CLONE_NEWNS | _CLONE_NEWIPC | (0 if network else _CLONE_NEWNET) | (0 if user == 0 else _CLONE_NEWUSER)
+    _check("unshare", _libc.unshare(flags))
+    if user != 0:
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
+    kept = [(directory, os.open(directory, os.O_PATH)) for directory in keep]
+    for directory in filter(os.path.isdir, _EMPTIED):
+        _mount("tmpfs", directory, "tmpfs", _MS_NOSUID_NODEV, "mode=1777")
+    for directory, descriptor in kept:
+        if not os.path.isdir(directory):
+            os.makedirs(directory)
+            _mount(f"/proc/self/fd/{descriptor}", directory, None, _MS_BIND)
+        os.close(descriptor)
+
+
+def _mount(source: str, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
+    arguments = (part.encode() if part is not None else None for part in (source, target, kind))
+    _check(f"mount {target}", _libc.mount(*arguments, ctypes.c_ulong(flags), options.encode() if options else None))
+
+
+def _check(what: str, result: int) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")

@@ -1,0 +1,413 @@
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import textwrap
+import time
+
+import psutil
+import pytest
+from running_server import gone_within
+
+from coding_gym.config import SandboxConfig
+from coding_gym.errors import ProviderUnavailableError, SandboxStartError, TransportError
+from coding_gym.providers import SandboxSlot, choice, local, owner, start_sandbox
+from coding_gym.providers.docker import DockerSandbox
+from coding_gym.providers.local import LocalSandbox, start_local
+
+FAST = {"provider": "local", "preload": ()}
+
+
+@pytest.fixture(scope="module")
+def sandbox():
+    config = SandboxConfig(**FAST, mem="512m", disk="8m", pids_limit=200, sessions=4)
+    with contextlib.closing(start_sandbox(config)) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def run(sandbox):
+    with contextlib.closing(sandbox.connect()) as session:
+
+        def run(code):
+            session.ask_step(textwrap.dedent(code))
+            return session.wait(timeout=30).observation
+
+        yield run
+
+
+def printed(observation):
+    assert observation.stderr == ""
+    return observation.stdout.strip()
+
+
+def server_pid(sandbox):
+    return int(sandbox.description.rpartition("pid ")[2].rstrip(")"))
+
+
+ATTEMPT = """
+    def attempt(action):
+        try:
+            action()
+        except OSError as error:
+            return type(error).__name__
+        return "done"
+"""
+
+
+# Where the kernel cannot
+
+
+@pytest.mark.parametrize(("abi", "found"), [(0, "none"), (5, "ABI 5")])
+def test_a_kernel_that_cannot_isolate_is_refused(monkeypatch, abi, found):
+    monkeypatch.setattr(local, "abi_version", lambda: abi)
+    with pytest.raises(ProviderUnavailableError, match=f"local.*Landlock.*{found}") as caught:
+        start_local(SandboxConfig(**FAST))
+    assert caught.value.provider == "local"
+    assert "isolation='prefer'" in caught.value.reason
+    assert "Docker" in caught.value.reason
+
+
+def test_prefer_goes_on_without(monkeypatch):
+    monkeypatch.setattr(local, "abi_version", lambda: 0)
+    with (
+        contextlib.closing(start_local(SandboxConfig(**FAST, isolation="prefer"))) as sandbox,
+        contextlib.closing(sandbox.connect()) as session,
+    ):
+        session.ask_step("1")
+        assert session.wait(timeout=10).observation.stdout == "1\n"
+
+
+def test_auto_says_why_neither_works(monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
+    monkeypatch.setattr(local, "abi_version", lambda: 0)
+    with pytest.raises(ProviderUnavailableError, match=r"docker.*nonexistent.*local.*Landlock"):
+        start_sandbox(SandboxConfig(provider="auto"))
+
+
+def test_auto_without_docker_is_local_and_says_so(monkeypatch, caplog):
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
+    with caplog.at_level(logging.INFO, "coding_gym"):
+        sandbox = start_sandbox(SandboxConfig(provider="auto", preload=()))
+    with contextlib.closing(sandbox):
+        assert isinstance(sandbox, LocalSandbox)
+        (record,) = caplog.records
+        assert record.levelno == logging.WARNING
+        assert "nonexistent" in record.getMessage()
+        assert sandbox.description in record.getMessage()
+        assert "\n" not in record.getMessage()
+
+
+@pytest.mark.docker
+def test_auto_with_docker_is_docker_and_says_so(docker_engine, caplog):
+    with caplog.at_level(logging.INFO, "coding_gym"):
+        sandbox = start_sandbox(SandboxConfig(provider="auto", preload=()))
+    with contextlib.closing(sandbox):
+        assert isinstance(sandbox, DockerSandbox)
+        assert any(sandbox.description in record.getMessage() for record in caplog.records if record.levelno == logging.INFO)
+        assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_a_server_that_does_not_come_up_shows_its_log(monkeypatch):
+    monkeypatch.setattr(local, "server_arguments", lambda _: ["--no-such-option"])
+    with pytest.raises(SandboxStartError, match="no-such-option"):
+        start_local(SandboxConfig(**FAST))
+
+
+def test_a_server_that_takes_too_long_is_ended():
+    before = {child.pid for child in psutil.Process().children()}
+    with pytest.raises(SandboxStartError, match="start_timeout"):
+        start_local(SandboxConfig(**FAST, start_timeout=0.01))
+    assert gone_within([child for child in psutil.Process().children() if child.pid not in before], 1) == []
+
+
+# From inside
+
+
+def test_files_outside_cannot_be_read(run, tmp_path):
+    secret = tmp_path / ".ssh" / "id_rsa"
+    secret.parent.mkdir()
+    secret.write_text("secret")
+    os.chmod(tmp_path, 0o777)
+    code = (
+        ATTEMPT
+        + f"""
+    import os
+    print(attempt(lambda: open({str(secret)!r}).read()), attempt(lambda: os.listdir({str(tmp_path)!r})))
+    os.symlink({str(secret)!r}, "link")
+    print(attempt(lambda: open("link").read()), attempt(lambda: os.link({str(secret)!r}, "hard")))
+    """
+    )
+    assert printed(run(code)).split() == ["PermissionError"] * 3 + ["OSError"]
+
+
+@pytest.mark.parametrize("path", ["~", "/root", "/home", "/tmp", "/var", "/run", "/work", "/dev/shm", "/"])
+def test_directories_outside_cannot_be_listed(run, path):
+    path = os.path.expanduser(path)
+    if not os.path.isdir(path):
+        pytest.skip(f"there is no {path}")
+    assert printed(run(ATTEMPT + f"    import os; print(attempt(lambda: os.listdir({path!r})))")) == "PermissionError"
+
+
+def test_nothing_outside_can_be_changed(run, tmp_path):
+    victim = tmp_path / "file"
+    victim.write_text("as it was")
+    os.chmod(tmp_path, 0o777)
+    os.chmod(victim, 0o666)
+    code = (
+        ATTEMPT
+        + f"""
+    import os
+    victim, new = {str(victim)!r}, {str(tmp_path / "new")!r}
+    for action in (
+        lambda: open(victim, "w"), lambda: open(victim, "a"), lambda: os.truncate(victim, 0), lambda: os.unlink(victim),
+        lambda: os.rename(victim, new), lambda: open(new, "w"), lambda: os.mkdir(new), lambda: os.symlink("/", new),
+        lambda: os.mkfifo(new), lambda: open("/etc/new", "w"), lambda: open("/usr/new", "w"), lambda: open("/tmp/new", "w"),
+        lambda: open("/dev/shm/../new", "w"), lambda: os.rename(".", new), lambda: os.link("/etc/passwd", "passwd"),
+    ):
+        print(attempt(action))
+    """
+    )
+    results = printed(run(code)).split()
+    assert "done" not in results, results
+    assert victim.read_text() == "as it was"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+
+
+def test_its_own_workspace_can_be_changed(run):
+    code = """
+        import os, tempfile
+        open("a", "w").write("x")
+        os.mkdir("d"); os.rename("a", "d/b"); os.symlink("b", "d/c"); os.link("d/b", "d/e"); os.mkfifo("f")
+        print(open("d/c").read(), len(os.listdir("d")), os.path.isdir(os.environ["HOME"]))
+        with tempfile.TemporaryDirectory() as directory:
+            open(os.path.join(directory, "x"), "w").close()
+        print(os.path.commonpath([tempfile.gettempdir(), os.getcwd()]) != "/")
+    """
+    assert printed(run(code)) == "x 3 True\nTrue"
+
+
+def test_other_sessions_cannot_be_seen(sandbox, run):
+    where = printed(run("import os; print(os.getcwd()); open('mine', 'w').close()"))
+    with contextlib.closing(sandbox.connect()) as other:
+        for code in (
+            f"import os; os.listdir({where!r})",
+            f"open({where!r} + '/mine')",
+            f"import os; os.listdir(os.path.dirname(os.path.dirname({where!r})))",
+        ):
+            other.ask_step(code)
+            assert "PermissionError" in other.wait(timeout=10).observation.stderr
+
+
+def test_no_tcp(run):
+    code = (
+        ATTEMPT
+        + """
+    import socket
+    for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        print(attempt(lambda: socket.socket(family).connect((host, 80))))
+        print(attempt(lambda: socket.socket(family).bind((host, 0))))
+    """
+    )
+    started = time.perf_counter()
+    results = printed(run(code)).split()
+    assert results[0] == results[1] == results[2] == "PermissionError"
+    assert "done" not in results
+    assert time.perf_counter() - started < 2
+
+
+@pytest.mark.parametrize("name", ["docker", "docker/containerd/containerd"])
+def test_the_engines_socket_cannot_be_reached(run, name):
+    code = (
+        ATTEMPT
+        + f"""
+    import socket
+    print(attempt(lambda: socket.socket(socket.AF_UNIX).connect("/run/{name}.sock")))
+    """
+    )
+    assert printed(run(code)) != "done"
+
+
+def test_abstract_sockets_of_others_cannot_be_reached(run):
+    import socket
+
+    name = f"\0coding-gym-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(name)
+        listener.listen()
+        code = ATTEMPT + f"    import socket; print(attempt(lambda: socket.socket(socket.AF_UNIX).connect({name!r})))"
+        # The second where the sandbox has a network namespace, and so abstract names, of its own.
+        assert printed(run(code)) in ("PermissionError", "ConnectionRefusedError")
+
+
+def test_nothing_outside_can_be_signalled(sandbox, run):
+    code = (
+        ATTEMPT
+        + f"""
+    import os
+    for pid in (os.getppid(), {server_pid(sandbox)}, {os.getpid()}, 1):
+        print(attempt(lambda: os.kill(pid, 0)), attempt(lambda: os.kill(pid, 15)))
+    print(attempt(lambda: os.kill(os.getpid(), 0)))
+    """
+    )
+    assert printed(run(code)).split() == ["PermissionError"] * 8 + ["done"]
+    assert psutil.pid_exists(server_pid(sandbox))
+
+
+def test_the_server_can_be_neither_traced_nor_read(sandbox, run):
+    pid = server_pid(sandbox)
+    code = (
+        ATTEMPT
+        + f"""
+    import ctypes, os
+    for name in ("environ", "mem", "maps", "fd/0", "cwd/x", "root/etc/shadow"):
+        for pid in ({pid}, os.getppid()):
+            path = f"/proc/{{pid}}/{{name}}"
+            print(attempt(lambda: os.readlink(path) if name == "fd/0" else open(path, "rb").read(1)))
+    print("done" if ctypes.CDLL(None).ptrace(16, {pid}, 0, 0) == 0 else "PermissionError")
+    """
+    )
+    assert "done" not in printed(run(code)).split()
+
+
+def test_the_socket_and_the_token_cannot_be_reached(sandbox, run):
+    directory = os.path.dirname(str(sandbox.address))
+    assert sorted(os.listdir(directory)) == ["server.sock"]
+    code = (
+        ATTEMPT
+        + f"""
+    import os, socket
+    print(attempt(lambda: os.listdir({directory!r})), attempt(lambda: open({directory!r} + "/token")))
+    """
+    )
+    assert "done" not in printed(run(code)).split()
+    assert sandbox.address.token not in printed(run("import os; print(dict(os.environ), open('/proc/self/cmdline').read())"))
+
+
+def test_secrets_of_the_trainers_environment_stay_there(monkeypatch):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
+    with contextlib.closing(start_sandbox(SandboxConfig(**FAST))) as sandbox, contextlib.closing(sandbox.connect()) as session:
+        session.ask_step("import os; print(sorted(os.environ), 'hush' in str(os.environ))")
+        stdout = session.wait(timeout=10).observation.stdout
+    assert "False" in stdout
+    assert "AWS" not in stdout
+    assert psutil.Process().environ().get("AWS_SECRET_ACCESS_KEY") is None
+
+
+def test_no_capabilities(run):
+    status = printed(run("print(open('/proc/self/status').read())"))
+    found = dict(line.split(":\t") for line in status.splitlines() if line.startswith(("Cap", "NoNewPrivs")))
+    assert found == {
+        "CapInh": "0" * 16,
+        "CapPrm": "0" * 16,
+        "CapEff": "0" * 16,
+        "CapBnd": "0" * 16 if os.geteuid() == 0 else found["CapBnd"],
+        "CapAmb": "0" * 16,
+        "NoNewPrivs": "1",
+    }
+
+
+def test_a_setuid_program_gains_nothing(run):
+    code = """
+        import subprocess
+        print(subprocess.run("grep CapEff /proc/self/status; unshare -Ur id; mount -t tmpfs x /mnt", shell=True,
+                             capture_output=True, text=True).stdout)
+    """
+    assert printed(run(code)).split() == ["CapEff:", "0" * 16] or "uid=0" not in printed(run(code))
+
+
+def test_too_much_memory_is_an_observation(run):
+    observation = run("x = 'kept'; data = bytearray(1 << 30)")
+    assert observation.exit_code in (1, 137)
+    assert "MemoryError" in observation.stderr or "out of memory" in observation.stderr
+    assert printed(run("x")) == "'kept'"
+
+
+def test_too_large_a_file_is_an_observation(run):
+    observation = run("with open('large', 'wb') as f:\n    for _ in range(20): f.write(bytes(1 << 20))")
+    assert observation.exit_code == 1
+    assert "File too large" in observation.stderr
+    assert printed(run("1")) == "1"
+
+
+# Its life
+
+
+def test_closing_removes_everything(tmp_path):
+    sandbox = start_sandbox(SandboxConfig(**FAST, sessions=2))
+    directory = os.path.dirname(os.path.dirname(str(sandbox.address)))
+    server = psutil.Process(server_pid(sandbox))
+    with contextlib.closing(sandbox.connect()) as session:
+        session.ask_step(
+            "import subprocess, os; p = subprocess.Popen(['sleep', '300'], start_new_session=True); os.mkdir('d', 0)"
+        )
+        session.wait(timeout=10)
+        session.ask_step("import time; time.sleep(60)")
+        time.sleep(0.2)
+        family = [server, *server.children(recursive=True)]
+        started = time.perf_counter()
+        sandbox.close()
+        assert time.perf_counter() - started < 3
+        assert gone_within(family, 2) == []
+        assert not os.path.exists(directory)
+        with pytest.raises(TransportError):
+            session.wait(timeout=5)
+    sandbox.close()
+    with pytest.raises(TransportError):
+        sandbox.connect()
+
+
+def test_without_a_client_it_ends_by_itself():
+    with contextlib.closing(start_sandbox(SandboxConfig(**FAST, idle_timeout=0.5))) as sandbox:
+        server = psutil.Process(server_pid(sandbox))
+        family = [server, *server.children(recursive=True)]
+        with contextlib.closing(sandbox.connect()):
+            time.sleep(1)
+            assert server.is_running()
+        assert gone_within(family, 3) == []
+
+
+def test_a_directory_of_a_dead_owner_is_swept():
+    with subprocess.Popen(["true"]) as process:
+        dead = owner.Owner(owner.Owner.current().place, process.pid, 1)
+    base = owner._runtime_base()
+    orphan, strange = base / "orphan", base / "not-a-sandbox"
+    for directory in (orphan, strange):
+        directory.mkdir(parents=True, exist_ok=True)
+    (orphan / "owner").write_text(str(dead))
+    try:
+        start_local(SandboxConfig(**FAST)).close()
+        assert not orphan.exists()
+        assert strange.exists()
+    finally:
+        strange.rmdir()
+
+
+def test_the_runtime_directory_is_ours_alone(sandbox):
+    directory = os.path.dirname(os.path.dirname(str(sandbox.address)))
+    assert os.stat(directory).st_mode & 0o077 == 0
+
+
+def test_a_runtime_directory_of_somebody_else_is_not_used(monkeypatch, tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("only root can make a directory that is somebody else's")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    planted = tmp_path / f"coding-gym-{os.getuid()}"
+    planted.mkdir(mode=0o777)
+    planted.chmod(0o777)
+    os.chown(planted, 12345, 12345)
+    with pytest.raises((SandboxStartError, ProviderUnavailableError, OSError)):
+        start_local(SandboxConfig(**FAST)).close()
+
+
+def test_a_slot_after_close_says_so():
+    slot = SandboxSlot(SandboxConfig(**FAST))
+    slot.close()
+    with pytest.raises(SandboxStartError, match="closed"):
+        slot.connect()
+
+
+def test_base_url_means_remote():
+    with pytest.raises(SandboxStartError, match="127"):
+        choice.start_sandbox(SandboxConfig(base_url="http://127.0.0.1:9", start_timeout=0.1))

@@ -1,0 +1,100 @@
+"""A server that a test starts by hand, as ``docker run`` or a user's shell would."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import psutil
+
+__all__ = ["RunningServer", "free_port", "gone_within"]
+
+
+class RunningServer:
+    """``python -m coding_gym_server`` on a TCP port of 127.0.0.1, in a directory of its own."""
+
+    def __init__(self, directory: Path, *arguments: str, token: str | None = None, port: int | None = None) -> None:
+        self.port = port or free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.token = token
+        self.log = directory / f"server-{self.port}.log"
+        environment = {name: value for name, value in os.environ.items() if name != "CODING_GYM_TOKEN"}
+        if token is not None:
+            environment["CODING_GYM_TOKEN"] = token
+        command = [sys.executable, "-m", "coding_gym_server", "--host", "127.0.0.1", "--port", str(self.port)]
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [*command, "--workspaces", str(directory / f"ws-{self.port}"), "--preload", "", *arguments],
+                stdout=output,
+                stderr=output,
+                env=environment,
+            )
+        self._wait_until_healthy()
+
+    @property
+    def ws_url(self) -> str:
+        return f"ws://127.0.0.1:{self.port}/ws"
+
+    def __enter__(self) -> RunningServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+    def family(self) -> list[psutil.Process]:
+        """Return the server and everything that it has started and that still lives."""
+        server = psutil.Process(self.process.pid)
+        return [process for process in (server, *server.children(recursive=True)) if _lives(process)]
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        self.process.send_signal(number)
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+
+    def _wait_until_healthy(self) -> None:
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                assert httpx.get(f"{self.url}/health").json() == {"status": "healthy"}
+            except httpx.TransportError:
+                assert self.is_alive(), self.log.read_text()
+                assert time.monotonic() < deadline, self.log.read_text()
+                time.sleep(0.02)
+            else:
+                return
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def gone_within(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
+    """Return those of ``processes`` that still live after ``seconds``; a zombie does not."""
+    deadline = time.monotonic() + seconds
+    while True:
+        alive = [process for process in processes if _lives(process)]
+        if not alive or time.monotonic() > deadline:
+            return alive
+        time.sleep(0.02)
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

@@ -1,0 +1,422 @@
+"""What a reset takes away, what it gives, and what sessions see of each other."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import pytest
+
+from coding_gym.config import SandboxConfig
+from coding_gym.providers import start_sandbox
+
+GONE_WITHIN = 5.0
+
+# A grandchild that has left its session and its parents; its pid ends up in the file.
+DAEMON = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open('daemon', 'w').write(str(os.getpid()))
+        time.sleep(60)
+    os._exit(0)
+os.wait()
+while not os.path.exists('daemon') or not open('daemon').read(): time.sleep(0.001)
+print(open('daemon').read(), end='')
+"""
+
+
+@pytest.fixture(scope="module")
+def single_sandbox(provider):
+    with contextlib.closing(start_sandbox(SandboxConfig(provider=provider, sessions=1, preload=()))) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def single_session(connect, single_sandbox):
+    return connect(single_sandbox)
+
+
+def show(session, expression):
+    seen = session.run(f"print({expression}, end='')")
+    assert (seen.stderr, seen.exit_code) == ("", 0)
+    return seen.stdout
+
+
+def is_alive(session, pid):
+    # Whoever inherits a dead process may take its time to reap it.
+    state = session.run(f"print(open('/proc/{pid}/stat').read().rpartition(')')[2].split()[0], end='')")
+    return state.exit_code == 0 and state.stdout not in "ZX"
+
+
+def wait_until_gone(session, pid):
+    deadline = time.monotonic() + GONE_WITHIN
+    while is_alive(session, pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not is_alive(session, pid)
+
+
+@pytest.mark.parametrize(
+    ("leave", "look", "expected"),
+    [
+        ("x = 1", "'x' in globals()", "False"),
+        ("5", "hasattr(__import__('builtins'), '_')", "False"),
+        ("import builtins; builtins.leak = 1", "hasattr(__import__('builtins'), 'leak')", "False"),
+        ("import sys; sys.modules['leak'] = sys", "'leak' in __import__('sys').modules", "False"),
+        ("open('mod.py', 'w').write('x = 1'); import mod", "'mod' in __import__('sys').modules", "False"),
+        ("import json; json.leak = 1", "hasattr(__import__('json'), 'leak')", "False"),
+        ("import sys; sys.path.append('leak')", "'leak' in __import__('sys').path", "False"),
+        ("import sys; sys.argv.append('leak')", "__import__('sys').argv", "['']"),
+        ("import os; os.environ['LEAK'] = '1'", "'LEAK' in __import__('os').environ", "False"),
+        ("import os; os.environ.clear()", "'HOME' in __import__('os').environ", "True"),
+        ("import os; os.umask(0o777)", "oct(__import__('os').umask(0o22))", "0o22"),
+        ("import os; os.chdir('/')", "__import__('os').getcwd() != '/'", "True"),
+        ("import os; os.nice(5)", "__import__('os').nice(0)", "0"),
+        ("import sys; sys.setrecursionlimit(5000)", "__import__('sys').getrecursionlimit()", "1000"),
+        ("import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (64, 64))", "__import__('resource').getrlimit(7)[0] > 64", "True"),
+        ("import signal; signal.signal(15, signal.SIG_IGN)", "__import__('signal').getsignal(15) == 0", "True"),
+        ("import locale; locale.setlocale(locale.LC_ALL, 'C')", "__import__('locale').getpreferredencoding()", "UTF-8"),
+        ("import decimal; decimal.getcontext().prec = 3", "__import__('decimal').getcontext().prec", "28"),
+        ("import warnings; warnings.simplefilter('error')", "__import__('warnings').warn('w', ImportWarning)", "None"),
+        ("from __future__ import annotations", "(lambda: 0).__code__.co_flags & 0x1000000", "0"),
+        ("import os; os.dup2(os.open('/dev/null', 1), 1)", "'seen'", "seen"),
+        ("import numpy; numpy.set_printoptions(precision=2)", "__import__('numpy').get_printoptions()['precision']", "8"),
+        ("import os; open('f', 'w'); os.mkdir('d')", "__import__('os').listdir()", "[]"),
+        (
+            "import os; open(os.path.expanduser('~/f'), 'w')",
+            "__import__('os').listdir(__import__('os').path.expanduser('~'))",
+            "[]",
+        ),
+        ("import tempfile; tempfile.mkdtemp()", "__import__('os').listdir(__import__('tempfile').gettempdir())", "[]"),
+        ("open('../f', 'w')", "sorted(__import__('os').listdir('..'))", "['home', 'tmp', 'work']"),
+        (
+            "import os; os.rmdir(os.getcwd()); os.chmod('..', 0) if os.path.exists('..') else 0",
+            "__import__('os').listdir()",
+            "[]",
+        ),
+        ("import os; os.rename(os.getcwd(), os.environ['HOME'] + '/moved')", "__import__('os').listdir()", "[]"),
+        ("import os, shutil; d = os.getcwd(); shutil.rmtree(d); os.symlink('/usr', d)", "__import__('os').listdir()", "[]"),
+        ("import os; os.mkfifo('p'); os.link('p', 'q')", "__import__('os').listdir()", "[]"),
+        ("import socket; s = socket.socket(socket.AF_UNIX); s.bind('sock')", "__import__('os').listdir()", "[]"),
+        ("import os; os.open(os.fsencode('\\udcff\\n'), os.O_CREAT)", "__import__('os').listdir()", "[]"),
+        ("import os; os.mkdir('d'); open('d/f', 'w'); os.chmod('d', 0)", "__import__('os').listdir()", "[]"),
+        (
+            "import os; os.makedirs('a/b/c'); os.chmod('a/b/c', 0); os.chmod('a/b', 0o500); os.chmod('a', 0); os.chmod('.', 0)",
+            "__import__('os').listdir()",
+            "[]",
+        ),
+        (
+            "import os\nfor _ in range(2500):\n    os.mkdir('d' * 50); os.chdir('d' * 50)\nopen('f', 'w'); os.chmod('.', 0)",
+            "__import__('os').listdir()",
+            "[]",
+        ),
+        ("import os\nfor i in range(5000): os.close(os.open(f'f{i}', os.O_CREAT))", "__import__('os').listdir()", "[]"),
+        ("exit(3)", "1", "1"),
+        ("import os; os._exit(3)", "1", "1"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSTOP)", "1", "1"),
+    ],
+)
+def test_nothing_is_left_of_the_last_episode(session, leave, look, expected):
+    session.reset()
+    session.run(leave, timeout=1.5)
+    for _ in range(2):
+        # The first unit may be a spare; the second is the one that was used.
+        session.reset()
+        assert show(session, look) == expected
+
+
+def test_a_reset_says_nothing(session):
+    session.run("import threading; threading.Timer(0.05, lambda: print('late')).start(); print('early')")
+    seen = session.reset()
+    assert (seen.stdout, seen.stderr, seen.exit_code) == ("", "", 0)
+    assert not seen.metadata.state_lost
+    time.sleep(0.1)
+    assert session.run("1").stdout == "1\n"
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "import subprocess; print(subprocess.Popen(['sleep', '60']).pid, end='')",
+        "import subprocess; print(subprocess.Popen(['sleep', '60'], start_new_session=True).pid, end='')",
+        "import subprocess; print(subprocess.Popen('trap \"\" TERM INT HUP; sleep 60', shell=True).pid, end='')",
+        "import multiprocessing as mp, time; p = mp.Process(target=time.sleep, args=(60,)); p.start(); print(p.pid, end='')",
+        "import os, signal, time\nif (pid := os.fork()) == 0: os.kill(os.getpid(), signal.SIGSTOP)\nprint(pid, end='')",
+        "import os; print(os.getpid(), end='')",
+        DAEMON,
+    ],
+)
+@pytest.mark.parametrize("by", ["reset", "close"])
+def test_processes_end_with_their_session(open_session, start, by):
+    session, other = open_session(), open_session()
+    pid = session.run(start).stdout
+    assert is_alive(other, pid)
+    if by == "reset":
+        session.reset()
+    else:
+        session.close()
+    wait_until_gone(other, pid)
+
+
+def test_nothing_runs_on_once_a_reset_is_answered(session):
+    session.run(
+        DAEMON.replace("time.sleep(60)", 'exec(\'while True: open("/proc/self/cwd/beat", "w").write(str(time.time()))\')')
+    )
+    path = f"__import__('pathlib').Path({show(session, 'os.getcwd()')!r}, 'beat')"
+    beat = f"(lambda path: path.exists() and path.stat().st_mtime_ns)({path})"
+    before = show(session, beat)
+    time.sleep(0.05)
+    assert show(session, beat) != before
+    session.reset()
+    at_reset = show(session, beat)
+    time.sleep(0.1)
+    assert show(session, beat) in (at_reset, "False")
+
+
+def test_many_processes_end_with_a_reset(session):
+    assert session.run("import subprocess\nfor _ in range(40): subprocess.Popen(['sleep', '60'])").exit_code == 0
+    started = time.monotonic()
+    session.reset()
+    assert time.monotonic() - started < 2
+    assert show(session, "1") == "1"
+
+
+def test_a_session_ends_when_its_connection_drops_in_mid_step(open_session):
+    session, other = open_session(), open_session()
+    pid = show(session, "__import__('os').getpid()")
+    session.begin("import time; time.sleep(60)", timeout=60)
+    time.sleep(0.1)
+    assert is_alive(other, pid)
+    session.close()
+    wait_until_gone(other, pid)
+
+
+def test_a_session_ends_when_its_connection_drops_at_once(open_session):
+    other = open_session()
+    other.run("import os; before = set(os.listdir('/proc'))")
+    for _ in range(20):
+        session = open_session()
+        session.begin("import time; time.sleep(60)", timeout=60)
+        session.close()
+    deadline = time.monotonic() + GONE_WITHIN
+    while (left := int(show(other, "len(set(os.listdir('/proc')) - before)"))) > 10 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left <= 10
+
+
+@pytest.mark.parametrize("depth", [3, 1500])
+def test_symlinks_are_not_followed(session, open_session, depth):
+    other = open_session()
+    kept = show(other, "__import__('os').getcwd()")
+    other.run("import os; os.mkdir('d'); open('d/f', 'w').write('kept'); os.chmod('d', 0o755)")
+    session.run(
+        f"import os; os.symlink('{kept}', 'l'); os.symlink('{kept}/d/f', 'm'); os.symlink('/nowhere', 'n')\n"
+        f"for _ in range({depth}):\n    os.mkdir('d'); os.symlink('{kept}/d', 'l2'); os.chdir('d')\n"
+    )
+    session.reset()
+    session.reset()
+    session.close()
+    assert show(other, "open('d/f').read()") == "kept"
+
+
+def test_workspaces_of_closed_sessions_are_removed(session, open_session, provider, sandbox):
+    # One becomes a spare, the others go altogether.
+    inodes = "(lambda s: s.f_files - s.f_ffree)(__import__('os').statvfs('.'))"
+    if provider == "local":
+        inodes = f"sum(len(d) + len(f) for _, d, f in __import__('os').walk('{sandbox._directory}/ws'))"
+    before = int(show(session, inodes))
+    ended = [open_session() for _ in range(4)]
+    for other in ended:
+        other.run("import os\nfor i in range(200): open(f'f{i}', 'w')")
+        other.run("os.mkdir('d'); open('d/f', 'w'); os.chmod('d', 0)")
+        other.run("for _ in range(1500): os.mkdir('deep'); os.chdir('deep')")
+    for other in ended:
+        other.close()
+    deadline = time.monotonic() + GONE_WITHIN
+    while (after := int(show(session, inodes))) > before + 100 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert after <= before + 100
+
+
+@pytest.mark.parametrize("name", ["CODING_GYM_TOKEN", "DOCKER_HOST", "PYTHONPATH", "VIRTUAL_ENV", "SECRET"])
+def test_environment_holds_nothing_of_the_servers(session, name):
+    assert show(session, f"{name!r} in __import__('os').environ") == "False"
+
+
+@pytest.mark.parametrize("name", ["HOME", "TMPDIR", "PWD"])
+def test_directories_are_the_sessions_own(session, open_session, name):
+    paths = {show(s, f"__import__('os').environ[{name!r}]") for s in (session, open_session())}
+    assert len(paths) == 2
+    session.run(f"import os; os.chdir(os.environ[{name!r}]); open('f', 'w').write('x')")
+    assert show(session, "os.listdir()") == "['f']"
+    assert show(session, "oct(os.stat('.').st_mode & 0o777)") == "0o700"
+
+
+def test_tempfile_uses_the_sessions_directory(session):
+    assert show(session, "__import__('tempfile').gettempdir() == __import__('os').environ['TMPDIR']") == "True"
+
+
+def test_private_tmp_of_a_single_session(single_session, provider):
+    if provider == "local":
+        assert "PermissionError" in single_session.run("open('/tmp/leftover', 'w')").stderr
+        return
+    single_session.run("import os, time; os.makedirs('/tmp/d/e'); open('/tmp/d/f', 'w').write('x'); os.chmod('/tmp/d', 0)")
+    single_session.run("open('/dev/shm/leftover', 'w').write('x')")
+    assert show(single_session, "sorted(os.listdir('/tmp'))") == "['d']"
+    for _ in range(2):
+        single_session.reset()
+        assert show(single_session, "(lambda os: os.listdir('/tmp') + os.listdir('/dev/shm'))(__import__('os'))") == "[]"
+
+
+def test_private_tmp_outlasts_the_death_of_the_interpreter(single_session, provider):
+    if provider == "docker":
+        single_session.run("open('/tmp/f', 'w').write('x')\nimport os; os._exit(1)")
+        assert show(single_session, "open('/tmp/f').read()") == "x"
+
+
+def test_leftovers_in_shared_memory(session, open_session, provider):
+    make = (
+        "from multiprocessing.shared_memory import SharedMemory; s = SharedMemory(create=True, size=8); print(s.name, end='')"
+    )
+    name, kept = session.run(make).stdout, None
+    other = open_session()
+    kept = other.run(make).stdout
+    assert (name[:4], kept[:4]) == ("psm_", "psm_")
+    session.reset()
+    session.reset()
+    deadline = time.monotonic() + GONE_WITHIN
+    look = "__import__('os').path.exists('/dev/shm/{}')"
+    while show(session, look.format(name)) == "True" and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert show(session, look.format(name)) == "False"
+    assert show(session, look.format(kept)) == "True"
+
+
+def test_preloaded_modules_cost_nothing(session, provider):
+    modules = "numpy, pandas, matplotlib.pyplot"
+    seen = session.run(f"import time; t = time.perf_counter()\nimport {modules}\nprint(time.perf_counter() - t)")
+    assert (seen.stderr, seen.exit_code) == ("", 0)
+    if provider == "docker":
+        assert float(seen.stdout) < 0.05
+    assert show(session, "int(pandas.Series(numpy.arange(4)).sum()), matplotlib.get_backend().lower()") == "6 agg"
+    assert session.run("plt = matplotlib.pyplot; plt.plot([1, 2]); plt.savefig('p.png')").exit_code == 0
+    assert show(session, "open('p.png', 'rb').read(4)") == r"b'\x89PNG'"
+
+
+DRAWS = {
+    "random": "__import__('random').random()",
+    "numpy": "__import__('numpy').random.rand()",
+    "pandas": "__import__('pandas').Series(range(1000)).sample(3).tolist()",
+    "shuffle": "sorted(range(100), key=lambda _: __import__('random').random())",
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_seed(session, open_session, name):
+    def draw(seed, of=session):
+        of.reset(seed=seed)
+        return show(of, DRAWS[name])
+
+    other = open_session()
+    assert draw(7) == draw(7) == draw(7, other)
+    assert len({draw(0), draw(1), draw(2**32 - 1), draw(2**31)}) == 4
+    assert draw(2**63 - 1) == draw(2**63 - 1)
+    assert len({draw(None), draw(None), draw(None, other), draw(None, other), draw(0)}) == 5
+
+
+def test_sessions_that_nobody_reset_differ(open_session):
+    assert len({show(open_session(), DRAWS["random"] + "," + DRAWS["numpy"]) for _ in range(5)}) == 5
+
+
+def test_hashes_are_the_same_everywhere(session, open_session):
+    code = "hash('text'), list({'a', 'b', 'c', 'd'}), __import__('subprocess').getoutput(\"python3 -c 'print(hash(0.5))'\")"
+    session.reset(seed=1)
+    first = show(session, code)
+    session.reset(seed=1)
+    assert first == show(session, code) == show(open_session(), code)
+
+
+def test_sessions_do_not_see_each_others_names_and_files(session, open_session):
+    other = open_session()
+    secret = show(other, "__import__('os').getcwd()")
+    other.run("x = 1; open('f', 'w').write('secret')")
+    assert "NameError" in session.run("x").stderr
+    for attack in (
+        f"open('{secret}/f').read()",
+        f"open('{secret}/f', 'w')",
+        f"open('{secret}/g', 'w')",
+        f"import os; os.listdir('{secret}')",
+        f"import os; os.listdir('{secret}/../..')",
+        f"import os; os.rename('{secret}/f', 'f')",
+        f"import os; os.link('{secret}/f', 'f')",
+        f"import os; os.unlink('{secret}/f')",
+        f"import os; os.truncate('{secret}/f', 0)",
+        f"import os; os.mkdir('{secret}/d')",
+    ):
+        assert "Error: [Errno" in session.run(attack).stderr, attack
+    assert show(other, "open('f').read(), __import__('os').listdir()") == "secret ['f']"
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "os.kill({pid}, 0)",
+        "os.kill({pid}, 9)",
+        "signal.pidfd_send_signal(os.pidfd_open({pid}), 9)",
+        "open('/proc/{pid}/environ').read()",
+        "open('/proc/{pid}/mem', 'rb')",
+        "os.readlink('/proc/{pid}/cwd')",
+        "os.listdir('/proc/{pid}/root/')",
+        "open('/proc/{pid}/fd/1', 'w').write('forged')",
+        "open('/proc/{pid}/oom_score_adj', 'w').write('1000')",
+        "check(libc.ptrace(16, {pid}, 0, 0))",
+        "check(libc.syscall(438, os.pidfd_open({pid}), 1, 0))",
+    ],
+)
+@pytest.mark.parametrize("victim", ["worker", "root", "zygote"])
+def test_sessions_cannot_reach_each_others_processes(session, open_session, attack, victim):
+    other = open_session()
+    up = {"worker": 0, "root": 1, "zygote": 2}[victim]
+    pid = show(other, "__import__('os').getpid()")
+    for _ in range(up):
+        pid = show(session, f"open('/proc/{pid}/stat').read().rpartition(')')[2].split()[1]")
+    session.run(
+        "import ctypes, os, signal; libc = ctypes.CDLL(None, use_errno=True)\n"
+        "def check(result):\n    if result < 0: raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))"
+    )
+    seen = session.run(attack.format(pid=pid))
+    assert "PermissionError" in seen.stderr
+    assert session.run("1").stdout == "1\n"
+    assert other.run("1").stdout == "1\n"
+
+
+def test_network_is_out_of_reach(session):
+    seen = session.run("import socket; socket.create_connection(('127.0.0.1', 22), 1)")
+    assert "PermissionError" in seen.stderr
+    seen = session.run("s = socket.socket(); s.bind(('127.0.0.1', 0))")
+    assert "PermissionError" in seen.stderr
+
+
+def test_abstract_sockets_are_out_of_reach(session, open_session):
+    other = open_session()
+    other.run("import socket; s = socket.socket(socket.AF_UNIX); s.bind('\\0name'); s.listen()")
+    assert "PermissionError" in session.run("import socket; socket.socket(socket.AF_UNIX).connect('\\0name')").stderr
+
+
+def test_what_the_server_was_started_from_is_out_of_reach(connect, tmp_path, monkeypatch):
+    (tmp_path / "secret").write_text("secret")
+    monkeypatch.chdir(tmp_path)
+    with contextlib.closing(start_sandbox(SandboxConfig(provider="local", preload=(), spare_workers=0))) as sandbox:
+        assert "PermissionError" in connect(sandbox).run(f"open({str(tmp_path / 'secret')!r}).read()").stderr
+
+
+def test_the_system_is_read_only(session):
+    for path in ("/etc/f", "/usr/f", "/f", "/proc/self/comm_", "/sys/f", "/workspaces/f"):
+        assert "Error: [Errno" in session.run(f"open({path!r}, 'w')").stderr
+
+
+def test_a_session_takes_as_many_resets_as_one_likes(session):
+    for episode in range(60):
+        session.reset()
+        assert session.run(f"x = {episode}\nx").stdout == f"{episode}\n"

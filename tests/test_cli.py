@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import docker
+import gymnasium as gym
+import pytest
+from docker.models.containers import Container
+from typer.testing import CliRunner, Result
+
+import coding_gym
+from coding_gym import cli
+from coding_gym.errors import ImageBuildError
+from coding_gym.providers import docker as docker_provider
+from coding_gym.providers import image as image_module
+from coding_gym.providers.owner import Owner
+
+_REPOSITORY = "coding-gym-test/sandbox"
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
+
+
+def line_of(name: str, result: Result) -> str:
+    return next((line for line in result.output.splitlines() if name in line), "")
+
+
+@pytest.fixture
+def image(docker_engine: docker.DockerClient) -> str:
+    return image_module.ensure_image(docker_engine, None)
+
+
+@pytest.fixture
+def living(image: str) -> Iterator[str]:
+    """The name of the container of a running environment."""
+    with contextlib.closing(gym.make("CodingEnv-v0", provider="docker")) as env:
+        env.reset(seed=0)
+        yield env.unwrapped.sandbox.container.name
+
+
+@pytest.fixture
+def make_container(docker_engine: docker.DockerClient, image: str) -> Iterator[Callable[..., Container]]:
+    """Creates containers of given owners, and removes them at the end."""
+    with contextlib.ExitStack() as stack:
+
+        def make(owner: Owner, image: str = image) -> Container:
+            container = docker_engine.containers.create(image, labels={docker_provider.LABEL_OWNER: str(owner)})
+            stack.callback(_remove, container)
+            return container
+
+        yield make
+
+
+@pytest.fixture
+def orphan(make_container: Callable[..., Container]) -> Container:
+    process = subprocess.Popen([sys.executable, "-c", "pass"])
+    process.wait()
+    return make_container(Owner(Owner.current().place, process.pid, 1))
+
+
+def test_version():
+    result = run("--version")
+    assert result.exit_code == 0
+    assert result.output == f"coding-gym {coding_gym.__version__}\n"
+
+
+def test_importing_the_command_line_imports_no_provider():
+    code = "import sys, coding_gym.cli; print({'docker', 'rich.table', 'coding_gym.providers.docker'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+@pytest.mark.docker
+def test_ps_tells_the_living_from_the_gone_and_those_elsewhere(living: str, orphan: Container, make_container):
+    elsewhere = make_container(Owner("another-machine/boot/1", 1, 1))
+    result = run("ps")
+    assert result.exit_code == 0
+    row = line_of(living, result)
+    assert "running" in row
+    assert "alive" in row
+    assert str(Owner.current().pid) in row
+    assert image_module.image_name() in row
+    assert "gone" in line_of(orphan.name, result)
+    assert "elsewhere" in line_of(elsewhere.name, result)
+
+
+@pytest.mark.docker
+def test_ps_says_so_when_there_are_none(docker_engine, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(docker_provider, "our_containers", lambda _: [])
+    assert run("ps").output == "There are no containers.\n"
+
+
+@pytest.mark.docker
+def test_prune_removes_the_container_of_a_dead_owner_only(living: str, orphan: Container, make_container):
+    elsewhere = make_container(Owner("another-machine/boot/1", 1, 1))
+    result = run("prune")
+    assert result.exit_code == 0
+    assert f"removed container {orphan.name}\n" in result.output
+    listed = run("ps")
+    assert not line_of(orphan.name, listed)
+    assert line_of(living, listed)
+    assert line_of(elsewhere.name, listed)
+
+
+@pytest.mark.docker
+def test_prune_all_removes_those_of_living_owners_too(living: str, make_container, monkeypatch: pytest.MonkeyPatch):
+    elsewhere = make_container(Owner("another-machine/boot/1", 1, 1))
+    # The engine may be shared: other people's stay.
+    everybodys = docker_provider.our_containers
+    names = {living, elsewhere.name}
+    monkeypatch.setattr(
+        docker_provider, "our_containers", lambda client: [entry for entry in everybodys(client) if entry[0].name in names]
+    )
+    result = run("prune", "--all")
+    assert result.exit_code == 0
+    assert all(f"removed container {name}\n" in result.output for name in names)
+    assert run("prune", "--all").output == "There was nothing to remove.\n"
+
+
+@pytest.mark.docker
+def test_prune_images_removes_old_ones_that_no_container_uses(
+    docker_engine: docker.DockerClient, orphan: Container, make_container, monkeypatch: pytest.MonkeyPatch
+):
+    # Not the real repository: other people's images stay.
+    monkeypatch.setattr(image_module, "IMAGE_REPOSITORY", _REPOSITORY)
+    monkeypatch.setattr(image_module, "image_name", lambda: f"{_REPOSITORY}:current")
+    monkeypatch.setattr(docker_provider, "our_containers", lambda _: [])
+    try:
+        for tag in ("current", "old", "used"):
+            orphan.commit(_REPOSITORY, tag, changes=f"LABEL test={tag}")
+        make_container(Owner.current(), f"{_REPOSITORY}:used")
+        assert run("prune", "--images").output == f"removed image {_REPOSITORY}:old\n"
+        assert {tag for image in docker_engine.images.list(_REPOSITORY) for tag in image.tags} == {
+            f"{_REPOSITORY}:current",
+            f"{_REPOSITORY}:used",
+        }
+    finally:
+        for image in docker_engine.images.list(_REPOSITORY):
+            docker_engine.images.remove(image.tags[0], force=True)
+
+
+@pytest.mark.docker
+def test_build_image_says_that_the_image_is_there_already(image: str):
+    result = run("build-image")
+    assert result.exit_code == 0
+    assert "image is there already" in result.output
+    assert result.output.splitlines()[-1] == image
+    assert run("build-image", "--quiet").output == f"{image}\n"
+
+
+@pytest.mark.docker
+def test_build_image_prints_the_log_line_by_line(docker_engine, monkeypatch: pytest.MonkeyPatch):
+    lines = ["Step 1/2 : FROM debian:trixie-slim", " ---> d03b9b34d34e", "Step 2/2 : COPY . /opt"]
+
+    def build(client, *, on_line, force):
+        assert force
+        for line in lines:
+            on_line(line)
+        return "coding-gym/sandbox:test"
+
+    monkeypatch.setattr(image_module, "build_image", build)
+    result = run("build-image", "--force")
+    assert result.output.splitlines() == [*lines, "coding-gym/sandbox:test"]
+
+
+@pytest.mark.docker
+def test_a_build_that_fails_is_explained_on_stderr(docker_engine, monkeypatch: pytest.MonkeyPatch):
+    def build(client, *, on_line, force):
+        raise ImageBuildError("The image does not build.", ["no network"])
+
+    monkeypatch.setattr(image_module, "build_image", build)
+    result = run("build-image")
+    assert result.exit_code == 1
+    assert "The image does not build." in result.stderr
+    assert "no network" in result.stderr
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("command", [["ps"], ["prune"], ["build-image"], ["bench", "--provider", "docker"]])
+def test_without_an_engine_a_command_says_so(command: list[str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
+    result = run(*command)
+    assert result.exit_code == 1
+    assert "The docker provider is not available" in result.stderr
+    assert not result.stdout
+
+
+@pytest.mark.parametrize(
+    ("age", "shown"), [({"seconds": 5}, "5 s"), ({"minutes": 5}, "5 min"), ({"hours": 5}, "5 h"), ({"days": 5}, "5 d")]
+)
+def test_the_age_of_a_container(age: dict[str, int], shown: str):
+    # As the engine writes it, with nanoseconds.
+    created = f"{datetime.now(UTC) - timedelta(**age):%Y-%m-%dT%H:%M:%S}.000000789Z"
+    assert cli._age(SimpleNamespace(attrs={"Created": created})) == shown
+
+
+def _remove(container: Container) -> None:
+    with contextlib.suppress(docker.errors.NotFound):
+        container.remove(force=True)
