@@ -10,6 +10,7 @@ import logging
 import os
 import secrets
 import shutil
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -91,9 +92,8 @@ def connect_to_engine() -> docker.DockerClient:
     """
     reasons = []
     for host in _engine_hosts():
-        # The SDK leaves a socket open when there is none to connect to.
-        if host.startswith("unix://") and not os.path.exists(host.removeprefix("unix://")):
-            reasons.append(f"{host}: there is no such socket")
+        if fault := _fault_of_socket(host):
+            reasons.append(f"{host}: {fault}")
             continue
         try:
             client = docker.DockerClient(base_url=host, timeout=_ENGINE_TIMEOUT, tls=_tls_of_environment(host))
@@ -334,6 +334,18 @@ def _engine_hosts() -> Iterator[str]:
         "/run/podman/podman.sock",
     )
     yield from (f"unix://{path}" for path in candidates if os.path.exists(path))
+
+
+def _fault_of_socket(host: str) -> str | None:
+    """Say why an engine's Unix socket is of no use, if it is: the SDK leaves a socket of its own open when it finds out."""
+    if not host.startswith("unix://"):
+        return None
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(host.removeprefix("unix://"))
+        except OSError as error:
+            return error.strerror or str(error)
+    return None
 
 
 def _tls_of_environment(host: str) -> Any:

@@ -15,6 +15,7 @@ from coding_gym_server.isolation import landlock, namespaces
 from coding_gym_server.isolation.confinement import SIGNAL_SCOPE_ABI, Confinement
 from coding_gym_server.protocol import MAX_FRAME_BYTES
 from coding_gym_server.workers import font_cache
+from coding_gym_server.workers.process_table import tasks_of_user
 from coding_gym_server.workers.zygote import ZygoteConfig
 from coding_gym_server.workers.zygote_process import ZygoteProcess
 
@@ -49,7 +50,7 @@ def main() -> None:
         readable=(str(fonts),),
         max_memory_bytes=config.max_memory_bytes,
         max_file_bytes=config.max_file_bytes,
-        max_processes=config.max_processes,
+        max_tasks=None if config.max_processes is None else tasks_of_user(os.getuid()) + config.max_processes,
     )
     if config.confine_server:
         confinement.apply_to_server(directories)

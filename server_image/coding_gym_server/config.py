@@ -32,7 +32,8 @@ class ServerConfig:
         confine_server: Whether the server confines itself, too: for sandboxes that are not in a container.
         max_memory_bytes: Limit on a process's private writable memory, None where the container limits it.
         max_file_bytes: Limit on the size of a file, None for no limit.
-        max_processes: Limit on the user's processes, None where the container limits them.
+        max_processes: Limit on processes and threads beyond those that the user has already, None where the container limits
+            them.
         step_timeout: Default wall-clock limit of a step in seconds.
         first_client_within: Seconds after which the server ends if no client ever came, None for never.
         idle_timeout: Seconds after which the server ends when its last client has gone, None for never.

@@ -37,7 +37,7 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
         readable: Files and directories to read beyond the system's and Python's own.
         max_memory_bytes: Limit on a process's private writable memory (``RLIMIT_DATA``); None where the container limits it.
         max_file_bytes: Limit on the size of a file (``RLIMIT_FSIZE``).
-        max_processes: Limit on all processes of the user (``RLIMIT_NPROC``; the kernel does not apply it to uid 0).
+        max_tasks: Limit on all tasks of the user (``RLIMIT_NPROC``; the kernel does not apply it to uid 0).
     """
 
     landlock: bool = True
@@ -46,7 +46,7 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
     readable: tuple[str, ...] = ()
     max_memory_bytes: int | None = None
     max_file_bytes: int | None = None
-    max_processes: int | None = None
+    max_tasks: int | None = None
 
     @property
     def scopes_signals(self) -> bool:
@@ -93,7 +93,7 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
             (resource.RLIMIT_CORE, 0),
             (resource.RLIMIT_DATA, self.max_memory_bytes),
             (resource.RLIMIT_FSIZE, self.max_file_bytes),
-            (resource.RLIMIT_NPROC, self.max_processes),
+            (resource.RLIMIT_NPROC, self.max_tasks),
         ]
         return [(kind, limit) for kind, limit in limits if limit is not None]
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
-__all__ = ["children", "cpu_time", "descendants"]
+__all__ = ["children", "cpu_time", "descendants", "tasks_of_user"]
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _STATE, _PARENT, _UTIME, _CSTIME = 0, 1, 11, 14
@@ -37,6 +38,16 @@ def descendants(ancestor: int) -> list[int]:
             pending.append(child)
             found.append(child)
     return [pid for pid in found if pid not in zombies]
+
+
+def tasks_of_user(user: int) -> int:
+    """Return how many tasks, processes and their threads, run under a user id: what ``RLIMIT_NPROC`` counts."""
+    tasks = 0
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if os.stat(f"/proc/{entry}").st_uid == user:
+                tasks += len(os.listdir(f"/proc/{entry}/task"))
+    return tasks
 
 
 def cpu_time(pid: int) -> float:

@@ -82,6 +82,7 @@ class Root:
                     message, descriptors = self._channel.receive_with_descriptors()
                 except (EOFError, ConnectionError):
                     self._kill()
+                    self._reap_all_but(None)
                     os._exit(0)
                 worker = self._answer(message, descriptors)
                 if worker is not None:

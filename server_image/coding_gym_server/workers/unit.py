@@ -100,6 +100,7 @@ class Unit:
             await unit._replace_worker(fresh_workspace=True)
         except BaseException:
             unit.close()
+            asyncio.get_running_loop().run_in_executor(None, unit.remove_workspace)
             raise
         return unit
 

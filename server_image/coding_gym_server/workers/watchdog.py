@@ -13,8 +13,8 @@ from coding_gym_server.workers.messages import CpuTime, CpuTimeUsed, FromProcess
 
 __all__ = ["Limits", "Watchdog"]
 
-_INTERRUPT_GRACE = 0.25
-"""Seconds that a step has to end after SIGINT before it is given up."""
+_INTERRUPT_GRACE = 0.5
+"""Seconds that a step has to end after SIGINT before it is given up; ``subprocess`` alone takes a quarter of one."""
 
 _MIN_CPU_CHECK = 0.01
 
