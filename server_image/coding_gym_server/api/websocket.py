@@ -11,6 +11,7 @@ from typing import Any
 from coding_gym_server.api.codec import BadRequestError, decode_request, encode_response
 from coding_gym_server.api.mcp import answer_mcp
 from coding_gym_server.protocol import (
+    MAX_FRAME_BYTES,
     Close,
     Error,
     ErrorCode,
@@ -39,8 +40,10 @@ _POLICY_VIOLATION = 1008
 _READ_AHEAD_AFTER = 0.01
 """Seconds that a step may take before the connection is watched."""
 
-_MAX_AHEAD = 64
-"""Frames that a client may send ahead of their answers; one more costs it the connection."""
+_MAX_AHEAD_BYTES = 2 * MAX_FRAME_BYTES
+"""What a client may send ahead of its answers; more costs it the connection."""
+
+_FRAME_OVERHEAD = 100
 
 _log = logging.getLogger(__name__)
 
@@ -89,6 +92,7 @@ class _Conversation:
         self._receive = receive
         self._send = send
         self._ahead: deque[str | bytes] = deque()
+        self._ahead_bytes = 0
         self._gone = False
 
     async def run(self) -> None:
@@ -112,7 +116,10 @@ class _Conversation:
             await self._send({"type": "websocket.close", "code": _POLICY_VIOLATION})
 
     async def _next_frame(self) -> str | bytes | None:
-        return self._ahead.popleft() if self._ahead else await self._read()
+        if not self._ahead:
+            self._ahead_bytes = 0
+            return await self._read()
+        return self._ahead.popleft()
 
     async def _read(self) -> str | bytes | None:
         event = await self._receive()
@@ -125,7 +132,8 @@ class _Conversation:
     async def _read_ahead(self, conversation: asyncio.Task[None]) -> None:
         while True:
             frame = await self._read()
-            if frame is None or len(self._ahead) >= _MAX_AHEAD:
+            self._ahead_bytes += len(frame or "") + _FRAME_OVERHEAD
+            if frame is None or self._ahead_bytes > _MAX_AHEAD_BYTES:
                 self._gone = True
                 conversation.cancel()
                 return

@@ -80,11 +80,11 @@ class Root:
             if self._channel.fileno() in ready:
                 try:
                     message, descriptors = self._channel.receive_with_descriptors()
+                    worker = self._answer(message, descriptors)
                 except (EOFError, ConnectionError):
                     self._kill()
                     self._reap_all_but(None)
                     os._exit(0)
-                worker = self._answer(message, descriptors)
                 if worker is not None:
                     os.close(wake_read)
                     os.close(wake_write)
