@@ -68,7 +68,7 @@ class RunningServer:
         deadline = time.monotonic() + 30
         while True:
             try:
-                assert httpx.get(f"{self.url}/health").json() == {"status": "healthy"}
+                assert httpx.get(f"{self.url}/health").json()["status"] == "healthy"
             except httpx.TransportError:
                 assert self.is_alive(), self.log.read_text()
                 assert time.monotonic() < deadline, self.log.read_text()

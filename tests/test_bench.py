@@ -10,10 +10,9 @@ from typer.testing import CliRunner
 from coding_gym.bench.processes import NotMeasurableError, RssPeak, find_server, pss, rss
 from coding_gym.bench.report import Row
 from coding_gym.cli import app
-from coding_gym_server.isolation.confinement import SIGNAL_SCOPE_ABI
-from coding_gym_server.isolation.landlock import abi_version
+from coding_gym_server.isolation.probe import probe
 
-needs_landlock = pytest.mark.skipif(abi_version() < SIGNAL_SCOPE_ABI, reason="the local provider needs Linux 6.12's Landlock")
+needs_landlock = pytest.mark.skipif(bool(probe().missing), reason="the local provider needs Linux 6.12's Landlock")
 
 
 @needs_landlock

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from coding_gym_server.isolation import landlock
 from coding_gym_server.isolation.confinement import Confinement
+from coding_gym_server.isolation.probe import probe
 from coding_gym_server.workers.channel import HEADER
 from coding_gym_server.workers.messages import Configure, Execute, Finished, ForkWorker, FromProcess, ToProcess, WorkerForked
 from coding_gym_server.workers.zygote import ZygoteConfig
@@ -38,7 +38,9 @@ def bare_worker() -> Iterator[Callable[[str], None]]:
     """
     with contextlib.ExitStack() as stack:
         workspace = stack.enter_context(tempfile.TemporaryDirectory(prefix="coding-gym-bench-"))
-        zygote = ZygoteProcess(ZygoteConfig(preload=[], confinement=Confinement(landlock=landlock.abi_version() > 0)))
+        kernel = probe()
+        confinement = Confinement(landlock=kernel.landlock_abi > 0, seccomp=kernel.seccomp)
+        zygote = ZygoteProcess(ZygoteConfig(preload=[], confinement=confinement))
         runner = stack.enter_context(asyncio.Runner())
 
         async def close_zygote() -> None:

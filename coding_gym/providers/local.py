@@ -15,8 +15,7 @@ from coding_gym.errors import ProviderUnavailableError
 from coding_gym.providers.arguments import server_arguments
 from coding_gym.providers.base import Sandbox, wait_until_ready
 from coding_gym.providers.owner import make_runtime_directory, sweep_runtime_directories
-from coding_gym_server.isolation.confinement import SIGNAL_SCOPE_ABI
-from coding_gym_server.isolation.landlock import abi_version
+from coding_gym_server.isolation.probe import probe
 
 __all__ = ["LocalSandbox", "start_local"]
 
@@ -51,13 +50,9 @@ def start_local(config: SandboxConfig) -> LocalSandbox:
         SandboxStartError: The server did not come up.
     """
     isolation = config.isolation or "require"
-    abi = abi_version()
-    if isolation == "require" and abi < SIGNAL_SCOPE_ABI:
-        found = f"this kernel offers ABI {abi}" if abi else "this kernel offers none"
-        reason = (
-            f"it isolates by Landlock, of which it needs ABI {SIGNAL_SCOPE_ABI} (Linux 6.12), and {found}. "
-            "Install Docker, or pass isolation='prefer' to go without"
-        )
+    kernel = probe()
+    if isolation == "require" and kernel.missing:
+        reason = f"it wants {'; and '.join(kernel.missing)}. Install Docker, or pass isolation='prefer' to go without"
         raise ProviderUnavailableError(provider="local", reason=reason)
     sweep_runtime_directories()
     directory = make_runtime_directory()
@@ -88,7 +83,7 @@ def start_local(config: SandboxConfig) -> LocalSandbox:
     except BaseException:
         _end(process, directory)
         raise
-    return LocalSandbox(address, f"a local sandbox (Landlock ABI {abi}, pid {process.pid})", process, directory)
+    return LocalSandbox(address, f"a local sandbox (Landlock ABI {kernel.landlock_abi}, pid {process.pid})", process, directory)
 
 
 def _end(process: subprocess.Popen[bytes], directory: Path) -> None:

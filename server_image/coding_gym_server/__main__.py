@@ -8,11 +8,12 @@ import logging
 import os
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from coding_gym_server.config import ServerConfig, parse_arguments
-from coding_gym_server.isolation import landlock, namespaces
-from coding_gym_server.isolation.confinement import SIGNAL_SCOPE_ABI, Confinement
+from coding_gym_server.isolation import namespaces
+from coding_gym_server.isolation.confinement import Confinement
+from coding_gym_server.isolation.probe import IsolationReport, probe, report
 from coding_gym_server.protocol import MAX_FRAME_BYTES
 from coding_gym_server.workers import font_cache
 from coding_gym_server.workers.process_table import tasks_of_user
@@ -32,9 +33,12 @@ def main() -> None:
     """Parse the command line and serve until told to end."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     config = parse_arguments()
-    abi = landlock.abi_version()
-    if config.isolation == "require" and abi < SIGNAL_SCOPE_ABI:
-        sys.exit(_refusal(abi))
+    kernel = probe()
+    if config.isolation == "require" and kernel.missing:
+        sys.exit(
+            f"isolation=require wants {'; and '.join(kernel.missing)}. "
+            "Use the docker provider with one session a container, or a kernel that has it (lsm=landlock on its command line)."
+        )
     config.workspaces.mkdir(parents=True, exist_ok=True)
     directories = [str(config.workspaces), *([os.path.dirname(config.uds)] if config.uds else [])]
     has_namespaces = config.confine_server and _enter_namespaces(directories, network=config.network)
@@ -44,8 +48,10 @@ def main() -> None:
     config.workspaces.chmod(0o311)
     fonts = font_cache.prepare(config.workspaces)
     confinement = Confinement(
-        landlock=abi > 0,
-        tcp=config.network,
+        landlock=kernel.landlock_abi > 0,
+        seccomp=kernel.seccomp,
+        network=config.network,
+        shared=config.max_sessions > 1,
         private_directories=config.private_directories,
         readable=(str(fonts),),
         max_memory_bytes=config.max_memory_bytes,
@@ -58,12 +64,7 @@ def main() -> None:
     zygote = ZygoteProcess(ZygoteConfig(preload=list(config.preload), confinement=confinement), font_cache=fonts)
     # No process of the same user may look into the server's memory or environment.
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    isolation = {
-        "landlock_abi": abi,
-        "signals_scoped": confinement.scopes_signals,
-        "namespaces": has_namespaces,
-        "policy": config.isolation,
-    }
+    isolation = report(kernel, policy=config.isolation, namespaces=has_namespaces)
     server = _server(config, zygote, isolation)
     # What is loaded by now stays; leave it out of every collection to come.
     gc.collect()
@@ -80,7 +81,7 @@ def _enter_namespaces(directories: list[str], *, network: bool) -> bool:
     return True
 
 
-def _server(config: ServerConfig, zygote: ZygoteProcess, isolation: dict[str, Any]) -> uvicorn.Server:
+def _server(config: ServerConfig, zygote: ZygoteProcess, isolation: IsolationReport) -> uvicorn.Server:
     import uvicorn
 
     from coding_gym_server.app import create_app
@@ -108,14 +109,6 @@ def _server(config: ServerConfig, zygote: ZygoteProcess, isolation: dict[str, An
         )
     )
     return server
-
-
-def _refusal(abi: int) -> str:
-    found = "no Landlock" if abi == 0 else f"Landlock ABI {abi}"
-    return (
-        f"isolation=require wants Landlock ABI {SIGNAL_SCOPE_ABI} or later (Linux 6.12), but this kernel offers {found}. "
-        "Use the docker provider, enable Landlock (lsm=landlock on the kernel command line), or run a newer kernel."
-    )
 
 
 if __name__ == "__main__":

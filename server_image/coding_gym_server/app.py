@@ -6,7 +6,6 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect
@@ -17,6 +16,7 @@ from coding_gym_server.api.codec import BadRequestError
 from coding_gym_server.api.guard import TokenGuard
 from coding_gym_server.api.websocket import SessionEndpoint
 from coding_gym_server.config import ServerConfig
+from coding_gym_server.isolation.probe import IsolationReport
 from coding_gym_server.lifetime import DeadManSwitch
 from coding_gym_server.sessions import CapacityError, SessionDefaults, Sessions
 from coding_gym_server.workers.leftovers import Leftovers
@@ -30,13 +30,13 @@ _log = logging.getLogger(__name__)
 _PYTHON_SHARED_MEMORY = ("psm_*", "sem.mp-*")
 
 
-def create_app(config: ServerConfig, zygote: ZygoteProcess, *, isolation: dict[str, Any], end: Callable[[], None]) -> ASGIApp:
+def create_app(config: ServerConfig, zygote: ZygoteProcess, *, isolation: IsolationReport, end: Callable[[], None]) -> ASGIApp:
     """Return the ASGI application.
 
     Args:
         config: The server's configuration.
         zygote: Started already; the application ends it.
-        isolation: What keeps sessions apart, shown by ``/metadata``.
+        isolation: What keeps sessions apart, shown by ``/health``.
         end: Called to end the server.
     """
     defaults = SessionDefaults(step_timeout=config.step_timeout)

@@ -7,6 +7,7 @@ import subprocess
 import textwrap
 import time
 
+import msgspec
 import psutil
 import pytest
 from running_server import gone_within
@@ -16,6 +17,7 @@ from coding_gym.errors import ProviderUnavailableError, SandboxStartError, Trans
 from coding_gym.providers import SandboxSlot, choice, local, owner, start_sandbox
 from coding_gym.providers.docker import DockerSandbox
 from coding_gym.providers.local import LocalSandbox, start_local
+from coding_gym_server.isolation.probe import probe
 
 FAST = {"provider": "local", "preload": ()}
 
@@ -62,7 +64,7 @@ ATTEMPT = """
 
 @pytest.mark.parametrize(("abi", "found"), [(0, "none"), (5, "ABI 5")])
 def test_a_kernel_that_cannot_isolate_is_refused(monkeypatch, abi, found):
-    monkeypatch.setattr(local, "abi_version", lambda: abi)
+    monkeypatch.setattr(local, "probe", lambda: msgspec.structs.replace(probe(), landlock_abi=abi))
     with pytest.raises(ProviderUnavailableError, match=f"local.*Landlock.*{found}") as caught:
         start_local(SandboxConfig(**FAST))
     assert caught.value.provider == "local"
@@ -71,7 +73,7 @@ def test_a_kernel_that_cannot_isolate_is_refused(monkeypatch, abi, found):
 
 
 def test_prefer_goes_on_without(monkeypatch):
-    monkeypatch.setattr(local, "abi_version", lambda: 0)
+    monkeypatch.setattr(local, "probe", lambda: msgspec.structs.replace(probe(), landlock_abi=0))
     with (
         contextlib.closing(start_local(SandboxConfig(**FAST, isolation="prefer"))) as sandbox,
         contextlib.closing(sandbox.connect()) as session,
@@ -82,7 +84,7 @@ def test_prefer_goes_on_without(monkeypatch):
 
 def test_auto_says_why_neither_works(monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
-    monkeypatch.setattr(local, "abi_version", lambda: 0)
+    monkeypatch.setattr(local, "probe", lambda: msgspec.structs.replace(probe(), landlock_abi=0))
     with pytest.raises(ProviderUnavailableError, match=r"docker.*nonexistent.*local.*Landlock"):
         start_sandbox(SandboxConfig(provider="auto"))
 

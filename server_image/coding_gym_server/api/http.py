@@ -15,6 +15,7 @@ from coding_gym_server import __version__
 from coding_gym_server.api.codec import BadRequestError, decode_json
 from coding_gym_server.api.mcp import answer_mcp
 from coding_gym_server.api.openapi import HttpStep, json_schema, openapi_document
+from coding_gym_server.isolation.probe import IsolationReport
 from coding_gym_server.protocol import Observation, ResetOptions, SessionState, StepAction
 from coding_gym_server.sessions import CapacityError, Session, Sessions
 
@@ -27,12 +28,12 @@ class ClientGoneError(Exception):
     """The client dropped the connection before the answer was ready."""
 
 
-def routes(sessions: Sessions, isolation: dict[str, Any]) -> list[Route]:
+def routes(sessions: Sessions, isolation: IsolationReport) -> list[Route]:
     """Return the routes.
 
     Args:
         sessions: Where a step gets its session.
-        isolation: What keeps sessions apart, shown by ``/metadata``.
+        isolation: What keeps sessions apart, shown by ``/health``.
     """
     metadata = {
         "name": "coding_gym",
@@ -41,7 +42,6 @@ def routes(sessions: Sessions, isolation: dict[str, Any]) -> list[Route]:
         "version": __version__,
         "author": None,
         "documentation_url": None,
-        "isolation": isolation,
     }
     schemas = {
         "action": json_schema(StepAction),
@@ -52,7 +52,7 @@ def routes(sessions: Sessions, isolation: dict[str, Any]) -> list[Route]:
     openapi = openapi_document()
 
     async def health(_: Request) -> Response:
-        return _json({"status": "healthy"})
+        return _json({"status": "healthy", "isolation": isolation})
 
     async def describe(_: Request) -> Response:
         return _json(metadata)

@@ -1,8 +1,8 @@
-"""What a session is confined to, applied in two layers.
+"""What a session is confined to, applied in layers.
 
-The session root takes the first layer before it forks anything: files, TCP, and a scope for signals that makes its ``kill(-1)``
-reach exactly the session's processes. The worker adds a second scope, so that it can signal neither the root nor anything else
-above itself.
+The zygote puts itself, and so all that it will fork, under the seccomp filter. The session root adds the first layer of
+Landlock before it forks anything: files, TCP, and a scope for signals that makes its ``kill(-1)`` reach exactly the session's
+processes. The worker adds a second scope, so that it can signal neither the root nor anything else above itself.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from pathlib import Path
 
 import msgspec
 
-from coding_gym_server.isolation import capabilities, landlock
+from coding_gym_server.isolation import capabilities, landlock, seccomp
+from coding_gym_server.isolation.probe import SIGNAL_SCOPE_ABI
 
-__all__ = ["SIGNAL_SCOPE_ABI", "Confinement"]
-
-SIGNAL_SCOPE_ABI = 6
-"""The Landlock ABI version (Linux 6.12) that keeps a session from signalling anything outside of it."""
+__all__ = ["Confinement"]
 
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys")
-_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts")
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
+_TERMINALS = ("/dev/ptmx", "/dev/pts")
+_QUEUED_SIGNALS = 4096
 
 
 class Confinement(msgspec.Struct, kw_only=True, frozen=True):
@@ -32,7 +32,10 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
 
     Attributes:
         landlock: Whether the Landlock layers are applied.
-        tcp: Whether TCP stays allowed.
+        seccomp: Whether the filter is applied.
+        network: Whether the internet's sockets stay allowed.
+        shared: Whether other sessions run under the same user id: then none may have what one session could open of another's
+            by a name that it can guess or learn, terminals and watches on directories.
         private_directories: Directories beyond its workspace that belong to the session, for it is the only one.
         readable: Files and directories to read beyond the system's and Python's own.
         max_memory_bytes: Limit on a process's private writable memory (``RLIMIT_DATA``); None where the container limits it.
@@ -41,7 +44,9 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
     """
 
     landlock: bool = True
-    tcp: bool = False
+    seccomp: bool = True
+    network: bool = False
+    shared: bool = True
     private_directories: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
     max_memory_bytes: int | None = None
@@ -62,9 +67,16 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
         capabilities.drop_all()
         if self.landlock:
             rules = landlock.Rules(
-                read=(*_SYSTEM, *_python()), write=(*directories, *_DEVICES, "/dev/shm", "/proc/self"), tcp=self.tcp
+                read=(*_SYSTEM, *_python()),
+                write=(*directories, *_DEVICES, *_TERMINALS, "/dev/shm", "/proc/self"),
+                tcp=self.network,
             )
             landlock.restrict_self(rules)
+
+    def apply_to_zygote(self) -> None:
+        """Put the calling process, which has one thread, under the filter, and all that it will fork."""
+        if self.seccomp:
+            seccomp.install(internet=self.network, inotify=not self.shared)
 
     def apply_to_root(self, workspace: str) -> None:
         """Confine the calling process, a session root, and all that it will fork, to ``workspace``."""
@@ -77,9 +89,9 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
         if self.landlock:
             rules = landlock.Rules(
                 read=(*_SYSTEM, *_python(), *self.readable),
-                write=(workspace, *_DEVICES, *self.private_directories),
+                write=(workspace, *_DEVICES, *(() if self.shared else _TERMINALS), *self.private_directories),
                 drop_boxes=("/dev/shm",),
-                tcp=self.tcp,
+                tcp=self.network,
             )
             landlock.restrict_self(rules)
 
@@ -91,6 +103,9 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
     def _resource_limits(self) -> list[tuple[int, int]]:
         limits = [
             (resource.RLIMIT_CORE, 0),
+            # All processes of a user share one count; the server's own limit is higher than what sessions can use up.
+            (resource.RLIMIT_SIGPENDING, _QUEUED_SIGNALS),
+            (resource.RLIMIT_MSGQUEUE, 0),
             (resource.RLIMIT_DATA, self.max_memory_bytes),
             (resource.RLIMIT_FSIZE, self.max_file_bytes),
             (resource.RLIMIT_NPROC, self.max_tasks),

@@ -57,6 +57,7 @@ def main() -> None:
     config = msgspec.json.decode(sys.argv[2], type=ZygoteConfig)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     missing = _preload(config.preload)
+    config.confinement.apply_to_zygote()
     gc.collect()
     gc.freeze()
     collapse_heap()

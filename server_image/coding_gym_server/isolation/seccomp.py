@@ -1,0 +1,267 @@
+"""A seccomp filter: system calls that sandboxed code has no use for, or that reach past what Landlock covers.
+
+Docker's own filter already refuses many of these; this one also holds outside of a container, and adds what reaches other
+processes of the same user: their limits and priorities, shared memory and queues without a name in the file system, kernel
+interfaces with a history of faults, and sockets of every family but those that are wanted (see seccomp(2), and
+``linux/filter.h`` for the machine). The kernel keeps a bitmap of the system calls that a filter always allows, so those cost
+nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import struct
+from typing import NamedTuple
+
+__all__ = ["install", "is_available"]
+
+_PR_SET_SECCOMP = 22
+_PR_SET_NO_NEW_PRIVS = 38
+_SECCOMP_MODE_FILTER = 2
+
+_RET_KILL_PROCESS = 0x80000000
+_RET_ERRNO = 0x00050000
+_RET_ALLOW = 0x7FFF0000
+
+# Where struct seccomp_data has its parts.
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+
+_X32_BIT = 0x40000000
+_ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+
+
+class _Call(NamedTuple):
+    """The numbers of a system call, -1 where it does not exist."""
+
+    x86_64: int
+    aarch64: int
+
+
+_FORBIDDEN = {
+    # Other processes' memory and descriptors.
+    "ptrace": _Call(101, 117),
+    "process_vm_readv": _Call(310, 270),
+    "process_vm_writev": _Call(311, 271),
+    "process_madvise": _Call(440, 440),
+    "process_mrelease": _Call(448, 448),
+    "kcmp": _Call(312, 272),
+    "pidfd_getfd": _Call(438, 438),
+    "migrate_pages": _Call(256, 238),
+    "move_pages": _Call(279, 239),
+    # Shared memory, semaphores and queues that have no name in the file system.
+    "shmget": _Call(29, 194),
+    "shmat": _Call(30, 196),
+    "shmctl": _Call(31, 195),
+    "shmdt": _Call(67, 197),
+    "semget": _Call(64, 190),
+    "semop": _Call(65, 193),
+    "semtimedop": _Call(220, 192),
+    "semctl": _Call(66, 191),
+    "msgget": _Call(68, 186),
+    "msgsnd": _Call(69, 189),
+    "msgrcv": _Call(70, 188),
+    "msgctl": _Call(71, 187),
+    "mq_open": _Call(240, 180),
+    "mq_unlink": _Call(241, 181),
+    # The kernel's keys, programs, faults and counters.
+    "add_key": _Call(248, 217),
+    "request_key": _Call(249, 218),
+    "keyctl": _Call(250, 219),
+    "bpf": _Call(321, 280),
+    "userfaultfd": _Call(323, 282),
+    "perf_event_open": _Call(298, 241),
+    "fanotify_init": _Call(300, 262),
+    "lookup_dcookie": _Call(212, 18),
+    # Operations through a ring are not seen by any filter.
+    "io_uring_setup": _Call(425, 425),
+    "io_uring_enter": _Call(426, 426),
+    "io_uring_register": _Call(427, 427),
+    # Namespaces and mounts.
+    "unshare": _Call(272, 97),
+    "setns": _Call(308, 268),
+    "mount": _Call(165, 40),
+    "umount2": _Call(166, 39),
+    "pivot_root": _Call(155, 41),
+    "chroot": _Call(161, 51),
+    "open_tree": _Call(428, 428),
+    "move_mount": _Call(429, 429),
+    "fsopen": _Call(430, 430),
+    "fsconfig": _Call(431, 431),
+    "fsmount": _Call(432, 432),
+    "fspick": _Call(433, 433),
+    "mount_setattr": _Call(442, 442),
+    "name_to_handle_at": _Call(303, 264),
+    "open_by_handle_at": _Call(304, 265),
+    "quotactl": _Call(179, 60),
+    "quotactl_fd": _Call(443, 443),
+    # The machine itself.
+    "acct": _Call(163, 89),
+    "swapon": _Call(167, 224),
+    "swapoff": _Call(168, 225),
+    "reboot": _Call(169, 142),
+    "kexec_load": _Call(246, 104),
+    "kexec_file_load": _Call(320, 294),
+    "init_module": _Call(175, 105),
+    "finit_module": _Call(313, 273),
+    "delete_module": _Call(176, 106),
+    "syslog": _Call(103, 116),
+    "iopl": _Call(172, -1),
+    "ioperm": _Call(173, -1),
+    "modify_ldt": _Call(154, -1),
+    "uselib": _Call(134, -1),
+    "settimeofday": _Call(164, 170),
+    "clock_settime": _Call(227, 112),
+    "vhangup": _Call(153, 58),
+}
+
+_INOTIFY = (_Call(253, -1), _Call(294, 26))
+"""Where sessions share directories that none of them may list, it would tell each the others' names there."""
+
+_OWN_PID_ONLY = {
+    "sched_setaffinity": _Call(203, 122),
+    "sched_setscheduler": _Call(144, 119),
+    "sched_setparam": _Call(142, 118),
+    "sched_setattr": _Call(314, 274),
+}
+"""Their first argument is a process, 0 the caller."""
+
+_PRLIMIT = _Call(302, 261)
+_SETPRIORITY = _Call(141, 140)
+_IOPRIO_SET = _Call(251, 30)
+_PRIO_USER, _IOPRIO_WHO_USER = 2, 3
+_CLONE, _CLONE3 = _Call(56, 220), _Call(435, 435)
+_NEW_NAMESPACES = 0x7E020000
+_IOCTL = _Call(16, 29)
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_SOCKET, _SOCKETPAIR = _Call(41, 198), _Call(53, 199)
+_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
+_NETLINK_ROUTE = 0
+
+_Instruction = tuple[int, int, int, int]
+_Body = list[_Instruction]
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def is_available() -> bool:
+    """Say whether the kernel takes filters, and this module knows the processor's system calls."""
+    if platform.machine() not in _ARCHITECTURES:
+        return False
+    # Without a program the kernel says EFAULT if it knows filters, EINVAL if not.
+    result = _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, None, 0, 0)
+    return bool(result != 0 and ctypes.get_errno() == errno.EFAULT)
+
+
+def install(*, internet: bool, inotify: bool) -> None:
+    """Put the calling process, which has one thread, and all that it will start under the filter, for good.
+
+    Args:
+        internet: Whether sockets of IPv4 and IPv6 stay allowed.
+        inotify: Whether files can be watched.
+
+    Raises:
+        OSError: The kernel refused.
+    """
+    program = b"".join(struct.pack("=HBBI", *instruction) for instruction in _program(internet=internet, inotify=inotify))
+    code = ctypes.create_string_buffer(program, len(program))
+    header = struct.pack("@HP", len(program) // 8, ctypes.addressof(code))
+    for option, arguments in ((_PR_SET_NO_NEW_PRIVS, (1, 0)), (_PR_SET_SECCOMP, (_SECCOMP_MODE_FILTER, header))):
+        if _libc.prctl(option, *arguments, 0, 0) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, f"prctl({option}): {os.strerror(number)}")
+
+
+def _program(*, internet: bool, inotify: bool) -> _Body:
+    column, architecture = _ARCHITECTURES[platform.machine()]
+    program: _Body = [
+        _load(_ARCHITECTURE),
+        *_unless(architecture, [_return(_RET_KILL_PROCESS)]),
+        _load(_NUMBER),
+        # A second set of numbers for the same calls.
+        *([_at_least(_X32_BIT, 0, 1), _refuse(errno.ENOSYS)] if architecture == _ARCHITECTURES["x86_64"][1] else []),
+    ]
+
+    def rule(call: _Call, body: _Body) -> None:
+        if call[column] >= 0:
+            program.extend([_equal(call[column], 0, len(body)), *body])
+
+    for call in _FORBIDDEN.values():
+        rule(call, [_refuse(errno.EPERM)])
+    if not inotify:
+        for call in _INOTIFY:
+            rule(call, [_refuse(errno.ENOSYS)])
+    # The flags are in memory, where a filter cannot see them; without it, C libraries use clone.
+    rule(_CLONE3, [_refuse(errno.ENOSYS)])
+    rule(_CLONE, [_load(_argument(0)), _any_bit(_NEW_NAMESPACES, 0, 1), _refuse(errno.EPERM), _return(_RET_ALLOW)])
+    rule(_IOCTL, [_load(_argument(1)), *_if_any((_TIOCSTI, _TIOCLINUX), errno.EPERM), _return(_RET_ALLOW)])
+    for call in _OWN_PID_ONLY.values():
+        rule(call, [_load(_argument(0)), *_unless(0, [_refuse(errno.EPERM)]), _return(_RET_ALLOW)])
+    for call, of_user in ((_SETPRIORITY, _PRIO_USER), (_IOPRIO_SET, _IOPRIO_WHO_USER)):
+        whose = [_load(_argument(0)), *_if_any((of_user,), errno.EPERM)]
+        rule(call, [*whose, _load(_argument(1)), *_unless(0, [_refuse(errno.EPERM)]), _return(_RET_ALLOW)])
+    rule(_PRLIMIT, _own_limits_or_read_only())
+    families = [_AF_UNIX, *((_AF_INET, _AF_INET6) if internet else ())]
+    for call in (_SOCKET, _SOCKETPAIR):
+        rule(call, _sockets(families))
+    program.append(_return(_RET_ALLOW))
+    return program
+
+
+def _own_limits_or_read_only() -> _Body:
+    """Refuse new limits, a pointer that is not null, for a process other than the caller."""
+    refuse = [_refuse(errno.EPERM)]
+    low, high = _argument(2), _argument(2) + 4
+    others = [_load(low), *_unless(0, refuse), _load(high), *_unless(0, refuse)]
+    return [_load(_argument(0)), *_unless(0, others), _return(_RET_ALLOW)]
+
+
+def _sockets(families: list[int]) -> _Body:
+    """Allow some families, and of netlink what lists the network interfaces."""
+    body: _Body = [_load(_argument(0))]
+    for family in families:
+        body += [_equal(family, 0, 1), _return(_RET_ALLOW)]
+    netlink = [_load(_argument(2)), _equal(_NETLINK_ROUTE, 0, 1), _return(_RET_ALLOW)]
+    return [*body, _equal(_AF_NETLINK, 0, len(netlink)), *netlink, _refuse(errno.EACCES)]
+
+
+def _argument(index: int) -> int:
+    """Return where the lower half of an argument is; both processors are little-endian."""
+    return _ARGUMENTS + 8 * index
+
+
+def _load(offset: int) -> _Instruction:
+    return 0x20, 0, 0, offset
+
+
+def _return(action: int) -> _Instruction:
+    return 0x06, 0, 0, action
+
+
+def _refuse(number: int) -> _Instruction:
+    return _return(_RET_ERRNO | number)
+
+
+def _equal(value: int, then: int, otherwise: int) -> _Instruction:
+    return 0x15, then, otherwise, value
+
+
+def _at_least(value: int, then: int, otherwise: int) -> _Instruction:
+    return 0x35, then, otherwise, value
+
+
+def _any_bit(mask: int, then: int, otherwise: int) -> _Instruction:
+    return 0x45, then, otherwise, mask
+
+
+def _unless(value: int, body: _Body) -> _Body:
+    return [_equal(value, len(body), 0), *body]
+
+
+def _if_any(values: tuple[int, ...], number: int) -> _Body:
+    body: _Body = []
+    for value in values:
+        body += [_equal(value, 0, 1), _refuse(number)]
+    return body
