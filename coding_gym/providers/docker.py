@@ -51,6 +51,7 @@ _UID = 10001
 _ENGINE_TIMEOUT = 60
 _LOG_BYTES = 4000
 _SOCKET_DIRECTORY = "/run/coding-gym"
+_WORKSPACES = "/workspaces"
 _INODES = 100_000
 _DESCRIPTORS = 4096
 _PODMAN_PROCESSES = 32_768
@@ -173,10 +174,7 @@ def _start_with_socket(client: docker.DockerClient, config: SandboxConfig, image
 
 def _start_with_port(client: docker.DockerClient, config: SandboxConfig, image: str) -> DockerSandbox:
     token = secrets.token_urlsafe(32)
-    options: dict[str, Any] = {
-        "ports": {f"{config.container_port}/tcp": (config.host_ip, None)},
-        "environment": {"CODING_GYM_TOKEN": token},
-    }
+    options: dict[str, Any] = {"ports": {f"{config.container_port}/tcp": (config.host_ip, None)}, "stdin_open": True}
     if config.network:
         options["network"] = config.network
 
@@ -188,8 +186,8 @@ def _start_with_port(client: docker.DockerClient, config: SandboxConfig, image: 
             raise TransportError(message)
         return Address(f"http://{_host_of(config)}:{bindings[0]['HostPort']}", token=token)
 
-    command = ["--port", str(config.container_port)]
-    container = _start(client, config, image, command, options, address_of)
+    command = ["--port", str(config.container_port), "--token-file", "-"]
+    container = _start(client, config, image, command, options, address_of, stdin=token)
     return DockerSandbox(address_of(container), client, container, None)
 
 
@@ -201,13 +199,16 @@ def _start(
     options: dict[str, Any],
     address_of: Any,
     *,
+    stdin: str | None = None,
     init: bool = True,
 ) -> Container:
-    """Create and start a container and wait until its server is ready."""
+    """Create and start a container, give it a line to read, and wait until its server is ready."""
     container = _create(client, config, image, [*command, *server_arguments(config)], {"init": init, **options})
     output = _Output(container)
     try:
         container.start()
+        if stdin is not None:
+            _send_line(container, stdin)
 
         def explain_death() -> str | None:
             with contextlib.suppress(NotFound):
@@ -221,7 +222,7 @@ def _start(
         remove_container(container)
         if init and "init" in str(error.explanation):
             # An engine without an init of its own; the image has one.
-            return _start(client, config, image, command, options, address_of, init=False)
+            return _start(client, config, image, command, options, address_of, stdin=stdin, init=False)
         message = f"The container does not start: {error.explanation or error}"
         raise SandboxStartError(message) from error
     except BaseException:
@@ -235,7 +236,7 @@ def _start(
 def _create(
     client: docker.DockerClient, config: SandboxConfig, image: str, command: list[str], options: dict[str, Any]
 ) -> Container:
-    tmpfs = f"rw,exec,nosuid,nodev,mode=1777,size={parse_size(config.disk)}"
+    tmpfs = f"rw,exec,nosuid,nodev,size={parse_size(config.disk)}"
     ulimits = {"core": 0, "nofile": _DESCRIPTORS}
     if _is_podman(client):
         # It does not know nr_inodes, and its own default for processes is more than the engine itself may have, sometimes.
@@ -245,7 +246,7 @@ def _create(
     try:
         return client.containers.create(
             image,
-            [*command, "--private-tmp", "--isolation", config.isolation or "prefer"],
+            [*command, "--private-tmp", "--workspaces", _WORKSPACES, "--isolation", config.isolation or "prefer"],
             name=f"coding-gym-{secrets.token_hex(6)}",
             labels={LABEL_OWNER: str(Owner.current()), LABEL_VERSION: __version__},
             auto_remove=True,
@@ -259,13 +260,26 @@ def _create(
             nano_cpus=int(config.cpu * 1e9),
             shm_size=config.shm_size,
             ulimits=[Ulimit(name=name, soft=limit, hard=limit) for name, limit in ulimits.items()],
-            tmpfs=dict.fromkeys(("/workspaces", "/tmp"), tmpfs),
+            # Nobody but root can list the one, or make it listable: sessions have random names there.
+            tmpfs={_WORKSPACES: f"{tmpfs},mode=1733", "/tmp": f"{tmpfs},mode=1777"},
             runtime=config.runtime,
             **options,
         )
     except APIError as error:
         message = f"The container cannot be created: {error.explanation or error}"
         raise SandboxStartError(message) from error
+
+
+def _send_line(container: Container, line: str) -> None:
+    """Write to a container's standard input: unlike its environment, what it has read is nowhere to be found."""
+    stream: Any = container.attach_socket(params={"stdin": 1, "stream": 1})
+    try:
+        # Over most transports the SDK wraps what it has into something that cannot write.
+        getattr(stream, "_sock", stream).sendall(f"{line}\n".encode())
+    finally:
+        with contextlib.suppress(AttributeError):
+            stream._response.close()
+        stream.close()
 
 
 class _Output:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import logging
@@ -45,13 +46,15 @@ def main() -> None:
     if has_namespaces:
         config = replace(config, private_shm=True)
     # Nobody may list it, so that the random names below it stay secret.
-    config.workspaces.chmod(0o311)
+    with contextlib.suppress(PermissionError):
+        config.workspaces.chmod(0o311)
     fonts = font_cache.prepare(config.workspaces)
     confinement = Confinement(
         landlock=kernel.landlock_abi > 0,
         seccomp=kernel.seccomp,
         network=config.network,
         shared=config.max_sessions > 1,
+        file_modes=has_namespaces or not config.confine_server,
         private_directories=config.private_directories,
         readable=(str(fonts),),
         max_memory_bytes=config.max_memory_bytes,
@@ -84,6 +87,7 @@ def _enter_namespaces(directories: list[str], *, network: bool) -> bool:
 def _server(config: ServerConfig, zygote: ZygoteProcess, isolation: IsolationReport) -> uvicorn.Server:
     import uvicorn
 
+    from coding_gym_server.api.peers import OutsidersOnly
     from coding_gym_server.app import create_app
 
     def end() -> None:
@@ -95,6 +99,7 @@ def _server(config: ServerConfig, zygote: ZygoteProcess, isolation: IsolationRep
             uds=config.uds,
             host=config.host,
             port=config.port,
+            http=OutsidersOnly,
             ws="websockets-sansio",
             ws_max_size=MAX_FRAME_BYTES,
             ws_per_message_deflate=False,

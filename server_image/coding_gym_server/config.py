@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,13 +71,13 @@ class ServerConfig:
 
 
 def parse_arguments(arguments: list[str] | None = None) -> ServerConfig:
-    """Read the command line; the token comes from a file, which is removed, or from ``CODING_GYM_TOKEN``."""
+    """Read the command line; the token comes from a file, which is removed, from stdin, or from ``CODING_GYM_TOKEN``."""
     default = ServerConfig()
     parser = argparse.ArgumentParser(prog="coding-gym-server", description="Serve sessions that run code.")
     parser.add_argument("--uds", metavar="PATH", help="listen on a Unix socket instead of TCP")
     parser.add_argument("--host", default=default.host, help="TCP address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=default.port, help="TCP port to listen on (default: %(default)s)")
-    parser.add_argument("--token-file", type=Path, metavar="PATH", help="read the token from a file, and remove the file")
+    parser.add_argument("--token-file", type=Path, metavar="PATH", help="read the token from a file, and remove it; - is stdin")
     parser.add_argument("--workspaces", type=Path, default=default.workspaces, help="where sessions have their directories")
     parser.add_argument("--max-sessions", type=int, default=default.max_sessions, help="(default: %(default)s)")
     parser.add_argument("--spare-workers", type=int, default=default.spare_workers, help="(default: %(default)s)")
@@ -102,6 +103,8 @@ def _take_token(path: Path | None) -> str | None:
     from_environment = os.environ.pop("CODING_GYM_TOKEN", None)
     if path is None:
         return from_environment or None
+    if str(path) == "-":
+        return sys.stdin.readline().strip() or None
     token = path.read_text().strip()
     path.unlink()
     return token

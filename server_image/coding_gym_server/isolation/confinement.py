@@ -36,6 +36,7 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
         network: Whether the internet's sockets stay allowed.
         shared: Whether other sessions run under the same user id: then none may have what one session could open of another's
             by a name that it can guess or learn, terminals and watches on directories.
+        file_modes: Whether a session may change modes and times of files: not where those of the user are within reach.
         private_directories: Directories beyond its workspace that belong to the session, for it is the only one.
         readable: Files and directories to read beyond the system's and Python's own.
         max_memory_bytes: Limit on a process's private writable memory (``RLIMIT_DATA``); None where the container limits it.
@@ -47,6 +48,7 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
     seccomp: bool = True
     network: bool = False
     shared: bool = True
+    file_modes: bool = True
     private_directories: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
     max_memory_bytes: int | None = None
@@ -96,9 +98,11 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
             landlock.restrict_self(rules)
 
     def apply_to_worker(self) -> None:
-        """Put the calling process, a worker, into a signal scope of its own."""
+        """Put the calling process, a worker, into a signal scope of its own, and all that it will start."""
         if self.landlock:
             landlock.restrict_self(landlock.Rules(files=False, tcp=True))
+        if self.seccomp and not self.file_modes:
+            seccomp.forbid_changing_modes()
 
     def _resource_limits(self) -> list[tuple[int, int]]:
         limits = [

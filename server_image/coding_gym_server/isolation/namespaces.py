@@ -1,13 +1,15 @@
 """Namespaces for a server outside of any container: what Landlock does not cover is not there at all.
 
-Landlock does not restrict connecting to Unix sockets by path, such as an engine's in ``/run``, nor datagrams. In namespaces of
-its own the sandbox has an empty ``/run`` and ``/dev/shm``, and no network (see namespaces(7), user_namespaces(7)).
+Landlock does not restrict connecting to Unix sockets by path, such as an engine's in ``/run``, nor datagrams, nor changing the
+mode, owner or times of files. In namespaces of its own the sandbox has an empty ``/run`` and ``/dev/shm``, no network, and a
+file system that is read-only but for its own directories (see namespaces(7), user_namespaces(7), mount_setattr(2)).
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import struct
 from pathlib import Path
 
 __all__ = ["enter"]
@@ -21,7 +23,13 @@ _MS_BIND = 4096
 _MS_REC = 16384
 _MS_PRIVATE = 1 << 18
 
+_NR_MOUNT_SETATTR = 442
+_AT_FDCWD = -100
+_AT_RECURSIVE = 0x8000
+_MOUNT_ATTR_RDONLY = 1
+
 _EMPTIED = ("/run", "/dev/shm")
+_WRITABLE = ("/dev/shm", "/proc")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -30,7 +38,7 @@ def enter(*, keep: list[str], network: bool) -> None:
     """Move the calling, single-threaded process into namespaces of its own.
 
     Args:
-        keep: Directories that stay where they are, even below those that are emptied.
+        keep: Directories that stay writable and where they are, even below those that are emptied.
         network: Whether the network stays.
 
     Raises:
@@ -48,15 +56,24 @@ def enter(*, keep: list[str], network: bool) -> None:
     for directory in filter(os.path.isdir, _EMPTIED):
         _mount("tmpfs", directory, "tmpfs", _MS_NOSUID_NODEV, "mode=1777")
     for directory, descriptor in kept:
-        if not os.path.isdir(directory):
-            os.makedirs(directory)
-            _mount(f"/proc/self/fd/{descriptor}", directory, None, _MS_BIND)
+        os.makedirs(directory, exist_ok=True)
+        _mount(f"/proc/self/fd/{descriptor}", directory, None, _MS_BIND)
         os.close(descriptor)
+    _set_read_only("/", True, _AT_RECURSIVE)
+    for directory in filter(os.path.isdir, (*keep, *_WRITABLE)):
+        _set_read_only(directory, False)
 
 
 def _mount(source: str, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
     arguments = (part.encode() if part is not None else None for part in (source, target, kind))
     _check(f"mount {target}", _libc.mount(*arguments, ctypes.c_ulong(flags), options.encode() if options else None))
+
+
+def _set_read_only(target: str, read_only: bool, flags: int = 0) -> None:
+    on, off = (_MOUNT_ATTR_RDONLY, 0) if read_only else (0, _MOUNT_ATTR_RDONLY)
+    attributes = struct.pack("=QQQQ", on, off, 0, 0)
+    result = _libc.syscall(_NR_MOUNT_SETATTR, _AT_FDCWD, target.encode(), flags, attributes, ctypes.c_size_t(len(attributes)))
+    _check(f"mount_setattr {target}", result)
 
 
 def _check(what: str, result: int) -> None:

@@ -14,9 +14,10 @@ import errno
 import os
 import platform
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = ["install", "is_available"]
+__all__ = ["forbid_changing_modes", "install", "is_available"]
 
 _PR_SET_SECCOMP = 22
 _PR_SET_NO_NEW_PRIVS = 38
@@ -120,6 +121,31 @@ _FORBIDDEN = {
 _INOTIFY = (_Call(253, -1), _Call(294, 26))
 """Where sessions share directories that none of them may list, it would tell each the others' names there."""
 
+_CHANGING_MODES = {
+    "chmod": _Call(90, -1),
+    "fchmod": _Call(91, 52),
+    "fchmodat": _Call(268, 53),
+    "fchmodat2": _Call(452, 452),
+    "chown": _Call(92, -1),
+    "fchown": _Call(93, 55),
+    "lchown": _Call(94, -1),
+    "fchownat": _Call(260, 54),
+    "utime": _Call(132, -1),
+    "utimes": _Call(235, -1),
+    "futimesat": _Call(261, -1),
+    "utimensat": _Call(280, 88),
+    "setxattr": _Call(188, 5),
+    "lsetxattr": _Call(189, 6),
+    "fsetxattr": _Call(190, 7),
+    "setxattrat": _Call(463, 463),
+    "removexattr": _Call(197, 14),
+    "lremovexattr": _Call(198, 15),
+    "fremovexattr": _Call(199, 16),
+    "removexattrat": _Call(466, 466),
+    "file_setattr": _Call(469, 469),
+}
+"""Landlock does not cover them."""
+
 _OWN_PID_ONLY = {
     "sched_setaffinity": _Call(203, 122),
     "sched_setscheduler": _Call(144, 119),
@@ -165,29 +191,48 @@ def install(*, internet: bool, inotify: bool) -> None:
     Raises:
         OSError: The kernel refused.
     """
-    program = b"".join(struct.pack("=HBBI", *instruction) for instruction in _program(internet=internet, inotify=inotify))
-    code = ctypes.create_string_buffer(program, len(program))
-    header = struct.pack("@HP", len(program) // 8, ctypes.addressof(code))
+    _apply(_program(internet=internet, inotify=inotify))
+
+
+def forbid_changing_modes() -> None:
+    """Forbid to change modes, owners, times and attributes of files: for where any file of the user's is within reach.
+
+    Raises:
+        OSError: The kernel refused.
+    """
+    program, rule = _begin()
+    for call in _CHANGING_MODES.values():
+        rule(call, [_refuse(errno.EPERM)])
+    _apply([*program, _return(_RET_ALLOW)])
+
+
+def _apply(program: _Body) -> None:
+    encoded = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
+    code = ctypes.create_string_buffer(encoded, len(encoded))
+    header = struct.pack("@HP", len(program), ctypes.addressof(code))
     for option, arguments in ((_PR_SET_NO_NEW_PRIVS, (1, 0)), (_PR_SET_SECCOMP, (_SECCOMP_MODE_FILTER, header))):
         if _libc.prctl(option, *arguments, 0, 0) != 0:
             number = ctypes.get_errno()
             raise OSError(number, f"prctl({option}): {os.strerror(number)}")
 
 
-def _program(*, internet: bool, inotify: bool) -> _Body:
+def _begin() -> tuple[_Body, Callable[[_Call, _Body], None]]:
+    """Return the start of a program, and what adds the answer to a system call to it."""
     column, architecture = _ARCHITECTURES[platform.machine()]
-    program: _Body = [
-        _load(_ARCHITECTURE),
-        *_unless(architecture, [_return(_RET_KILL_PROCESS)]),
-        _load(_NUMBER),
+    program: _Body = [_load(_ARCHITECTURE), *_unless(architecture, [_return(_RET_KILL_PROCESS)]), _load(_NUMBER)]
+    if platform.machine() == "x86_64":
         # A second set of numbers for the same calls.
-        *([_at_least(_X32_BIT, 0, 1), _refuse(errno.ENOSYS)] if architecture == _ARCHITECTURES["x86_64"][1] else []),
-    ]
+        program += [_at_least(_X32_BIT, 0, 1), _refuse(errno.ENOSYS)]
 
     def rule(call: _Call, body: _Body) -> None:
         if call[column] >= 0:
             program.extend([_equal(call[column], 0, len(body)), *body])
 
+    return program, rule
+
+
+def _program(*, internet: bool, inotify: bool) -> _Body:
+    program, rule = _begin()
     for call in _FORBIDDEN.values():
         rule(call, [_refuse(errno.EPERM)])
     if not inotify:

@@ -6,7 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
-__all__ = ["children", "cpu_time", "descendants", "tasks_of_user"]
+__all__ = ["children", "cpu_time", "descendants", "is_below", "tasks_of_user"]
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _STATE, _PARENT, _UTIME, _CSTIME = 0, 1, 11, 14
@@ -38,6 +38,18 @@ def descendants(ancestor: int) -> list[int]:
             pending.append(child)
             found.append(child)
     return [pid for pid in found if pid not in zombies]
+
+
+def is_below(pid: int, ancestor: int) -> bool:
+    """Say whether ``pid`` is a descendant of ``ancestor``; of a process that is gone, yes, to be safe."""
+    while pid > 1:
+        if pid == ancestor:
+            return True
+        fields = _stat(pid)
+        if not fields:
+            return True
+        pid = int(fields[_PARENT])
+    return False
 
 
 def tasks_of_user(user: int) -> int:
