@@ -54,7 +54,7 @@ def bare_worker() -> Iterator[Callable[[str], None]]:
         control, root_end = _socket_pair(stack)
 
         async def fork_root() -> None:
-            zygote.attach(on_exit=lambda: None)
+            zygote.attach(on_gone=lambda: None)
             await zygote.fork_root(workspace, root_end)
 
         runner.run(fork_root())

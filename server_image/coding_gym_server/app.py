@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import time
@@ -20,6 +21,7 @@ from coding_gym_server.isolation.probe import IsolationReport
 from coding_gym_server.lifetime import DeadManSwitch
 from coding_gym_server.sessions import CapacityError, SessionDefaults, Sessions
 from coding_gym_server.workers.leftovers import Leftovers
+from coding_gym_server.workers.process_guard import ProcessGuard
 from coding_gym_server.workers.units import Units
 from coding_gym_server.workers.zygote_process import ZygoteProcess
 
@@ -47,18 +49,24 @@ def create_app(config: ServerConfig, zygote: ZygoteProcess, *, isolation: Isolat
     )
     units = Units(zygote, config.workspaces, spares=config.spare_workers, leftovers=leftovers)
     sessions = Sessions(units, defaults, limit=config.max_sessions)
+    guard = None
+    if config.max_sessions > 1 or config.max_processes is not None:
+        guard = ProcessGuard(units, limit=config.max_processes, sessions=config.max_sessions)
 
-    def on_zygote_exit() -> None:
-        _log.error("the zygote died: no session can start any more")
+    def on_zygote_gone() -> None:
+        _log.error("the zygote died too often: no session can start any more")
         end()
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        zygote.attach(on_exit=on_zygote_exit)
+        zygote.attach(on_gone=on_zygote_gone)
         units.fill()
+        watch = asyncio.create_task(guard.run()) if guard is not None else None
         try:
             yield
         finally:
+            if watch is not None:
+                watch.cancel()
             await units.close()
             zygote.close()
 

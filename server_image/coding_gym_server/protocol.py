@@ -20,6 +20,7 @@ __all__ = [
     "Error",
     "ErrorCode",
     "ErrorData",
+    "Interrupt",
     "Mcp",
     "Metadata",
     "Observation",
@@ -121,6 +122,13 @@ class State(msgspec.Struct, tag="state", forbid_unknown_fields=True):
     """Ask for the state of the episode."""
 
 
+class Interrupt(msgspec.Struct, tag="interrupt", forbid_unknown_fields=True):
+    """Interrupt the step that is running, as Ctrl-C does. Not answered: the step's own answer comes all the sooner.
+
+    An extension of ours; without a running step it does nothing.
+    """
+
+
 class Close(msgspec.Struct, tag="close", forbid_unknown_fields=True):
     """End the session; answered by a WebSocket close with code 1000."""
 
@@ -131,7 +139,7 @@ class Mcp(msgspec.Struct, tag="mcp", forbid_unknown_fields=True):
     data: dict[str, Any]
 
 
-Request = Reset | Step | State | Close | Mcp
+Request = Reset | Step | Interrupt | State | Close | Mcp
 
 
 class Metadata(msgspec.Struct, kw_only=True):

@@ -108,6 +108,11 @@ class Session:
             state_lost=completion.state_lost,
         )
 
+    def interrupt(self) -> None:
+        """Interrupt the step that is running, as Ctrl-C does; harmless if there is none."""
+        if self._unit is not None:
+            self._unit.interrupt()
+
     def close(self) -> None:
         """End the session and everything that it started; harmless when closed already."""
         self._closed = True

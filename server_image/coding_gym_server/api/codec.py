@@ -15,7 +15,7 @@ _msgpack_request = msgspec.msgpack.Decoder(Request)
 _json = msgspec.json.Encoder()
 _msgpack = msgspec.msgpack.Encoder()
 
-_REQUEST_TYPES = ("reset", "step", "state", "close", "mcp")
+_REQUEST_TYPES = ("reset", "step", "interrupt", "state", "close", "mcp")
 
 _T = TypeVar("_T")
 

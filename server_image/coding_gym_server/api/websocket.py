@@ -16,6 +16,7 @@ from coding_gym_server.protocol import (
     Error,
     ErrorCode,
     ErrorData,
+    Interrupt,
     Mcp,
     McpMessage,
     ObservationMessage,
@@ -44,6 +45,7 @@ _MAX_AHEAD_BYTES = 2 * MAX_FRAME_BYTES
 """What a client may send ahead of its answers; more costs it the connection."""
 
 _FRAME_OVERHEAD = 100
+_MAX_INTERRUPT_BYTES = 64
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +81,8 @@ class SessionEndpoint:
 class _Conversation:
     """Answers one frame after the other.
 
-    While a step takes long, the next frames are read ahead of their turn: only a read notices that the connection has dropped.
+    While a step takes long, the next frames are read ahead of their turn: only a read notices that the connection has dropped,
+    or that the client wants the step interrupted.
 
     Args:
         session: The connection's session.
@@ -137,7 +140,10 @@ class _Conversation:
                 self._gone = True
                 conversation.cancel()
                 return
-            self._ahead.append(frame)
+            if _is_interrupt(frame):
+                self._session.interrupt()
+            else:
+                self._ahead.append(frame)
 
     async def _answer_frame(self, frame: str | bytes) -> bool:
         """Answer a frame; says whether it was the last."""
@@ -147,6 +153,9 @@ class _Conversation:
             request = decode_request(frame)
             if isinstance(request, Close):
                 return True
+            if isinstance(request, Interrupt):
+                # The step that it was for has ended.
+                return False
             response = await _answer(self._session, request)
         except BadRequestError as error:
             last = error.data.code is ErrorCode.SESSION_ERROR
@@ -156,6 +165,15 @@ class _Conversation:
             response = Error(ErrorData(message=f"{type(error).__name__}: {error}", code=ErrorCode.EXECUTION_ERROR))
         await _reply(self._send, response, binary=isinstance(frame, bytes))
         return last
+
+
+def _is_interrupt(frame: str | bytes) -> bool:
+    if len(frame) > _MAX_INTERRUPT_BYTES:
+        return False
+    try:
+        return isinstance(decode_request(frame), Interrupt)
+    except BadRequestError:
+        return False
 
 
 class _Delayed:

@@ -88,7 +88,13 @@ class Ready(msgspec.Struct, tag=True):
 
 
 class RootForked(msgspec.Struct, tag=True):
-    """The answer to ``ForkRoot``."""
+    """The answer to ``ForkRoot``.
+
+    Attributes:
+        pid: The process id of the root, in the server's pid namespace.
+    """
+
+    pid: int
 
 
 class WorkerForked(msgspec.Struct, tag=True):

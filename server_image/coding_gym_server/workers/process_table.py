@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["children", "cpu_time", "descendants", "is_below", "tasks_of_user"]
+__all__ = ["children", "cpu_time", "descendants", "is_below", "tasks_below", "tasks_of_user"]
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-_STATE, _PARENT, _UTIME, _CSTIME = 0, 1, 11, 14
+_STATE, _PARENT, _UTIME, _CSTIME, _THREADS = 0, 1, 11, 14, 17
 
 
 def children(parent: int) -> set[int]:
@@ -50,6 +52,29 @@ def is_below(pid: int, ancestor: int) -> bool:
             return True
         pid = int(fields[_PARENT])
     return False
+
+
+def tasks_below(ancestors: Iterable[int]) -> Counter[int]:
+    """Return how many tasks, processes and their threads, run below each of ``ancestors``, of which none is below another."""
+    parents, threads = {}, {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        if fields := _stat(int(entry)):
+            parents[int(entry)], threads[int(entry)] = int(fields[_PARENT]), int(fields[_THREADS])
+    owners: dict[int, int] = {pid: pid for pid in ancestors}
+
+    def owner_of(pid: int) -> int:
+        path = []
+        while pid not in owners and pid in parents:
+            path.append(pid)
+            pid = parents[pid]
+        owner = owners.get(pid, 0)
+        owners.update(dict.fromkeys(path, owner))
+        return owner
+
+    tasks: Counter[int] = Counter()
+    for pid, count in threads.items():
+        tasks[owner_of(pid)] += count
+    return Counter({ancestor: tasks[ancestor] for ancestor in ancestors})
 
 
 def tasks_of_user(user: int) -> int:

@@ -18,6 +18,7 @@ import time
 from coding_gym_server.isolation.confinement import Confinement
 from coding_gym_server.workers import process_table, workspace
 from coding_gym_server.workers.channel import Channel, close_all
+from coding_gym_server.workers.child_exits import ChildExits
 from coding_gym_server.workers.messages import (
     CpuTime,
     CpuTimeUsed,
@@ -61,18 +62,15 @@ class Root:
         os.setsid()
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._confinement.apply_to_root(self._workspace)
-        wake_read, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        exits = self._exits = ChildExits()
         poll = select.poll()
         poll.register(self._channel.fileno(), select.POLLIN)
-        poll.register(wake_read, select.POLLIN)
+        poll.register(exits.fileno(), select.POLLIN)
         while True:
             ready = [descriptor for descriptor, _ in poll.poll()]
             had_worker = self._worker is not None
-            if wake_read in ready:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(wake_read, 4096)
+            if exits.fileno() in ready:
+                exits.clear()
                 self._reap()
                 if had_worker and self._worker is None:
                     with contextlib.suppress(OSError):
@@ -86,8 +84,6 @@ class Root:
                     self._reap_all_but(None)
                     os._exit(0)
                 if worker is not None:
-                    os.close(wake_read)
-                    os.close(wake_write)
                     worker.run()
 
     def _answer(self, message: ToProcess, descriptors: list[int]) -> Worker | None:
@@ -114,8 +110,7 @@ class Root:
             # The old processes take their time to go; meanwhile the new one sets itself up.
             pid = self._try_to_fork()
             if pid == 0:
-                signal.set_wakeup_fd(-1)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                self._exits.close()
                 _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
                 self._channel.close()
                 channel, stdout, stderr = descriptors

@@ -75,11 +75,15 @@ class Unit:
     def __init__(self, directory: Path) -> None:
         self.workspace = directory
         self.broken = False
+        self.root_pid = 0
+        self.being_replaced = False
         self._root: Link
         self._worker: _WorkerEnd | None = None
         self._configuration: Configure | None = None
         self._max_output_chars = DEFAULT_MAX_OUTPUT_CHARS
         self._waiter: asyncio.Future[Finished | None] | None = None
+        self._watchdog: Watchdog | None = None
+        self._overrun = ""
 
     @classmethod
     async def start(cls, zygote: ZygoteProcess, base: Path) -> Unit:
@@ -96,7 +100,7 @@ class Unit:
         unit._root = Link(ours, on_message=unit._on_root_message, on_closed=unit._on_root_closed)
         try:
             with theirs:
-                await zygote.fork_root(str(unit.workspace), theirs)
+                unit.root_pid = await zygote.fork_root(str(unit.workspace), theirs)
             await unit._replace_worker(fresh_workspace=True)
         except BaseException:
             unit.close()
@@ -126,7 +130,7 @@ class Unit:
             dead, _ = await self._replace_worker(fresh_workspace=False)
         worker = self._worker
         waiter = self._waiter = asyncio.get_running_loop().create_future()
-        watchdog = Watchdog(self._root, limits, on_given_up=lambda: self._resolve(None))
+        watchdog = self._watchdog = Watchdog(self._root, limits, on_given_up=lambda: self._resolve(None))
         try:
             await watchdog.start()
             worker.execute(code)
@@ -134,7 +138,7 @@ class Unit:
         except LinkClosedError:
             finished = None
         finally:
-            self._waiter = None
+            self._waiter = self._watchdog = None
             await watchdog.stop()
         if finished is not None:
             exit_code = finished.exit_code
@@ -146,7 +150,9 @@ class Unit:
         if watchdog.expired:
             outcome, exit_code = Outcome.TIMEOUT, TIMEOUT_EXIT_CODE
         state_lost = dead is not None or finished is None
-        stdout, stderr = worker.take_output(_explain(outcome, exit_code, limits, state_lost=state_lost))
+        overrun, self._overrun = self._overrun, ""
+        note = _explain(outcome, exit_code, limits, state_lost=state_lost, overrun=overrun)
+        stdout, stderr = worker.take_output(note)
         if dead is not None:
             last_stdout, last_stderr = dead.take_output()
             stdout = cut_middle(last_stdout + stdout, self._max_output_chars)
@@ -155,6 +161,22 @@ class Unit:
         if finished is None:
             worker.close()
         return Completion(outcome=outcome, exit_code=exit_code, state_lost=state_lost, stdout=stdout, stderr=stderr)
+
+    def interrupt(self) -> None:
+        """Interrupt the cell that is running, if one is, as Ctrl-C does."""
+        if self._watchdog is not None:
+            self._watchdog.interrupt()
+
+    def overrun(self, what: str) -> None:
+        """Kill every process of the session, now, and tell the next observation why.
+
+        Args:
+            what: What the session has used up.
+        """
+        self._overrun = what
+        with contextlib.suppress(LinkClosedError):
+            self._root.send(Kill())
+            self._root.expect()
 
     async def kill(self) -> None:
         """Kill every process of the session. The unit wants ``recycle`` before it is used again.
@@ -173,6 +195,7 @@ class Unit:
             LinkClosedError: The root died.
         """
         self._configuration = None
+        self._overrun = ""
         used, _ = await self._replace_worker(fresh_workspace=True)
         if used is not None:
             used.close()
@@ -191,6 +214,7 @@ class Unit:
 
     async def _replace_worker(self, *, fresh_workspace: bool) -> tuple[_WorkerEnd | None, int | None]:
         """Have the root kill all that runs and fork a new worker; returns the old one, to be closed, and its wait status."""
+        self.being_replaced = True
         ours, theirs = socket.socketpair()
         out_read, out_write = os.pipe2(os.O_CLOEXEC)
         err_read, err_write = os.pipe2(os.O_CLOEXEC)
@@ -204,6 +228,7 @@ class Unit:
             new.close()
             raise
         finally:
+            self.being_replaced = False
             theirs.close()
             os.close(out_write)
             os.close(err_write)
@@ -288,7 +313,7 @@ class _WorkerEnd:
         self.gone = True
 
 
-def _explain(outcome: Outcome, exit_code: int, limits: Limits, *, state_lost: bool) -> str:
+def _explain(outcome: Outcome, exit_code: int, limits: Limits, *, state_lost: bool, overrun: str) -> str:
     """Say, in a line for stderr, why a step was cut short and what became of the namespace."""
     kept = "variables are lost, files are kept" if state_lost else "variables are kept"
     match outcome:
@@ -297,6 +322,8 @@ def _explain(outcome: Outcome, exit_code: int, limits: Limits, *, state_lost: bo
             return f"[timed out after {limits.wall:g} s{budget}; {kept}]\n"
         case Outcome.MEMORY:
             return f"[killed: out of memory; {kept}]\n"
+        case _ if overrun:
+            return f"[killed: {overrun}; {kept}]\n"
         case Outcome.KILLED:
             return f"[the interpreter died with exit code {exit_code}; {kept}]\n"
         case _ if state_lost:

@@ -27,6 +27,9 @@ class Units:
         base: The directory of all workspaces.
         spares: How many units to keep ready beyond those in use.
         leftovers: Where sessions can leave something outside of their workspaces.
+
+    Attributes:
+        all: Those in use and the spares.
     """
 
     def __init__(self, zygote: ZygoteProcess, base: Path, *, spares: int, leftovers: Leftovers) -> None:
@@ -34,6 +37,7 @@ class Units:
         self._base = base
         self._max_spares = spares
         self._leftovers = leftovers
+        self.all: set[Unit] = set()
         self._spares: list[Unit] = []
         self._in_work: set[asyncio.Task[None]] = set()
         self._ending: set[asyncio.Task[None]] = set()
@@ -105,7 +109,13 @@ class Units:
         return None
 
     async def _start(self) -> Unit:
-        return await Unit.start(self._zygote, self._base)
+        try:
+            unit = await Unit.start(self._zygote, self._base)
+        except LinkClosedError:
+            # The zygote died meanwhile: another one takes its place.
+            unit = await Unit.start(self._zygote, self._base)
+        self.all.add(unit)
+        return unit
 
     async def _start_spare(self) -> None:
         try:
@@ -136,6 +146,7 @@ class Units:
             self._discard(unit)
 
     def _discard(self, unit: Unit) -> None:
+        self.all.discard(unit)
         unit.close()
         asyncio.get_running_loop().run_in_executor(None, unit.remove_workspace)
 

@@ -1,4 +1,4 @@
-"""Ends a step that outlives its limits."""
+"""Ends a step that outlives its limits, or that its client wants to end."""
 
 from __future__ import annotations
 
@@ -61,6 +61,17 @@ class Watchdog:
         if self._limits.cpu is not None:
             self._cpu_task = self._loop.create_task(self._watch_cpu(self._limits.cpu, await self._cpu_time()))
 
+    def interrupt(self) -> None:
+        """Send SIGINT, once, and give the step up if it has not ended soon."""
+        if self._interrupt is not None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(_INTERRUPT_GRACE, self._on_given_up)
+        with contextlib.suppress(LinkClosedError):
+            self._root.send(Interrupt())
+            self._interrupt = self._root.expect()
+
     async def stop(self) -> None:
         """The step has ended; when this returns, no interrupt can come any more that was meant for it."""
         if self._timer is not None:
@@ -73,12 +84,7 @@ class Watchdog:
 
     def _expire(self) -> None:
         self.expired = True
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_later(_INTERRUPT_GRACE, self._on_given_up)
-        with contextlib.suppress(LinkClosedError):
-            self._root.send(Interrupt())
-            self._interrupt = self._root.expect()
+        self.interrupt()
 
     async def _watch_cpu(self, budget: float, before: float) -> None:
         cores = os.cpu_count() or 1

@@ -6,10 +6,12 @@ It stays single-threaded, holds no secret and never runs user code, so that a fo
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import logging
 import os
+import select
 import signal
 import socket
 import sys
@@ -17,12 +19,16 @@ import sys
 import msgspec
 
 from coding_gym_server.isolation.confinement import Confinement
+from coding_gym_server.workers import process_table
 from coding_gym_server.workers.channel import Channel, close_all
+from coding_gym_server.workers.child_exits import ChildExits
 from coding_gym_server.workers.huge_pages import collapse_heap
 from coding_gym_server.workers.messages import Failed, ForkRoot, Ready, RootForked
 from coding_gym_server.workers.root import Root
 
 __all__ = ["ZygoteConfig", "main"]
+
+_PR_SET_CHILD_SUBREAPER = 36
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +68,7 @@ def main() -> None:
     gc.freeze()
     collapse_heap()
     channel.send(Ready(missing))
-    root = _serve(channel, config.confinement)
+    root = _Zygote(channel, config.confinement).serve()
     if root is not None:
         root.run()
 
@@ -79,32 +85,68 @@ def _preload(modules: list[str]) -> list[str]:
     return missing
 
 
-def _serve(channel: Channel, confinement: Confinement) -> Root | None:
-    """Answer requests; returns the new root in each forked child, and None once the server is gone."""
-    while True:
-        try:
-            message, descriptors = channel.receive_with_descriptors()
-        except (EOFError, ConnectionError):
-            return None
-        assert isinstance(message, ForkRoot)
-        _reap()
+class _Zygote:
+    """Forks session roots, and ends what a root that died has left.
+
+    Args:
+        channel: The server's requests.
+        confinement: What each session is confined to.
+    """
+
+    def __init__(self, channel: Channel, confinement: Confinement) -> None:
+        self._channel = channel
+        self._confinement = confinement
+        self._roots: set[int] = set()
+        # The processes of a root that dies become ours.
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        self._exits = ChildExits()
+
+    def serve(self) -> Root | None:
+        """Answer requests; returns the new root in each forked child, and None once the server is gone."""
+        poll = select.poll()
+        poll.register(self._channel.fileno(), select.POLLIN)
+        poll.register(self._exits.fileno(), select.POLLIN)
+        while True:
+            ready = [descriptor for descriptor, _ in poll.poll()]
+            if self._exits.fileno() in ready:
+                self._exits.clear()
+                self._bury()
+            if self._channel.fileno() not in ready:
+                continue
+            try:
+                message, descriptors = self._channel.receive_with_descriptors()
+            except (EOFError, ConnectionError):
+                return None
+            assert isinstance(message, ForkRoot)
+            root = self._fork(message.workspace, descriptors)
+            if root is not None:
+                return root
+
+    def _fork(self, workspace: str, descriptors: list[int]) -> Root | None:
+        self._bury()
         try:
             pid = os.fork()
         except OSError as error:
-            channel.send(Failed(f"fork: {error}"))
-            close_all(descriptors)
-            continue
+            self._channel.send(Failed(f"fork: {error}"))
+            pid = None
         if pid == 0:
-            channel.close()
-            return Root(Channel(socket.socket(fileno=descriptors[0])), confinement, message.workspace)
+            self._exits.close()
+            self._channel.close()
+            return Root(Channel(socket.socket(fileno=descriptors[0])), self._confinement, workspace)
         close_all(descriptors)
-        channel.send(RootForked())
+        if pid is not None:
+            self._roots.add(pid)
+            self._channel.send(RootForked(pid))
+        return None
 
-
-def _reap() -> None:
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+    def _bury(self) -> None:
+        """Reap what has died, and kill the orphans of dead roots."""
+        with contextlib.suppress(ChildProcessError):
+            while pid := os.waitpid(-1, os.WNOHANG)[0]:
+                self._roots.discard(pid)
+        for orphan in process_table.children(os.getpid()) - self._roots:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(orphan, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import subprocess
@@ -19,12 +20,18 @@ from coding_gym_server.workers.zygote import ZygoteConfig
 __all__ = ["ForkError", "ZygoteProcess"]
 
 
+_log = logging.getLogger(__name__)
+
+_LIVES = 5
+_A_LIFE_SECONDS = 60.0
+
+
 class ForkError(RuntimeError):
     """A process could not be forked, for want of processes or memory."""
 
 
 class ZygoteProcess:
-    """Starts the zygote and asks it for session roots.
+    """Starts the zygote, asks it for session roots, and starts another one when it dies.
 
     The process begins to import at once, before there is an event loop, so that a server can load itself meanwhile.
 
@@ -34,49 +41,45 @@ class ZygoteProcess:
     """
 
     def __init__(self, config: ZygoteConfig, *, font_cache: Path | None = None) -> None:
-        self._socket, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    *("-P", "-m", "coding_gym_server.workers.zygote"),
-                    str(theirs.fileno()),
-                    msgspec.json.encode(config).decode(),
-                ],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                env=_environment(font_cache),
-            )
+        self._config = config
+        self._font_cache = font_cache
         self._link: Link | None = None
         self._ready: asyncio.Future[FromProcess] | None = None
+        self._on_gone: Callable[[], None] = lambda: None
+        self._lives_left = _LIVES
+        self._start()
 
     @property
     def pid(self) -> int:
         """The process id of the zygote."""
         return self._process.pid
 
-    def attach(self, *, on_exit: Callable[[], None]) -> None:
+    def attach(self, *, on_gone: Callable[[], None]) -> None:
         """Serve on the running event loop from now on.
 
         Args:
-            on_exit: Called if the zygote dies; without it no session can start.
+            on_gone: Called when it has died too often to be replaced; without it no session can start.
         """
-        self._link = Link(self._socket, on_closed=on_exit)
-        self._ready = self._link.expect()
+        self._on_gone = on_gone
+        self._listen()
 
     async def ready(self) -> list[str]:
-        """Wait until the modules are imported; returns the names of those that are not installed."""
+        """Wait until the modules are imported; returns the names of those that are not installed.
+
+        Raises:
+            LinkClosedError: The zygote died.
+        """
         assert self._ready is not None
         message = await asyncio.shield(self._ready)
         assert isinstance(message, Ready)
         return message.missing
 
-    async def fork_root(self, workspace: str, control: socket.socket) -> None:
-        """Fork a session root that is controlled over ``control``.
+    async def fork_root(self, workspace: str, control: socket.socket) -> int:
+        """Fork a session root that is controlled over ``control``; returns its process id.
 
         Raises:
             ForkError: There are no processes or no memory left.
-            LinkClosedError: The zygote is gone.
+            LinkClosedError: The zygote died.
         """
         await self.ready()
         assert self._link is not None
@@ -84,11 +87,51 @@ class ZygoteProcess:
         if isinstance(answer, Failed):
             raise ForkError(answer.reason)
         assert isinstance(answer, RootForked)
+        return answer.pid
 
     def close(self) -> None:
         """End the zygote; the session roots end as their own channels close."""
         if self._link is not None:
             self._link.close()
+        self._end()
+
+    def _start(self) -> None:
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    *("-P", "-m", "coding_gym_server.workers.zygote"),
+                    str(theirs.fileno()),
+                    msgspec.json.encode(self._config).decode(),
+                ],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env=_environment(self._font_cache),
+            )
+
+    def _listen(self) -> None:
+        self._link = Link(self._socket, on_closed=self._replace)
+        self._ready = self._link.expect()
+        # Whoever waits for it is told; nobody need.
+        self._ready.add_done_callback(asyncio.Future.exception)
+
+    def _replace(self) -> None:
+        """Start another one: the sessions that there are need none, those to come do."""
+        self._end()
+        self._lives_left -= 1
+        if self._lives_left == 0:
+            self._on_gone()
+            return
+        asyncio.get_running_loop().call_later(_A_LIFE_SECONDS, self._regain_life)
+        _log.warning("the zygote died: starting another one")
+        self._start()
+        self._listen()
+
+    def _regain_life(self) -> None:
+        self._lives_left += 1
+
+    def _end(self) -> None:
         self._socket.close()
         self._process.kill()
         self._process.wait()

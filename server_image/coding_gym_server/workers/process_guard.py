@@ -1,0 +1,79 @@
+"""Keeps one session from using up the processes of all.
+
+All sessions of a sandbox share its limit of processes, for they share a user id and a control group. When little of it is left,
+the session that has most of it is ended, if it has more than its share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from coding_gym_server.workers.process_table import tasks_below
+from coding_gym_server.workers.units import Units
+
+__all__ = ["ProcessGuard"]
+
+_INTERVAL = 0.1
+_LEAST_RESERVE = 4
+_RESERVE_SHARE = 16
+
+# cgroup v2, cgroup v1.
+_CONTROL_GROUPS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/pids"))
+_LOAD = Path("/proc/loadavg")
+
+
+class ProcessGuard:
+    """Watches how many tasks, processes and their threads, there are.
+
+    Args:
+        units: Whose processes to watch.
+        limit: The most there may be beyond those of the machine now; None for the limit of the control group.
+        sessions: How many sessions share it.
+    """
+
+    def __init__(self, units: Units, *, limit: int | None, sessions: int) -> None:
+        self._units = units
+        self._sessions = sessions
+        self._counter, self._limit = (_LOAD, limit) if limit is not None else _limit_of_control_group()
+        self._before = self._count() if limit is not None else 0
+
+    @property
+    def limit(self) -> int | None:
+        """The most tasks there may be, None if there is no limit to watch."""
+        return self._limit
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        while self._limit is not None:
+            await asyncio.sleep(_INTERVAL)
+            reserve = max(self._limit // _RESERVE_SHARE, _LEAST_RESERVE)
+            if self._count() - self._before >= self._limit - reserve:
+                self._end_the_biggest(self._limit, self._limit - reserve)
+
+    def _end_the_biggest(self, limit: int, threshold: int) -> None:
+        units = {unit.root_pid: unit for unit in self._units.all}
+        tasks = tasks_below(units)
+        if not tasks or (self._counter is _LOAD and tasks.total() < threshold):
+            return
+        pid, count = tasks.most_common(1)[0]
+        if count >= threshold // self._sessions and not units[pid].being_replaced:
+            units[pid].overrun(f"{count} processes and threads, and the sandbox may have {limit} in all")
+
+    def _count(self) -> int:
+        try:
+            text = self._counter.read_text()
+        except OSError:
+            return 0
+        # "0.20 0.18 0.12 1/80 11206": the number after the slash is that of all tasks of the machine.
+        return int(text.split()[3].partition("/")[2]) if self._counter is _LOAD else int(text)
+
+
+def _limit_of_control_group() -> tuple[Path, int | None]:
+    for directory in _CONTROL_GROUPS:
+        try:
+            return directory / "pids.current", int((directory / "pids.max").read_text())
+        except (OSError, ValueError):
+            # Not this version, or "max".
+            continue
+    return _LOAD, None
