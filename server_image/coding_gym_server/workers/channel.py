@@ -6,15 +6,17 @@ import fcntl
 import os
 import socket
 import struct
+from collections.abc import Iterator
 
 import msgspec
 
-from coding_gym_server.workers.messages import FromProcess, ToProcess
+from coding_gym_server.workers.messages import ForkRoot, ForkWorker, FromProcess, ToProcess
 
-__all__ = ["HEADER", "MAX_DESCRIPTORS", "Channel", "close_all"]
+__all__ = ["HEADER", "Channel", "close_all"]
 
 HEADER = struct.Struct("<I")
-MAX_DESCRIPTORS = 3
+_DESCRIPTORS_OF = {ForkRoot: 1, ForkWorker: 3}
+_MAX_DESCRIPTORS = 3
 _READ_BYTES = 65_536
 
 _encoder = msgspec.msgpack.Encoder()
@@ -31,6 +33,7 @@ class Channel:
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self._buffer = bytearray()
+        self._descriptors: list[int] = []
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -57,19 +60,25 @@ class Channel:
             self._buffer += data
         return message
 
-    def receive_with_descriptors(self) -> tuple[ToProcess, list[int]]:
-        """Wait for the next request and the descriptors that come with it.
+    def requests(self) -> Iterator[tuple[ToProcess, list[int]]]:
+        """Wait for the next request; yields it, with its descriptors, and those that came along, for polling tells of none.
 
         Raises:
             EOFError: The other end is gone.
         """
-        descriptors: list[int] = []
+        yield self._receive_with_descriptors()
+        while self._end_of_message() is not None:
+            yield self._receive_with_descriptors()
+
+    def _receive_with_descriptors(self) -> tuple[ToProcess, list[int]]:
         while (message := self._next()) is None:
-            data, received, _, _ = socket.recv_fds(self._socket, _READ_BYTES, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+            data, received, _, _ = socket.recv_fds(self._socket, _READ_BYTES, _MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
             if not data:
                 raise EOFError
             self._buffer += data
-            descriptors += received
+            self._descriptors += received
+        count = _DESCRIPTORS_OF.get(type(message), 0)
+        descriptors, self._descriptors = self._descriptors[:count], self._descriptors[count:]
         return message, descriptors
 
     def send(self, message: FromProcess) -> None:
@@ -77,14 +86,18 @@ class Channel:
         self._socket.sendall(HEADER.pack(len(body)) + body)
 
     def _next(self) -> ToProcess | None:
-        if len(self._buffer) < HEADER.size:
-            return None
-        end = HEADER.size + HEADER.unpack_from(self._buffer)[0]
-        if len(self._buffer) < end:
+        end = self._end_of_message()
+        if end is None:
             return None
         message: ToProcess = _decoder.decode(memoryview(self._buffer)[HEADER.size : end])
         del self._buffer[:end]
         return message
+
+    def _end_of_message(self) -> int | None:
+        if len(self._buffer) < HEADER.size:
+            return None
+        end: int = HEADER.size + HEADER.unpack_from(self._buffer)[0]
+        return end if len(self._buffer) >= end else None
 
 
 def close_all(descriptors: list[int]) -> None:

@@ -1,7 +1,7 @@
 """Keeps one session from using up the processes of all.
 
-All sessions of a sandbox share its limit of processes, for they share a user id and a control group. When little of it is left,
-the session that has most of it is ended, if it has more than its share.
+All sessions of a sandbox share its limit of processes, for they share a user id and a control group. When most of it is used,
+the session with the most processes is ended, if it has more than its share.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from coding_gym_server.workers.units import Units
 __all__ = ["ProcessGuard"]
 
 _INTERVAL = 0.1
-_LEAST_RESERVE = 4
-_RESERVE_SHARE = 16
 
 # cgroup v2, cgroup v1.
 _CONTROL_GROUPS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/pids"))
@@ -47,9 +45,10 @@ class ProcessGuard:
         """Watch until cancelled."""
         while self._limit is not None:
             await asyncio.sleep(_INTERVAL)
-            reserve = max(self._limit // _RESERVE_SHARE, _LEAST_RESERVE)
-            if self._count() - self._before >= self._limit - reserve:
-                self._end_the_biggest(self._limit, self._limit - reserve)
+            # A single session may have it all; among several there is a quarter to spare while the biggest is being ended.
+            threshold = self._limit if self._sessions == 1 else self._limit * 3 // 4
+            if self._count() - self._before >= threshold:
+                self._end_the_biggest(self._limit, threshold)
 
     def _end_the_biggest(self, limit: int, threshold: int) -> None:
         units = {unit.root_pid: unit for unit in self._units.all}

@@ -76,15 +76,21 @@ class Root:
                     with contextlib.suppress(OSError):
                         self._channel.send(WorkerExited())
             if self._channel.fileno() in ready:
-                try:
-                    message, descriptors = self._channel.receive_with_descriptors()
-                    worker = self._answer(message, descriptors)
-                except (EOFError, ConnectionError):
-                    self._kill()
-                    self._reap_all_but(None)
-                    os._exit(0)
+                self._answer_requests()
+
+    def _answer_requests(self) -> None:
+        worker = None
+        try:
+            for message, descriptors in self._channel.requests():
+                worker = self._answer(message, descriptors)
                 if worker is not None:
-                    worker.run()
+                    break
+        except (EOFError, ConnectionError):
+            self._kill()
+            self._reap_all_but(None)
+            os._exit(0)
+        if worker is not None:
+            worker.run()
 
     def _answer(self, message: ToProcess, descriptors: list[int]) -> Worker | None:
         """Carry a request out; returns the worker in its forked process, None in the root."""

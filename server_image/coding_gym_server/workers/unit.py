@@ -173,10 +173,11 @@ class Unit:
         Args:
             what: What the session has used up.
         """
-        self._overrun = what
+        self._overrun = self._overrun or what
         with contextlib.suppress(LinkClosedError):
             self._root.send(Kill())
             self._root.expect()
+        self._resolve(None)
 
     async def kill(self) -> None:
         """Kill every process of the session. The unit wants ``recycle`` before it is used again.

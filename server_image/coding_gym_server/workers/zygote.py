@@ -114,13 +114,13 @@ class _Zygote:
             if self._channel.fileno() not in ready:
                 continue
             try:
-                message, descriptors = self._channel.receive_with_descriptors()
+                for message, descriptors in self._channel.requests():
+                    assert isinstance(message, ForkRoot)
+                    root = self._fork(message.workspace, descriptors)
+                    if root is not None:
+                        return root
             except (EOFError, ConnectionError):
                 return None
-            assert isinstance(message, ForkRoot)
-            root = self._fork(message.workspace, descriptors)
-            if root is not None:
-                return root
 
     def _fork(self, workspace: str, descriptors: list[int]) -> Root | None:
         self._bury()
