@@ -7,13 +7,23 @@
 
 from __future__ import annotations
 
+from coding_gym.async_env import AsyncCodingEnv
 from coding_gym.config import SandboxConfig
 from coding_gym.env import CodingEnv
+from coding_gym.pool import SandboxPool
 from coding_gym.spaces import CodeText
 from coding_gym.vector import CodingVectorEnv
 from coding_gym.version import __version__
 from envs_registry import register_envs
 
-__all__ = ["CodeText", "CodingEnv", "CodingVectorEnv", "SandboxConfig", "__version__"]
+__all__ = [
+    "AsyncCodingEnv",
+    "CodeText",
+    "CodingEnv",
+    "CodingVectorEnv",
+    "SandboxConfig",
+    "SandboxPool",
+    "__version__",
+]
 
 register_envs()

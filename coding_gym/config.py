@@ -10,7 +10,7 @@ from typing import Any
 from coding_gym.client.address import Address
 from coding_gym.errors import ConfigurationError
 
-__all__ = ["SandboxConfig", "parse_size"]
+__all__ = ["SandboxConfig", "parse_size", "sandbox_config"]
 
 _PROVIDERS = ("auto", "docker", "local", "remote")
 _TRANSPORTS = ("auto", "unix", "tcp")
@@ -107,6 +107,23 @@ class SandboxConfig:
             message = f"Unknown settings: {', '.join(unknown)}. A sandbox has: {', '.join(sorted(known))}"
             raise ConfigurationError(message)
         return cls(**options)
+
+
+def sandbox_config(config: SandboxConfig | Mapping[str, Any] | None, sandbox_options: Mapping[str, Any]) -> SandboxConfig:
+    """Return the one configuration that ``config=`` or single settings mean.
+
+    Raises:
+        ConfigurationError: A setting cannot be, or both forms are used.
+    """
+    if config is not None and sandbox_options:
+        message = f"Pass either config= or single settings, not both; got config= and {', '.join(sandbox_options)}"
+        raise ConfigurationError(message)
+    if isinstance(config, SandboxConfig):
+        return config
+    if config is not None and not isinstance(config, Mapping):
+        message = f"Expected config= to be a SandboxConfig or a mapping of its fields, got {config!r}"
+        raise ConfigurationError(message)
+    return SandboxConfig.of(sandbox_options if config is None else config)
 
 
 def parse_size(text: str, name: str = "size") -> int:

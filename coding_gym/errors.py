@@ -8,7 +8,10 @@
     ├── ProviderError (RuntimeError)            a sandbox cannot be had
     │   ├── ProviderUnavailableError            no engine, or a kernel that cannot isolate
     │   ├── ImageBuildError                     the image does not build
-    │   └── SandboxStartError                   the sandbox did not come up
+    │   ├── SandboxStartError                   the sandbox did not come up
+    │   ├── PoolClosedError                     the pool is closed
+    │   └── PoolTimeoutError (TimeoutError)     no sandbox of the pool was free in time
+    ├── StepTimeoutError (TimeoutError)         a step ran out of time, where that was asked to raise
     ├── TransportError (ConnectionError)        the connection to the server broke
     │   └── TransportTimeoutError (TimeoutError)  the server did not answer in time
     └── ProtocolError (RuntimeError)            the server refused a request, or sent something else
@@ -17,16 +20,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "CapacityError",
     "CodingGymError",
     "ConfigurationError",
     "ImageBuildError",
     "InvalidActionError",
+    "PoolClosedError",
+    "PoolTimeoutError",
     "ProtocolError",
     "ProviderError",
     "ProviderUnavailableError",
     "SandboxStartError",
+    "StepTimeoutError",
     "TransportError",
     "TransportTimeoutError",
 ]
@@ -76,6 +84,32 @@ class ImageBuildError(ProviderError):
 
 class SandboxStartError(ProviderError):
     """A sandbox was started, but did not come up."""
+
+
+class PoolClosedError(ProviderError):
+    """The pool is closed."""
+
+    def __init__(self) -> None:
+        super().__init__("The pool is closed. Make a new one.")
+
+
+class PoolTimeoutError(ProviderError, TimeoutError):
+    """No sandbox of a pool was free, or ready, in time."""
+
+
+class StepTimeoutError(CodingGymError, TimeoutError):
+    """A step ran out of time, in an environment that was told to raise then. The next step works.
+
+    Attributes:
+        observation: What the step showed.
+        info: Its info.
+    """
+
+    def __init__(self, observation: dict[str, Any], info: dict[str, Any]) -> None:
+        last_line = str(observation["stderr"]).rstrip().rpartition("\n")[2]
+        super().__init__(f"The step ran out of time: {last_line}")
+        self.observation = observation
+        self.info = info
 
 
 class TransportError(CodingGymError, ConnectionError):

@@ -15,14 +15,18 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import iterate
 from numpy.typing import NDArray
 
-from coding_gym.env import CodingEnv, Info, Obs, StepResult, check_count, own_screenshot, sandbox_config
+from coding_gym.env import CodingEnv
+from coding_gym.episode import Info, Obs, StepResult, check_count, own_screenshot
 from coding_gym.errors import CodingGymError, ConfigurationError, InvalidActionError
 from coding_gym.frames import black_frames, is_shared_black
+from coding_gym.pool import SandboxPool, make_slot, resolve_config
 from coding_gym.providers import SandboxSlot
 
 __all__ = ["CodingVectorEnv"]
 
-_ENV_SETTINGS = frozenset(inspect.signature(CodingEnv).parameters) - {"config", "sandbox_options"}
+_ENV_SETTINGS = frozenset(inspect.signature(CodingEnv).parameters) - {"pool", "config", "sandbox_options"}
+
+_MOST_THREADS = 32
 
 VectorStep = tuple[Obs, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], Info]
 
@@ -37,7 +41,9 @@ class CodingVectorEnv(SyncVectorEnv):
         num_envs: How many environments.
         max_episode_steps: Steps after which an episode is truncated; None for no limit.
         autoreset_mode: When an episode that has ended is reset: see ``gymnasium.vector.AutoresetMode``.
-        sessions_per_sandbox: How many environments share a sandbox, each in a session of its own.
+        sessions_per_sandbox: How many environments share a sandbox, each in a session of its own; of a pool's, as many as its
+            ``sessions``.
+        pool: Where to take the sandboxes; the environment starts its own if None.
         env_options: What ``CodingEnv`` takes.
 
     Raises:
@@ -51,6 +57,7 @@ class CodingVectorEnv(SyncVectorEnv):
         max_episode_steps: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         sessions_per_sandbox: int = 8,
+        pool: SandboxPool | None = None,
         **env_options: Any,
     ) -> None:
         check_count("num_envs", num_envs, 1)
@@ -58,15 +65,17 @@ class CodingVectorEnv(SyncVectorEnv):
         if max_episode_steps is not None:
             check_count("max_episode_steps", max_episode_steps, 1)
         own = {name: env_options.pop(name) for name in list(env_options) if name in _ENV_SETTINGS}
-        config = sandbox_config(env_options.pop("config", None), env_options)
-        config = replace(config, sessions=max(config.sessions, min(num_envs, sessions_per_sandbox)))
-        self._sessions_per_sandbox = sessions_per_sandbox
-        self._slots = [SandboxSlot(config) for _ in range(-(-num_envs // sessions_per_sandbox))]
-        self._threads = ThreadPoolExecutor(len(self._slots), thread_name_prefix="coding_gym")
+        config = resolve_config(pool, env_options.pop("config", None), env_options)
+        if pool is None:
+            config = replace(config, sessions=max(config.sessions, min(num_envs, sessions_per_sandbox)))
+        # A slot of a pool is one place in a sandbox, one of our own a whole sandbox.
+        self._envs_per_slot = sessions_per_sandbox if pool is None else 1
+        self._slots = [make_slot(pool, config) for _ in range(-(-num_envs // self._envs_per_slot))]
+        self._threads = ThreadPoolExecutor(min(len(self._slots), _MOST_THREADS), thread_name_prefix="coding_gym")
         self._max_episode_steps = max_episode_steps
         self._elapsed = [0] * num_envs
         super().__init__(
-            [_maker(self._slots[index // sessions_per_sandbox], {**own, "config": config}) for index in range(num_envs)],
+            [_maker(self._slots[index // self._envs_per_slot], {**own, "config": config}) for index in range(num_envs)],
             autoreset_mode=autoreset_mode,
         )
         self._coding_envs = cast(list[CodingEnv], self.envs)
@@ -149,7 +158,7 @@ class CodingVectorEnv(SyncVectorEnv):
         for env in getattr(self, "envs", ()):
             env.close()
         if hasattr(self, "_threads"):
-            list(self._threads.map(SandboxSlot.close, self._slots))
+            list(self._threads.map(lambda slot: slot.close(), self._slots))
             self._threads.shutdown()
 
     def _check_open(self) -> None:
@@ -159,7 +168,7 @@ class CodingVectorEnv(SyncVectorEnv):
 
     def _start_sandboxes(self) -> None:
         missing = [slot for slot in self._slots if slot.sandbox is None]
-        list(self._threads.map(SandboxSlot.start, missing))
+        list(self._threads.map(lambda slot: slot.start(), missing))
 
     def _reset_envs(
         self, indices: list[int], seeds: list[int | None] | None = None, options: dict[str, Any] | None = None
@@ -174,7 +183,7 @@ class CodingVectorEnv(SyncVectorEnv):
         obs, reward, terminated, truncated, info = self._coding_envs[index].finish_step()
         if info["outcome"] == "infrastructure":
             # By the time its environments are reset, the new sandbox may be there.
-            self._threads.submit(_try_to_start, self._slots[index // self._sessions_per_sandbox])
+            self._threads.submit(_try_to_start, self._slots[index // self._envs_per_slot])
         self._elapsed[index] += 1
         if self._max_episode_steps is not None and self._elapsed[index] >= self._max_episode_steps:
             truncated = True

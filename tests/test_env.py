@@ -135,7 +135,7 @@ def test_the_spec_survives_json():
     assert json.loads(text)["kwargs"] == options
     with gym.make(spec) as again:
         assert again.spec.max_episode_steps == 7
-        assert again.unwrapped.screen == (320, 240)
+        assert again.unwrapped.settings.screen == (320, 240)
         assert again.unwrapped.config == SandboxConfig(provider="local", cpu=1, mem="1g", preload=("json",))
         assert again.observation_space["screenshot"].shape == (240, 320, 3)
 
@@ -174,7 +174,7 @@ def test_pickles_with_a_config_object():
     env = CodingEnv(config=SandboxConfig(provider="local", mem="1g"), screen=None)
     again = pickle.loads(pickle.dumps(env))
     assert again.config == env.config
-    assert again.screen is None
+    assert again.settings.screen is None
 
 
 # The life of a sandbox
@@ -661,7 +661,7 @@ def test_a_sandbox_that_dies_between_episodes_is_replaced_unnoticed(provider):
 
 
 def test_a_frozen_server_is_given_up(make, monkeypatch):
-    monkeypatch.setattr("coding_gym.env._ANSWER_SLACK", 0.5)
+    monkeypatch.setattr("coding_gym.episode._ANSWER_SLACK", 0.5)
     env = make(step_timeout=0.5)
     env.reset()
     server = server_of(env.unwrapped.sandbox)

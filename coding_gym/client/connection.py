@@ -23,10 +23,10 @@ from websockets.uri import parse_uri
 from coding_gym.client.address import Address
 from coding_gym.errors import ProtocolError, TransportError, TransportTimeoutError
 
-__all__ = ["Connection", "MessageDecoder"]
+__all__ = ["MAX_MESSAGE_BYTES", "Connection", "MessageDecoder", "open_socket"]
 
 _READ_BYTES = 65_536
-_MAX_MESSAGE_BYTES = 100 * 1024 * 1024
+MAX_MESSAGE_BYTES = 100 * 1024 * 1024
 _KEEPALIVE_SECONDS = 30
 _FOREVER_SECONDS = 1e9
 _TIMEVAL = struct.Struct("@ll")
@@ -77,14 +77,14 @@ class Connection:
         self._address = address
         self._receive_timeout = 0.0
         try:
-            self._socket = _open_socket(address, timeout)
+            self._socket = open_socket(address, timeout)
         except TimeoutError as error:
             message = f"No connection to {address} within {timeout:g} s"
             raise TransportTimeoutError(message) from error
         except OSError as error:
             message = f"No connection to {address}: {error.strerror or error}"
             raise TransportError(message) from error
-        self._protocol = ClientProtocol(parse_uri(address.websocket_url), max_size=_MAX_MESSAGE_BYTES)
+        self._protocol = ClientProtocol(parse_uri(address.websocket_url), max_size=MAX_MESSAGE_BYTES)
         try:
             self._shake_hands(timeout)
         except BaseException:
@@ -176,7 +176,12 @@ class Connection:
         return TransportError(f"The connection to {self._address} broke: {error or 'closed by the server'}")
 
 
-def _open_socket(address: Address, timeout: float) -> socket.socket:
+def open_socket(address: Address, timeout: float) -> socket.socket:
+    """Connect to a server; the socket has no timeout.
+
+    Raises:
+        OSError: It cannot be reached within ``timeout`` seconds.
+    """
     if address.socket_path is not None:
         connection = socket.socket(socket.AF_UNIX)
         try:

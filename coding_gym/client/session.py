@@ -20,7 +20,7 @@ from coding_gym_server.protocol import (
     StepAction,
 )
 
-__all__ = ["Session"]
+__all__ = ["Session", "expect_observation"]
 
 _decoder: MessageDecoder[Response] = MessageDecoder(Response)
 
@@ -60,10 +60,7 @@ class Session:
             CapacityError: The server has no free session.
             ProtocolError: The answer is an error, or no answer at all.
         """
-        response = self._receive(timeout)
-        if not isinstance(response, ObservationMessage):
-            raise _refusal(response)
-        return response.data
+        return expect_observation(self._receive(timeout))
 
     def state(self, *, timeout: float = 10.0) -> SessionState:
         """Return the state of the episode.
@@ -96,6 +93,18 @@ class Session:
         response = self._connection.receive(_decoder, timeout=timeout)
         self._answer_due = False
         return response
+
+
+def expect_observation(response: Response) -> ObservationData:
+    """Return what the answer to a reset or a step holds.
+
+    Raises:
+        CapacityError: The server has no free session.
+        ProtocolError: It is another error, or no answer at all.
+    """
+    if not isinstance(response, ObservationMessage):
+        raise _refusal(response)
+    return response.data
 
 
 def _refusal(response: Response) -> ProtocolError:

@@ -8,10 +8,10 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from coding_gym.client.address import Address
-from coding_gym.errors import SandboxStartError, TransportError
+from coding_gym.errors import CodingGymError, SandboxStartError, TransportError
 
 if TYPE_CHECKING:
     from coding_gym.client.session import Session
@@ -47,6 +47,25 @@ class Sandbox(ABC):
         from coding_gym.client.session import Session
 
         return Session(self.address, connect_timeout=timeout)
+
+    def health(self, *, timeout: float = 10.0) -> dict[str, Any]:
+        """Return what the server says of itself at ``/health``: its status, and what isolates its sessions.
+
+        Raises:
+            TransportError: It does not answer in time.
+            ProtocolError: It is no server of ours.
+        """
+        from coding_gym.client.http import get_json
+
+        health: dict[str, Any] = get_json(self.address, "/health", timeout=timeout)
+        return health
+
+    def is_healthy(self, *, timeout: float = 10.0) -> bool:
+        """Say whether the server answers in time."""
+        try:
+            return bool(self.health(timeout=timeout)["status"] == "healthy")
+        except CodingGymError:
+            return False
 
     def close(self) -> None:
         """Remove the sandbox and all in it; harmless when closed already, and in a fork of the process that started it."""

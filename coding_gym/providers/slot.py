@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import TYPE_CHECKING
 
@@ -13,20 +14,21 @@ from coding_gym.providers.choice import start_sandbox
 if TYPE_CHECKING:
     from coding_gym.client.session import Session
 
-__all__ = ["SandboxSlot"]
+__all__ = ["CONNECT_SECONDS", "SandboxSlot"]
 
-_CONNECT_SECONDS = 5.0
+CONNECT_SECONDS = 5.0
+"""Seconds after which a sandbox that does not take a connection is given up."""
 
 
 class SandboxSlot:
-    """Holds one sandbox. Its methods may be called from any thread.
+    """Holds one sandbox of its own. Its methods may be called from any thread.
 
     Args:
         config: What to start it with.
     """
 
     def __init__(self, config: SandboxConfig) -> None:
-        self._config = config
+        self.config = config
         self._lock = threading.Lock()
         self._sandbox: Sandbox | None = None
         self._closed = False
@@ -49,20 +51,43 @@ class SandboxSlot:
 
         Raises:
             ProviderError: There is none, and a new one cannot be had.
-            CapacityError: It has as many sessions as it may have.
+            TransportError: Not even the new one answers.
+        """
+        sandbox = self.obtain()
+        try:
+            return sandbox.connect(timeout=CONNECT_SECONDS)
+        except (TransportError, ProtocolError):
+            self.give_up(sandbox)
+        return self.obtain().connect(timeout=CONNECT_SECONDS)
+
+    def obtain(self) -> Sandbox:
+        """Return the sandbox, dead or alive; starts one if there is none.
+
+        Raises:
+            ProviderError: It cannot be had.
         """
         with self._lock:
             if self._closed:
                 message = "The environment is closed. Make a new one."
                 raise SandboxStartError(message)
-            if self._sandbox is not None:
-                try:
-                    return self._sandbox.connect(timeout=_CONNECT_SECONDS)
-                except (TransportError, ProtocolError):
-                    self._sandbox.close()
-                    self._sandbox = None
-            self._sandbox = start_sandbox(self._config)
-            return self._sandbox.connect()
+            if self._sandbox is None:
+                self._sandbox = start_sandbox(self.config)
+            return self._sandbox
+
+    async def obtain_async(self) -> Sandbox:
+        """Do what ``obtain`` does, without blocking the event loop."""
+        return await asyncio.to_thread(self.obtain)
+
+    def give_up(self, sandbox: Sandbox) -> None:
+        """Remove a sandbox that does not answer, if it is still the one that is held."""
+        with self._lock:
+            if self._sandbox is sandbox:
+                self._sandbox = None
+                sandbox.close()
+
+    def begin_episode(self) -> bool:
+        """Count another episode in the same session; says whether the sandbox may have it."""
+        return True
 
     def close(self) -> None:
         """Remove the sandbox; harmless when closed already."""
