@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from enum import StrEnum
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from docker.models.containers import Container
     from rich.console import Console
 
+    from coding_gym.doctor import Diagnosis
     from coding_gym.providers.owner import Owner
 
 __all__ = ["app"]
@@ -105,7 +107,7 @@ def prune(
     images: Annotated[bool, typer.Option("--images", help="Also images of other versions that no container uses.")] = False,
 ) -> None:
     """Remove the containers and runtime directories of processes that are gone."""
-    from coding_gym.providers.docker import our_containers, sweep
+    from coding_gym.providers.docker import our_containers, remove_container, sweep
     from coding_gym.providers.owner import sweep_runtime_directories
 
     # First of all, for it needs no engine.
@@ -113,13 +115,33 @@ def prune(
     with _engine() as client:
         removed = [f"container {name}" for name in sweep(client)]
         if everything:
-            removed += [f"container {container.name}" for container, _ in our_containers(client) if _remove(container)]
+            removed += [f"container {container.name}" for container, _ in our_containers(client) if remove_container(container)]
         if images:
             removed += [f"image {tag}" for tag in _remove_old_images(client)]
     for entry in removed:
         typer.echo(f"removed {entry}")
     if not removed:
         typer.echo("There was nothing to remove.")
+
+
+@app.command()
+def doctor(
+    runtime: Annotated[str | None, typer.Option(help="An OCI runtime of the engine's, such as runsc.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Start a sandbox of each kind, and show what keeps its sessions apart. The exit code is 1 if none works."""
+    from coding_gym.doctor import diagnose
+
+    with _console().status("Starting sandboxes ..."):
+        found = [diagnose(provider, runtime=runtime) for provider in ("docker", "local")]
+    if json:
+        typer.echo(dumps([diagnosis.as_dict() for diagnosis in found], indent=2))
+    else:
+        for diagnosis in found:
+            _show_diagnosis(diagnosis)
+        chosen = next((diagnosis.provider for diagnosis in found if diagnosis.works), None)
+        typer.echo(f"provider='auto' is {chosen} here." if chosen else "There is no sandbox to be had here.")
+    raise typer.Exit(0 if any(diagnosis.works for diagnosis in found) else 1)
 
 
 @app.command()
@@ -140,6 +162,20 @@ def bench(
         raise typer.BadParameter(message)
     with _errors_in_red():
         run_benchmarks(_console(), provider=provider.value, quick=quick, only=only or list(Group), json_path=json)
+
+
+def _show_diagnosis(diagnosis: Diagnosis) -> None:
+    from rich.table import Table
+
+    seconds = f", started in {diagnosis.start_seconds:.1f} s" if diagnosis.start_seconds is not None else ""
+    table = Table("", "", title=f"{diagnosis.provider}: {'works' if diagnosis.works else 'does not work'}{seconds}")
+    table.show_header = False
+    for name, value in (*diagnosis.facts.items(), *diagnosis.isolation.items()):
+        shown = ", ".join(value) if isinstance(value, list) else {True: "yes", False: "no"}.get(value, str(value))
+        table.add_row(name.replace("_", " "), shown)
+    if diagnosis.problem:
+        table.add_row("problem", diagnosis.problem)
+    _console().print(table)
 
 
 class _BuildProgress:
@@ -235,22 +271,6 @@ def _owner_state(owner: Owner) -> str:
     if owner.is_known_dead():
         return "gone"
     return "alive" if owner.place == Owner.current().place else "elsewhere"
-
-
-def _remove(container: Container) -> bool:
-    """Remove a container; says whether it was there to be removed."""
-    from docker.errors import APIError, NotFound
-
-    try:
-        container.remove(force=True, v=True)
-    except NotFound:
-        return False
-    except APIError as error:
-        if error.status_code != _CONFLICT:
-            raise
-        # Somebody else is removing it.
-        return False
-    return True
 
 
 def _remove_old_images(client: docker.DockerClient) -> Iterator[str]:

@@ -49,6 +49,7 @@ LABEL_VERSION = "coding_gym.version"
 
 _UID = 10001
 _ENGINE_TIMEOUT = 60
+_CONFLICT = 409
 _LOG_BYTES = 4000
 _SOCKET_DIRECTORY = "/run/coding-gym"
 _WORKSPACES = "/workspaces"
@@ -79,7 +80,7 @@ class DockerSandbox(Sandbox):
         self._directory = directory
 
     def _remove(self) -> None:
-        remove_container(self.container)
+        _try_to_remove(self.container)
         self._client.close()
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
@@ -144,7 +145,7 @@ def sweep(client: docker.DockerClient) -> list[str]:
     """Remove the containers and directories of processes that are gone; returns the names of the containers."""
     orphans = [container for container, owner in our_containers(client) if owner.is_known_dead()]
     for container in orphans:
-        remove_container(container)
+        _try_to_remove(container)
     sweep_runtime_directories()
     return [str(container.name) for container in orphans]
 
@@ -219,14 +220,14 @@ def _start(
 
         wait_until_ready(address_of(container), timeout=config.start_timeout, explain_death=explain_death)
     except APIError as error:
-        remove_container(container)
+        _try_to_remove(container)
         if init and "init" in str(error.explanation):
             # An engine without an init of its own; the image has one.
             return _start(client, config, image, command, options, address_of, stdin=stdin, init=False)
         message = f"The container does not start: {error.explanation or error}"
         raise SandboxStartError(message) from error
     except BaseException:
-        remove_container(container)
+        _try_to_remove(container)
         raise
     finally:
         output.close()
@@ -310,18 +311,30 @@ class _Output:
                 self._stream._response.close()
 
 
-def remove_container(container: Container) -> None:
-    """Remove a container; harmless when it is gone already."""
+def remove_container(container: Container) -> bool:
+    """Remove a container; says whether it was there to be removed.
+
+    Raises:
+        DockerException: The engine refused.
+        OSError: It does not answer.
+    """
     try:
         container.remove(force=True, v=True)
     except NotFound:
-        pass
+        return False
     except APIError as error:
-        # 409: it is being removed already, for it ended by itself.
-        if error.status_code != 409:
-            _log.warning("the container %s could not be removed: %s; 'coding-gym prune' tries again", container.short_id, error)
+        if error.status_code != _CONFLICT:
+            raise
+        # It is being removed already: it ended by itself, or somebody else is at it.
+        return False
+    return True
+
+
+def _try_to_remove(container: Container) -> None:
+    try:
+        remove_container(container)
     except (DockerException, OSError) as error:
-        _log.warning("the container %s could not be removed: %s; it will end by itself", container.short_id, error)
+        _log.warning("the container %s could not be removed: %s; 'coding-gym prune' tries again", container.short_id, error)
 
 
 def _sweep_at_first_start(client: docker.DockerClient) -> None:

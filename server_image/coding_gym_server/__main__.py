@@ -67,7 +67,7 @@ def main() -> None:
     zygote = ZygoteProcess(ZygoteConfig(preload=list(config.preload), confinement=confinement), font_cache=fonts)
     # No process of the same user may look into the server's memory or environment.
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    isolation = report(kernel, policy=config.isolation, namespaces=has_namespaces)
+    isolation = report(kernel, policy=config.isolation, own_namespaces=has_namespaces)
     server = _server(config, zygote, isolation)
     # What is loaded by now stays; leave it out of every collection to come.
     gc.collect()

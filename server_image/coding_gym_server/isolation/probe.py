@@ -50,7 +50,7 @@ class IsolationReport(msgspec.Struct, kw_only=True, frozen=True):
         landlock_abi: The version of Landlock's ABI, 0 without.
         signal_scope: Whether a session's signals reach its own processes only.
         seccomp: Whether the filter of ``isolation.seccomp`` is on.
-        namespaces: Whether the server has namespaces of its own making; a container has its engine's.
+        own_namespaces: Whether the server has made namespaces for itself; a container has those of its engine.
         no_new_privileges: Whether the server can gain no privileges.
         capabilities: Whether the server has any capability.
         kernel: The kernel's release.
@@ -61,7 +61,7 @@ class IsolationReport(msgspec.Struct, kw_only=True, frozen=True):
     landlock_abi: int
     signal_scope: bool
     seccomp: bool
-    namespaces: bool
+    own_namespaces: bool
     no_new_privileges: bool
     capabilities: bool
     kernel: str
@@ -78,7 +78,7 @@ def probe() -> Kernel:
     )
 
 
-def report(kernel: Kernel, *, policy: str, namespaces: bool) -> IsolationReport:
+def report(kernel: Kernel, *, policy: str, own_namespaces: bool) -> IsolationReport:
     """Describe the isolation of the calling process, a server, and of its sessions."""
     with open("/proc/self/status") as status:
         fields = dict(line.split(":\t", 1) for line in status.read().splitlines() if ":\t" in line)
@@ -87,7 +87,7 @@ def report(kernel: Kernel, *, policy: str, namespaces: bool) -> IsolationReport:
         landlock_abi=kernel.landlock_abi,
         signal_scope=kernel.landlock_abi >= SIGNAL_SCOPE_ABI,
         seccomp=kernel.seccomp,
-        namespaces=namespaces,
+        own_namespaces=own_namespaces,
         no_new_privileges=fields.get("NoNewPrivs", "0").strip() == "1",
         capabilities=int(fields.get("CapEff", "0"), 16) != 0,
         kernel=kernel.release,
