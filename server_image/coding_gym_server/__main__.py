@@ -54,6 +54,7 @@ def main() -> None:
         seccomp=kernel.seccomp,
         network=config.network,
         shared=config.max_sessions > 1,
+        adopted_by_init=config.private_shm and config.max_sessions == 1 and not config.confine_server,
         file_modes=has_namespaces or not config.confine_server,
         private_directories=config.private_directories,
         readable=(str(fonts),),

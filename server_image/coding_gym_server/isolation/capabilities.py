@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import itertools
 import os
 import struct
 
@@ -28,17 +30,21 @@ def drop_all() -> None:
     Raises:
         OSError: The kernel refused.
     """
-    with open("/proc/sys/kernel/cap_last_cap") as last:
-        capabilities = range(int(last.read()) + 1)
-    _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
+    # A kernel that does not know ambient capabilities has none.
+    with contextlib.suppress(OSError):
+        _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     if os.geteuid() == 0 and _libc.prctl(_PR_CAPBSET_READ, _CAP_SETPCAP, 0, 0, 0) == 1:
         _prctl(_PR_SET_SECUREBITS, _NO_ROOT)
-        for capability in capabilities:
+        for capability in itertools.takewhile(_exists, itertools.count()):
             _prctl(_PR_CAPBSET_DROP, capability)
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     header = struct.pack("Ii", _CAPABILITY_VERSION_3, 0)
     if _libc.capset(header, bytes(24)) != 0:
         raise OSError(ctypes.get_errno(), "capset")
+
+
+def _exists(capability: int) -> bool:
+    return bool(_libc.prctl(_PR_CAPBSET_READ, capability, 0, 0, 0) >= 0)
 
 
 def _prctl(option: int, argument: int) -> None:

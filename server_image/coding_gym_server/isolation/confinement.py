@@ -24,7 +24,12 @@ __all__ = ["Confinement"]
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 _TERMINALS = ("/dev/ptmx", "/dev/pts")
-_QUEUED_SIGNALS = 4096
+_PRECAUTIONS = (
+    (resource.RLIMIT_CORE, 0),
+    (resource.RLIMIT_MSGQUEUE, 0),
+    # All processes of a user share one count of queued signals: the server's own limit is higher than what sessions can use up.
+    (resource.RLIMIT_SIGPENDING, 4096),
+)
 
 
 class Confinement(msgspec.Struct, kw_only=True, frozen=True):
@@ -36,6 +41,7 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
         network: Whether the internet's sockets stay allowed.
         shared: Whether other sessions run under the same user id: then none may have what one session could open of another's
             by a name that it can guess or learn, terminals and watches on directories.
+        adopted_by_init: Whether all orphans that init has adopted are the session's: in a container, of the only session.
         file_modes: Whether a session may change modes and times of files: not where those of the user are within reach.
         private_directories: Directories beyond its workspace that belong to the session, for it is the only one.
         readable: Files and directories to read beyond the system's and Python's own.
@@ -48,6 +54,7 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
     seccomp: bool = True
     network: bool = False
     shared: bool = True
+    adopted_by_init: bool = False
     file_modes: bool = True
     private_directories: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
@@ -88,6 +95,10 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
             Path("/proc/self/oom_score_adj").write_text("1000")
         for kind, limit in self._resource_limits():
             _lower_limit(kind, limit)
+        for kind, limit in _PRECAUTIONS:
+            # gVisor knows them, but lets nobody change them.
+            with contextlib.suppress(OSError, ValueError):
+                _lower_limit(kind, limit)
         if self.landlock:
             rules = landlock.Rules(
                 read=(*_SYSTEM, *_python(), *self.readable),
@@ -106,10 +117,6 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
 
     def _resource_limits(self) -> list[tuple[int, int]]:
         limits = [
-            (resource.RLIMIT_CORE, 0),
-            # All processes of a user share one count; the server's own limit is higher than what sessions can use up.
-            (resource.RLIMIT_SIGPENDING, _QUEUED_SIGNALS),
-            (resource.RLIMIT_MSGQUEUE, 0),
             (resource.RLIMIT_DATA, self.max_memory_bytes),
             (resource.RLIMIT_FSIZE, self.max_file_bytes),
             (resource.RLIMIT_NPROC, self.max_tasks),

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["children", "cpu_time", "descendants", "is_below", "tasks_below", "tasks_of_user"]
+__all__ = ["ancestors", "children", "cpu_time", "descendants", "is_below", "tasks_below", "tasks_of_user"]
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _STATE, _PARENT, _UTIME, _CSTIME, _THREADS = 0, 1, 11, 14, 17
@@ -24,7 +24,16 @@ def children(parent: int) -> set[int]:
         return {pid for pid in pids if (fields := _stat(pid)) and int(fields[_PARENT]) == parent}
 
 
-def descendants(ancestor: int) -> list[int]:
+def ancestors(pid: int) -> set[int]:
+    """Return the pids of the parent of ``pid``, its parent, and so on."""
+    found: set[int] = set()
+    while pid and (fields := _stat(pid)):
+        pid = int(fields[_PARENT])
+        found.add(pid)
+    return found
+
+
+def descendants(ancestor: int) -> set[int]:
     """Return the pids of all children of ``ancestor``, their children, and so on, zombies left out."""
     children: dict[int, list[int]] = {}
     zombies = set()
@@ -39,19 +48,13 @@ def descendants(ancestor: int) -> list[int]:
         for child in children.get(pending.pop(), ()):
             pending.append(child)
             found.append(child)
-    return [pid for pid in found if pid not in zombies]
+    return set(found) - zombies
 
 
 def is_below(pid: int, ancestor: int) -> bool:
-    """Say whether ``pid`` is a descendant of ``ancestor``; of a process that is gone, yes, to be safe."""
-    while pid > 1:
-        if pid == ancestor:
-            return True
-        fields = _stat(pid)
-        if not fields:
-            return True
-        pid = int(fields[_PARENT])
-    return False
+    """Say whether ``pid`` is a descendant of ``ancestor``; where a process on the way is gone, yes, to be safe."""
+    above = ancestors(pid)
+    return ancestor in above or 0 not in above
 
 
 def tasks_below(ancestors: Iterable[int]) -> Counter[int]:

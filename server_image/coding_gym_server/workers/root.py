@@ -36,6 +36,7 @@ from coding_gym_server.workers.worker import Worker
 
 __all__ = ["Root"]
 
+_INIT = 1
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -145,13 +146,22 @@ class Root:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGKILL)
             return
-        # Without the scope kill(-1) would reach other sessions, so chase the descendants until there are no more.
-        while pids := process_table.descendants(os.getpid()):
+        # Without the scope kill(-1) would reach other sessions, so chase the processes until there are no more.
+        while pids := self._processes():
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             self._reap()
             time.sleep(0.0005)
+
+    def _processes(self) -> set[int]:
+        """Return the processes of the session, as far as that can be told without a scope."""
+        found = process_table.descendants(os.getpid())
+        if self._confinement.adopted_by_init:
+            # A kernel that knows no subreapers, such as gVisor's, gives orphans to init.
+            orphans = process_table.children(_INIT) - process_table.ancestors(os.getpid())
+            found |= orphans.union(*map(process_table.descendants, orphans))
+        return found
 
     def _reap(self) -> None:
         """Reap what has died, of itself or killed."""

@@ -1,0 +1,65 @@
+"""A kernel without Landlock and subreapers: runs where the engine knows the runtime ``runsc``, with a network of its own."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from conftest import TestSession
+
+from coding_gym.config import SandboxConfig
+from coding_gym.errors import SandboxStartError
+from coding_gym.providers import start_sandbox
+
+pytestmark = pytest.mark.docker
+GVISOR = {"provider": "docker", "runtime": "runsc", "transport": "tcp", "preload": ()}
+
+
+@pytest.fixture(scope="module")
+def gvisor(docker_engine):
+    if "runsc" not in docker_engine.info()["Runtimes"]:
+        pytest.skip("the engine has no runtime runsc")
+    with contextlib.closing(start_sandbox(SandboxConfig(**GVISOR))) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def session(gvisor):
+    with contextlib.closing(TestSession(gvisor)) as session:
+        yield session
+
+
+def test_it_says_what_is_missing(gvisor):
+    isolation = gvisor.health()["isolation"]
+    assert isolation["landlock_abi"] == 0
+    assert isolation["signal_scope"] is False
+    assert isolation["policy"] == "prefer"
+
+
+def test_require_refuses(gvisor):
+    with pytest.raises(SandboxStartError, match="Landlock"):
+        start_sandbox(SandboxConfig(**GVISOR, isolation="require"))
+
+
+def test_state_files_and_errors(session):
+    session.run("x = 41\nopen('f', 'w').write('y')")
+    assert session.run("x + 1").stdout == "42\n"
+    assert session.run("open('f').read()").stdout == "'y'\n"
+    assert "ZeroDivisionError" in session.run("1 / 0").stderr
+    session.reset()
+    assert "NameError" in session.run("x").stderr
+    assert session.run("__import__('os').listdir()").stdout == "[]\n"
+
+
+def test_timeouts_and_deaths(session):
+    assert session.run("while True: pass", timeout=1).metadata.outcome == "timeout"
+    assert session.run("import os; os.kill(os.getpid(), 9)").exit_code == 137
+    assert session.run("1 + 1").stdout == "2\n"
+
+
+def test_orphans_end_with_their_episode(session):
+    session.run("import subprocess; subprocess.run(['sh', '-c', '(sleep 1000 &) ; exit'])")
+    find = "[p for p in __import__('glob').glob('/proc/[0-9]*/cmdline') if b'sleep' in open(p, 'rb').read()]"
+    assert session.run(find).stdout != "[]\n"
+    session.reset()
+    assert session.run(find).stdout == "[]\n"
