@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from types import SimpleNamespace
 
 import docker
 import gymnasium as gym
+import msgspec
 import pytest
 from docker.models.containers import Container
 from typer.testing import CliRunner, Result
@@ -18,7 +20,9 @@ from coding_gym import cli
 from coding_gym.errors import ImageBuildError
 from coding_gym.providers import docker as docker_provider
 from coding_gym.providers import image as image_module
+from coding_gym.providers import local
 from coding_gym.providers.owner import Owner
+from coding_gym_server.isolation.probe import probe
 
 _REPOSITORY = "coding-gym-test/sandbox"
 
@@ -202,3 +206,26 @@ def test_the_age_of_a_container(age: dict[str, int], shown: str):
 def _remove(container: Container) -> None:
     with contextlib.suppress(docker.errors.NotFound):
         container.remove(force=True)
+
+
+def test_doctor_says_what_works_and_what_isolates() -> None:
+    result = run("doctor", "--json")
+    found = {entry["provider"]: entry for entry in json.loads(result.stdout)}
+    assert set(found) == {"docker", "local"}
+    assert result.exit_code == (0 if any(entry["works"] for entry in found.values()) else 1)
+    for entry in found.values():
+        if entry["works"]:
+            assert entry["isolation"]["landlock_abi"] >= 0
+            assert entry["start_seconds"] > 0
+        else:
+            assert entry["problem"]
+
+
+def test_doctor_without_an_engine_and_with_an_old_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
+    monkeypatch.setattr(local, "probe", lambda: msgspec.structs.replace(probe(), landlock_abi=5))
+    result = run("doctor")
+    assert result.exit_code == 1
+    assert "nonexistent" in result.output
+    assert "Landlock" in result.output
+    assert "There is no sandbox to be had here." in result.output

@@ -1,0 +1,100 @@
+"""The message that interrupts the step that is running: OpenEnv has none like it."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import msgspec
+import pytest
+from running_server import RunningServer
+from websockets.sync.client import connect
+
+LOOP = "held = 42\nimport time\nwhile True: time.sleep(0.01)"
+STUBBORN = "held = 42\nimport signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with RunningServer(tmp_path_factory.mktemp("server"), "--max-sessions", "4", "--step-timeout", "20") as server:
+        yield server
+
+
+@pytest.fixture(params=["json", "msgpack"])
+def wire(request, server):
+    binary = request.param == "msgpack"
+    with connect(server.ws_url) as connection:
+
+        class Wire:
+            def send(self, kind, **data):
+                message = {"type": kind, **({"data": data} if data else {})}
+                connection.send(msgspec.msgpack.encode(message) if binary else json.dumps(message))
+
+            def receive(self):
+                frame = connection.recv(timeout=30)
+                message = msgspec.msgpack.decode(frame) if binary else json.loads(frame)
+                return message["data"]["observation"] if message["type"] == "observation" else message
+
+            def step(self, code):
+                self.send("step", code=code)
+                return self.receive()
+
+        yield Wire()
+
+
+def test_a_step_is_interrupted_and_keeps_its_variables(wire):
+    started = time.monotonic()
+    wire.send("step", code=LOOP)
+    time.sleep(0.3)
+    wire.send("interrupt")
+    observation = wire.receive()
+    assert time.monotonic() - started < 5
+    assert "KeyboardInterrupt" in observation["stderr"]
+    assert observation["metadata"] == {"outcome": "error", "state_lost": False}
+    assert observation["exit_code"] == 130
+    assert wire.step("held")["stdout"] == "42\n"
+
+
+def test_code_that_does_not_give_in_is_killed(wire):
+    wire.send("step", code=STUBBORN)
+    time.sleep(0.3)
+    wire.send("interrupt")
+    observation = wire.receive()
+    assert observation["metadata"] == {"outcome": "killed", "state_lost": True}
+    assert "NameError" in wire.step("held")["stderr"]
+
+
+def test_without_a_step_it_does_nothing_and_is_not_answered(wire):
+    wire.send("interrupt")
+    assert wire.step("1 + 1")["stdout"] == "2\n"
+    wire.send("interrupt")
+    wire.send("interrupt")
+    wire.send("state")
+    assert wire.receive()["data"]["step_count"] == 1
+
+
+def test_many_interrupts_count_as_one(wire):
+    wire.send("step", code=LOOP)
+    time.sleep(0.2)
+    for _ in range(20):
+        wire.send("interrupt")
+    assert wire.receive()["metadata"]["outcome"] == "error"
+    # None of the others hits what comes next.
+    for number in range(20):
+        assert wire.step(f"import time; time.sleep(0.02); print({number})")["stdout"] == f"{number}\n"
+
+
+def test_an_interrupt_is_for_the_step_before_it(wire):
+    # Sent ahead of the second step, so that it may not hit that one, however late it is read.
+    wire.send("step", code="1")
+    wire.send("interrupt")
+    wire.send("step", code="import time; time.sleep(0.3); print('whole')")
+    assert wire.receive()["stdout"] in ("1\n", "")
+    assert wire.receive()["stdout"] == "whole\n"
+
+
+@pytest.mark.parametrize("body", [{"type": "interrupt", "data": {}}, {"type": "interrupt", "more": 1}])
+def test_an_interrupt_has_no_data(server, body):
+    with connect(server.ws_url) as connection:
+        connection.send(json.dumps(body))
+        assert json.loads(connection.recv(timeout=10))["data"]["code"] == "VALIDATION_ERROR"
