@@ -75,6 +75,7 @@ def create_app(config: ServerConfig, zygote: ZygoteProcess, *, isolation: Isolat
         lifespan=lifespan,
         exception_handlers={
             BadRequestError: http.bad_request,
+            http.BodyTooLargeError: http.body_too_large,
             CapacityError: http.at_capacity,
             http.ClientGoneError: http.client_gone,
             ClientDisconnect: http.client_gone,

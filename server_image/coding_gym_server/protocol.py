@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 MAX_FRAME_BYTES = 16 * 1024 * 1024
-"""The largest request frame that the server reads, in bytes; a larger one closes the connection with code 1009."""
+"""The largest request that the server reads, in bytes; a larger frame closes its connection with code 1009, a body is a 413."""
 
 TIMEOUT_EXIT_CODE = 124
 """The exit code of a step that ran out of time, as GNU ``timeout`` reports it."""

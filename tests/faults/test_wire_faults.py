@@ -1007,6 +1007,38 @@ def test_any_bytes_instead_of_a_request(server, start, data):
             assert int(line.split()[1]) < 500
 
 
+PATHS_WITH_BODY = [b"/reset", b"/step", b"/mcp"]
+
+
+@pytest.mark.parametrize("path", PATHS_WITH_BODY)
+def test_a_body_of_the_largest_size_is_read(server, path):
+    with Peer(server.address) as peer:
+        request = post(path, b" " * MAX_FRAME_BYTES, b"Content-Length: %d" % MAX_FRAME_BYTES)
+        assert peer.request(request)[0] in (200, 422)
+
+
+@pytest.mark.parametrize("path", PATHS_WITH_BODY)
+@pytest.mark.parametrize("size", [MAX_FRAME_BYTES + 1, 2**63 - 1])
+def test_a_body_that_is_too_large_is_refused_by_its_head(server, path, size):
+    with Peer(server.address) as peer:
+        status, body = peer.request(post(path, b"", b"Content-Length: %d" % size, b"Expect: 100-continue"))
+    assert status == 413
+    assert "detail" in json.loads(body)
+
+
+@pytest.mark.parametrize("path", PATHS_WITH_BODY)
+def test_chunks_without_end_are_refused_and_cost_no_memory(server, path):
+    before = server.rss()
+    with Peer(server.address) as peer:
+        peer.send(post(path, b"", b"Transfer-Encoding: chunked"))
+        for _ in range(100):
+            peer.send(b"%x\r\n%b\r\n" % (_MB, b" " * _MB))
+        assert peer.answer()[0] == 413
+        assert server.rss() - before < 60 * _MB
+        # The rest of the body has been read over, so that the connection is good for another request.
+        assert peer.request(b"0\r\n\r\nGET /state HTTP/1.1\r\nHost: x\r\n\r\n")[0] == 200
+
+
 def test_one_request_after_the_other_on_a_connection(server):
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
     with contextlib.closing(connection):

@@ -16,12 +16,16 @@ from coding_gym_server.api.codec import BadRequestError, decode_json
 from coding_gym_server.api.mcp import answer_mcp
 from coding_gym_server.api.openapi import HttpStep, json_schema, openapi_document
 from coding_gym_server.isolation.probe import IsolationReport
-from coding_gym_server.protocol import Observation, ResetOptions, SessionState, StepAction
+from coding_gym_server.protocol import MAX_FRAME_BYTES, Observation, ResetOptions, SessionState, StepAction
 from coding_gym_server.sessions import CapacityError, Session, Sessions
 
 __all__ = ["routes"]
 
 _T = TypeVar("_T")
+
+
+class BodyTooLargeError(Exception):
+    """The body of a request is larger than a frame may be."""
 
 
 class ClientGoneError(Exception):
@@ -67,18 +71,18 @@ def routes(sessions: Sessions, isolation: IsolationReport) -> list[Route]:
         return _json(SessionState())
 
     async def reset(request: Request) -> Response:
-        options = decode_json(await request.body(), ResetOptions)
+        options = decode_json(await _body(request), ResetOptions)
         return await in_session(request, lambda session: session.reset(options))
 
     async def step(request: Request) -> Response:
-        body = decode_json(await request.body(), HttpStep)
+        body = decode_json(await _body(request), HttpStep)
         if body.timeout_s is not None:
             body.action.timeout_s = body.timeout_s
         return await in_session(request, lambda session: session.step(body.action))
 
     async def mcp(request: Request) -> Response:
         try:
-            call = msgspec.json.decode(await request.body())
+            call = msgspec.json.decode(await _body(request))
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             call = None
         return _json(answer_mcp(call))
@@ -108,6 +112,11 @@ def bad_request(_: Request, error: Exception) -> Response:
     return _json({"detail": error.data.errors}, status_code=422)
 
 
+def body_too_large(_: Request, __: Exception) -> Response:
+    """Answer a body that was not read to its end."""
+    return _json({"detail": f"The body of a request may have {MAX_FRAME_BYTES:,} bytes at most."}, status_code=413)
+
+
 def at_capacity(_: Request, error: Exception) -> Response:
     """Answer a request for which there is no free session."""
     assert isinstance(error, CapacityError)
@@ -127,6 +136,22 @@ def client_gone(_: Request, __: Exception) -> Response:
 
 def _json(content: Any, status_code: int = 200) -> Response:
     return Response(msgspec.json.encode(content), status_code=status_code, media_type="application/json")
+
+
+async def _body(request: Request) -> bytes:
+    """Read the body of a request.
+
+    Raises:
+        BodyTooLargeError: It is larger than a frame may be.
+    """
+    if int(request.headers.get("content-length", 0)) > MAX_FRAME_BYTES:
+        raise BodyTooLargeError
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_FRAME_BYTES:
+            raise BodyTooLargeError
+    return bytes(body)
 
 
 async def _unless_gone(request: Request, work: Awaitable[_T]) -> _T:
