@@ -928,6 +928,8 @@ def test_what_is_read_conforms_to_the_openapi_document(api, path):
         ("/reset", GenerationMode.NEGATIVE),
         ("/step", GenerationMode.POSITIVE),
         ("/step", GenerationMode.NEGATIVE),
+        # There is nothing that this one does not answer.
+        ("/mcp", GenerationMode.POSITIVE),
     ],
 )
 def test_what_is_posted_conforms_to_the_openapi_document(api, path, mode):
@@ -941,6 +943,18 @@ def test_what_is_posted_conforms_to_the_openapi_document(api, path, mode):
         assert response.status_code in (200, 422, 503)
 
     check()
+
+
+def test_refusals_conform_to_the_openapi_document(closed_server, server, api):
+    for path, operations in api.raw_schema["paths"].items():
+        for method in operations:
+            operation = api[path][method]
+            if path != "/health":
+                operation.validate_response(httpx.request(method, f"{closed_server.url}{path}"))
+            if method == "post":
+                large = httpx.post(f"{server.url}{path}", content=b" " * (MAX_FRAME_BYTES + 1))
+                assert large.status_code == 413
+                operation.validate_response(large)
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])

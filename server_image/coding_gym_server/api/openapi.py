@@ -39,18 +39,20 @@ def openapi_document() -> dict[str, Any]:
         [HttpStep, ResetOptions, ObservationData, SessionState], ref_template=_REFERENCE
     )
     anything: dict[str, Any] = {"type": "object"}
-    refused = {"422": _content("The body does not fit", anything), "503": _content("No session is free", anything)}
+    guarded = {"401": _content("The server wants a token", anything)}
+    bounded = {**guarded, "413": _content("The body is too large", anything)}
+    refused = {**bounded, "422": _content("The body does not fit", anything), "503": _content("No session is free", anything)}
     return {
         "openapi": "3.1.0",
         "info": {"title": "coding_gym", "version": "1.0.0"},
         "paths": {
             "/health": {"get": _operation("Whether the server works", anything)},
-            "/metadata": {"get": _operation("What this environment is", anything)},
-            "/schema": {"get": _operation("JSON Schemas of action, observation and state", anything)},
-            "/state": {"get": _operation("The state of a fresh episode", state)},
+            "/metadata": {"get": _operation("What this environment is", anything, refused=guarded)},
+            "/schema": {"get": _operation("JSON Schemas of action, observation and state", anything, refused=guarded)},
+            "/state": {"get": _operation("The state of a fresh episode", state, refused=guarded)},
             "/reset": {"post": _operation("Begin an episode", observation, reset, refused, required=False)},
             "/step": {"post": _operation("Run code in a session of its own", observation, step, refused)},
-            "/mcp": {"post": _operation("JSON-RPC 2.0 of the Model Context Protocol", anything, anything)},
+            "/mcp": {"post": _operation("JSON-RPC 2.0 of the Model Context Protocol", anything, {}, bounded, required=False)},
         },
         "components": {"schemas": components},
     }
