@@ -552,6 +552,25 @@ def test_depths_about_where_decoding_gives_up(peer):
             assert b"EXECUTION_ERROR" not in answer
 
 
+@pytest.mark.parametrize("opcode", [TEXT, BINARY])
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"type": "\0" * _MB},
+        {"type": [1] * _MB},
+        {"type": "state", "x" * _MB: 1},
+        {"type": "step", "data": {"code": "1", "\0" * _MB: 1}},
+    ],
+    ids=["type", "list", "field", "action"],
+)
+def test_an_error_does_not_repeat_megabytes(peer, opcode, message):
+    peer.send(frame(ENCODERS[opcode](message), opcode))
+    answered_as, answer = peer.frame()
+    assert answered_as is opcode
+    assert b"error" in answer
+    assert len(answer) < 20_000
+
+
 def test_a_message_of_the_largest_size_is_answered(peer):
     assert peer.ask(STATE + b" " * (MAX_FRAME_BYTES - len(STATE)))["type"] == "state"
 

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from coding_gym_server.protocol import ErrorCode, ErrorData, Request, Response
+from coding_gym_server.workers.capture import cut_middle
 
 __all__ = ["BadRequestError", "decode_json", "decode_request", "encode_response"]
 
@@ -14,6 +15,9 @@ _json_request = msgspec.json.Decoder(Request)
 _msgpack_request = msgspec.msgpack.Decoder(Request)
 _json = msgspec.json.Encoder()
 _msgpack = msgspec.msgpack.Encoder()
+
+_MAX_QUOTED_CHARS = 1000
+"""The most of a request, which may have megabytes, that an error message repeats."""
 
 _REQUEST_TYPES = ("reset", "step", "interrupt", "state", "close", "mcp")
 
@@ -78,14 +82,17 @@ def _explain(frame: str | bytes, error: Exception) -> BadRequestError:
         )
     kind = document.get("type")
     if kind not in _REQUEST_TYPES:
+        quoted = cut_middle(repr(kind), _MAX_QUOTED_CHARS)
         return BadRequestError(
-            ErrorCode.UNKNOWN_TYPE, f"Unknown message type: {kind!r}; expected one of {', '.join(_REQUEST_TYPES)}"
+            ErrorCode.UNKNOWN_TYPE, f"Unknown message type: {quoted}; expected one of {', '.join(_REQUEST_TYPES)}"
         )
-    return BadRequestError(ErrorCode.VALIDATION_ERROR, f"Invalid message: {error}", _faults(error))
+    reason = cut_middle(str(error), _MAX_QUOTED_CHARS)
+    return BadRequestError(ErrorCode.VALIDATION_ERROR, f"Invalid message: {reason}", _faults(error))
 
 
 def _faults(error: Exception) -> list[dict[str, Any]]:
     """Describe a validation error in pydantic's shape, as OpenEnv's clients expect it."""
     message, _, path = str(error).partition(" - at `$")
+    message = cut_middle(message, _MAX_QUOTED_CHARS)
     location = [part for part in path.rstrip("`").replace("[", ".").replace("]", "").split(".") if part]
     return [{"type": "value_error", "loc": location, "msg": message, "input": None}]
