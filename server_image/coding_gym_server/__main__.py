@@ -88,6 +88,7 @@ def _enter_namespaces(directories: list[str], *, network: bool) -> bool:
 def _server(config: ServerConfig, zygote: ZygoteProcess, isolation: IsolationReport) -> uvicorn.Server:
     import uvicorn
 
+    from coding_gym_server.api.connections import WebSocketConnection
     from coding_gym_server.api.peers import OutsidersOnly
     from coding_gym_server.app import create_app
 
@@ -101,7 +102,7 @@ def _server(config: ServerConfig, zygote: ZygoteProcess, isolation: IsolationRep
             host=config.host,
             port=config.port,
             http=OutsidersOnly,
-            ws="websockets-sansio",
+            ws=WebSocketConnection,
             ws_max_size=MAX_FRAME_BYTES,
             ws_per_message_deflate=False,
             # A client that waits for a slow policy reads nothing for minutes; that is no reason to drop it.

@@ -616,6 +616,7 @@ def test_fragments_that_are_too_large_together(peer):
         (frame(b"\xc3"), 1007),
         (frame(b"\xff") * 2, 1007),
         (frame(b"\xff") + frame(b"", 3), 1002),
+        (frame(b"\xff") + frame(b"\x0b\xb8", CLOSE), 3000),
         *((frame(struct.pack("!H", code), CLOSE), code) for code in (1000, 1001, 1003, 1014, 3000, 4999)),
         (frame(b"\x03\xe8bye \xc3\xa9", CLOSE), 1000),
         (frame(b"", CLOSE), 0),
@@ -703,6 +704,11 @@ def test_any_bytes_after_the_handshake(server, pieces):
         (handshake("Sec-WebSocket-Extensions: permessage-deflate"), 101),
         (handshake("Sec-WebSocket-Extensions: ;;;"), 101),
         (handshake("Sec-WebSocket-Protocol: a, b"), 101),
+        (handshake("X-Long: " + "x" * 9_000), 431),
+        (handshake(*["X-Many: 1"] * 200), 431),
+        (handshake(path="/" + "x" * 9_000), 414),
+        (handshake("Content-Length: 5"), 400),
+        (handshake("Transfer-Encoding: chunked"), 400),
     ],
 )
 def test_odd_handshakes_are_answered(any_server, request_, status):
@@ -859,6 +865,7 @@ def first_client(closed_server):
         [b"X-Authorization: Bearer correct horse"],
         [b"Proxy-Authorization: Bearer correct horse"],
         [b"Cookie: Authorization=Bearer correct horse"],
+        [b"Authorization: Bearer " + b"correct horse" * 5_000],
     ],
     ids=lambda headers: (b"; ".join(headers)[:60] or b"none").decode("latin-1"),
 )
