@@ -684,6 +684,22 @@ def test_any_bytes_after_the_handshake(server, pieces):
             assert peer.closing_code() in (None, 0, *range(1000, 5000))
 
 
+def test_a_message_in_crumbs_costs_no_more_than_a_whole_one(server, peer):
+    before = server.rss()
+    peer.send(frame(b"x", fin=False) + frame(b"x", CONT, fin=False) * 400_000)
+    # Answered when the crumbs before it have been read.
+    peer.send(frame(b"read", PING))
+    assert peer.frame() == (PONG, b"read")
+    assert server.rss() - before < 15 * _MB
+
+
+def test_pings_of_a_client_that_does_not_read_pile_nothing_up(server, peer):
+    before = server.rss()
+    for _ in range(100):
+        peer.send(frame(b"x" * 125, PING) * 2_000)
+    assert server.rss() - before < 15 * _MB
+
+
 @pytest.mark.parametrize(
     ("request_", "status"),
     [

@@ -1,9 +1,12 @@
-"""uvicorn's connections, with an answer to whatever a client sends."""
+"""uvicorn's connections, with bounds on what a client may pile up in them and an answer to whatever it sends."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
+from websockets.frames import Frame
 
 __all__ = ["WebSocketConnection"]
 
@@ -11,7 +14,11 @@ _BAD_HANDSHAKE = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-leng
 
 
 class WebSocketConnection(WebSocketsSansIOProtocol):
-    """A WebSocket connection that ends in order whatever its client sends."""
+    """A WebSocket connection whose buffers are bounded, even if its client does not read or sends its messages in crumbs."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._message = bytearray()
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -23,3 +30,20 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             # What does not parse as a handshake makes no event, so nobody else answers it.
             self.transport.write(b"".join(self.conn.data_to_send()) or _BAD_HANDSHAKE)
             self.transport.close()
+
+    def handle_cont(self, event: Frame) -> None:
+        # Gathered in one buffer: in a list, a fragment of a byte would cost a hundred.
+        if self.frames:
+            self._message[:] = self.frames.pop()
+        self._message += event.data
+        if event.fin:
+            self.frames.append(bytes(self._message))
+            self._message.clear()
+            self.send_receive_event_to_app()
+
+    def handle_ping(self) -> None:
+        if self.writable.is_set():
+            super().handle_ping()
+        else:
+            # To a client that does not read, answers would pile up.
+            self.conn.data_to_send()
