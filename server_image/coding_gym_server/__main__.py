@@ -88,8 +88,7 @@ def _enter_namespaces(directories: list[str], *, network: bool) -> bool:
 def _server(config: ServerConfig, zygote: ZygoteProcess, isolation: IsolationReport) -> uvicorn.Server:
     import uvicorn
 
-    from coding_gym_server.api.connections import WebSocketConnection
-    from coding_gym_server.api.peers import OutsidersOnly
+    from coding_gym_server.api.connections import HttpConnection, WebSocketConnection
     from coding_gym_server.app import create_app
 
     def end() -> None:
@@ -101,7 +100,7 @@ def _server(config: ServerConfig, zygote: ZygoteProcess, isolation: IsolationRep
             uds=config.uds,
             host=config.host,
             port=config.port,
-            http=OutsidersOnly,
+            http=HttpConnection,
             ws=WebSocketConnection,
             ws_max_size=MAX_FRAME_BYTES,
             ws_per_message_deflate=False,

@@ -1095,6 +1095,16 @@ def test_chunks_without_end_are_refused_and_cost_no_memory(server, path):
         assert peer.request(b"0\r\n\r\nGET /state HTTP/1.1\r\nHost: x\r\n\r\n")[0] == 200
 
 
+@pytest.mark.parametrize("second", [step_request("1"), b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n", handshake(), b"G"])
+def test_a_client_that_sends_a_second_request_too_soon_and_leaves_frees_its_place(any_server, second):
+    body = json.dumps({"action": {"code": "import time; time.sleep(60)"}, "timeout_s": 60}).encode()
+    with Peer(any_server.address) as peer:
+        peer.send(post(b"/step", body, b"Content-Length: %d" % len(body)))
+        assert wait_for(lambda: free_places(any_server) == any_server.places - 1)
+        peer.send(second)
+    assert all_places_are_free(any_server)
+
+
 def test_one_request_after_the_other_on_a_connection(server):
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
     with contextlib.closing(connection):

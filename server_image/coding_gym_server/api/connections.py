@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
 from websockets.frames import Frame
 
-__all__ = ["WebSocketConnection"]
+from coding_gym_server.api.peers import comes_from_inside
+
+__all__ = ["HttpConnection", "WebSocketConnection"]
 
 _BAD_HANDSHAKE = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class HttpConnection(HttpToolsProtocol):
+    """An HTTP connection that takes one request at a time.
+
+    With a second one read ahead of its turn, nothing would tell the first that its client has gone: its step would run on.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if comes_from_inside(transport):
+            transport.abort()
+
+    def on_message_begin(self) -> None:
+        if self.cycle and not self.cycle.response_complete:
+            message = "a request before the answer to the last one"
+            raise ValueError(message)
+        super().on_message_begin()
 
 
 class WebSocketConnection(WebSocketsSansIOProtocol):
