@@ -830,6 +830,29 @@ def test_floods_of_output_that_nobody_reads(server, bystander):
     assert sizes[-1] - sizes[0] < 15 * _MB
 
 
+@pytest.mark.parametrize("ahead", ["close message", "megabytes"])
+def test_the_place_of_a_client_that_does_not_read_is_freed_before_it_leaves(any_server, ahead):
+    before = any_server.rss()
+    with Peer(any_server.address) as peer:
+        peer.upgrade()
+        peer.send(frame(b'{"type":"reset","data":{"max_output_chars":20000000}}'))
+        peer.message()
+        peer.send(frame(step("print('x' * 19_000_000)")))
+        if ahead == "close message":
+            peer.send(frame(b'{"type":"close"}'))
+            assert all_places_are_free(any_server)
+            # What was asked for before is still to be had.
+            assert len(peer.message()["data"]["observation"]["stdout"]) == 19_000_001
+            assert peer.frame() == (CLOSE, struct.pack("!H", 1000))
+        else:
+            # With most of the answer on its way.
+            assert peer.read(1)
+            with pytest.raises(ConnectionError):
+                peer.send(frame(b" " * _MB) * 100)
+            assert all_places_are_free(any_server)
+    assert any_server.rss() - before < 100 * _MB
+
+
 def test_a_client_on_a_unix_socket_that_does_not_read(unix_server):
     descriptors = unix_server.descriptors()
     with Peer(unix_server.address) as peer:

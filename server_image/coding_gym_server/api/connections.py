@@ -15,6 +15,7 @@ from coding_gym_server.api.peers import comes_from_inside
 __all__ = ["HttpConnection", "WebSocketConnection"]
 
 _BAD_HANDSHAKE = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_POLICY_VIOLATION = 1008
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -69,3 +70,10 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         else:
             # To a client that does not read, answers would pile up.
             self.conn.data_to_send()
+
+    async def send(self, message: Any) -> None:
+        if message.get("code") == _POLICY_VIOLATION and not self.writable.is_set():
+            # Nor does it read that its connection is being closed.
+            self.transport.abort()
+            return
+        await super().send(message)

@@ -73,9 +73,12 @@ class SessionEndpoint:
             await send({"type": "websocket.close", "code": _NORMAL_CLOSURE})
             return
         try:
-            await _Conversation(session, receive, send).run()
+            code = await _Conversation(session, receive, send).run()
         finally:
             self._sessions.close(session)
+        # Last, for it waits until the client has read all that was sent to it before.
+        if code is not None:
+            await send({"type": "websocket.close", "code": code})
 
 
 class _Conversation:
@@ -98,8 +101,8 @@ class _Conversation:
         self._ahead_bytes = 0
         self._gone = False
 
-    async def run(self) -> None:
-        """Converse until the client is gone or asks to close."""
+    async def run(self) -> int | None:
+        """Converse until the client is gone or asks to close; returns the code to close the connection with, if it is open."""
         task = asyncio.current_task()
         assert task is not None
         try:
@@ -110,13 +113,13 @@ class _Conversation:
                 finally:
                     reader.cancel()
                 if last:
-                    await self._send({"type": "websocket.close", "code": _NORMAL_CLOSURE})
-                    return
+                    return _NORMAL_CLOSURE
         except asyncio.CancelledError:
             if not self._gone:
                 raise
             task.uncancel()
-            await self._send({"type": "websocket.close", "code": _POLICY_VIOLATION})
+            return _POLICY_VIOLATION
+        return None
 
     async def _next_frame(self) -> str | bytes | None:
         if not self._ahead:
