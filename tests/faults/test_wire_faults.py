@@ -700,6 +700,12 @@ def test_pings_of_a_client_that_does_not_read_pile_nothing_up(server, peer):
     assert server.rss() - before < 15 * _MB
 
 
+def test_a_client_that_sends_fast_leaves_others_their_turn(peer, bystander):
+    with bystander.undisturbed():
+        peer.send(frame(b"x" * 40, PING) * 400_000)
+    assert bystander.slowest < 1
+
+
 @pytest.mark.parametrize(
     ("request_", "status"),
     [

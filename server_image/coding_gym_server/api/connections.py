@@ -53,6 +53,10 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             # What does not parse as a handshake makes no event, so nobody else answers it.
             self.transport.write(b"".join(self.conn.data_to_send()) or _BAD_HANDSHAKE)
             self.transport.close()
+        if not self.read_paused and not self.transport.is_closing():
+            # Else libuv would read on for as long as a fast client sends, dozens of times, before anybody else's turn.
+            self.transport.pause_reading()
+            self.loop.call_soon(self._read_on)
 
     def handle_cont(self, event: Frame) -> None:
         # Gathered in one buffer: in a list, a fragment of a byte would cost a hundred.
@@ -70,6 +74,10 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         else:
             # To a client that does not read, answers would pile up.
             self.conn.data_to_send()
+
+    def _read_on(self) -> None:
+        if not self.read_paused and not self.transport.is_closing():
+            self.transport.resume_reading()
 
     async def send(self, message: Any) -> None:
         if message.get("code") == _POLICY_VIOLATION and not self.writable.is_set():
