@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from coding_gym.config import SandboxConfig
 from coding_gym.episode import (
+    FIRST_RESET_TIMEOUT,
     RESET_TIMEOUT,
     Episode,
     EpisodeSettings,
@@ -182,9 +183,10 @@ class AsyncCodingEnv:
     async def _begin(self, options: ResetOptions) -> ObservationData:
         attempts = ResetAttempts()
         while True:
+            timeout = FIRST_RESET_TIMEOUT if self._session is None else RESET_TIMEOUT
             try:
                 session = await self._connected()
-                return await session.reset(options, timeout=RESET_TIMEOUT)
+                return await session.reset(options, timeout=timeout)
             except (CapacityError, TransportError, ProtocolError) as error:
                 self._drop_session()
                 await asyncio.sleep(attempts.pause_after(error))

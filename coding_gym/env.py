@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from coding_gym.config import SandboxConfig
 from coding_gym.episode import (
+    FIRST_RESET_TIMEOUT,
     RENDER_MODES,
     RESET_TIMEOUT,
     Episode,
@@ -120,6 +121,7 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         self._slot: SandboxSlot | None = None
         self._owns_slot = True
         self._session: Session | None = None
+        self._reset_timeout = FIRST_RESET_TIMEOUT
         self._fault: str | None = None
 
     @property
@@ -199,6 +201,7 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         if self._session is not None and self._slot is not None and self._slot.begin_episode():
             with contextlib.suppress(TransportError):
                 self._session.ask_reset(asked)
+                self._reset_timeout = RESET_TIMEOUT
                 return
         self._reconnect()
 
@@ -208,7 +211,7 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         while True:
             try:
                 assert self._session is not None
-                return self._episode.begun(self._session.wait(timeout=RESET_TIMEOUT))
+                return self._episode.begun(self._session.wait(timeout=self._reset_timeout))
             except (CapacityError, TransportError, ProtocolError) as error:
                 self._drop_session()
                 time.sleep(attempts.pause_after(error))
@@ -252,6 +255,7 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         self._session = self._slot.connect()
         assert self._episode.options is not None
         self._session.ask_reset(self._episode.options)
+        self._reset_timeout = FIRST_RESET_TIMEOUT
 
     def _fail(self, error: Exception) -> None:
         self._fault = str(error)

@@ -25,6 +25,7 @@ from coding_gym_server.protocol import (
 )
 
 __all__ = [
+    "FIRST_RESET_TIMEOUT",
     "RENDER_MODES",
     "RESET_TIMEOUT",
     "Episode",
@@ -42,7 +43,10 @@ __all__ = [
 _ANSWER_SLACK = 15.0
 """Seconds beyond the step's own limit after which a server that has not answered is taken for dead."""
 
-RESET_TIMEOUT = 60.0
+FIRST_RESET_TIMEOUT = 60.0
+"""Seconds that a server has for the first reset of a session: it may still be importing what it was told to."""
+
+RESET_TIMEOUT = 15.0
 RENDER_MODES = ("ansi", "rgb_array")
 
 _RESET_ATTEMPTS = 2

@@ -214,7 +214,7 @@ def _start(
         def explain_death() -> str | None:
             with contextlib.suppress(NotFound):
                 container.reload()
-                if container.status in ("created", "running"):
+                if container.status not in ("removing", "exited", "dead"):
                     return None
             return output.tail()
 

@@ -1,0 +1,77 @@
+"""Environments to be broken, and what is expected of them then."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from coding_gym.env import CodingEnv
+
+__all__ = ["SMALL", "after", "assert_infrastructure", "assert_starts_over", "outcome", "shown", "wait_for"]
+
+SMALL: dict[str, Any] = {
+    "preload": (),
+    "screen": None,
+    "step_timeout": 10,
+    "cpu": 1,
+    "mem": "256m",
+    "pids_limit": 64,
+    "disk": "8m",
+    "shm_size": "8m",
+}
+
+
+def shown(env: CodingEnv, code: str) -> str:
+    """Return what a step prints, which is expected to go well."""
+    observation, reward, terminated, truncated, info = env.step(textwrap.dedent(code))
+    assert (info, observation["stderr"]) == ({"outcome": "ok", "state_lost": False}, "")
+    assert (observation["exit_code"], reward, terminated, truncated) == (0, 0.0, False, False)
+    return observation["stdout"]
+
+
+def outcome(env: CodingEnv, code: str) -> tuple[str, int, bool]:
+    """Run a step that is expected to go wrong by its own fault; return outcome, exit code and whether the state is lost."""
+    observation, reward, terminated, truncated, info = env.step(textwrap.dedent(code))
+    assert (reward, terminated, truncated) == (0.0, False, False), observation["stderr"]
+    return info["outcome"], int(observation["exit_code"]), info["state_lost"]
+
+
+def assert_infrastructure(result: tuple[Any, ...]) -> None:
+    """A step that failed by our fault says so, and nothing else."""
+    observation, reward, terminated, truncated, info = result
+    assert info == {"outcome": "infrastructure", "state_lost": True}
+    assert (observation["exit_code"], reward, terminated, truncated) == (255, 0.0, False, True)
+    assert re.search(r"sandbox failed.*: \S", observation["stderr"])
+
+
+def assert_starts_over(env: CodingEnv, *, within: float = 20) -> None:
+    """The next reset gives an interpreter that knows nothing of the last one."""
+    started = time.monotonic()
+    observation, info = env.reset(seed=1)
+    assert time.monotonic() - started < within
+    assert info == {"outcome": "ok", "state_lost": False}
+    assert (observation["stdout"], observation["stderr"], observation["exit_code"]) == ("", "", 0)
+    assert (
+        shown(env, "import os; print('mark' in globals(), os.listdir()); mark = 1; open('mark', 'w').close()") == "False []\n"
+    )
+
+
+def after(seconds: float, action: Callable[[], object]) -> threading.Timer:
+    """Do something in a while, in another thread; ``join`` waits for it."""
+    timer = threading.Timer(seconds, action)
+    timer.start()
+    return timer
+
+
+def wait_for(condition: Callable[[], object], seconds: float) -> bool:
+    """Wait until something is so; says whether it is."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True

@@ -1,0 +1,230 @@
+"""Containers that are killed, paused or removed behind our back."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+
+import docker.errors
+import pytest
+from episodes import after, assert_infrastructure, assert_starts_over, shown, wait_for
+from sandbox_processes import server_of
+
+from coding_gym.errors import SandboxStartError
+from coding_gym.providers.docker import our_containers
+from coding_gym.providers.owner import Owner
+
+pytestmark = pytest.mark.docker
+
+SLEEP = "import time; time.sleep(30)"
+
+
+@pytest.fixture
+def env(make, docker_engine):
+    env = make(provider="docker")
+    env.reset(seed=1)
+    shown(env, "mark = 1; open('mark', 'w').close()")
+    return env
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Give a server up that says nothing for a second."""
+    monkeypatch.setattr("coding_gym.episode._ANSWER_SLACK", 1.0)
+    monkeypatch.setattr("coding_gym.env.RESET_TIMEOUT", 1.0)
+    monkeypatch.setattr("coding_gym.providers.slot.CONNECT_SECONDS", 2.0)
+
+
+@pytest.fixture
+def strike_the_next_one(docker_engine):
+    """Do something to the next container of ours as soon as it runs."""
+    old = {container.id for container, _ in our_containers(docker_engine)}
+    threads = []
+
+    def strike(action):
+        def watch():
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline:
+                for container, owner in our_containers(docker_engine):
+                    if owner == Owner.current() and container.id not in old and container.status == "running":
+                        getattr(container, action)()
+                        return
+
+        threads.append(threading.Thread(target=watch))
+        threads[-1].start()
+
+    yield strike
+    for thread in threads:
+        thread.join()
+
+
+# Killed
+
+
+@pytest.mark.parametrize(("action", "options"), [("kill", {}), ("stop", {"timeout": 5}), ("remove", {"force": True})])
+def test_gone_between_two_steps(env, containers, action, options):
+    container = env.sandbox.container
+    getattr(container, action)(**options)
+    assert_infrastructure(env.step("1"))
+    assert_infrastructure(env.step("1"))
+    assert_starts_over(env)
+    assert env.sandbox.container.id != container.id
+    env.close()
+    assert wait_for(lambda: not containers() & {container.id}, 5)
+
+
+def test_killed_between_two_episodes(env):
+    container = env.sandbox.container
+    container.kill()
+    assert_starts_over(env)
+    assert env.sandbox.container.id != container.id
+
+
+def test_killed_in_a_step(env):
+    killer = after(0.5, env.sandbox.container.kill)
+    started = time.monotonic()
+    assert_infrastructure(env.step(SLEEP))
+    assert time.monotonic() - started < 5
+    killer.join()
+    assert_starts_over(env)
+
+
+def test_killed_between_the_halves_of_a_vector_step(make, docker_engine, monkeypatch):
+    envs = make(provider="docker", num_envs=4, sessions_per_sandbox=2)
+    envs.reset(seed=1)
+    envs.step(["mark = 1"] * 4)
+    first, third = envs.envs[0], envs.envs[2]
+    dead, alive = first.sandbox.container.id, third.sandbox.container.id
+    finish = first.finish_step
+
+    def kill_and_finish():
+        first.sandbox.container.kill()
+        return finish()
+
+    monkeypatch.setattr(first, "finish_step", kill_and_finish)
+    observations, rewards, terminations, truncations, infos = envs.step([SLEEP] * 2 + ["mark"] * 2)
+    monkeypatch.undo()
+    assert list(infos["outcome"]) == ["infrastructure"] * 2 + ["ok"] * 2
+    assert list(observations["exit_code"]) == [255, 255, 0, 0]
+    assert list(truncations) == [True, True, False, False]
+    assert not rewards.any()
+    assert not terminations.any()
+    observations, _, _, truncations, _ = envs.step(["'mark' in globals()"] * 4)
+    assert not truncations.any()
+    observations, *_ = envs.step(["'mark' in globals()"] * 4)
+    assert observations["stdout"] == ("False\n", "False\n", "True\n", "True\n")
+    assert first.sandbox.container.id == envs.envs[1].sandbox.container.id != dead
+    assert third.sandbox.container.id == alive
+
+
+def test_killed_in_a_reset(env):
+    container = env.sandbox.container
+    # Stopped, so that it cannot answer before it is killed.
+    server_of(env.sandbox).suspend()
+    env.begin_reset(seed=1)
+    container.kill()
+    started = time.monotonic()
+    _, info = env.finish_reset()
+    assert time.monotonic() - started < 10
+    assert info["outcome"] == "ok"
+    assert env.sandbox.container.id != container.id
+    assert_starts_over(env)
+
+
+def test_killed_while_it_starts(make, docker_engine, containers, strike_the_next_one):
+    env = make(provider="docker")
+    strike_the_next_one("kill")
+    with pytest.raises(SandboxStartError, match="ended before it was ready"):
+        env.reset()
+    assert wait_for(lambda: not containers(), 5)
+    assert_starts_over(env)
+
+
+def test_killed_as_it_is_closed(env, containers, caplog):
+    def kill():
+        with contextlib.suppress(docker.errors.APIError):
+            container.kill()
+
+    container = env.sandbox.container
+    killer = after(0, kill)
+    env.close()
+    killer.join()
+    assert wait_for(lambda: not containers(), 5)
+    assert not caplog.records
+
+
+# Paused
+
+
+def test_paused_before_a_step(make, impatient, containers):
+    env = make(provider="docker", step_timeout=0.5)
+    env.reset()
+    shown(env, "mark = 1")
+    container = env.sandbox.container
+    container.pause()
+    started = time.monotonic()
+    assert_infrastructure(env.step("1"))
+    assert 1.5 <= time.monotonic() - started < 4
+    assert_starts_over(env)
+    assert containers() == {env.sandbox.container.id} != {container.id}
+
+
+def test_paused_in_a_step(make, impatient, containers):
+    env = make(provider="docker", step_timeout=2)
+    env.reset()
+    container = env.sandbox.container
+    pauser = after(0.3, container.pause)
+    started = time.monotonic()
+    assert_infrastructure(env.step(SLEEP))
+    assert time.monotonic() - started < 6
+    pauser.join()
+    assert_starts_over(env)
+    assert containers() == {env.sandbox.container.id} != {container.id}
+
+
+def test_paused_between_two_episodes(env, impatient, containers):
+    container = env.sandbox.container
+    container.pause()
+    assert_starts_over(env)
+    assert containers() == {env.sandbox.container.id} != {container.id}
+
+
+def test_paused_and_resumed_in_a_step_is_only_slow(env):
+    env.sandbox.container.pause()
+    resumer = after(1, env.sandbox.container.unpause)
+    assert shown(env, "mark") == "1\n"
+    resumer.join()
+
+
+def test_paused_while_it_starts(make, docker_engine, containers, strike_the_next_one):
+    env = make(provider="docker", start_timeout=2)
+    strike_the_next_one("pause")
+    started = time.monotonic()
+    with pytest.raises(SandboxStartError):
+        env.reset()
+    assert time.monotonic() - started < 10
+    assert wait_for(lambda: not containers(), 5)
+
+
+def test_a_paused_one_takes_only_its_own_environments_along(make, docker_engine, impatient, containers):
+    envs = make(provider="docker", num_envs=4, sessions_per_sandbox=2, step_timeout=1)
+    envs.reset(seed=1)
+    envs.step(["mark = 1"] * 4)
+    envs.envs[0].sandbox.container.pause()
+    observations, _, _, truncations, infos = envs.step(["mark"] * 4)
+    assert list(truncations) == [True, True, False, False]
+    assert list(infos["outcome"]) == ["infrastructure"] * 2 + ["ok"] * 2
+    assert observations["stdout"] == ("", "", "1\n", "1\n")
+    assert not envs.step(["mark"] * 4)[3].any()
+    observations, *_ = envs.step(["'mark' in globals()"] * 4)
+    assert observations["stdout"] == ("False\n", "False\n", "True\n", "True\n")
+    assert wait_for(lambda: len(containers()) == 2, 5)
+
+
+def test_a_paused_one_is_closed_at_once(env, containers):
+    env.sandbox.container.pause()
+    started = time.monotonic()
+    env.close()
+    assert time.monotonic() - started < 5
+    assert wait_for(lambda: not containers(), 5)
