@@ -7,12 +7,10 @@ processes. The worker adds a second scope, so that it can signal neither the roo
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 import sys
 import sysconfig
-from pathlib import Path
 
 import msgspec
 
@@ -90,9 +88,6 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
     def apply_to_root(self, workspace: str) -> None:
         """Confine the calling process, a session root, and all that it will fork, to ``workspace``."""
         capabilities.drop_all()
-        # The session's processes are the first to go when memory runs out; afterwards /proc is read-only.
-        with contextlib.suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text("1000")
         for kind, limit in self._resource_limits():
             _lower_limit(kind, limit)
         for kind, limit in _PRECAUTIONS:

@@ -15,6 +15,7 @@ import signal
 import socket
 import time
 
+from coding_gym_server.isolation import oom
 from coding_gym_server.isolation.confinement import Confinement
 from coding_gym_server.workers import process_table, workspace
 from coding_gym_server.workers.channel import Channel, close_all
@@ -57,6 +58,7 @@ class Root:
         self._workspace = workspace
         self._worker: int | None = None
         self._worker_status: int | None = None
+        self._shield = oom.Shield()
 
     def run(self) -> None:
         """Serve until the server is gone; returns in a forked worker that has come to its end, never in the root."""
@@ -113,12 +115,16 @@ class Root:
     def _fork(self, descriptors: list[int], fresh_workspace: bool) -> Worker | None:
         """Replace all that runs by a new worker."""
         self._kill()
+        root = os.getpid()
         try:
             # The old processes take their time to go; meanwhile the new one sets itself up.
             pid = self._try_to_fork()
             if pid == 0:
                 self._exits.close()
                 _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+                if os.getppid() != root:
+                    # It died before this process had asked to be told.
+                    os._exit(1)
                 self._channel.close()
                 channel, stdout, stderr = descriptors
                 return Worker(Channel(socket.socket(fileno=channel)), stdout, stderr, self._workspace, self._confinement)
@@ -134,11 +140,11 @@ class Root:
 
     def _try_to_fork(self) -> int:
         try:
-            return os.fork()
+            return self._shield.fork()
         except OSError:
             # What has just been killed counts against the limit of processes until it is reaped.
             self._reap_all_but(None)
-            return os.fork()
+            return self._shield.fork()
 
     def _kill(self) -> None:
         """Kill every process of the session; afterwards none executes another instruction of its own."""

@@ -1,0 +1,110 @@
+"""Containers that run out of memory: what took it dies, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import textwrap
+
+import gymnasium as gym
+import pytest
+from episodes import SMALL, outcome, shown
+from sandbox_processes import server_of, zygote_of
+
+pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
+
+# As much as there is would go into any of its directories.
+MEMORY = {"provider": "docker", "mem": "160m", "disk": "512m", "shm_size": "512m"}
+
+EAT = "x = []\nwhile True: x.append(b'1' * (1 << 22))"
+EAT_TOGETHER = """
+    import os, time
+    for _ in range(40):
+        if os.fork() == 0:
+            x = bytearray(b"1") * (8 << 20)
+            time.sleep(60)
+            os._exit(0)
+    statuses = [os.wait()[1]]
+    os.killpg(0, 9)
+"""
+EAT_TOGETHER_AS_PROGRAMS = """
+    import subprocess, sys
+    eat = [sys.executable, "-c", "import time; x = bytearray(b'1') * (8 << 20); time.sleep(60)"]
+    eaters = [subprocess.Popen(eat) for _ in range(40)]
+    while all(eater.poll() is None for eater in eaters):
+        pass
+    for eater in eaters:
+        eater.kill()
+        eater.wait()
+"""
+
+
+@pytest.fixture(scope="module")
+def shared(docker_engine):
+    with contextlib.closing(gym.make("CodingEnv-v0", **{**SMALL, **MEMORY}).unwrapped) as env:
+        yield env
+
+
+@pytest.fixture
+def env(shared):
+    env = shared
+    env.reset(seed=1)
+    shown(env, "open('mark', 'w').close()")
+    container, servants = env.sandbox.container.id, [server_of(env.sandbox), zygote_of(env.sandbox)]
+    yield env
+    # It is the same sandbox still, and in order.
+    env.reset(seed=2)
+    assert shown(env, "import os; sum(map(os.listdir, ('.', '/tmp', '/dev/shm')), [])") == "[]\n"
+    assert shown(env, "x = bytearray(b'1') * (64 << 20); len(x)") == f"{64 << 20}\n"
+    assert env.sandbox.container.id == container
+    assert [server_of(env.sandbox), zygote_of(env.sandbox)] == servants
+
+
+@pytest.mark.parametrize("code", [EAT, "x = bytearray(b'1') * (1 << 30)"], ids=["slowly", "at once"])
+def test_the_worker_takes_it_all(env, code):
+    assert outcome(env, code) == ("memory", 137, True)
+    assert shown(env, "import os; 'x' in globals(), os.listdir()") == "(False, ['mark'])\n"
+
+
+def test_a_child_takes_it_all(env):
+    code = f"import subprocess, sys; x = 1; subprocess.run([sys.executable, '-c', {EAT!r}]).returncode"
+    assert shown(env, code) == "-9\n"
+    assert shown(env, "x") == "1\n"
+
+
+@pytest.mark.parametrize("code", [EAT_TOGETHER, EAT_TOGETHER_AS_PROGRAMS], ids=["forks", "programs"])
+def test_many_small_processes_take_it_all(env, code):
+    for _ in range(3):
+        assert outcome(env, code)[0] in ("ok", "memory")
+        assert shown(env, "import os; os.listdir()") == "['mark']\n"
+
+
+@pytest.mark.parametrize("directory", [".", "/tmp", "/dev/shm"])
+def test_files_take_it_all(env, directory):
+    fill = f"with open({directory + '/big'!r}, 'wb') as f:\n    while True: f.write(bytes(1 << 20))"
+    assert outcome(env, fill) == ("memory", 137, True)
+    # The files are kept.
+    assert int(shown(env, f"import os; os.path.getsize({directory + '/big'!r})")) > 32 << 20
+
+
+def test_in_company_only_the_one_that_takes_it_dies(make):
+    envs = make(**{**MEMORY, "mem": "256m"}, num_envs=4)
+    envs.reset(seed=1)
+    envs.step(["import os; x = os.urandom(16 << 20)"] * 4)
+    for _ in range(2):
+        observations, _, _, truncations, infos = envs.step(["len(x)", "len(x)", EAT, "len(x)"])
+        assert list(infos["outcome"]) == ["ok", "ok", "memory", "ok"]
+        assert list(observations["stdout"]) == [f"{16 << 20}\n"] * 2 + ["", f"{16 << 20}\n"]
+        assert not truncations.any()
+
+
+def test_in_company_many_small_processes_are_nobodys_infrastructure(make):
+    # The kernel kills what is largest, whosever it is: the others may lose their interpreters, but not their sessions.
+    envs = make(**{**MEMORY, "mem": "256m"}, num_envs=4)
+    envs.reset(seed=1)
+    container = envs.envs[0].sandbox.container.id
+    for _ in range(3):
+        _, _, _, truncations, infos = envs.step(["1", "1", textwrap.dedent(EAT_TOGETHER), "1"])
+        assert not truncations.any()
+        assert set(infos["outcome"]) <= {"ok", "memory"}
+    assert envs.step(["1"] * 4)[0]["stdout"] == ("1\n",) * 4
+    assert envs.envs[0].sandbox.container.id == container
