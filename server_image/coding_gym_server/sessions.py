@@ -141,7 +141,7 @@ class Session:
         self.close()
         self.state.step_count += 1
         self.state.last_exit_code = INFRASTRUCTURE_EXIT_CODE
-        message = f"the sandbox failed to run this step: {error or type(error).__name__}\n"
+        message = f"the sandbox failed to run this step: {str(error) or type(error).__name__}\n"
         return _observation("", message, INFRASTRUCTURE_EXIT_CODE, Outcome.INFRASTRUCTURE, state_lost=True)
 
 

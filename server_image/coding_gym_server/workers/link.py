@@ -24,6 +24,9 @@ _decoder = msgspec.msgpack.Decoder(FromProcess)
 class LinkClosedError(ConnectionError):
     """The process at the other end is gone, or has sent something that is no message."""
 
+    def __init__(self) -> None:
+        super().__init__("one of its processes is gone")
+
 
 class Link:
     """Sends requests to one process and receives its messages.

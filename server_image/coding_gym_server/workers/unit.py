@@ -74,7 +74,7 @@ class Unit:
 
     def __init__(self, directory: Path) -> None:
         self.workspace = directory
-        self.broken = False
+        self._broken = False
         self.root_pid = 0
         self.being_replaced = False
         self._root: Link
@@ -108,6 +108,11 @@ class Unit:
             raise
         return unit
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether neither the root nor the worker is known to have died."""
+        return not self._broken and self._worker is not None and not self._worker.gone
+
     def configure(self, *, seed: int | None, show_value: bool, max_output_chars: int) -> None:
         """Set the worker up for an episode, and any worker that has to take its place. It must not have run anything yet."""
         self._configuration = Configure(seed=None if seed is None else f"{seed:x}", show_value=show_value)
@@ -125,6 +130,9 @@ class Unit:
             LinkClosedError: The root died.
         """
         assert self._worker is not None
+        if self._broken:
+            # Nobody would tell of the worker's end.
+            raise LinkClosedError
         dead = None
         if self._worker.gone:
             dead, _ = await self._replace_worker(fresh_workspace=False)
@@ -248,7 +256,7 @@ class Unit:
             self._resolve(None)
 
     def _on_root_closed(self) -> None:
-        self.broken = True
+        self._broken = True
         self._resolve(None)
 
     def _resolve(self, result: Finished | None) -> None:

@@ -54,11 +54,9 @@ class Units:
             # Before another session may have these directories, the last one must be over.
             await asyncio.wait(self._ending)
         await self._remove_leftovers()
-        spare = self._take_spare()
-        if spare is None:
-            return await self._start()
+        unit = self._take_spare() or await self._start()
         self.fill()
-        return spare
+        return unit
 
     async def renew(self, unit: Unit) -> Unit:
         """Exchange a used unit for one as good as new; when this returns, nothing that ran in the old one runs any more.
@@ -77,6 +75,7 @@ class Units:
                 self._keep(spare)
             raise
         if spare is None:
+            self.fill()
             return unit
         self._in_background(self._recycle(unit))
         return spare
@@ -103,7 +102,7 @@ class Units:
     def _take_spare(self) -> Unit | None:
         while self._spares:
             unit = self._spares.pop()
-            if not unit.broken:
+            if unit.is_alive:
                 return unit
             self._discard(unit)
         return None

@@ -1,0 +1,268 @@
+"""Processes of a sandbox that are killed or stopped from outside: the server, the zygote, a session's root, a worker."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+
+import gymnasium as gym
+import psutil
+import pytest
+from docker.errors import APIError
+from episodes import SMALL, after, assert_infrastructure, assert_starts_over, outcome, shown, wait_for
+from running_server import gone_within
+from sandbox_processes import as_seen_from_outside, processes_of, server_of, workers_of, zygote_of
+
+SLEEP = "import time; time.sleep(30)"
+IGNORE_INTERRUPTS = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _may_signal(provider):
+    if provider == "docker" and os.geteuid() != 0:
+        pytest.skip("only root may signal the processes of a container")
+
+
+@pytest.fixture(scope="module")
+def shared(provider):
+    """Three sessions in one sandbox for all tests that leave it alive."""
+    with contextlib.closing(gym.make_vec("CodingEnv-v0", num_envs=3, provider=provider, **SMALL)) as envs:
+        yield envs
+
+
+@pytest.fixture
+def envs(shared):
+    """Three sessions in one sandbox, each of which has a mark of its own."""
+    shared.reset(seed=1)
+    shared.step([f"mark = {number}; open('mark', 'w').close()" for number in range(3)])
+    return shared
+
+
+@pytest.fixture
+def env(envs):
+    """One of three sessions in one sandbox."""
+    return envs.envs[1]
+
+
+@pytest.fixture
+def alone(make, provider):
+    """An environment in a sandbox of its own."""
+    env = make(provider=provider, step_timeout=2)
+    env.reset(seed=1)
+    return env
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Give a server up that says nothing for a second."""
+    monkeypatch.setattr("coding_gym.episode._ANSWER_SLACK", 1.0)
+    monkeypatch.setattr("coding_gym.env.RESET_TIMEOUT", 1.0)
+    monkeypatch.setattr("coding_gym.providers.slot.CONNECT_SECONDS", 2.0)
+    monkeypatch.setattr("coding_gym.providers.local._END_WITHIN", 1.0)
+
+
+def worker_of(env):
+    return as_seen_from_outside(env.sandbox, int(shown(env, "import os; os.getpid()")))
+
+
+def spare_worker_of(envs):
+    """Return the worker that waits for the next episode."""
+    used = [worker_of(env) for env in envs.envs]
+    spares: list[psutil.Process] = []
+
+    def find():
+        spares.extend(worker for worker in workers_of(envs.envs[0].sandbox) if worker not in used)
+        return spares
+
+    assert wait_for(find, 10)
+    return spares[0]
+
+
+# The server
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize("moment", ["in a step", "before a step"])
+def test_the_server_is_killed(alone, number, moment):
+    sandbox, server, family = alone.sandbox, server_of(alone.sandbox), processes_of(alone.sandbox)
+    killer = after(0.3 if moment == "in a step" else 0, lambda: server.send_signal(number))
+    if moment == "before a step":
+        killer.join()
+        assert gone_within(family, 10) == []
+    assert_infrastructure(alone.step(f"{IGNORE_INTERRUPTS}; {SLEEP}"))
+    killer.join()
+    assert gone_within(family, 10) == []
+    assert_starts_over(alone)
+    assert alone.sandbox is not sandbox
+
+
+@pytest.mark.parametrize("moment", ["in a step", "before a reset"])
+def test_the_server_is_stopped(alone, impatient, moment):
+    sandbox, server, family = alone.sandbox, server_of(alone.sandbox), processes_of(alone.sandbox)
+    if moment == "before a reset":
+        server.suspend()
+    else:
+        stopper = after(0.3, server.suspend)
+        started = time.monotonic()
+        assert_infrastructure(alone.step(SLEEP))
+        assert time.monotonic() - started < 6
+        stopper.join()
+    assert_starts_over(alone)
+    assert alone.sandbox is not sandbox
+    assert gone_within(family, 10) == []
+
+
+# The zygote
+
+
+def test_sessions_outlive_the_zygote(envs):
+    sandbox = envs.envs[0].sandbox
+    server, zygote = server_of(sandbox), zygote_of(sandbox)
+    killer = after(0.3, zygote.kill)
+    for _ in range(3):
+        observations, _, _, truncations, infos = envs.step(["import time; time.sleep(0.7); mark"] * 3)
+        assert observations["stdout"] == ("0\n", "1\n", "2\n"), observations["stderr"]
+        assert list(infos["outcome"]) == ["ok"] * 3
+        assert not truncations.any()
+    killer.join()
+    assert gone_within([zygote], 1) == []
+    assert server_of(sandbox) == server
+
+
+def test_resets_outlive_the_zygote(env):
+    sandbox, server, zygote = env.sandbox, server_of(env.sandbox), zygote_of(env.sandbox)
+    zygote.kill()
+    # More of them than there are spares.
+    for _ in range(3):
+        assert_starts_over(env)
+    assert env.sandbox is sandbox
+    assert server_of(sandbox) == server
+
+
+def test_a_new_zygote_forks_new_sessions(alone):
+    sandbox, server, zygote = alone.sandbox, server_of(alone.sandbox), zygote_of(alone.sandbox)
+    workers = workers_of(sandbox)
+    assert workers
+    zygote.kill()
+    # Nor is there anything of the old one's that could be used again.
+    for worker in workers:
+        worker.parent().kill()
+    assert gone_within(workers, 5) == []
+    assert_starts_over(alone)
+    assert alone.sandbox is sandbox
+    assert server_of(sandbox) == server
+    assert zygote_of(sandbox) != zygote
+
+
+def test_zygotes_that_die_again_and_again_end_the_sandbox(alone):
+    sandbox, server = alone.sandbox, server_of(alone.sandbox)
+
+    def kill():
+        with contextlib.suppress(StopIteration, psutil.Error, APIError):
+            zygote_of(sandbox).kill()
+        return not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
+
+    assert wait_for(kill, 30)
+    assert_infrastructure(alone.step("1"))
+    assert_starts_over(alone)
+    assert alone.sandbox is not sandbox
+
+
+# A session's root
+
+
+def test_a_root_is_killed_between_two_steps(envs):
+    victim, sandbox = envs.envs[1], envs.envs[1].sandbox
+    root = worker_of(victim).parent()
+    root.kill()
+    assert gone_within([root], 5) == []
+    started = time.monotonic()
+    observations, _, _, truncations, infos = envs.step(["mark"] * 3)
+    assert time.monotonic() - started < 5
+    assert list(infos["outcome"]) == ["ok", "infrastructure", "ok"]
+    assert list(observations["exit_code"]) == [0, 255, 0]
+    assert list(truncations) == [False, True, False]
+    # The next step resets it, the one after runs.
+    assert not envs.step(["mark"] * 3)[3].any()
+    observations, *_ = envs.step(["'mark' in globals()"] * 3)
+    assert observations["stdout"] == ("True\n", "False\n", "True\n")
+    assert victim.sandbox is sandbox
+
+
+def test_a_root_is_killed_in_a_step(envs):
+    victim, sandbox = envs.envs[1], envs.envs[1].sandbox
+    worker = worker_of(victim)
+    killer = after(0.5, worker.parent().kill)
+    started = time.monotonic()
+    observations, _, _, truncations, infos = envs.step(
+        ["mark", f"{IGNORE_INTERRUPTS}; {SLEEP}", "import time; time.sleep(1); mark"]
+    )
+    assert time.monotonic() - started < 5
+    killer.join()
+    assert list(infos["outcome"]) == ["ok", "infrastructure", "ok"]
+    assert observations["stdout"] == ("0\n", "", "2\n")
+    assert list(truncations) == [False, True, False]
+    assert gone_within([worker], 5) == []
+    assert_starts_over(victim)
+    assert victim.sandbox is sandbox
+
+
+@pytest.mark.parametrize("how_to_go_on", ["step", "reset"])
+def test_going_on_without_a_root(env, how_to_go_on):
+    sandbox, root = env.sandbox, worker_of(env).parent()
+    root.kill()
+    assert gone_within([root], 5) == []
+    if how_to_go_on == "step":
+        assert_infrastructure(env.step("mark"))
+        # It is not what an agent does after the end of an episode, but neither an error.
+        assert shown(env, "'mark' in globals()") == "False\n"
+    assert_starts_over(env)
+    assert env.sandbox is sandbox
+
+
+# A worker
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGKILL, 137), (signal.SIGSEGV, 139), (signal.SIGTERM, 143)])
+def test_a_worker_is_killed_in_a_step(env, number, exit_code):
+    worker = worker_of(env)
+    killer = after(0.3, lambda: worker.send_signal(number))
+    assert outcome(env, f"print('before'); {SLEEP}") == ("killed", exit_code, True)
+    killer.join()
+    assert shown(env, "import os; 'mark' in globals(), os.listdir()") == "(False, ['mark'])\n"
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGKILL, 137), (signal.SIGSEGV, 139)])
+def test_a_worker_is_killed_between_two_steps(env, number, exit_code):
+    worker = worker_of(env)
+    worker.send_signal(number)
+    assert gone_within([worker], 5) == []
+    # The second if the code was on its way to the worker before the server had heard of its end.
+    assert outcome(env, "1") in [("ok", 0, True), ("killed", exit_code, True)]
+    assert shown(env, "import os; 'mark' in globals(), os.listdir()") == "(False, ['mark'])\n"
+
+
+@pytest.mark.parametrize("moment", ["before a step", "in a step"])
+def test_a_worker_is_stopped(alone, moment):
+    worker = worker_of(alone)
+    stopper = after(0.3 if moment == "in a step" else 0, worker.suspend)
+    if moment == "before a step":
+        stopper.join()
+    assert outcome(alone, SLEEP) == ("timeout", 124, True)
+    stopper.join()
+    assert gone_within([worker], 5) == []
+    assert shown(alone, "1") == "1\n"
+    assert_starts_over(alone)
+
+
+@pytest.mark.parametrize("victim", ["worker", "root"])
+def test_a_spare_is_killed_while_it_waits(envs, victim):
+    env, sandbox, spare = envs.envs[1], envs.envs[1].sandbox, spare_worker_of(envs)
+    process = spare if victim == "worker" else spare.parent()
+    process.kill()
+    assert gone_within([spare], 5) == []
+    for _ in range(2):
+        assert_starts_over(env)
+    assert env.sandbox is sandbox
