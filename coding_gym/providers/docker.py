@@ -30,7 +30,7 @@ from coding_gym.errors import ProviderUnavailableError, SandboxStartError, Trans
 from coding_gym.providers.arguments import server_arguments
 from coding_gym.providers.base import Sandbox, wait_until_ready
 from coding_gym.providers.image import ensure_image
-from coding_gym.providers.owner import Owner, make_runtime_directory, sweep_runtime_directories
+from coding_gym.providers.owner import Owner, new_runtime_directory, sweep_runtime_directories
 from coding_gym.version import __version__
 
 __all__ = [
@@ -151,25 +151,21 @@ def sweep(client: docker.DockerClient) -> list[str]:
 
 
 def _start_with_socket(client: docker.DockerClient, config: SandboxConfig, image: str) -> DockerSandbox:
-    directory = make_runtime_directory()
-    shared = directory / "run"
-    shared.mkdir()
-    # The container's user must make its socket here; other users of this machine do not get past the directory above.
-    shared.chmod(0o777)
-    token = secrets.token_urlsafe(32)
-    (shared / "token").write_text(token)
-    (shared / "token").chmod(0o644)
-    address = Address.of_unix_socket(str(shared / "server.sock"), token=token)
-    command = ["--uds", f"{_SOCKET_DIRECTORY}/server.sock", "--token-file", f"{_SOCKET_DIRECTORY}/token"]
-    options = {
-        "volumes": {str(shared): {"bind": _SOCKET_DIRECTORY, "mode": "rw"}},
-        "network_mode": config.network or "none",
-    }
-    try:
+    with new_runtime_directory() as directory:
+        shared = directory / "run"
+        shared.mkdir()
+        # The container's user must make its socket here; other users of this machine do not get past the directory above.
+        shared.chmod(0o777)
+        token = secrets.token_urlsafe(32)
+        (shared / "token").write_text(token)
+        (shared / "token").chmod(0o644)
+        address = Address.of_unix_socket(str(shared / "server.sock"), token=token)
+        command = ["--uds", f"{_SOCKET_DIRECTORY}/server.sock", "--token-file", f"{_SOCKET_DIRECTORY}/token"]
+        options = {
+            "volumes": {str(shared): {"bind": _SOCKET_DIRECTORY, "mode": "rw"}},
+            "network_mode": config.network or "none",
+        }
         container = _start(client, config, image, command, options, lambda _: address)
-    except BaseException:
-        shutil.rmtree(directory, ignore_errors=True)
-        raise
     return DockerSandbox(address, client, container, directory)
 
 

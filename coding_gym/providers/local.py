@@ -14,7 +14,7 @@ from coding_gym.config import SandboxConfig, parse_size
 from coding_gym.errors import ProviderUnavailableError
 from coding_gym.providers.arguments import server_arguments
 from coding_gym.providers.base import Sandbox, wait_until_ready
-from coding_gym.providers.owner import make_runtime_directory, sweep_runtime_directories
+from coding_gym.providers.owner import new_runtime_directory, sweep_runtime_directories
 from coding_gym_server.isolation.probe import probe
 
 __all__ = ["LocalSandbox", "start_local"]
@@ -55,34 +55,34 @@ def start_local(config: SandboxConfig) -> LocalSandbox:
         reason = f"it wants {'; and '.join(kernel.missing)}. Install Docker, or pass isolation='prefer' to go without"
         raise ProviderUnavailableError(provider="local", reason=reason)
     sweep_runtime_directories()
-    directory = make_runtime_directory()
-    token = secrets.token_urlsafe(32)
-    (directory / "run").mkdir()
-    (directory / "run" / "token").write_text(token)
-    socket_path = directory / "run" / "server.sock"
-    command = [
-        sys.executable,
-        *("-P", "-m", "coding_gym_server", "--uds", str(socket_path), "--token-file", str(directory / "run" / "token")),
-        *("--workspaces", str(directory / "ws"), "--confine-server", "--isolation", isolation),
-        *("--max-memory-bytes", str(parse_size(config.mem)), "--max-file-bytes", str(parse_size(config.disk))),
-        *("--max-processes", str(config.pids_limit)),
-        *server_arguments(config),
-    ]
-    log = directory / "log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=_environment()
-        )
-    address = Address.of_unix_socket(str(socket_path), token=token)
+    with new_runtime_directory() as directory:
+        token = secrets.token_urlsafe(32)
+        (directory / "run").mkdir()
+        (directory / "run" / "token").write_text(token)
+        socket_path = directory / "run" / "server.sock"
+        command = [
+            sys.executable,
+            *("-P", "-m", "coding_gym_server", "--uds", str(socket_path), "--token-file", str(directory / "run" / "token")),
+            *("--workspaces", str(directory / "ws"), "--confine-server", "--isolation", isolation),
+            *("--max-memory-bytes", str(parse_size(config.mem)), "--max-file-bytes", str(parse_size(config.disk))),
+            *("--max-processes", str(config.pids_limit)),
+            *server_arguments(config),
+        ]
+        log = directory / "log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=_environment()
+            )
+        address = Address.of_unix_socket(str(socket_path), token=token)
 
-    def explain_death() -> str | None:
-        return None if process.poll() is None else _tail(log)
+        def explain_death() -> str | None:
+            return None if process.poll() is None else _tail(log)
 
-    try:
-        wait_until_ready(address, timeout=config.start_timeout, explain_death=explain_death)
-    except BaseException:
-        _end(process, directory)
-        raise
+        try:
+            wait_until_ready(address, timeout=config.start_timeout, explain_death=explain_death)
+        except BaseException:
+            _end(process, directory)
+            raise
     return LocalSandbox(address, f"a local sandbox (Landlock ABI {kernel.landlock_abi}, pid {process.pid})", process, directory)
 
 

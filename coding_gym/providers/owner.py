@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
 import stat
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from coding_gym.errors import SandboxStartError
+from coding_gym.errors import CodingGymError, SandboxStartError
 
-__all__ = ["Owner", "make_runtime_directory", "sweep_runtime_directories"]
+__all__ = ["Owner", "new_runtime_directory", "sweep_runtime_directories"]
 
 _OWNER_FILE = "owner"
+_LONGEST_BASE = 75
+"""Bytes of a path below which there is room for another 32: the path of a Unix socket has at most 107."""
+
 _STARTTIME_FIELD = 19
 """The position of the start time in /proc/PID/stat after the process's name."""
 
@@ -56,17 +61,28 @@ class Owner:
         return self.place == _place() and _start_time(self.pid) != self.started
 
 
-def make_runtime_directory() -> Path:
-    """Make a directory for one sandbox, closed to other users, that says whose it is."""
+@contextlib.contextmanager
+def new_runtime_directory() -> Iterator[Path]:
+    """Make a directory for one sandbox, closed to other users, that says whose it is; it goes if the sandbox does not start.
+
+    Raises:
+        SandboxStartError: It cannot be made, or what is to be written there cannot.
+    """
     base = _runtime_base()
-    base.mkdir(mode=0o700, exist_ok=True)
-    status = base.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        message = f"Expected {base} to be a directory of this user that is closed to others; remove it, or set XDG_RUNTIME_DIR"
-        raise SandboxStartError(message)
-    directory = Path(tempfile.mkdtemp(dir=base))
-    (directory / _OWNER_FILE).write_text(str(Owner.current()))
-    return directory
+    directory = None
+    try:
+        base.mkdir(mode=0o700, exist_ok=True)
+        _check_runtime_base(base)
+        directory = Path(tempfile.mkdtemp(dir=base))
+        (directory / _OWNER_FILE).write_text(str(Owner.current()))
+        yield directory
+    except BaseException as error:
+        if directory is not None:
+            shutil.rmtree(directory, ignore_errors=True)
+        if isinstance(error, OSError) and not isinstance(error, CodingGymError):
+            message = f"No sandbox can be started in {base}: {error.strerror or error}. Make room there, or set XDG_RUNTIME_DIR"
+            raise SandboxStartError(message) from error
+        raise
 
 
 def sweep_runtime_directories() -> list[Path]:
@@ -84,8 +100,17 @@ def sweep_runtime_directories() -> list[Path]:
     return removed
 
 
+def _check_runtime_base(base: Path) -> None:
+    status = base.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        message = f"Expected {base} to be a directory of this user that is closed to others; remove it, or set XDG_RUNTIME_DIR"
+        raise SandboxStartError(message)
+    if len(os.fsencode(base)) > _LONGEST_BASE:
+        message = f"The path {base} is too long for Unix sockets in it; set XDG_RUNTIME_DIR to a shorter one"
+        raise SandboxStartError(message)
+
+
 def _runtime_base() -> Path:
-    # Short, for the path of a Unix socket has at most 107 bytes.
     parent = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
     return Path(parent) / f"coding-gym-{os.getuid()}"
 

@@ -1,0 +1,162 @@
+"""Disks without room: the sandbox's own, which is the user's business, and the host's, which is a clear error."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import tempfile
+import textwrap
+import time
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+from episodes import SMALL, assert_starts_over, outcome, shown
+
+from coding_gym.errors import SandboxStartError
+
+FILL = """
+    import os
+    print("before")
+    with open({directory} + "/full", "wb") as f:
+        while True:
+            f.write(bytes(1 << 16))
+"""
+USE_UP_INODES = """
+    import os
+    print("before")
+    os.mkdir({directory} + "/many")
+    for number in range(200_000):
+        open(f"{{{directory}}}/many/{{number}}", "w").close()
+"""
+FILES = "sum((os.listdir(path) for path in ('.', os.environ['HOME'], os.environ['TMPDIR'], '/tmp', '/dev/shm')), [])"
+
+
+@pytest.fixture(scope="module")
+def shared(docker_engine):
+    options = {**SMALL, "mem": "512m", "step_timeout": 30}
+    with contextlib.closing(gym.make("CodingEnv-v0", provider="docker", **options).unwrapped) as env:
+        yield env
+
+
+@pytest.fixture
+def env(shared):
+    shared.reset(seed=1)
+    container = shared.sandbox.container.id
+    yield shared
+    # The next episode has all the room from the beginning, in the same sandbox.
+    shared.reset(seed=2)
+    assert shown(shared, "import os; open('f', 'wb').write(bytes(6 << 20)), os.makedirs('a/b')") == f"({6 << 20}, None)\n"
+    shared.reset(seed=3)
+    assert shown(shared, f"import os; {FILES}") == "[]\n"
+    assert shared.sandbox.container.id == container
+
+
+def fails_for_want_of_room(env, code):
+    observation, _, _, truncated, info = env.step(code)
+    assert (info, observation["exit_code"], truncated) == ({"outcome": "error", "state_lost": False}, 1, False)
+    assert "OSError: [Errno 28] No space left on device" in observation["stderr"]
+    return observation["stdout"]
+
+
+# The sandbox's
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("directory", ["'.'", "os.environ['HOME']", "os.environ['TMPDIR']", "'/tmp'", "'/dev/shm'"])
+def test_a_full_disk(env, directory):
+    assert fails_for_want_of_room(env, textwrap.dedent(FILL.format(directory=directory))) == "before\n"
+    # It is still full, and the rest still works.
+    assert (
+        fails_for_want_of_room(env, f"print('x' * 9000)\nopen({directory} + '/f', 'wb').write(bytes(1 << 20))")
+        == "x" * 9000 + "\n"
+    )
+    assert outcome(env, "os._exit(3)") == ("killed", 3, True)
+    assert shown(env, f"import os; os.path.getsize({directory} + '/full') > 7 << 20") == "True\n"
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("directory", ["'.'", "'/tmp'"])
+def test_no_inodes(env, directory):
+    assert fails_for_want_of_room(env, textwrap.dedent(USE_UP_INODES.format(directory=directory))) == "before\n"
+    assert fails_for_want_of_room(env, f"print('still'); os.mkdir({directory} + '/one')") == "still\n"
+    assert outcome(env, "os._exit(3)") == ("killed", 3, True)
+    assert shown(env, "1") == "1\n"
+
+
+# The host's
+
+
+@pytest.fixture
+def place(monkeypatch):
+    """A short path for what sandboxes need on the host."""
+    with tempfile.TemporaryDirectory(prefix="cg-") as directory:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", directory)
+        yield Path(directory)
+
+
+@pytest.fixture
+def mount(place):
+    """Mount a file system there."""
+
+    def mount(options):
+        command = ["mount", "-t", "tmpfs", "-o", options, "none", str(place)]
+        if subprocess.run(command, stderr=subprocess.DEVNULL).returncode:
+            pytest.skip("mounting is not permitted here")
+        mounted.append(place)
+
+    mounted: list[Path] = []
+    yield mount
+    for path in mounted:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+def assert_refused(make, provider, match):
+    env = make(provider=provider)
+    started = time.monotonic()
+    with pytest.raises(SandboxStartError, match=match):
+        env.reset()
+    assert time.monotonic() - started < 10
+    return env
+
+
+def test_no_runtime_directory(make, provider, place, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(place / "missing"))
+    env = assert_refused(make, provider, "missing.*No such file.*XDG_RUNTIME_DIR")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
+    assert_starts_over(env)
+
+
+def test_a_file_in_the_place_of_the_runtime_directory(make, provider, place):
+    (place / f"coding-gym-{os.getuid()}").touch()
+    assert_refused(make, provider, "XDG_RUNTIME_DIR")
+
+
+def test_a_runtime_directory_whose_path_is_too_long_for_sockets(make, provider, place, monkeypatch):
+    long = place / ("x" * 90)
+    long.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
+    assert_refused(make, provider, "too long.*XDG_RUNTIME_DIR")
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ("ro", "Read-only.*XDG_RUNTIME_DIR"),
+        ("nr_inodes=2", "No space left.*XDG_RUNTIME_DIR"),
+        ("nr_inodes=3", "No space left.*XDG_RUNTIME_DIR"),
+        ("nr_inodes=5", "No space left.*XDG_RUNTIME_DIR"),
+    ],
+)
+def test_no_room_in_the_runtime_directory(make, provider, mount, place, options, match):
+    mount(options)
+    assert_refused(make, provider, match)
+    assert [path for path in place.rglob("*") if path.name != f"coding-gym-{os.getuid()}"] == []
+
+
+def test_a_local_server_without_room_shows_its_log(make, mount, place):
+    # Enough for the directory of the sandbox, not for that of a session's files.
+    mount("nr_inodes=7")
+    assert_refused(make, "local", "No space left")
+    assert [path for path in place.rglob("*") if path.name != f"coding-gym-{os.getuid()}"] == []
