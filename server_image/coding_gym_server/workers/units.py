@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Coroutine
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from coding_gym_server.workers.zygote_process import ForkError, ZygoteProcess
 __all__ = ["Units"]
 
 _log = logging.getLogger(__name__)
+
+_ROOM = 0.1
+"""The part of the disk that is free if it is not about to be full."""
 
 _FAULTS = (ForkError, LinkClosedError, TimeoutError, OSError)
 
@@ -65,7 +69,8 @@ class Units:
             ForkError: There are no processes, memory or disk left.
             LinkClosedError: The zygote or the root died.
         """
-        spare = self._take_spare()
+        # Without room on the disk, what the last episode has left must go before the next one begins, not meanwhile.
+        spare = self._take_spare() if self._has_room() else None
         try:
             await (unit.recycle() if spare is None else unit.kill())
             await self._remove_leftovers()
@@ -98,6 +103,10 @@ class Units:
         await asyncio.gather(*self._in_work, return_exceptions=True)
         for unit in self._spares:
             unit.close()
+
+    def _has_room(self) -> bool:
+        disk = os.statvfs(self._base)
+        return disk.f_bavail >= disk.f_blocks * _ROOM and disk.f_favail >= disk.f_files * _ROOM
 
     def _take_spare(self) -> Unit | None:
         while self._spares:
