@@ -116,6 +116,8 @@ _FORBIDDEN = {
     "settimeofday": _Call(164, 170),
     "clock_settime": _Call(227, 112),
     "vhangup": _Call(153, 58),
+    # It takes from a number that the whole machine shares (fs.aio-max-nr).
+    "io_setup": _Call(206, 0),
 }
 
 _INOTIFY = (_Call(253, -1), _Call(294, 26))
@@ -162,6 +164,15 @@ _CLONE, _CLONE3 = _Call(56, 220), _Call(435, 435)
 _NEW_NAMESPACES = 0x7E020000
 _IOCTL = _Call(16, 29)
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_FCNTL = _Call(72, 25)
+_F_SETLEASE, _F_NOTIFY = 1024, 1026
+_FILE_IOCTLS = (
+    0x40086602,  # FS_IOC_SETFLAGS
+    0x40087602,  # FS_IOC_SETVERSION
+    0x401C5820,  # FS_IOC_FSSETXATTR
+    0x40806685,  # FS_IOC_ENABLE_VERITY
+    0x800C6613,  # FS_IOC_SET_ENCRYPTION_POLICY
+)
 _SOCKET, _SOCKETPAIR = _Call(41, 198), _Call(53, 199)
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 _NETLINK_ROUTE = 0
@@ -203,6 +214,7 @@ def forbid_changing_modes() -> None:
     program, rule = _begin()
     for call in _CHANGING_MODES.values():
         rule(call, [_refuse(errno.EPERM)])
+    rule(_IOCTL, [_load(_argument(1)), *_if_any(_FILE_IOCTLS, errno.EPERM), _return(_RET_ALLOW)])
     _apply([*program, _return(_RET_ALLOW)])
 
 
@@ -242,6 +254,8 @@ def _program(*, internet: bool, inotify: bool) -> _Body:
     rule(_CLONE3, [_refuse(errno.ENOSYS)])
     rule(_CLONE, [_load(_argument(0)), _any_bit(_NEW_NAMESPACES, 0, 1), _refuse(errno.EPERM), _return(_RET_ALLOW)])
     rule(_IOCTL, [_load(_argument(1)), *_if_any((_TIOCSTI, _TIOCLINUX), errno.EPERM), _return(_RET_ALLOW)])
+    # Whoever opens a file that another has a lease on waits for most of a minute; read access and the same user are enough.
+    rule(_FCNTL, [_load(_argument(1)), *_if_any((_F_SETLEASE, _F_NOTIFY), errno.EPERM), _return(_RET_ALLOW)])
     for call in _OWN_PID_ONLY.values():
         rule(call, [_load(_argument(0)), *_unless(0, [_refuse(errno.EPERM)]), _return(_RET_ALLOW)])
     for call, of_user in ((_SETPRIORITY, _PRIO_USER), (_IOPRIO_SET, _IOPRIO_WHO_USER)):
