@@ -49,7 +49,7 @@ class _Fs(IntFlag):
 _ALL = _Fs((1 << 16) - 1)
 _READ = _Fs.EXECUTE | _Fs.READ_FILE | _Fs.READ_DIR
 _WRITE = _ALL & ~(_Fs.MAKE_CHAR | _Fs.MAKE_BLOCK)
-_DROP_BOX = _WRITE & ~_Fs.READ_DIR
+_DROP_BOX = _Fs.READ_FILE | _Fs.WRITE_FILE | _Fs.TRUNCATE | _Fs.MAKE_REG | _Fs.REMOVE_FILE
 _ON_FILES = _Fs.EXECUTE | _Fs.WRITE_FILE | _Fs.READ_FILE | _Fs.TRUNCATE | _Fs.IOCTL_DEV
 
 _TCP_BIND_AND_CONNECT = 0b11
@@ -63,7 +63,7 @@ class Rules:
     Attributes:
         read: Files and directories to read and execute beneath; those that do not exist are passed over.
         write: Files and directories to read, execute and change beneath.
-        drop_boxes: Directories in which files may be made, used and removed by name, but never listed.
+        drop_boxes: Directories in which regular files may be made, used and removed by name, but never listed.
         files: Whether file access is restricted at all.
         tcp: Whether TCP ``bind`` and ``connect`` stay allowed.
     """
