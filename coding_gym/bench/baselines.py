@@ -59,7 +59,7 @@ def bare_worker() -> Iterator[Callable[[str], None]]:
 
         runner.run(fork_root())
         root_end.close()
-        _send(control, ForkWorker(fresh_workspace=True), (worker_end.fileno(), worker_output, worker_output))
+        _send(control, ForkWorker(workspace), (worker_end.fileno(), worker_output, worker_output))
         worker_end.close()
         os.close(worker_output)
         assert isinstance(_receive(control), WorkerForked)

@@ -40,10 +40,10 @@ class ForkWorker(msgspec.Struct, tag=True):
     """To a root, with three descriptors: put a new worker with this channel, stdout and stderr in the place of all that runs.
 
     Attributes:
-        fresh_workspace: Whether to empty the workspace, too.
+        workspace: Where the session's directory is now.
     """
 
-    fresh_workspace: bool
+    workspace: str
 
 
 class Interrupt(msgspec.Struct, tag=True):

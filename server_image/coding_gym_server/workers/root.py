@@ -17,7 +17,7 @@ import time
 
 from coding_gym_server.isolation import oom
 from coding_gym_server.isolation.confinement import Confinement
-from coding_gym_server.workers import process_table, workspace
+from coding_gym_server.workers import process_table
 from coding_gym_server.workers.channel import Channel, close_all
 from coding_gym_server.workers.child_exits import ChildExits
 from coding_gym_server.workers.messages import (
@@ -98,8 +98,9 @@ class Root:
     def _answer(self, message: ToProcess, descriptors: list[int]) -> Worker | None:
         """Carry a request out; returns the worker in its forked process, None in the root."""
         match message:
-            case ForkWorker(fresh_workspace):
-                return self._fork(descriptors, fresh_workspace)
+            case ForkWorker(directory):
+                self._workspace = directory
+                return self._fork(descriptors)
             case Interrupt():
                 if self._worker is not None:
                     with contextlib.suppress(ProcessLookupError):
@@ -112,7 +113,7 @@ class Root:
                 self._channel.send(CpuTimeUsed(self._cpu_time()))
         return None
 
-    def _fork(self, descriptors: list[int], fresh_workspace: bool) -> Worker | None:
+    def _fork(self, descriptors: list[int]) -> Worker | None:
         """Replace all that runs by a new worker."""
         self._kill()
         root = os.getpid()
@@ -130,7 +131,6 @@ class Root:
                 return Worker(Channel(socket.socket(fileno=channel)), stdout, stderr, self._workspace, self._confinement)
             self._reap_all_but(pid)
             previous_status, self._worker, self._worker_status = self._worker_status, pid, None
-            (workspace.empty if fresh_workspace else workspace.repair)(self._workspace)
         except OSError as error:
             self._channel.send(Failed(f"no new worker: {error}"))
         else:

@@ -93,15 +93,15 @@ class Unit:
             ForkError: There are no processes, memory or disk left.
             LinkClosedError: The zygote or the root died.
         """
-        # A secret among sessions: Landlock does not keep them from changing the mode or times of what they can name.
-        unit = cls(base / secrets.token_hex(16))
+        unit = cls(_random_name(base))
         unit.workspace.mkdir(mode=0o700)
         ours, theirs = socket.socketpair()
         unit._root = Link(ours, on_message=unit._on_root_message, on_closed=unit._on_root_closed)
         try:
             with theirs:
                 unit.root_pid = await zygote.fork_root(str(unit.workspace), theirs)
-            await unit._replace_worker(fresh_workspace=True)
+            workspace.repair(str(unit.workspace))
+            await unit._replace_worker()
         except BaseException:
             unit.close()
             asyncio.get_running_loop().run_in_executor(None, unit.remove_workspace)
@@ -135,7 +135,7 @@ class Unit:
             raise LinkClosedError
         dead = None
         if self._worker.gone:
-            dead, _ = await self._replace_worker(fresh_workspace=False)
+            dead, _ = await self._replace_worker()
         worker = self._worker
         waiter = self._waiter = asyncio.get_running_loop().create_future()
         watchdog = self._watchdog = Watchdog(self._root, limits, on_given_up=lambda: self._resolve(None))
@@ -152,7 +152,7 @@ class Unit:
             exit_code = finished.exit_code
             outcome = Outcome.OK if exit_code == 0 else Outcome.ERROR
         else:
-            _, status = await self._replace_worker(fresh_workspace=False)
+            _, status = await self._replace_worker()
             exit_code = _exit_code(status)
             outcome = Outcome.MEMORY if exit_code == _SIGKILLED and oom.has_struck() else Outcome.KILLED
         if watchdog.expired:
@@ -197,15 +197,21 @@ class Unit:
         assert isinstance(answer, Killed)
 
     async def recycle(self) -> None:
-        """Kill everything, empty the workspace and fork a new worker.
+        """Kill everything, empty and rename the workspace, and fork a new worker.
 
         Raises:
             ForkError: There are no processes, memory or disk left.
             LinkClosedError: The root died.
+            OSError: The workspace cannot be renamed.
         """
         self._configuration = None
         self._overrun = ""
-        used, _ = await self._replace_worker(fresh_workspace=True)
+        # Whoever had it knows its name: the next one gets another, once nobody is left to see which.
+        await self.kill()
+        self.workspace = self.workspace.rename(_random_name(self.workspace.parent))
+        used, _ = await self._replace_worker()
+        # Not by the root, whose memory the next worker gets a copy of: no file's name is to stay in it.
+        await asyncio.to_thread(workspace.empty, str(self.workspace))
         if used is not None:
             used.close()
 
@@ -221,7 +227,7 @@ class Unit:
             workspace.clear(self.workspace)
             self.workspace.rmdir()
 
-    async def _replace_worker(self, *, fresh_workspace: bool) -> tuple[_WorkerEnd | None, int | None]:
+    async def _replace_worker(self) -> tuple[_WorkerEnd | None, int | None]:
         """Have the root kill all that runs and fork a new worker; returns the old one, to be closed, and its wait status."""
         self.being_replaced = True
         ours, theirs = socket.socketpair()
@@ -229,7 +235,8 @@ class Unit:
         err_read, err_write = os.pipe2(os.O_CLOEXEC)
         new = _WorkerEnd(ours, out_read, err_read, on_finished=self._resolve)
         try:
-            answer = await self._ask_root(ForkWorker(fresh_workspace), (theirs.fileno(), out_write, err_write))
+            request = ForkWorker(str(self.workspace))
+            answer = await self._ask_root(request, (theirs.fileno(), out_write, err_write))
             if isinstance(answer, Failed):
                 raise ForkError(answer.reason)
             assert isinstance(answer, WorkerForked)
@@ -243,8 +250,16 @@ class Unit:
             os.close(err_write)
         old, self._worker = self._worker, new
         if self._configuration is not None:
+            self._repair_workspace()
             new.configure(self._configuration, self._max_output_chars)
         return old, answer.previous_status
+
+    def _repair_workspace(self) -> None:
+        try:
+            workspace.repair(str(self.workspace))
+        except OSError as error:
+            message = f"the workspace cannot be used: {error}"
+            raise ForkError(message) from error
 
     async def _ask_root(self, request: ToProcess, descriptors: tuple[int, ...] = ()) -> FromProcess:
         return await asyncio.wait_for(self._root.call(request, descriptors), _ROOT_ANSWERS_WITHIN)
@@ -320,6 +335,11 @@ class _WorkerEnd:
     def _on_closed(self) -> None:
         # It may run on, if user code closed the channel or executed another program: the root tells when it ends.
         self.gone = True
+
+
+def _random_name(base: Path) -> Path:
+    """Return a path that sessions cannot guess: Landlock does not keep them from changing the mode of what they can name."""
+    return base / secrets.token_hex(16)
 
 
 def _explain(outcome: Outcome, exit_code: int, limits: Limits, *, state_lost: bool, overrun: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import subprocess
@@ -23,6 +24,9 @@ def empty(workspace: str) -> None:
     """
     Path(workspace).chmod(0o700)
     clear(Path(workspace))
+    for attribute in os.listxattr(workspace):
+        os.removexattr(workspace, attribute)
+    os.utime(workspace)
     repair(workspace)
 
 
@@ -35,6 +39,9 @@ def repair(workspace: str) -> None:
     root = Path(workspace)
     for directory in (root, *(root / name for name in (WORK, HOME, TEMPORARY))):
         directory.mkdir(exist_ok=True)
+        if directory.is_symlink():
+            # It may lead anywhere.
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory))
         directory.chmod(0o700)
 
 
@@ -58,6 +65,9 @@ def _remove_tree(path: Path) -> None:
     with contextlib.suppress(OSError, RecursionError):
         shutil.rmtree(path)
         return
-    # Directories without permissions, or nested deeper than Python recurses.
-    subprocess.run(["chmod", "-R", "u+rwX", "--", path], check=False, stderr=subprocess.DEVNULL)
-    subprocess.run(["rm", "-rf", "--", path], check=True, stderr=subprocess.DEVNULL)
+    # Directories without permissions, or nested deeper than Python recurses. Other sessions may read command lines, so the
+    # path is in none.
+    path.chmod(0o700)
+    subprocess.run(["chmod", "-R", "u+rwX", "."], cwd=path, check=False, stderr=subprocess.DEVNULL)
+    subprocess.run(["find", ".", "-mindepth", "1", "-delete"], cwd=path, check=False, stderr=subprocess.DEVNULL)
+    path.rmdir()
