@@ -54,7 +54,7 @@ _LOG_BYTES = 4000
 _SOCKET_DIRECTORY = "/run/coding-gym"
 _WORKSPACES = "/workspaces"
 _INODES = 100_000
-_DESCRIPTORS = 4096
+_DESCRIPTORS = 8192
 _PODMAN_PROCESSES = 32_768
 
 _log = logging.getLogger("coding_gym")

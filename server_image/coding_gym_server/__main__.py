@@ -7,13 +7,14 @@ import ctypes
 import gc
 import logging
 import os
+import resource
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from coding_gym_server.config import ServerConfig, parse_arguments
 from coding_gym_server.isolation import namespaces
-from coding_gym_server.isolation.confinement import Confinement
+from coding_gym_server.isolation.confinement import Confinement, python_directories
 from coding_gym_server.isolation.probe import IsolationReport, probe, report
 from coding_gym_server.protocol import MAX_FRAME_BYTES
 from coding_gym_server.workers import font_cache
@@ -42,13 +43,16 @@ def main() -> None:
         )
     config.workspaces.mkdir(parents=True, exist_ok=True)
     directories = [str(config.workspaces), *([os.path.dirname(config.uds)] if config.uds else [])]
+    fonts = font_cache.prepare(config.workspaces)
     has_namespaces = config.confine_server and _enter_namespaces(directories, network=config.network)
     if has_namespaces:
         config = replace(config, private_shm=True)
     # Nobody may list it, so that the random names below it stay secret.
     with contextlib.suppress(PermissionError):
-        config.workspaces.chmod(0o311)
-    fonts = font_cache.prepare(config.workspaces)
+        config.workspaces.chmod(0o1733 if config.confine_server else 0o311)
+    if config.confine_server:
+        namespaces.disown(str(config.workspaces))
+    _allow_more_open_files()
     confinement = Confinement(
         landlock=kernel.landlock_abi > 0,
         seccomp=kernel.seccomp,
@@ -78,11 +82,17 @@ def main() -> None:
 
 def _enter_namespaces(directories: list[str], *, network: bool) -> bool:
     try:
-        namespaces.enter(keep=directories, network=network)
+        namespaces.enter(keep=directories, readable=python_directories(), network=network)
     except OSError as error:
         _log.warning("no namespaces of its own, so this user's Unix sockets and datagrams are within reach: %s", error)
         return False
     return True
+
+
+def _allow_more_open_files() -> None:
+    """Raise the server's own limit: a part of it is the sessions'."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _server(config: ServerConfig, zygote: ZygoteProcess, isolation: IsolationReport) -> uvicorn.Server:

@@ -7,8 +7,10 @@ processes. The worker adds a second scope, so that it can signal neither the roo
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
+import stat
 import sys
 import sysconfig
 
@@ -17,10 +19,11 @@ import msgspec
 from coding_gym_server.isolation import capabilities, landlock, seccomp
 from coding_gym_server.isolation.probe import SIGNAL_SCOPE_ABI
 
-__all__ = ["Confinement"]
+__all__ = ["Confinement", "python_directories"]
 
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
+_CONFIGURATION = "/etc"
 _TERMINALS = ("/dev/ptmx", "/dev/pts")
 _PRECAUTIONS = (
     (resource.RLIMIT_CORE, 0),
@@ -28,6 +31,7 @@ _PRECAUTIONS = (
     # All processes of a user share one count of queued signals: the server's own limit is higher than what sessions can use up.
     (resource.RLIMIT_SIGPENDING, 4096),
 )
+_OPEN_FILES = 4096
 
 
 class Confinement(msgspec.Struct, kw_only=True, frozen=True):
@@ -74,7 +78,7 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
         capabilities.drop_all()
         if self.landlock:
             rules = landlock.Rules(
-                read=(*_SYSTEM, *_python()),
+                read=(*(path for path in _SYSTEM if path != _CONFIGURATION), *_public(_CONFIGURATION), *python_directories()),
                 write=(*directories, *_DEVICES, *_TERMINALS, "/dev/shm", "/proc/self"),
                 tcp=self.network,
             )
@@ -96,7 +100,7 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
                 _lower_limit(kind, limit)
         if self.landlock:
             rules = landlock.Rules(
-                read=(*_SYSTEM, *_python(), *self.readable),
+                read=(*_SYSTEM, *python_directories(), *self.readable),
                 write=(workspace, *_DEVICES, *(() if self.shared else _TERMINALS), *self.private_directories),
                 drop_boxes=("/dev/shm",),
                 tcp=self.network,
@@ -112,6 +116,8 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
 
     def _resource_limits(self) -> list[tuple[int, int]]:
         limits = [
+            # All processes of a user share one count of descriptors on their way through sockets, too.
+            (resource.RLIMIT_NOFILE, min(_OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)),
             (resource.RLIMIT_DATA, self.max_memory_bytes),
             (resource.RLIMIT_FSIZE, self.max_file_bytes),
             (resource.RLIMIT_NPROC, self.max_tasks),
@@ -119,9 +125,26 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
         return [(kind, limit) for kind, limit in limits if limit is not None]
 
 
-def _python() -> set[str]:
+def python_directories() -> set[str]:
     """Return where the interpreter and everything importable is."""
     return {sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), *filter(os.path.isabs, sys.path)}
+
+
+def _public(directory: str) -> list[str]:
+    """Return a directory, or else so much of what is in it as its owner, whom sessions may run as, keeps from nobody."""
+    entries = [entry for entry in os.scandir(directory) if not entry.is_symlink()]
+    everything = True
+    found = []
+    for entry in entries:
+        is_directory = entry.is_dir()
+        wanted = stat.S_IROTH | stat.S_IXOTH if is_directory else stat.S_IROTH
+        if entry.stat().st_mode & wanted != wanted:
+            everything = False
+            continue
+        public = _public(entry.path) if is_directory else [entry.path]
+        everything &= public == [entry.path]
+        found += public
+    return [directory] if everything else found
 
 
 def _lower_limit(kind: int, limit: int) -> None:

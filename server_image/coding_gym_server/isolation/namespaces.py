@@ -1,18 +1,21 @@
 """Namespaces for a server outside of any container: what Landlock does not cover is not there at all.
 
-Landlock does not restrict connecting to Unix sockets by path, such as an engine's in ``/run``, nor datagrams, nor changing the
-mode, owner or times of files. In namespaces of its own the sandbox has an empty ``/run`` and ``/dev/shm``, no network, and a
-file system that is read-only but for its own directories (see namespaces(7), user_namespaces(7), mount_setattr(2)).
+Landlock does not restrict connecting to Unix sockets by path, such as an engine's in ``/run`` or a terminal multiplexer's in
+``/tmp``, nor datagrams, nor changing the mode, owner or times of files. In namespaces of its own the sandbox has nothing but
+the system's directories and what it is given, an empty ``/dev/shm``, no network, and a file system that is read-only but for
+its own directories (see namespaces(7), user_namespaces(7), mount_setattr(2)).
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import struct
+from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["enter"]
+__all__ = ["disown", "enter"]
 
 _CLONE_NEWNS = 0x00020000
 _CLONE_NEWIPC = 0x08000000
@@ -28,17 +31,21 @@ _AT_FDCWD = -100
 _AT_RECURSIVE = 0x8000
 _MOUNT_ATTR_RDONLY = 1
 
-_EMPTIED = ("/run", "/dev/shm")
+_KEPT = {"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "opt", "proc", "sbin", "sys", "usr"}
+_EMPTIED = ("/dev/shm", "/sys/kernel/debug", "/sys/kernel/tracing")
 _WRITABLE = ("/dev/shm", "/proc")
+
+_NOBODY = 65534
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def enter(*, keep: list[str], network: bool) -> None:
+def enter(*, keep: list[str], readable: Iterable[str], network: bool) -> None:
     """Move the calling, single-threaded process into namespaces of its own.
 
     Args:
         keep: Directories that stay writable and where they are, even below those that are emptied.
+        readable: Directories that stay where they are, likewise.
         network: Whether the network stays.
 
     Raises:
@@ -52,16 +59,27 @@ def enter(*, keep: list[str], network: bool) -> None:
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
     _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
-    kept = [(directory, os.open(directory, os.O_PATH)) for directory in keep]
-    for directory in filter(os.path.isdir, _EMPTIED):
+    emptied = [entry.path for entry in os.scandir("/") if entry.name not in _KEPT and entry.is_dir(follow_symlinks=False)]
+    below = tuple(f"{directory}/" for directory in emptied)
+    spared = [path for path in sorted({*readable, *map(os.path.realpath, readable)}) if path.startswith(below)]
+    kept = [(directory, os.open(directory, os.O_PATH)) for directory in filter(os.path.isdir, (*spared, *keep))]
+    os.chdir("/")
+    for directory in filter(os.path.isdir, (*emptied, *_EMPTIED)):
         _mount("tmpfs", directory, "tmpfs", _MS_NOSUID_NODEV, "mode=1777")
+        disown(directory)
     for directory, descriptor in kept:
         os.makedirs(directory, exist_ok=True)
-        _mount(f"/proc/self/fd/{descriptor}", directory, None, _MS_BIND)
+        _mount(f"/proc/self/fd/{descriptor}", directory, None, _MS_BIND | _MS_REC)
         os.close(descriptor)
     _set_read_only("/", True, _AT_RECURSIVE)
     for directory in filter(os.path.isdir, (*keep, *_WRITABLE)):
         _set_read_only(directory, False)
+
+
+def disown(directory: str) -> None:
+    """Give a directory to nobody, if this process may: its owner could close it to everyone."""
+    with contextlib.suppress(OSError):
+        os.chown(directory, _NOBODY, -1)
 
 
 def _mount(source: str, target: str, kind: str | None, flags: int, options: str | None = None) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
+import stat
 import subprocess
 from pathlib import Path
 
@@ -31,18 +31,24 @@ def empty(workspace: str) -> None:
 
 
 def repair(workspace: str) -> None:
-    """Make the directories that are missing, and make them usable.
+    """Make the directories that are missing, and make them usable; what else is in their place, such as a link, goes.
 
     Raises:
-        OSError: Something else is in their place, or the disk is full.
+        OSError: The disk is full.
     """
     root = Path(workspace)
     for directory in (root, *(root / name for name in (WORK, HOME, TEMPORARY))):
-        directory.mkdir(exist_ok=True)
-        if directory.is_symlink():
-            # It may lead anywhere.
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory))
+        if not stat.S_ISDIR(_mode(directory)):
+            directory.unlink(missing_ok=True)
+            directory.mkdir()
         directory.chmod(0o700)
+
+
+def _mode(path: Path) -> int:
+    try:
+        return path.lstat().st_mode
+    except FileNotFoundError:
+        return 0
 
 
 def clear(directory: Path) -> None:
