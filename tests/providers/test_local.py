@@ -142,7 +142,8 @@ def test_files_outside_cannot_be_read(run, tmp_path):
     print(attempt(lambda: open("link").read()), attempt(lambda: os.link({str(secret)!r}, "hard")))
     """
     )
-    assert printed(run(code)).split() == ["PermissionError"] * 3 + ["OSError"]
+    # Out of sight, or, where there is no namespace for that, out of reach.
+    assert printed(run(code)).split() in (["FileNotFoundError"] * 4, ["PermissionError"] * 3 + ["OSError"])
 
 
 @pytest.mark.parametrize("path", ["~", "/root", "/home", "/tmp", "/var", "/run", "/work", "/dev/shm", "/"])
