@@ -89,6 +89,7 @@ _FORBIDDEN = {
     "chroot": _Call(161, 51),
     "open_tree": _Call(428, 428),
     "move_mount": _Call(429, 429),
+    "open_tree_attr": _Call(467, 467),
     "fsopen": _Call(430, 430),
     "fsconfig": _Call(431, 431),
     "fsmount": _Call(432, 432),

@@ -1,0 +1,116 @@
+"""Hostile code inside of a session, and what becomes of it."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from typing import Any
+
+from system_calls import HERE
+
+from coding_gym.providers import Sandbox
+from coding_gym_server.protocol import Observation, Outcome, ResetOptions, Step, StepAction
+
+__all__ = ["REFUSED", "Inside", "bracketed"]
+
+REFUSED = {"EPERM", "EACCES", "EROFS", "ENOSYS"}
+"""What the kernel says to what is not allowed, whatever the arguments."""
+
+_ANSWER_WITHIN = 30.0
+
+_TOOLS = f"""
+import ctypes, errno, fcntl, glob, mmap, os, re, resource, select, signal
+import socket, stat, struct, subprocess, sys, threading, time
+
+NUMBERS = {HERE}
+libc = ctypes.CDLL(None, use_errno=True)
+libc.syscall.restype = ctypes.c_long
+
+def call(name, *arguments):
+    number = NUMBERS[name] if isinstance(name, str) else name
+    arguments = (ctypes.c_long(a) if isinstance(a, int) else a for a in arguments)
+    result = libc.syscall(ctypes.c_long(number), *arguments)
+    if result == -1:
+        raise OSError(ctypes.get_errno(), name)
+    return result
+
+def attempt(action):
+    try:
+        action()
+    except OSError as error:
+        return errno.errorcode.get(error.errno, type(error).__name__)
+    return "done"
+
+def own_memory():
+    with open("/proc/self/mem", "rb", 0) as memory:
+        for line in open("/proc/self/maps").readlines():
+            area, permissions = line.split()[:2]
+            low, high = (int(end, 16) for end in area.split("-"))
+            if permissions.startswith("rw"):
+                try:
+                    memory.seek(low)
+                    yield memory.read(high - low)
+                except OSError:
+                    pass
+
+def memory_has(pattern):
+    return any(re.search(pattern.encode(), area) for area in own_memory())
+"""
+
+
+class Inside:
+    """A session that has the tools of an attacker.
+
+    Args:
+        sandbox: Where it is.
+    """
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._session = sandbox.connect()
+        self.equip()
+
+    def equip(self) -> None:
+        """Hand the tools out: at first, and when the namespace was lost."""
+        self.do(_TOOLS)
+
+    def run(self, code: str, timeout: float = 20.0) -> Observation:
+        self.begin(code, timeout)
+        return self.wait(timeout)
+
+    def do(self, code: str, timeout: float = 20.0) -> None:
+        """Run code that succeeds."""
+        seen = self.run(code, timeout)
+        assert seen.metadata.outcome is Outcome.OK, seen.stderr
+
+    def begin(self, code: str, timeout: float = 20.0) -> None:
+        """Send a step and do not wait for its end."""
+        # ask_step has no time limit of its own.
+        self._session._ask(Step(StepAction(code=textwrap.dedent(code), timeout_s=timeout)))
+
+    def wait(self, timeout: float = 20.0) -> Observation:
+        """Wait for the end of a step that ``begin`` began."""
+        return self._session.wait(timeout=timeout + _ANSWER_WITHIN).observation
+
+    def close(self) -> None:
+        self._session.close()
+
+    def reset(self, **options: Any) -> None:
+        """Begin another episode."""
+        self._session.ask_reset(ResetOptions(**options))
+        self._session.wait(timeout=_ANSWER_WITHIN)
+        self.equip()
+
+    def attempt(self, expression: str) -> str:
+        """Return ``done``, or the name of the error."""
+        return self.see(f"attempt(lambda: {expression})")
+
+    def see(self, expression: str, timeout: float = 20.0) -> Any:
+        """Return the value of an expression."""
+        seen = self.run(f"print(repr({expression}))", timeout)
+        assert seen.metadata.outcome is Outcome.OK, seen.stderr
+        return ast.literal_eval(seen.stdout)
+
+
+def bracketed(secret: str) -> str:
+    """Return a pattern that finds ``secret``, but does not contain it."""
+    return f"{secret[:3]}[{secret[3]}]{secret[4:]}"

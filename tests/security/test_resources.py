@@ -1,0 +1,210 @@
+"""What one session uses up is not missed by the others, nor by the server."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import statistics
+import time
+
+import pytest
+from attack import Inside
+
+from coding_gym.config import SandboxConfig
+from coding_gym.providers import start_sandbox
+from coding_gym_server.protocol import Outcome
+
+MEMORY = {"mem": "384m", "disk": "256m", "shm_size": "128m"}
+
+
+@pytest.fixture(scope="module")
+def box(provider):
+    with contextlib.closing(start_sandbox(SandboxConfig(provider=provider, preload=(), sessions=6, **MEMORY))) as sandbox:
+        yield sandbox
+
+
+def assert_goes_on(box, victim):
+    assert victim.see("kept") == "kept"
+    assert victim.see("subprocess.run(['true']).returncode") == 0
+    with contextlib.closing(Inside(box)) as new:
+        assert new.see("6 * 7") == 42
+
+
+# Memory
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x = []\nwhile True: x.append(bytearray(b'x') * (8 << 20))",
+        "m = mmap.mmap(-1, 1 << 30, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS)\nfor n in range(0, 1 << 30, 4096): m[n] = 1",
+        "f = os.memfd_create('x')\nwhile True: os.write(f, bytes(8 << 20))",
+    ],
+    ids=["heap", "shared mapping", "memfd"],
+)
+def test_a_hog(box, provider, attacker, victim, code):
+    if provider == "local" and "heap" not in code and "bytearray" not in code:
+        pytest.skip("RLIMIT_DATA counts private memory only, and there is no other limit without a container")
+    seen = attacker.run(code)
+    if provider == "docker":
+        assert seen.metadata.outcome is Outcome.MEMORY
+        assert "out of memory" in seen.stderr
+    else:
+        assert "MemoryError" in seen.stderr
+    assert_goes_on(box, victim)
+    assert attacker.run("1").stdout == "1\n"
+
+
+def test_many_hogs(box, provider, attacker, victim):
+    if provider == "local":
+        pytest.skip("there is no limit on all processes together without a container")
+    code = """
+        for n in range(40):
+            if os.fork() == 0:
+                x = bytearray(b"x") * (16 << 20)
+                time.sleep(30)
+        os.wait()
+    """
+    assert attacker.run(code, 5).metadata.outcome is not Outcome.INFRASTRUCTURE
+    attacker.reset()
+    assert_goes_on(box, victim)
+
+
+@pytest.mark.docker
+def test_hogs_that_are_smaller_than_a_root_do_not_kill_it(docker_engine):
+    """The kernel kills the largest of those that are to go first: the roots, and the server, are not among them."""
+    config = SandboxConfig(provider="docker", preload=("numpy", "pandas"), mem="384m", sessions=2)
+    with contextlib.closing(start_sandbox(config)) as box, contextlib.closing(Inside(box)) as attacker:
+        root = attacker.see("os.getppid()")
+        hog = "for n in $(seq 40); do { x=$(head -c 8M /dev/zero | tr '\\0' x); sleep 5; } & done; wait"
+        seen = attacker.run(f"os.execvp('sh', ['sh', '-c', {hog!r}])", 3)
+        assert seen.metadata.outcome is not Outcome.INFRASTRUCTURE
+        attacker.equip()
+        assert attacker.see("os.getppid()") == root
+
+
+def test_memory_cannot_be_locked(attacker, victim):
+    attacker.do("m = mmap.mmap(-1, 256 << 20)\nlocked = libc.mlock(ctypes.addressof(ctypes.c_char.from_buffer(m)), 256 << 20)")
+    limit = attacker.see("resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]")
+    assert attacker.see("locked") == -1 or limit > 256 << 20
+
+
+# Descriptors, pipes, signals
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "try:\n    while True: held.append(os.dup(0))\nexcept OSError: pass",
+        "try:\n    while True: held += os.pipe()\nexcept OSError: pass",
+        "for _ in range(4):\n    if os.fork() == 0:\n        try:\n            while True: held += os.pipe()\n"
+        "        except OSError: time.sleep(60)\ntime.sleep(0.5)",
+        "try:\n    while True:\n        r, w = os.pipe(); held += (r, w); fcntl.fcntl(w, 1031, 1 << 20); "
+        "os.set_blocking(w, False)\n"
+        "        os.write(w, bytes(1 << 20))\nexcept OSError: pass",
+        "try:\n    while True: held.append(select.epoll())\nexcept OSError: pass",
+        "try:\n    while True: held.append(libc.timer_create(1, 0, bytes(8)) == 0 or 1 / 0)\nexcept ArithmeticError: pass",
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {40})\nfor _ in range(100_000): libc.sigqueue(os.getpid(), 40, 0)",
+    ],
+    ids=["descriptors", "pipes", "pipes of many", "full pipes", "epolls", "timers", "signals"],
+)
+def test_things_that_run_out(box, attacker, victim, code):
+    attacker.do("held = []")
+    attacker.run(code)
+    assert_goes_on(box, victim)
+    attacker.reset()
+
+
+@pytest.mark.parametrize("kind", ["SOCK_DGRAM", "SOCK_STREAM", "SOCK_SEQPACKET"])
+def test_descriptors_under_way(box, attacker, victim, kind):
+    """The kernel counts those of a user together, and refuses whoever may have fewer open than there are."""
+    attacker.do(f"""
+        held, sent = [], 0
+        try:
+            while sent < 100_000:
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.{kind})
+                ours.setblocking(False)
+                held += (ours, theirs)
+                try:
+                    while True:
+                        socket.send_fds(ours, [b"x"], [0] * 253)
+                        sent += 253
+                except BlockingIOError:
+                    pass
+        except OSError as error:
+            found = errno.errorcode[error.errno]
+    """)
+    assert attacker.see("found") == "ETOOMANYREFS"
+    victim.reset()
+    victim.do("kept = 'kept'; open('file', 'w').write('kept')")
+    assert_goes_on(box, victim)
+    attacker.reset()
+
+
+# Output
+
+
+def test_floods_of_output(box, attacker, victim):
+    attacker.begin("""
+        for n in range(8):
+            subprocess.Popen(["sh", "-c", f"yes >&{1 + n % 2}"])
+        time.sleep(1)
+    """)
+    assert [victim.see("kept", timeout=5) for _ in range(50)] == ["kept"] * 50
+    seen = attacker.wait()
+    assert seen.metadata.outcome is Outcome.OK
+    assert len(seen.stdout) <= 16_384
+    assert len(seen.stderr) <= 16_384
+    attacker.reset()
+    assert_goes_on(box, victim)
+
+
+# CPU
+
+
+@pytest.mark.parametrize("busy", [1, 2, 30])
+def test_busy_processes(attacker, victim, busy, provider, record_property):
+    attacker.do(f"""
+        for _ in range({busy}):
+            if os.fork() == 0:
+                while True:
+                    pass
+    """)
+    times = []
+    for _ in range(100 if busy <= 2 else 40):
+        started = time.perf_counter()
+        victim.run("pass")
+        times.append(time.perf_counter() - started)
+    attacker.reset()
+    p99 = statistics.quantiles(times, n=100)[98]
+    print(f"{provider}, {busy} busy: p50 {statistics.median(times) * 1e3:.2f} ms, p99 {p99 * 1e3:.2f} ms")
+    record_property("p99", p99)
+    if busy <= 2:
+        assert p99 < 0.05, json.dumps(sorted(times)[-5:])
+
+
+# Disk
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize(
+    "code",
+    [
+        "with open('hog', 'wb') as f:\n    while True: f.write(bytes(1 << 20))",
+        "os.mkdir('many')\nfor n in range(200_000): os.mknod(f'many/{n}')",
+        "with open('/dev/shm/hog', 'wb') as f:\n    while True: f.write(bytes(1 << 20))",
+    ],
+    ids=["blocks", "inodes", "shared memory"],
+)
+def test_a_full_disk_is_there_again(box, provider, attacker, victim, code):
+    """All sessions of a container have one disk: while it is full, others lack it, but it is theirs again at once."""
+    if provider == "local":
+        pytest.skip("the local provider limits the size of a file, not the disk")
+    seen = attacker.run(code)
+    assert "No space left" in seen.stderr
+    assert victim.see("kept") == "kept"
+    attacker.reset()
+    assert_goes_on(box, victim)
+    with contextlib.closing(Inside(box)) as new:
+        assert new.see("open('new', 'w').write('x' * 100_000)") == 100_000
+        assert new.see("open('/dev/shm/new', 'w').write('x' * 100_000)") == 100_000
