@@ -167,13 +167,18 @@ class Connection:
         # By the kernel rather than by Python, whose sockets with a timeout poll before every read.
         timeout = min(timeout, _FOREVER_SECONDS)
         if timeout != self._receive_timeout:
-            seconds, fraction = divmod(timeout, 1)
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL.pack(int(seconds), int(fraction * 1e6)))
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(timeout))
             self._receive_timeout = timeout
 
     def _broken(self, error: BaseException | None) -> TransportError:
         self.close()
         return TransportError(f"The connection to {self._address} broke: {error or 'closed by the server'}")
+
+
+def _timeval(seconds: float) -> bytes:
+    """Return seconds as the kernel takes them; 0 is for ever."""
+    whole, fraction = divmod(seconds, 1)
+    return _TIMEVAL.pack(int(whole), int(fraction * 1e6))
 
 
 def open_socket(address: Address, timeout: float) -> socket.socket:
@@ -185,8 +190,13 @@ def open_socket(address: Address, timeout: float) -> socket.socket:
     if address.socket_path is not None:
         connection = socket.socket(socket.AF_UNIX)
         try:
-            connection.settimeout(timeout)
+            # Without blocking, the kernel does not wait for a server that has many others to accept.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(timeout))
             connection.connect(address.socket_path)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(0))
+        except BlockingIOError as error:
+            connection.close()
+            raise TimeoutError from error
         except BaseException:
             connection.close()
             raise
