@@ -23,6 +23,7 @@ from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 from docker.types import Ulimit
 from docker.utils import kwargs_from_env
+from requests import RequestException
 
 from coding_gym.client.address import Address
 from coding_gym.config import SandboxConfig, parse_size
@@ -127,6 +128,10 @@ def start_container(config: SandboxConfig) -> DockerSandbox:
         image = ensure_image(client, config.image)
         start = _start_with_socket if _uses_unix_socket(client, config) else _start_with_port
         return start(client, config, image)
+    except (DockerException, RequestException) as error:
+        client.close()
+        message = f"The engine failed while a container was started: {_root_cause(error)}"
+        raise SandboxStartError(message) from error
     except BaseException:
         client.close()
         raise
@@ -330,7 +335,9 @@ def _try_to_remove(container: Container) -> None:
     try:
         remove_container(container)
     except (DockerException, OSError) as error:
-        _log.warning("the container %s could not be removed: %s; 'coding-gym prune' tries again", container.short_id, error)
+        # The error's text alone: what keeps the record would keep the SDK's socket open, too.
+        reason = _root_cause(error)
+        _log.warning("the container %s could not be removed: %s; 'coding-gym prune' tries again", container.short_id, reason)
 
 
 def _sweep_at_first_start(client: docker.DockerClient) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from coding_gym.errors import CodingGymError, SandboxStartError
+from coding_gym.errors import SandboxStartError
 
 __all__ = ["Owner", "new_runtime_directory", "sweep_runtime_directories"]
 
@@ -79,7 +79,8 @@ def new_runtime_directory() -> Iterator[Path]:
     except BaseException as error:
         if directory is not None:
             shutil.rmtree(directory, ignore_errors=True)
-        if isinstance(error, OSError) and not isinstance(error, CodingGymError):
+        # Of the kernel, not of a network.
+        if isinstance(error, OSError) and error.errno is not None:
             message = f"No sandbox can be started in {base}: {error.strerror or error}. Make room there, or set XDG_RUNTIME_DIR"
             raise SandboxStartError(message) from error
         raise

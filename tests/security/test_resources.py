@@ -198,7 +198,7 @@ def test_busy_processes(attacker, victim, busy, provider, record_property):
     ids=["blocks", "inodes", "shared memory"],
 )
 def test_a_full_disk_is_there_again(box, provider, attacker, victim, code):
-    """All sessions of a container have one disk: while it is full, others lack it, but it is theirs again once it is emptied."""
+    """All sessions of a container have one disk: while it is full, others lack it; once it is emptied, it is theirs again."""
     if provider == "local":
         pytest.skip("the local provider limits the size of a file, not the disk")
     seen = attacker.run(code)

@@ -1,0 +1,190 @@
+"""A Docker engine that stops, dies and comes back: a private one, for other people use the other one."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+
+import docker
+import psutil
+import pytest
+from episodes import after, assert_infrastructure, assert_starts_over, shown, wait_for
+from running_server import gone_within
+from sandbox_processes import processes_of
+
+from coding_gym.errors import ProviderError, ProviderUnavailableError
+from coding_gym.providers.image import ensure_image
+
+# The SDK leaves a socket open when nobody answers.
+pytestmark = [pytest.mark.docker, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
+
+
+class PrivateEngine:
+    """A dockerd with everything of its own, in a directory that must not have a long name."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+        self.host = f"unix://{directory}/sock"
+
+    def start(self) -> None:
+        self._reap()
+        command = ["dockerd", "--host", self.host, "--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"]
+        for option, name in (("data-root", "data"), ("exec-root", "exec"), ("pidfile", "pid")):
+            command += [f"--{option}", str(self._directory / name)]
+        with (self._directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        assert wait_for(lambda: self._process.poll() is not None or self._answers(), 60), "it does not answer"
+        assert self._process.poll() is None, (self._directory / "log").read_text()[-2000:]
+
+    def stop(self, number: signal.Signals) -> None:
+        """Send a signal to dockerd, and nothing else; its containerd goes with it, the containers need not."""
+        if self._process is not None:
+            family = psutil.Process(self._process.pid).children()
+            self._process.send_signal(number)
+            self._process.wait(60)
+            self._process = None
+            assert gone_within(family, 20) == []
+            self._reap()
+
+    def kill_shims(self) -> None:
+        """Kill what an engine leaves that is killed while it starts a container."""
+        processes = psutil.process_iter(["cmdline"])
+        shims = [process for process in processes if f"{self._directory}/exec" in " ".join(process.info["cmdline"] or ())]
+        for shim in shims:
+            shim.kill()
+        assert gone_within(shims, 10) == []
+
+    def connect(self) -> docker.DockerClient:
+        return docker.DockerClient(base_url=self.host, timeout=60)
+
+    def containers(self) -> list[str]:
+        client = self.connect()
+        try:
+            return [container.id for container in client.containers.list(all=True, ignore_removed=True)]
+        finally:
+            client.close()
+
+    def _answers(self) -> bool:
+        # By hand: the SDK leaves a socket open when nobody answers.
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(self.host.removeprefix("unix://")) == 0
+
+    def _reap(self) -> None:
+        # Its processes become ours when it dies, and it takes a zombie for a process that lives.
+        for process in psutil.Process().children():
+            if process.name().startswith("containerd") and process.status() == psutil.STATUS_ZOMBIE:
+                os.waitpid(process.pid, 0)
+
+
+@pytest.fixture(scope="module")
+def private_engine(docker_engine):
+    if os.geteuid() != 0 or not shutil.which("dockerd"):
+        pytest.skip("a second engine wants root and dockerd")
+    image = ensure_image(docker_engine, None)
+    directory = Path(tempfile.mkdtemp(prefix="cg-engine-"))
+    # In memory the image is there, and gone again, in a fraction of the time.
+    in_memory = ["mount", "-t", "tmpfs", "-o", "size=2g", "none", str(directory)]
+    if subprocess.run(in_memory, stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("a second engine wants a file system of its own")
+    engine = PrivateEngine(directory)
+    try:
+        try:
+            engine.start()
+        except AssertionError as error:
+            pytest.skip(f"a second engine does not start: {error}")
+        client = engine.connect()
+        client.images.load(docker_engine.images.get(image).save(named=image))
+        client.close()
+        yield engine
+    finally:
+        engine.stop(signal.SIGTERM)
+        engine.kill_shims()
+        # With what it has mounted there.
+        subprocess.run(["umount", "--recursive", str(directory)], check=True)
+        directory.rmdir()
+        gc.collect()
+
+
+@pytest.fixture
+def engine(private_engine, monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", private_engine.host)
+    yield private_engine
+    if private_engine._process is None:
+        private_engine.start()
+    assert wait_for(lambda: not private_engine.containers(), 20)
+
+
+@pytest.fixture
+def env(engine, make):
+    env = make(provider="docker", idle_timeout=2)
+    env.reset(seed=1)
+    shown(env, "mark = 1; open('mark', 'w').close()")
+    yield env
+    env.close()
+
+
+def test_the_engine_restarts_between_two_steps(env, engine):
+    old = env.sandbox.container.id
+    engine.stop(signal.SIGTERM)
+    engine.start()
+    assert_infrastructure(env.step("1"))
+    assert_starts_over(env)
+    assert engine.containers() == [env.sandbox.container.id] != [old]
+
+
+def test_the_engine_stops_in_a_step(env, engine):
+    stopper = after(0.3, lambda: engine.stop(signal.SIGTERM))
+    assert_infrastructure(env.step("import time; time.sleep(30)"))
+    stopper.join()
+    # Without an engine there is no sandbox, and the error says so; with it, the same environment goes on.
+    for _ in range(2):
+        with pytest.raises(ProviderUnavailableError, match="docker"):
+            env.reset()
+        assert_infrastructure(env.step("1"))
+    engine.start()
+    assert_starts_over(env)
+
+
+def test_the_engine_is_killed_and_restarts(env, engine):
+    old = env.sandbox.container.id
+    engine.stop(signal.SIGKILL)
+    # The container does without it.
+    assert shown(env, "mark") == "1\n"
+    assert_starts_over(env)
+    assert env.sandbox.container.id == old
+    # An engine that comes back ends the containers of the last one.
+    engine.start()
+    assert wait_for(lambda: old not in engine.containers(), 20)
+    assert_infrastructure(env.step("1"))
+    assert_starts_over(env)
+    assert engine.containers() == [env.sandbox.container.id]
+
+
+def test_closing_without_an_engine(env, engine, caplog):
+    family = processes_of(env.sandbox)
+    assert family
+    engine.stop(signal.SIGKILL)
+    env.close()
+    assert "end by itself" in caplog.text
+    assert gone_within(family, 15) == []
+
+
+@pytest.mark.parametrize("delay", [0.1, 0.3])
+def test_the_engine_is_killed_while_a_container_starts(make, engine, delay):
+    env = make(provider="docker", start_timeout=3, idle_timeout=2)
+    killer = after(delay, lambda: engine.stop(signal.SIGKILL))
+    # The container may have been ready before.
+    with contextlib.suppress(ProviderError):
+        env.reset()
+    killer.join()
+    engine.start()
+    assert_starts_over(env)
+    env.close()
