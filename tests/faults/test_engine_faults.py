@@ -36,7 +36,18 @@ class PrivateEngine:
 
     def start(self) -> None:
         self._reap()
-        command = ["dockerd", "--host", self.host, "--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"]
+        # In a network namespace of its own: an engine without a bridge removes docker0, which is the other's.
+        command = [
+            "unshare",
+            "--net",
+            "dockerd",
+            "--host",
+            self.host,
+            "--bridge=none",
+            "--iptables=false",
+            "--ip-forward=false",
+            "--ip-masq=false",
+        ]
         for option, name in (("data-root", "data"), ("exec-root", "exec"), ("pidfile", "pid")):
             command += [f"--{option}", str(self._directory / name)]
         with (self._directory / "log").open("ab") as log:

@@ -1,0 +1,114 @@
+"""Trainers that are killed: their sandboxes end by themselves, and the next one to start one clears the rest away."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+
+import psutil
+import pytest
+from episodes import wait_for
+
+from coding_gym.providers import owner
+from coding_gym.providers.docker import our_containers, sweep
+from coding_gym.providers.owner import Owner, sweep_runtime_directories
+
+TRAINER = """
+    import os, signal, sys, threading, time
+    import gymnasium as gym
+    import coding_gym
+
+    provider, moment, delay = sys.argv[1:]
+
+    def die_soon():
+        threading.Timer(float(delay), os.kill, (os.getpid(), signal.SIGKILL)).start()
+
+    envs = gym.make_vec(
+        "CodingEnv-v0", num_envs=4, sessions_per_sandbox=2, provider=provider, preload=(), screen=None, step_timeout=60,
+        idle_timeout=2, start_timeout=1 if moment == "start" else 60,
+    )
+    if moment == "start":
+        die_soon()
+    envs.reset(seed=1)
+    die_soon()
+    if moment == "step":
+        stay = "import signal; [signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)]"
+        stay += "; import subprocess; subprocess.Popen(['sleep', '300'], start_new_session=True).wait()"
+        envs.step([stay] * 4)
+    while moment == "reset":
+        envs.reset()
+    envs.close()
+    time.sleep(60)
+"""
+
+
+def directories_of(pid):
+    found = []
+    for directory in owner._runtime_base().glob("*"):
+        try:
+            if Owner.parse((directory / "owner").read_text()).pid == pid:
+                found.append(directory)
+        except (OSError, ValueError):
+            pass
+    return found
+
+
+def processes_in(directories):
+    """Return the processes whose command line names one of these directories; a zombie has none."""
+    commands = [(process, " ".join(command_of(process))) for process in psutil.process_iter()]
+    return [process for process, command in commands if any(str(directory) in command for directory in directories)]
+
+
+def command_of(process):
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("moment", "delays"),
+    [
+        ("start", [0.1, 0.3, 0.6]),
+        ("reset", [0.01]),
+        ("step", [0.5]),
+        ("close", [0.001, 0.05]),
+    ],
+)
+def test_a_trainer_is_killed(provider, request, moment, delays):
+    engine = request.getfixturevalue("docker_engine") if provider == "docker" else None
+    trainers = [
+        subprocess.Popen([sys.executable, "-c", textwrap.dedent(TRAINER), provider, moment, str(delay)]) for delay in delays
+    ]
+    pids = {trainer.pid for trainer in trainers}
+    assert [trainer.wait(60) for trainer in trainers] == [-signal.SIGKILL] * len(delays)
+
+    def containers():
+        found = our_containers(engine) if engine else ()
+        return [container for container, whose in found if whose.pid in pids]
+
+    def alive():
+        directories = [directory for pid in pids for directory in directories_of(pid)]
+        return processes_in(directories) + [container for container in containers() if container.status != "created"]
+
+    assert wait_for(lambda: not alive(), 15), alive()
+    # Only a process that lives can remove the rest: the next that starts a sandbox.
+    sweep(engine) if engine else sweep_runtime_directories()
+    assert not containers()
+    assert not [directory for pid in pids for directory in directories_of(pid)]
+
+
+def test_the_sleeper_of_a_local_session_goes_with_its_trainer(tmp_path):
+    # What runs in a session names no directory: look for it by its own command line.
+    mark = f"300.{hash(tmp_path) % 10**9}"
+    script = textwrap.dedent(TRAINER).replace("'300'", f"'{mark}'")
+    trainer = subprocess.Popen([sys.executable, "-c", script, "local", "step", "1"])
+
+    def sleepers():
+        return [process for process in psutil.process_iter() if command_of(process) == ["sleep", mark]]
+
+    assert wait_for(sleepers, 20)
+    assert trainer.wait(20) == -signal.SIGKILL
+    assert wait_for(lambda: not sleepers(), 15)
