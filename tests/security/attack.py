@@ -67,7 +67,11 @@ class Inside:
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._session = sandbox.connect()
-        self.equip()
+        try:
+            self.equip()
+        except BaseException:
+            self.close()
+            raise
 
     def equip(self) -> None:
         """Hand the tools out: at first, and when the namespace was lost."""
