@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -111,9 +112,8 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
             "show_value": show_value,
         }
         EzPickle.__init__(self, **settings, pool=pool, config=config, **sandbox_options)
-        self.settings = EpisodeSettings(**settings)
         self.render_mode = render_mode
-        self._episode = Episode(self.settings)
+        self._episode = Episode(EpisodeSettings(**settings))
         self.action_space = self._episode.action_space
         self.observation_space = self._episode.observation_space
         self.config = resolve_config(pool, config, sandbox_options)
@@ -123,6 +123,20 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         self._session: Session | None = None
         self._reset_timeout = FIRST_RESET_TIMEOUT
         self._fault: str | None = None
+
+    @property
+    def settings(self) -> EpisodeSettings:
+        """What the environment was made with, but for its sandbox."""
+        return self._episode.settings
+
+    @property
+    def step_timeout(self) -> float:
+        """Wall-clock limit of a step in seconds; what it is set to applies from the next ``reset`` on."""
+        return self.settings.step_timeout
+
+    @step_timeout.setter
+    def step_timeout(self, seconds: float) -> None:
+        self._episode.settings = replace(self.settings, step_timeout=seconds)
 
     @property
     def sandbox(self) -> Sandbox | None:
