@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import fields
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 from gymnasium.utils import seeding
@@ -26,10 +27,16 @@ from coding_gym.episode import (
     infrastructure_failure,
     own_screenshot,
 )
-from coding_gym.errors import CapacityError, ConfigurationError, ProtocolError, StepTimeoutError, TransportError
+from coding_gym.errors import (
+    CapacityError,
+    ConfigurationError,
+    ProtocolError,
+    SandboxStartError,
+    StepTimeoutError,
+    TransportError,
+)
 from coding_gym.pool import SandboxPool, make_slot, resolve_config
 from coding_gym.providers import Sandbox, SandboxSlot
-from coding_gym.providers.slot import CONNECT_SECONDS
 from coding_gym_server.protocol import ObservationData, Outcome, ResetOptions
 
 if TYPE_CHECKING:
@@ -118,8 +125,9 @@ class AsyncCodingEnv:
         Raises:
             ProviderError: A sandbox cannot be had; of a pool, in time.
         """
-        if self._session is None:
-            await self.reset()
+        async with self._turn:
+            if self._session is None:
+                await self._reset(None, None)
 
     async def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Obs, Info]:
         """Begin an episode: a new interpreter in an empty workspace. What ``CodingEnv.reset`` says applies.
@@ -129,18 +137,7 @@ class AsyncCodingEnv:
             CapacityError: The server has no free session.
         """
         async with self._turn:
-            if seed is not None:
-                self.np_random, _ = seeding.np_random(seed)
-            asked = self._episode.begin(seed=seed, np_random=self.np_random, options=options)
-            if self._slot is not None and not self._slot.begin_episode():
-                self._drop_session()
-            try:
-                obs, info = self._episode.begun(await self._begin(asked))
-            except BaseException:
-                if self._session is None:
-                    self._leave_sandbox()
-                raise
-            return own_screenshot(obs), info
+            return await self._reset(seed, options)
 
     async def step(self, action: str) -> StepResult:
         """Run ``action``. What ``CodingEnv.step`` says applies.
@@ -167,9 +164,19 @@ class AsyncCodingEnv:
     async def aclose(self) -> None:
         """End the session and remove the sandbox, or give it back to the pool; harmless when closed already."""
         self._drop_session()
+        self._fault = "the environment is closed"
         slot, self._slot = self._slot, None
         if slot is not None:
             await asyncio.shield(asyncio.to_thread(slot.close))
+
+    def __del__(self) -> None:
+        # A half-built object has no attributes, an event loop that is closed takes no calls.
+        with contextlib.suppress(Exception):
+            if self._session is not None:
+                self._session.close_from_thread()
+        with contextlib.suppress(Exception):
+            if self._slot is not None:
+                self._slot.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -180,31 +187,42 @@ class AsyncCodingEnv:
     ) -> None:
         await self.aclose()
 
-    async def _begin(self, options: ResetOptions) -> ObservationData:
+    async def _reset(self, seed: int | None, options: Mapping[str, Any] | None) -> tuple[Obs, Info]:
+        """Begin an episode; whoever calls has the turn."""
+        if seed is not None:
+            self.np_random, _ = seeding.np_random(seed)
+        asked = self._episode.begin(seed=seed, np_random=self.np_random, options=options)
+        if self._slot is None:
+            self._slot = make_slot(self._pool, self.config)
+        elif not self._slot.begin_episode():
+            self._drop_session()
+        slot, was_started = self._slot, self._session is not None
+        try:
+            obs, info = self._episode.begun(await self._begin(slot, asked))
+        except BaseException:
+            # Nobody may be left to close what did not start, or whose start was cancelled.
+            if not (was_started and self._session):
+                self._leave(slot)
+            raise
+        return own_screenshot(obs), info
+
+    async def _begin(self, slot: SandboxSlot, options: ResetOptions) -> ObservationData:
         attempts = ResetAttempts()
         while True:
             timeout = FIRST_RESET_TIMEOUT if self._session is None else RESET_TIMEOUT
             try:
-                session = await self._connected()
-                return await session.reset(options, timeout=timeout)
+                if self._session is None:
+                    session = await slot.connect_async()
+                    if self._slot is not slot:
+                        session.close()
+                        self._closed_meanwhile()
+                    self._session = session
+                return await self._session.reset(options, timeout=timeout)
             except (CapacityError, TransportError, ProtocolError) as error:
+                if self._slot is not slot:
+                    self._closed_meanwhile()
                 self._drop_session()
                 await asyncio.sleep(attempts.pause_after(error))
-
-    async def _connected(self) -> AsyncSession:
-        from coding_gym.client.async_session import AsyncSession
-
-        if self._session is not None:
-            return self._session
-        if self._slot is None:
-            self._slot = make_slot(self._pool, self.config)
-        sandbox = await self._slot.obtain_async()
-        try:
-            self._session = await AsyncSession.connect(sandbox.address, timeout=CONNECT_SECONDS)
-        except (TransportError, ProtocolError):
-            await asyncio.to_thread(self._slot.give_up, sandbox)
-            raise
-        return self._session
 
     async def _run(self, action: str) -> ObservationData:
         if self._session is not None:
@@ -220,8 +238,12 @@ class AsyncCodingEnv:
             self._session.close()
             self._session = None
 
-    def _leave_sandbox(self) -> None:
-        """Give up a sandbox whose start failed or was cancelled: nobody may be left to close it."""
-        slot, self._slot = self._slot, None
-        if slot is not None:
-            asyncio.get_running_loop().run_in_executor(None, slot.close)
+    def _leave(self, slot: SandboxSlot) -> None:
+        if self._slot is slot:
+            self._drop_session()
+            self._slot = None
+        asyncio.get_running_loop().run_in_executor(None, slot.close)
+
+    def _closed_meanwhile(self) -> NoReturn:
+        message = "The environment was closed during the reset."
+        raise SandboxStartError(message)

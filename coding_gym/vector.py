@@ -66,6 +66,12 @@ class CodingVectorEnv(SyncVectorEnv):
             check_count("max_episode_steps", max_episode_steps, 1)
         own = {name: env_options.pop(name) for name in list(env_options) if name in _ENV_SETTINGS}
         config = resolve_config(pool, env_options.pop("config", None), env_options)
+        if pool is not None and num_envs > (places := pool.size * pool.config.sessions):
+            message = (
+                f"num_envs={num_envs} are more than the {places} places of the pool: "
+                f"it has size={pool.size} sandboxes of sessions={pool.config.sessions} each"
+            )
+            raise ConfigurationError(message)
         if pool is None:
             config = replace(config, sessions=max(config.sessions, min(num_envs, sessions_per_sandbox)))
         # A slot of a pool is one place in a sandbox, one of our own a whole sandbox.

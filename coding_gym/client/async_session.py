@@ -109,6 +109,14 @@ class AsyncSession:
         """End the session without waiting for anybody; harmless when ended already."""
         self._connection.transport.abort()
 
+    def close_from_thread(self) -> None:
+        """Do what ``close`` does, from any thread.
+
+        Raises:
+            RuntimeError: The event loop is closed.
+        """
+        self._connection.loop.call_soon_threadsafe(self.close)
+
     async def _request(self, request: Reset | Step, timeout: float) -> Response:
         # Answers come in order: those to requests that were cancelled are nobody's.
         while self._unanswered:
@@ -119,15 +127,13 @@ class AsyncSession:
             return await self._receive(timeout)
         except asyncio.CancelledError:
             if isinstance(request, Step):
-                with contextlib.suppress(TransportError):
-                    await self._send(Interrupt())
+                await self._send(Interrupt())
             raise
 
     async def _send(self, message: msgspec.Struct) -> None:
-        try:
+        # If the connection is broken, the next read says so, after the last that the server said.
+        with contextlib.suppress(WebSocketException):
             await self._connection.send(_encoder.encode(message))
-        except WebSocketException as error:
-            raise self._broken(error) from error
 
     async def _receive(self, timeout: float) -> Response:
         try:

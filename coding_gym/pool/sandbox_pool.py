@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 from coding_gym.config import SandboxConfig, sandbox_config
+from coding_gym.episode import check_count
 from coding_gym.errors import CodingGymError, ConfigurationError, PoolClosedError, PoolTimeoutError
 from coding_gym.pool.stats import PoolStats
 from coding_gym.providers import Sandbox, start_sandbox
@@ -23,6 +27,7 @@ __all__ = ["Lease", "SandboxPool"]
 _log = logging.getLogger("coding_gym")
 
 _PARALLEL_STARTS = 8
+_PARALLEL_CHECKS = 8
 _HEALTH_TIMEOUT = 2.0
 _MOST_SECONDS_BETWEEN_CHECKS = 5.0
 _CHECKS_IN_IDLE_TIMEOUT = 4
@@ -33,8 +38,13 @@ class _Member:
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
-        self.busy = 0
+        # Weak, for a lease that is lost, to Ctrl-C between two lines for example, takes up no place.
+        self.leases: weakref.WeakSet[Lease] = weakref.WeakSet()
         self.episodes = 0
+
+    @property
+    def busy(self) -> int:
+        return len(self.leases)
 
 
 class Lease:
@@ -44,6 +54,7 @@ class Lease:
         self._pool = pool
         self._member = member
         self._released = False
+        member.leases.add(self)
 
     @property
     def sandbox(self) -> Sandbox:
@@ -62,7 +73,7 @@ class Lease:
         """
         if not self._released:
             self._released = True
-            self._pool._take_back(self._member, dead=dead)
+            self._pool._take_back(self, self._member, dead=dead)
 
     def __enter__(self) -> Lease:
         return self
@@ -80,7 +91,8 @@ class SandboxPool:
     Its methods may be called from any thread, but not in a fork of the process that made it.
 
     Args:
-        size: How many sandboxes to keep.
+        size: How many sandboxes to keep. No more than ``size`` times ``sessions`` places are taken at a time, though there are
+            more sandboxes while some are in their last episode.
         max_episodes: Episodes after which a sandbox is replaced by a new one, which comes up during the last of them; None for
             never.
         acquire_timeout: Seconds that ``acquire`` waits for a place unless it is told otherwise; None for ever.
@@ -104,21 +116,24 @@ class SandboxPool:
         config: SandboxConfig | Mapping[str, Any] | None = None,
         **sandbox_options: Any,
     ) -> None:
-        for name, count in (("size", size), ("max_episodes", max_episodes)):
-            if count is None and name == "max_episodes":
-                continue
-            if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-                message = f"Expected {name}= to be a whole number of at least 1, got {count!r}"
-                raise ConfigurationError(message)
+        check_count("size", size, 1)
+        if max_episodes is not None:
+            check_count("max_episodes", max_episodes, 1)
+        seconds: Any = acquire_timeout
+        if seconds is not None and not (isinstance(seconds, (int, float)) and seconds >= 0):
+            message = f"Expected acquire_timeout= to be a number of seconds or None, got {seconds!r}"
+            raise ConfigurationError(message)
         self.config = sandbox_config(config, sandbox_options)
         self.size = size
         self.max_episodes = max_episodes
         self.acquire_timeout = acquire_timeout
         self._owner = os.getpid()
-        self._changed = threading.Condition()
+        # Not the condition itself: Ctrl-C may come between its taking the lock and the block that lets go of it.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._members: list[_Member] = []
         self._waiting: deque[Future[Lease]] = deque()
-        self._starting = 0
+        self._starts: set[object] = set()
         self._error: Exception | None = None
         self._counts = dict.fromkeys(("waits", "started", "recycled", "lost", "failed", "episodes"), 0)
         self._wait_seconds = 0.0
@@ -134,13 +149,17 @@ class SandboxPool:
         Raises:
             ProviderError: One cannot be had.
             PoolTimeoutError: They are not ready in time.
+            PoolClosedError: The pool is closed, or was meanwhile.
         """
-        with self._changed:
+        self._check_owner()
+        with self._lock:
             self._error = None
             self._fill()
-            if not self._changed.wait_for(lambda: self._error or self._closing.is_set() or not self._starting, timeout):
+            if not self._changed.wait_for(lambda: self._error or self._closing.is_set() or not self._starts, timeout):
                 message = f"The sandboxes were not ready within {timeout:g} s: {self._describe()}"
                 raise PoolTimeoutError(message)
+            if self._closing.is_set():
+                raise PoolClosedError
             if self._error is not None:
                 raise self._error
 
@@ -156,8 +175,10 @@ class SandboxPool:
             ProviderError: A sandbox cannot be had.
         """
         timeout = self.acquire_timeout if timeout is None else timeout
-        future = self._request()
+        self._check_owner()
+        future: Future[Lease] = Future()
         try:
+            self._request(future)
             return future.result(timeout)
         except BaseException as error:
             self._withdraw(future)
@@ -168,8 +189,10 @@ class SandboxPool:
     async def acquire_async(self, *, timeout: float | None = None) -> Lease:
         """Do what ``acquire`` does, without blocking the event loop."""
         timeout = self.acquire_timeout if timeout is None else timeout
-        future = self._request()
+        self._check_owner()
+        future: Future[Lease] = Future()
         try:
+            self._request(future)
             return await asyncio.wait_for(asyncio.wrap_future(future), timeout)
         except BaseException as error:
             self._withdraw(future)
@@ -184,12 +207,13 @@ class SandboxPool:
     @property
     def stats(self) -> PoolStats:
         """The figures of the pool now."""
-        with self._changed:
+        with self._lock:
             places = self.config.sessions
+            free = sum(places - member.busy for member in self._usable())
             return PoolStats(
-                idle=sum(places - member.busy for member in self._usable()),
+                idle=max(min(free, self._takeable()), 0),
                 busy=sum(member.busy for member in self._members),
-                starting=self._starting * places,
+                starting=len(self._starts) * places,
                 waiting=sum(not future.done() for future in self._waiting),
                 wait_seconds=self._wait_seconds,
                 **self._counts,
@@ -212,20 +236,23 @@ class SandboxPool:
 
     def close(self) -> None:
         """Remove all sandboxes, also those in use; whoever waits for a place gets a ``PoolClosedError``."""
+        self._close(wait=True)
+
+    def _close(self, *, wait: bool) -> None:
         if os.getpid() != self._owner:
             return
-        with self._changed:
+        with self._lock:
             self._closing.set()
             waiting, self._waiting = self._waiting, deque()
             workers, self._workers = self._workers, None
             self._changed.notify_all()
         for future in waiting:
-            if future.set_running_or_notify_cancel():
+            with contextlib.suppress(InvalidStateError):
                 future.set_exception(PoolClosedError())
         if workers is not None:
             # What is coming up is removed by whoever started it.
-            workers.shutdown()
-        with self._changed:
+            workers.shutdown(wait=wait)
+        with self._lock:
             members, self._members = self._members, []
         for member in members:
             member.sandbox.close()
@@ -241,6 +268,11 @@ class SandboxPool:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
+    def __del__(self) -> None:
+        # Without waiting, for this may be one of the threads; a half-built object has none.
+        with contextlib.suppress(Exception):
+            self._close(wait=False)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> SandboxPool:
         # The copy of an environment, or of its specification, takes its places from the same pool.
         return self
@@ -252,40 +284,69 @@ class SandboxPool:
     # What a lease does.
 
     def _begin_episode(self, member: _Member) -> bool:
-        with self._changed:
+        self._check_owner()
+        with self._lock:
             if member not in self._members or self._is_spent(member):
                 return False
             self._count_episode(member)
             self._fill()
             return True
 
-    def _take_back(self, member: _Member, *, dead: bool) -> None:
-        with self._changed:
-            member.busy -= 1
-            if member in self._members:
-                if dead:
-                    self._replace(member, "lost")
-                elif self._is_spent(member) and member.busy == 0:
-                    self._replace(member, "recycled")
+    def _take_back(self, lease: Lease, member: _Member, *, dead: bool) -> None:
+        if os.getpid() != self._owner:
+            # The lock may have been taken when the process forked.
+            return
+        with self._lock:
+            member.leases.discard(lease)
+            if dead and member in self._members:
+                self._replace(member, "lost")
             self._hand_out()
 
-    # Everything below is called with the lock held, unless it says otherwise.
+    def _check_owner(self) -> None:
+        """Without the lock, which in a fork may be taken for ever.
+
+        Raises:
+            ConfigurationError: This is a fork of the process that made the pool.
+        """
+        if os.getpid() != self._owner:
+            message = "This pool was made by another process, of which this is a fork: make one here"
+            raise ConfigurationError(message)
+
+    # Everything below is called with the lock held, unless it says otherwise. Ctrl-C, or a collection that takes a place back,
+    # may come between any two lines.
 
     def _hand_out(self) -> None:
         """Give free places to those who wait, longest first, and see to it that there will be more."""
-        while self._waiting and (member := self._best_member()) is not None:
-            future = self._waiting.popleft()
-            if future.set_running_or_notify_cancel():
-                member.busy += 1
+        for used in [member for member in self._members if self._is_spent(member) and not member.busy]:
+            self._replace(used, "recycled")
+        while (future := self._next_waiting()) is not None and (member := self._best_member()) is not None:
+            lease = Lease(self, member)
+            try:
+                future.set_result(lease)
+            except InvalidStateError:
+                # It was given up just now.
+                member.leases.discard(lease)
+            else:
                 self._count_episode(member)
-                future.set_result(Lease(self, member))
         self._fill()
         self._changed.notify_all()
 
+    def _next_waiting(self) -> Future[Lease] | None:
+        """Return whoever has waited longest and still waits."""
+        while self._waiting and self._waiting[0].done():
+            self._waiting.popleft()
+        return self._waiting[0] if self._waiting else None
+
     def _best_member(self) -> _Member | None:
         """Return the sandbox that has the most free places."""
+        if self._takeable() <= 0:
+            return None
         free = [member for member in self._usable() if member.busy < self.config.sessions]
         return min(free, key=lambda member: member.busy, default=None)
+
+    def _takeable(self) -> int:
+        """Return how many more places may be taken: a sandbox in its last episode keeps its place in the pool until it ends."""
+        return self.size * self.config.sessions - sum(member.busy for member in self._members)
 
     def _usable(self) -> list[_Member]:
         return [member for member in self._members if not self._is_spent(member)]
@@ -305,9 +366,10 @@ class SandboxPool:
 
     def _fill(self) -> None:
         """Start what is missing; a sandbox in its last episodes does not count, for whoever is in it may stay for long."""
-        for _ in range(self.size - len(self._usable()) - self._starting):
-            if self._in_background(self._start_one):
-                self._starting += 1
+        for _ in range(self.size - len(self._usable()) - len(self._starts)):
+            start = object()
+            if self._in_background(partial(self._start_one, start)):
+                self._starts.add(start)
 
     def _in_background(self, work: Callable[[], object]) -> bool:
         """Have a thread do something; says whether one will."""
@@ -315,7 +377,14 @@ class SandboxPool:
             return False
         if self._workers is None:
             self._workers = ThreadPoolExecutor(min(self.size, _PARALLEL_STARTS) + 1, thread_name_prefix="coding_gym_pool")
-            threading.Thread(target=self._look_after, name="coding_gym_pool_health", daemon=True).start()
+            # Often enough for an idle sandbox not to think that it has been forgotten.
+            interval = min(self.config.idle_timeout / _CHECKS_IN_IDLE_TIMEOUT, _MOST_SECONDS_BETWEEN_CHECKS)
+            threading.Thread(
+                target=_look_after,
+                args=(weakref.ref(self), self._closing, interval),
+                name="coding_gym_pool_health",
+                daemon=True,
+            ).start()
         try:
             self._workers.submit(work)
         except RuntimeError:
@@ -323,14 +392,10 @@ class SandboxPool:
             return False
         return True
 
-    def _request(self) -> Future[Lease]:
+    def _request(self, future: Future[Lease]) -> None:
         """Without the lock: queue up for a place."""
-        future: Future[Lease] = Future()
-        if os.getpid() != self._owner:
-            message = "This pool was made by another process, of which this is a fork: make one here"
-            raise ConfigurationError(message)
         asked_at = time.monotonic()
-        with self._changed:
+        with self._lock:
             if self._closing.is_set():
                 raise PoolClosedError
             self._waiting.append(future)
@@ -338,26 +403,29 @@ class SandboxPool:
             if not future.done():
                 self._counts["waits"] += 1
                 future.add_done_callback(lambda _: self._count_wait(time.monotonic() - asked_at))
-        return future
 
     def _count_wait(self, seconds: float) -> None:
-        self._wait_seconds += seconds
+        with self._lock:
+            self._wait_seconds += seconds
 
     def _withdraw(self, future: Future[Lease]) -> None:
         """Without the lock: leave the queue, and give back what came at the last moment."""
         if not future.cancel() and future.exception() is None:
             future.result().release()
+        with self._lock, contextlib.suppress(ValueError):
+            self._waiting.remove(future)
 
-    def _start_one(self) -> None:
+    def _start_one(self, start: object) -> None:
         """Without the lock, in a thread: start a sandbox."""
         sandbox = error = None
-        try:
-            sandbox = start_sandbox(self.config)
-        except Exception as caught:  # noqa: BLE001 - whoever waits for it is told
-            error = caught
-        with self._changed:
-            self._starting -= 1
-            if sandbox is not None and not self._closing.is_set():
+        if not self._closing.is_set():
+            try:
+                sandbox = start_sandbox(self.config)
+            except Exception as caught:  # noqa: BLE001 - whoever waits for it is told
+                error = caught
+        with self._lock:
+            self._starts.discard(start)
+            if sandbox is not None and not self._closing.is_set() and len(self._usable()) < self.size:
                 self._counts["started"] += 1
                 self._members.append(_Member(sandbox))
                 self._hand_out()
@@ -372,30 +440,27 @@ class SandboxPool:
 
     def _tell_of(self, error: Exception) -> None:
         """Tell whoever has waited longest that a sandbox cannot be had; for the others, and for later, another is tried."""
-        while self._waiting:
-            future = self._waiting.popleft()
-            if future.set_running_or_notify_cancel():
-                future.set_exception(error)
-                break
-        else:
+        if (future := self._next_waiting()) is None:
             _log.warning("a sandbox of the pool did not come up: %s", error)
-        if self._waiting:
+            return
+        with contextlib.suppress(InvalidStateError):
+            future.set_exception(error)
+        if self._next_waiting() is not None:
             self._fill()
 
-    def _look_after(self) -> None:
-        """Without the lock, in a thread of its own: find out which idle sandboxes have died, and try again what has failed."""
-        # Often enough for an idle sandbox not to think that it has been forgotten.
-        interval = min(self.config.idle_timeout / _CHECKS_IN_IDLE_TIMEOUT, _MOST_SECONDS_BETWEEN_CHECKS)
-        while not self._closing.wait(interval):
-            with self._changed:
-                idle = [member for member in self._members if member.busy == 0]
-            for member in idle:
-                if not member.sandbox.is_healthy(timeout=_HEALTH_TIMEOUT):
-                    with self._changed:
-                        if member in self._members and member.busy == 0:
-                            self._replace(member, "lost")
-            with self._changed:
-                self._hand_out()
+    def _check_up(self) -> None:
+        """Without the lock: find out which idle sandboxes have died, and try again what has failed."""
+        with self._lock:
+            members = list(self._members)
+        timeout = min(_HEALTH_TIMEOUT, self.config.idle_timeout / 2)
+        # Also those in use: to be asked keeps a sandbox from ending by itself. All at once, for the dead take their time.
+        with ThreadPoolExecutor(_PARALLEL_CHECKS) as threads:
+            healthy = list(threads.map(lambda member: member.sandbox.is_healthy(timeout=timeout), members))
+        with self._lock:
+            for member, is_healthy in zip(members, healthy, strict=True):
+                if not is_healthy and not member.busy and member in self._members:
+                    self._replace(member, "lost")
+            self._hand_out()
 
     def _no_place(self, timeout: float | None) -> PoolTimeoutError:
         return PoolTimeoutError(
@@ -405,3 +470,15 @@ class SandboxPool:
     def _describe(self) -> str:
         stats = self.stats
         return f"{stats.idle} places are idle, {stats.busy} busy, {stats.starting} starting; {stats.waiting} callers wait"
+
+
+def _look_after(reference: weakref.ref[SandboxPool], closing: threading.Event, interval: float) -> None:
+    """Check a pool at intervals, until it is closed or collected."""
+    while not closing.wait(interval):
+        pool = reference()
+        if pool is None:
+            return
+        # When the interpreter is on its way out, there are no new threads.
+        with contextlib.suppress(RuntimeError):
+            pool._check_up()
+        del pool

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from coding_gym.config import SandboxConfig, sandbox_config
-from coding_gym.errors import CodingGymError, ConfigurationError
+from coding_gym.errors import ConfigurationError
 from coding_gym.pool.sandbox_pool import Lease, SandboxPool
 from coding_gym.providers import Sandbox, SandboxSlot
-from coding_gym.providers.slot import CONNECT_SECONDS
-
-if TYPE_CHECKING:
-    from coding_gym.client.session import Session
 
 __all__ = ["make_slot", "resolve_config"]
 
@@ -34,15 +30,10 @@ class _PooledSlot(SandboxSlot):
     def sandbox(self) -> Sandbox | None:
         return self._lease.sandbox if self._lease is not None else None
 
-    def connect(self) -> Session:
+    @property
+    def _attempts(self) -> int:
         # Others of the pool may have died with the first.
-        for _ in range(self._pool.size):
-            sandbox = self.obtain()
-            try:
-                return sandbox.connect(timeout=CONNECT_SECONDS)
-            except CodingGymError:
-                self.give_up(sandbox)
-        return self.obtain().connect(timeout=CONNECT_SECONDS)
+        return self._pool.size + 1
 
     def obtain(self) -> Sandbox:
         if self._is_spent:

@@ -12,11 +12,12 @@ from coding_gym.providers.base import Sandbox
 from coding_gym.providers.choice import start_sandbox
 
 if TYPE_CHECKING:
+    from coding_gym.client.async_session import AsyncSession
     from coding_gym.client.session import Session
 
-__all__ = ["CONNECT_SECONDS", "SandboxSlot"]
+__all__ = ["SandboxSlot"]
 
-CONNECT_SECONDS = 5.0
+_CONNECT_SECONDS = 5.0
 """Seconds after which a sandbox that does not take a connection is given up."""
 
 
@@ -46,6 +47,11 @@ class SandboxSlot:
         """
         self.connect().close()
 
+    @property
+    def _attempts(self) -> int:
+        """How many sandboxes to try before giving up."""
+        return 2
+
     def connect(self) -> Session:
         """Open a session, in a new sandbox if the old one does not answer.
 
@@ -53,12 +59,29 @@ class SandboxSlot:
             ProviderError: There is none, and a new one cannot be had.
             TransportError: Not even the new one answers.
         """
-        sandbox = self.obtain()
-        try:
-            return sandbox.connect(timeout=CONNECT_SECONDS)
-        except (TransportError, ProtocolError):
-            self.give_up(sandbox)
-        return self.obtain().connect(timeout=CONNECT_SECONDS)
+        for left in reversed(range(self._attempts)):
+            sandbox = self.obtain()
+            try:
+                return sandbox.connect(timeout=_CONNECT_SECONDS)
+            except (TransportError, ProtocolError):
+                self.give_up(sandbox)
+                if not left:
+                    raise
+        raise AssertionError
+
+    async def connect_async(self) -> AsyncSession:
+        """Do what ``connect`` does, without blocking the event loop."""
+        from coding_gym.client.async_session import AsyncSession
+
+        for left in reversed(range(self._attempts)):
+            sandbox = await self.obtain_async()
+            try:
+                return await AsyncSession.connect(sandbox.address, timeout=_CONNECT_SECONDS)
+            except (TransportError, ProtocolError):
+                await asyncio.to_thread(self.give_up, sandbox)
+                if not left:
+                    raise
+        raise AssertionError
 
     def obtain(self) -> Sandbox:
         """Return the sandbox, dead or alive; starts one if there is none.

@@ -1,0 +1,886 @@
+from __future__ import annotations
+
+import asyncio
+import copy
+import gc
+import pickle
+import random
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
+
+import gymnasium as gym
+import numpy as np
+import psutil
+import pytest
+from gymnasium.utils.env_checker import data_equivalence
+from gymnasium.vector import AutoresetMode
+from interruption import interrupted_after
+from sandbox_faults import eventually, is_gone, kill_sandbox, living_children
+from sandbox_processes import server_of
+
+from coding_gym import CodingEnv, CodingVectorEnv, SandboxPool
+from coding_gym.errors import (
+    ConfigurationError,
+    PoolClosedError,
+    PoolTimeoutError,
+    ProviderError,
+    ProviderUnavailableError,
+    SandboxStartError,
+)
+from coding_gym.pool import sandbox_pool
+from coding_gym.providers.docker import our_containers
+
+FAST = {"provider": "local", "preload": ()}
+ENV = {"screen": None, "step_timeout": 10}
+PLACES = 4
+
+
+class FakeSandbox:
+    def __init__(self):
+        self.alive = True
+
+    def is_healthy(self, *, timeout):
+        return self.alive
+
+    def close(self):
+        self.alive = False
+
+
+class Starts:
+    """Instead of starting sandboxes: what goes wrong, or is called, at the next starts; and what was started."""
+
+    def __init__(self):
+        self.plan = []
+        self.sandboxes = []
+
+    def __call__(self, config):
+        event = self.plan.pop(0) if self.plan else None
+        if isinstance(event, Exception):
+            raise event
+        if event is not None:
+            event()
+        self.sandboxes.append(FakeSandbox())
+        return self.sandboxes[-1]
+
+
+@pytest.fixture
+def starts(monkeypatch):
+    starts = Starts()
+    monkeypatch.setattr(sandbox_pool, "start_sandbox", starts)
+    return starts
+
+
+@pytest.fixture(scope="module")
+def shared():
+    with SandboxPool(sessions=PLACES, max_episodes=None, acquire_timeout=60, **FAST) as pool:
+        yield pool
+
+
+@pytest.fixture
+def pool(shared):
+    """A pool of four places for all tests that leave them idle."""
+    yield shared
+    assert eventually(lambda: shared.idle == PLACES)
+    assert shared.stats.waiting == len(shared._waiting) == 0
+
+
+@pytest.fixture
+def make_pool():
+    with ExitStack() as stack:
+        yield lambda *args, **options: stack.enter_context(closing(SandboxPool(*args, **{**FAST, **options})))
+
+
+@pytest.fixture
+def make_env():
+    with ExitStack() as stack:
+        yield lambda pool, **options: stack.enter_context(closing(CodingEnv(pool=pool, **{**ENV, **options})))
+
+
+def output(env, code):
+    observation, _, _, truncated, info = env.step(code)
+    assert (observation["stderr"], truncated, info["outcome"]) == ("", False, "ok")
+    return observation["stdout"]
+
+
+def figures(pool):
+    return pool.idle, pool.busy, pool.starting
+
+
+def in_thread(call):
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    return thread
+
+
+def run_script(script):
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=90)
+
+
+# Figures
+
+
+def test_nothing_starts_before_it_is_wanted(make_pool):
+    before = psutil.Process().children(), threading.active_count()
+    pool = make_pool(3)
+    assert figures(pool) == (0, 0, 0)
+    assert (psutil.Process().children(), threading.active_count()) == before
+
+
+def test_figures_at_every_stage(make_pool, starts):
+    gate = threading.Event()
+    starts.plan += [gate.wait] * 2
+    pool = make_pool(2, sessions=3)
+    starter = in_thread(pool.start)
+    assert eventually(lambda: figures(pool) == (0, 0, 6))
+    waiter = in_thread(lambda: pool.acquire().release())
+    assert eventually(lambda: pool.stats.waiting == 1)
+    gate.set()
+    starter.join(10)
+    waiter.join(10)
+    assert figures(pool) == (6, 0, 0)
+    stats = pool.stats
+    assert (stats.started, stats.waits, stats.waiting, stats.episodes) == (2, 1, 0, 1)
+    assert stats.wait_seconds > 0
+    leases = [pool.acquire() for _ in range(4)]
+    assert figures(pool) == (2, 4, 0)
+    assert [sum(lease.sandbox is sandbox for lease in leases) for sandbox in starts.sandboxes] == [2, 2]
+    for lease in leases:
+        lease.release()
+    assert figures(pool) == (6, 0, 0)
+    pool.close()
+    assert figures(pool) == (0, 0, 0)
+    assert not any(sandbox.alive for sandbox in starts.sandboxes)
+
+
+@pytest.mark.docker
+def test_a_warm_start_has_all_containers_ready(docker_engine):
+    with SandboxPool(2, provider="docker", preload=()) as pool:
+        assert figures(pool) == (2, 0, 0)
+        started = time.monotonic()
+        with closing(CodingEnv(pool=pool, **ENV)) as env:
+            env.reset()
+            assert time.monotonic() - started < 2
+            assert output(env, "6 * 7") == "42\n"
+            assert figures(pool) == (1, 1, 0)
+            container = env.sandbox.container.id
+        assert figures(pool) == (2, 0, 0)
+    assert container not in [container.id for container, _ in our_containers(docker_engine)]
+
+
+def test_start_is_harmless_when_started(pool):
+    sandboxes = pool.stats.started
+    pool.start()
+    pool.start(timeout=0)
+    assert pool.stats.started == sandboxes
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"size": 0},
+        {"size": 1.5},
+        {"size": True},
+        {"max_episodes": 0},
+        {"max_episodes": "3"},
+        {"acquire_timeout": -1},
+        {"acquire_timeout": float("nan")},
+        {"acquire_timeout": "5"},
+        {"memory": "1g"},
+        {"config": {"mem": "1g"}, "cpu": 1},
+    ],
+)
+def test_a_bad_setting_is_refused(options):
+    name = "memory" if "memory" in options else next(iter(options))
+    with pytest.raises(ConfigurationError, match=name):
+        SandboxPool(**options)
+    gc.collect()
+
+
+# Acquire and release
+
+
+def test_a_lease_is_released_at_the_end_of_its_block(pool):
+    with pool.acquire() as lease:
+        assert pool.busy == 1
+        session = lease.sandbox.connect()
+        session.close()
+    with pytest.raises(KeyError), pool.acquire():
+        raise KeyError
+    assert pool.busy == 0
+
+
+def test_releasing_twice_frees_one_place(pool):
+    first, second = pool.acquire(), pool.acquire()
+    first.release()
+    first.release()
+    pool.release(first)
+    assert pool.busy == 1
+    pool.release(second)
+    assert pool.busy == 0
+
+
+def test_a_lease_that_is_forgotten_takes_up_no_place(pool):
+    lease = pool.acquire()
+    assert pool.busy == 1
+    del lease
+    gc.collect()
+    assert pool.busy == 0
+
+
+def test_first_come_first_served(make_pool, starts):
+    pool = make_pool()
+    order = []
+
+    def work(number):
+        with pool.acquire():
+            order.append(number)
+
+    with pool.acquire():
+        threads = []
+        for number in range(50):
+            threads.append(in_thread(lambda number=number: work(number)))
+            assert eventually(lambda waiting=number + 1: pool.stats.waiting == waiting)
+        assert order == []
+    for thread in threads:
+        thread.join(20)
+    assert order == list(range(50))
+    assert pool.stats.waits == 51
+
+
+def test_a_timeout_says_what_goes_on(pool):
+    leases = [pool.acquire() for _ in range(PLACES)]
+    started = time.monotonic()
+    with pytest.raises(PoolTimeoutError, match=r"within 0.2 s. 0 places are idle, 4 busy, 0 starting.*size=") as caught:
+        pool.acquire(timeout=0.2)
+    assert 0.2 <= time.monotonic() - started < 5
+    assert isinstance(caught.value, TimeoutError)
+    assert isinstance(caught.value, ProviderError)
+    with pytest.raises(PoolTimeoutError):
+        pool.acquire(timeout=0)
+    for lease in leases:
+        lease.release()
+    pool.acquire(timeout=0).release()
+
+
+def test_the_pool_has_a_timeout_of_its_own(make_pool, starts):
+    pool = make_pool(acquire_timeout=0.05)
+    starts.plan.append(lambda: time.sleep(0.5))
+    with pytest.raises(PoolTimeoutError, match="1 starting"):
+        pool.acquire()
+    with pytest.raises(PoolTimeoutError, match="ready"):
+        pool.start(timeout=0.01)
+    pool.acquire(timeout=20).release()
+
+
+def test_waiters_that_give_up_neither_lose_nor_leak_places(pool):
+    rng = random.Random(0)
+    got = []
+
+    def work(timeout):
+        with suppress(PoolTimeoutError), pool.acquire(timeout=timeout):
+            got.append(timeout)
+            time.sleep(0.001)
+
+    async def work_async(timeout):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                with await pool.acquire_async():
+                    got.append(timeout)
+                    await asyncio.sleep(0.001)
+
+    async def work_all():
+        await asyncio.gather(*(work_async(rng.random() * 0.05) for _ in range(300)))
+
+    with ThreadPoolExecutor(40) as threads:
+        other = threads.submit(asyncio.run, work_all())
+        list(threads.map(work, [rng.random() * 0.02 for _ in range(500)]))
+        other.result(60)
+    assert got
+    assert pool.busy == 0
+
+
+def test_hundreds_of_threads(make_pool, starts):
+    pool = make_pool(3, sessions=2, max_episodes=7)
+    most, inside, lock, done = [0], [0], threading.Lock(), []
+
+    def work(number):
+        for _ in range(5):
+            with pool.acquire(timeout=60) as lease:
+                with lock:
+                    inside[0] += 1
+                    most[0] = max(most[0], inside[0])
+                assert lease.sandbox.alive
+                time.sleep(0.0001)
+                with lock:
+                    inside[0] -= 1
+        done.append(number)
+
+    threads = [in_thread(lambda number=number: work(number)) for number in range(300)]
+    for thread in threads:
+        thread.join(60)
+    assert len(done) == 300
+    assert most[0] <= 6
+    stats = pool.stats
+    assert stats.episodes == 1500
+    assert stats.recycled >= 1500 // 7 - 3
+    assert eventually(lambda: figures(pool) == (6, 0, 0))
+    assert eventually(lambda: sum(sandbox.alive for sandbox in starts.sandboxes) == 3)
+
+
+# Recycling
+
+
+def test_a_sandbox_is_replaced_after_its_last_episode(provider, make_pool, make_env):
+    pool = make_pool(provider=provider, max_episodes=2)
+    env = make_env(pool)
+    seen = []
+    for episode in range(5):
+        env.reset()
+        seen.append(env.sandbox)
+        assert output(env, "'x' in globals(); x = 1") == ""
+        if episode == 1:
+            first = server_of(env.sandbox)
+            family = [first, *first.children(recursive=True)]
+    assert seen[0] is seen[1]
+    assert seen[1] is not seen[2] is seen[3]
+    assert seen[3] is not seen[4]
+    assert eventually(lambda: all(map(is_gone, family)))
+    assert pool.stats.recycled == 2
+    assert pool.stats.episodes == 5
+
+
+def test_the_replacement_comes_up_during_the_last_episode(make_pool, starts):
+    pool = make_pool(max_episodes=1)
+    with pool.acquire() as lease:
+        assert eventually(lambda: len(starts.sandboxes) == 2)
+        assert lease.sandbox is starts.sandboxes[0]
+        assert starts.sandboxes[0].alive
+    with pool.acquire(timeout=5) as lease:
+        assert lease.sandbox is starts.sandboxes[1]
+    assert eventually(lambda: not starts.sandboxes[0].alive and not starts.sandboxes[1].alive)
+
+
+def test_no_more_places_are_taken_than_there_are_though_sandboxes_are_replaced_early(make_pool, starts):
+    pool = make_pool(2, sessions=2, max_episodes=1)
+    leases = [pool.acquire(timeout=5) for _ in range(4)]
+    assert eventually(lambda: not pool.starting)
+    assert figures(pool) == (0, 4, 0)
+    with pytest.raises(PoolTimeoutError, match="0 places are idle, 4 busy"):
+        pool.acquire(timeout=0.1)
+    leases.pop().release()
+    pool.acquire(timeout=5).release()
+    for lease in leases:
+        lease.release()
+    assert eventually(lambda: figures(pool) == (4, 0, 0))
+
+
+@pytest.mark.parametrize("max_episodes", [1, 3, 4, 5])
+def test_environments_that_share_a_spent_sandbox_do_not_wait_for_each_other(make_pool, make_env, max_episodes):
+    pool = make_pool(sessions=PLACES, max_episodes=max_episodes, acquire_timeout=40)
+    envs = [make_env(pool) for _ in range(PLACES)]
+    episodes = 0
+    for turn in (envs, envs[:1] * 4, envs[1:2] * 3, envs[::-1]):
+        for env in turn:
+            env.reset()
+            episodes += 1
+            assert output(env, "'x' not in globals()") == "True\n"
+            output(env, "x = 1")
+    assert [output(env, "x") for env in envs] == ["1\n"] * PLACES
+    for env in envs:
+        env.close()
+    assert pool.stats.episodes == episodes
+    assert eventually(lambda: figures(pool) == (PLACES, 0, 0))
+    assert pool.stats.started == pool.stats.recycled + 1
+
+
+# Dead sandboxes
+
+
+def test_a_sandbox_that_dies_while_idle_is_replaced_in_the_background(make_pool, make_env):
+    pool = make_pool(2, idle_timeout=2)
+    pool.start()
+    victim, other = (member.sandbox for member in pool._members)
+    kill_sandbox(victim)
+    assert eventually(lambda: pool.stats.lost == 1)
+    assert eventually(lambda: figures(pool) == (2, 0, 0))
+    sandboxes = [member.sandbox for member in pool._members]
+    assert other in sandboxes
+    assert victim not in sandboxes
+
+
+def test_all_die_just_before_they_are_wanted(make_pool, make_env):
+    pool = make_pool(3, idle_timeout=60)
+    pool.start()
+    env = make_env(pool)
+    for member in list(pool._members):
+        kill_sandbox(member.sandbox)
+    env.reset()
+    assert output(env, "1") == "1\n"
+    assert pool.stats.lost == 3
+
+
+def test_a_sandbox_that_dies_while_it_is_leased_ends_the_episode(make_pool, make_env):
+    pool = make_pool(sessions=2, max_episodes=None)
+    first, second = make_env(pool), make_env(pool)
+    for env in (first, second):
+        env.reset()
+    dead = first.sandbox
+    assert second.sandbox is dead
+    kill_sandbox(dead)
+    for env in (first, second):
+        _, _, _, truncated, info = env.step("1")
+        assert truncated
+        assert info["outcome"] == "infrastructure"
+    for env in (first, second):
+        env.reset()
+        assert output(env, "1") == "1\n"
+    assert first.sandbox is second.sandbox is not dead
+    assert pool.stats.lost == 1
+    assert figures(pool) == (0, 2, 0)
+
+
+@pytest.mark.docker
+def test_a_paused_container_is_replaced_and_the_others_live_on(docker_engine):
+    with SandboxPool(3, provider="docker", preload=(), idle_timeout=4) as pool:
+        paused, *others = (member.sandbox for member in pool._members)
+        paused.container.pause()
+        assert eventually(lambda: pool.stats.lost == 1)
+        assert eventually(lambda: figures(pool) == (3, 0, 0))
+        assert all(sandbox in [member.sandbox for member in pool._members] for sandbox in others)
+        assert eventually(lambda: paused.container.id not in [container.id for container, _ in our_containers(docker_engine)])
+
+
+def test_sandboxes_outlive_their_idle_timeout_while_the_pool_lives(make_pool):
+    pool = make_pool(2, idle_timeout=2)
+    pool.start()
+    with pool.acquire() as lease:
+        time.sleep(5)
+        assert lease.sandbox.is_healthy()
+    assert (pool.stats.started, pool.stats.lost) == (2, 0)
+    assert all(member.sandbox.is_healthy() for member in pool._members)
+
+
+# Starts that fail
+
+
+def test_a_start_that_fails_is_told_to_whoever_has_waited_longest(make_pool, starts):
+    starts.plan += [SandboxStartError("first"), SandboxStartError("second")]
+    pool = make_pool()
+    for message in ("first", "second"):
+        with pytest.raises(SandboxStartError, match=message):
+            pool.acquire(timeout=10)
+    pool.acquire(timeout=10).release()
+    assert (pool.stats.failed, pool.stats.started) == (2, 1)
+
+
+def test_each_failure_is_told_to_one_and_the_others_get_what_comes_up(make_pool, starts):
+    gate = threading.Event()
+
+    def fail():
+        gate.wait()
+        raise SandboxStartError("broken")
+
+    starts.plan += [fail] * 3
+    pool = make_pool()
+    outcomes = []
+
+    def work():
+        try:
+            with pool.acquire(timeout=30):
+                outcomes.append("ok")
+        except SandboxStartError:
+            outcomes.append("broken")
+
+    threads = [in_thread(work) for _ in range(5)]
+    assert eventually(lambda: pool.stats.waiting == 5)
+    gate.set()
+    for thread in threads:
+        thread.join(20)
+    assert outcomes == ["broken"] * 3 + ["ok"] * 2
+
+
+def test_what_nobody_waits_for_is_tried_again(make_pool, starts, caplog):
+    starts.plan += [SandboxStartError("for now")] * 2
+    pool = make_pool(idle_timeout=1)
+    with pytest.raises(SandboxStartError, match="for now"):
+        pool.start()
+    assert eventually(lambda: figures(pool) == (1, 0, 0))
+    assert pool.stats.failed == 2
+    assert "for now" in caplog.text
+
+
+def test_an_engine_that_is_not_there_is_told_at_once(monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
+    with closing(SandboxPool(2, provider="docker")) as pool:
+        for take in (pool.start, pool.acquire, lambda: asyncio.run(pool.acquire_async())):
+            with pytest.raises(ProviderUnavailableError, match="nonexistent"):
+                take()
+    with pytest.raises(ProviderUnavailableError, match="nonexistent"), SandboxPool(2, provider="docker"):
+        pass
+
+
+# Close
+
+
+def refused(call, refusals):
+    try:
+        call()
+    except PoolClosedError as error:
+        refusals.append(error)
+
+
+def test_close_while_sandboxes_start(make_pool, starts):
+    gate = threading.Event()
+    starts.plan += [gate.wait] * 20
+    pool = make_pool(20)
+    refusals = []
+    threads = [in_thread(lambda call=call: refused(call, refusals)) for call in (pool.start, pool.acquire)]
+    assert eventually(lambda: pool.stats.waiting == 1)
+    closer = in_thread(pool.close)
+    for thread in threads:
+        thread.join(10)
+    assert len(refusals) == 2
+    gate.set()
+    closer.join(10)
+    assert len(starts.sandboxes) < 20
+    assert not any(sandbox.alive for sandbox in starts.sandboxes)
+    assert figures(pool) == (0, 0, 0)
+
+
+def test_close_while_a_real_one_starts(make_pool):
+    pool = make_pool(2)
+    before = living_children()
+    refusals = []
+    starter = in_thread(lambda: refused(pool.start, refusals))
+    assert eventually(lambda: living_children() - before)
+    pool.close()
+    starter.join(10)
+    assert len(refusals) == 1
+    assert living_children() <= before
+
+
+def test_close_while_places_are_taken(make_pool, make_env):
+    pool = make_pool(sessions=2)
+    env = make_env(pool)
+    env.reset()
+    lease = pool.acquire()
+    server = server_of(lease.sandbox)
+    closer = in_thread(pool.close)
+    closer.join(20)
+    pool.close()
+    assert is_gone(server)
+    assert env.step("1")[4]["outcome"] == "infrastructure"
+    for take in (env.reset, pool.acquire, pool.start, lambda: asyncio.run(pool.acquire_async())):
+        with pytest.raises(PoolClosedError, match="closed"):
+            take()
+    lease.release()
+    env.close()
+
+
+def test_leaving_the_block_with_an_error_closes():
+    before = living_children()
+    with pytest.raises(KeyError), SandboxPool(2, **FAST):
+        raise KeyError
+    assert living_children() <= before
+
+
+def test_close_in_two_threads_at_once(make_pool):
+    pool = make_pool(2)
+    pool.start()
+    servers = [server_of(member.sandbox) for member in pool._members]
+    threads = [in_thread(pool.close) for _ in range(2)]
+    for thread in threads:
+        thread.join(20)
+    assert eventually(lambda: all(map(is_gone, servers)))
+
+
+# Ctrl-C
+
+
+@pytest.mark.parametrize("delay", [0.001 * 1.5**step for step in range(12)])
+def test_ctrl_c_while_places_are_taken_and_given_back(pool, delay):
+    def work():
+        while True:
+            lease = pool.acquire()
+            lease.begin_episode()
+            lease.release()
+
+    while not interrupted_after(delay, work):
+        pass
+    assert pool.busy == 0
+    in_thread(lambda: pool.acquire(timeout=5).release()).join(5)
+
+
+def test_ctrl_c_in_a_wait_for_a_place(pool):
+    leases = [pool.acquire() for _ in range(PLACES)]
+    assert interrupted_after(0.2, pool.acquire)
+    assert pool.stats.waiting == 0
+    for lease in leases:
+        lease.release()
+
+
+@pytest.mark.parametrize("delay", [0.05, 0.2])
+def test_ctrl_c_in_a_start(make_pool, make_env, delay):
+    before = living_children()
+    pool = make_pool(2, start_timeout=30)
+    assert interrupted_after(delay, lambda: (pool.start(), time.sleep(10)))
+    env = make_env(pool)
+    env.reset()
+    assert output(env, "1") == "1\n"
+    env.close()
+    assert eventually(lambda: figures(pool) == (2, 0, 0))
+    pool.close()
+    assert living_children() <= before
+
+
+# Processes
+
+
+def test_a_fork_can_neither_use_nor_harm_it():
+    process = run_script("""
+        import gc, os, sys
+        import gymnasium as gym, coding_gym
+        from coding_gym import SandboxPool
+        from coding_gym.errors import ConfigurationError
+        pool = SandboxPool(sessions=2, provider="local", preload=())
+        env = gym.make("CodingEnv-v0", pool=pool)
+        env.reset()
+        env.step("x = 41")
+        lease = pool.acquire()
+        for way in ("exit", "close", "del", "use", "locked"):
+            if way == "locked":
+                pool._lock.acquire()
+            pid = os.fork()
+            if pid == 0:
+                if way == "use":
+                    for take in (pool.acquire, pool.start):
+                        try:
+                            take()
+                        except ConfigurationError as error:
+                            assert "fork" in str(error)
+                        else:
+                            os._exit(3)
+                elif way == "close":
+                    env.close()
+                    lease.release()
+                    pool.close()
+                elif way == "del":
+                    del env, pool, lease
+                    gc.collect()
+                else:
+                    lease.release()
+                sys.exit(0)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, way
+            assert env.step("x + 1")[0]["stdout"] == "42\\n", way
+            assert pool.busy == 2
+        pool._lock.release()
+        env.close()
+        pool.close()
+        print("fine")
+    """)
+    assert (process.stdout, process.stderr) == ("fine\n", "")
+
+
+def test_pickling_is_refused_and_copies_share(pool):
+    for thing in (pool, CodingEnv(pool=pool)):
+        with pytest.raises(TypeError, match="SandboxPool belongs to the process that made it"):
+            pickle.dumps(thing)
+    assert copy.deepcopy(pool) is pool
+    env = CodingEnv(pool=pool, **ENV)
+    with closing(copy.deepcopy(env)) as again, closing(env):
+        for each in (env, again):
+            each.reset()
+            assert output(each, "1") == "1\n"
+        assert env.sandbox is again.sandbox
+        assert pool.busy == 2
+
+
+def test_a_forgotten_pool_takes_its_sandboxes_along():
+    pool = SandboxPool(2, **FAST)
+    pool.start()
+    servers = [server_of(member.sandbox) for member in pool._members]
+    del pool
+    gc.collect()
+    assert eventually(lambda: all(map(is_gone, servers)))
+
+
+def test_an_environment_keeps_its_pool_alive():
+    env = CodingEnv(pool=SandboxPool(**FAST), **ENV)
+    env.reset()
+    gc.collect()
+    server = server_of(env.sandbox)
+    assert output(env, "1") == "1\n"
+    del env
+    gc.collect()
+    assert eventually(lambda: is_gone(server))
+
+
+@pytest.mark.parametrize(
+    "end", ["", "1 / 0", "threading.Thread(target=pool.acquire, daemon=True).start()", "os.kill(os.getpid(), 9)"]
+)
+def test_the_end_of_the_process_leaves_nothing(provider, docker_engine, end):
+    process = run_script(f"""
+        import os, threading
+        from coding_gym import CodingEnv, SandboxPool
+        pool = SandboxPool(2, provider={provider!r}, preload=(), idle_timeout=3)
+        pool.start()
+        env, other = CodingEnv(pool=pool), pool.acquire()
+        env.reset()
+        print(os.getpid(), *(member.sandbox._process.pid for member in pool._members if {provider!r} == "local"), flush=True)
+        {end}
+    """)
+    owner, *servers = map(int, process.stdout.split())
+    assert process.stderr.count("Error") == (end == "1 / 0"), process.stderr
+    assert eventually(lambda: all(map(is_gone, servers)), 15)
+    assert eventually(lambda: not any(whose.pid == owner for _, whose in our_containers(docker_engine)), 15)
+
+
+# Environments
+
+
+def test_settings_of_sandboxes_beside_a_pool_are_refused(pool):
+    for make in (CodingEnv, CodingVectorEnv):
+        with pytest.raises(ConfigurationError, match=r"mem, cpu.*SandboxPool"):
+            make(pool=pool, mem="1g", cpu=1)
+        with pytest.raises(ConfigurationError, match="config"):
+            make(pool=pool, config={"mem": "1g"})
+        with pytest.raises(ConfigurationError, match="Expected pool="):
+            make(pool="local")
+    assert CodingEnv(pool=pool).config is pool.config
+
+
+@pytest.mark.parametrize("seed", [3, None])
+def test_it_makes_no_difference_to_an_environment(pool, seed):
+    actions = [
+        "import random, numpy; random.random(), numpy.random.rand()",
+        "1 / 0",
+        "hash('x')",
+        "import os; os.listdir()",
+        "x = 1",
+    ]
+    with (
+        closing(gym.make("CodingEnv-v0", pool=pool, **ENV)) as ours,
+        closing(gym.make("CodingEnv-v0", **FAST, **ENV)) as theirs,
+    ):
+        assert ours.observation_space == theirs.observation_space
+        for env in (ours, theirs):
+            env.reset(seed=1)
+        for _ in range(2):
+            assert data_equivalence(ours.reset(seed=seed), theirs.reset(seed=seed), exact=True)
+            for action in actions:
+                assert data_equivalence(ours.step(action), theirs.step(action), exact=True), action
+
+
+def test_environments_come_and_go(pool, make_env):
+    for _ in range(3):
+        envs = [make_env(pool) for _ in range(PLACES)]
+        for env in envs:
+            env.reset()
+        assert pool.idle == 0
+        with pytest.raises(PoolTimeoutError):
+            pool.acquire(timeout=0.05)
+        for number, env in enumerate(envs):
+            assert output(env, f"{number}") == f"{number}\n"
+            env.close()
+            env.close()
+        assert pool.idle == PLACES
+    env.reset()
+    assert output(env, "1") == "1\n"
+    env.close()
+
+
+def test_an_environment_that_finds_no_place_in_time(make_pool, make_env):
+    pool = make_pool(acquire_timeout=0.2)
+    pool.start()
+    first, second = make_env(pool), make_env(pool)
+    first.reset()
+    for _ in range(2):
+        with pytest.raises(PoolTimeoutError, match="1 busy"):
+            second.reset()
+    first.close()
+    second.reset()
+    assert output(second, "1") == "1\n"
+
+
+def test_a_vector_environment_needs_as_many_places(pool):
+    with pytest.raises(ConfigurationError, match=r"num_envs=5 .* 4 places"):
+        gym.make_vec("CodingEnv-v0", num_envs=PLACES + 1, pool=pool, **ENV)
+    with closing(gym.make_vec("CodingEnv-v0", num_envs=PLACES, pool=pool, **ENV)) as envs:
+        envs.reset(seed=1)
+        assert pool.idle == 0
+        assert envs.step([str(number) for number in range(PLACES)])[0]["stdout"] == ("0\n", "1\n", "2\n", "3\n")
+    assert pool.idle == PLACES
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("max_episodes", [None, 3])
+def test_it_makes_no_difference_to_a_vector_environment(make_pool, mode, max_episodes):
+    settings = {**ENV, "num_envs": 3, "max_episode_steps": 2, "autoreset_mode": mode}
+    pool = make_pool(2, sessions=2, max_episodes=max_episodes, acquire_timeout=30)
+    with (
+        closing(gym.make_vec("CodingEnv-v0", pool=pool, **settings)) as ours,
+        closing(CodingVectorEnv(**FAST, **settings)) as theirs,
+    ):
+        assert data_equivalence(ours.reset(seed=5), theirs.reset(seed=5))
+        for number in range(6):
+            actions = ("import random; random.random()", "x = globals().get('x', 0) + 1; x", f"{number}")
+            mine, other = ours.step(actions), theirs.step(actions)
+            assert data_equivalence(mine, other), number
+            if mode is AutoresetMode.DISABLED and mine[3].any():
+                options = {"reset_mask": np.copy(mine[3])}
+                assert data_equivalence(ours.reset(options=dict(options)), theirs.reset(options=dict(options)))
+    assert pool.busy == 0
+
+
+LITTER = """
+import os, pathlib, subprocess, sys, threading
+secret = 1
+pathlib.Path("left").write_text("mine")
+for directory in ("/tmp", "/dev/shm"):
+    try:
+        pathlib.Path(directory, "psm_left").write_text("mine")
+    except OSError:
+        pass
+os.environ["LEFT"] = "mine"
+sys.modules["left"] = sys
+_ = subprocess.Popen(["sleep", "97"], start_new_session=True)
+if os.fork() == 0:
+    os.setsid()
+    while True:
+        try:
+            open("/tmp/psm_again", "w").close()
+        except OSError:
+            pass
+"""
+SEARCH = """
+import os, pathlib, sys
+found = [name for name in ("secret", "left") if name in globals()]
+found += [str(path) for path in pathlib.Path(".").iterdir()]
+for directory in ("/tmp", "/dev/shm"):
+    found += [str(path) for path in pathlib.Path(directory).glob("psm_*")]
+found += [name for name in ("LEFT",) if name in os.environ] + [name for name in ("left",) if name in sys.modules]
+for process in pathlib.Path("/proc").glob("[0-9]*"):
+    try:
+        if b"97" in (process / "cmdline").read_bytes().split(b"\\0"):
+            found.append(str(process))
+    except OSError:
+        pass
+print(found)
+"""
+
+
+def test_nothing_of_an_episode_is_left_for_the_next_that_has_its_place(provider, make_pool):
+    pool = make_pool(provider=provider, max_episodes=None)
+    seen = set()
+    for _ in range(6):
+        with closing(CodingEnv(pool=pool, **ENV)) as env:
+            env.reset()
+            assert output(env, SEARCH) == "[]\n"
+            output(env, LITTER)
+            seen.add(env.sandbox)
+    assert len(seen) == 1
