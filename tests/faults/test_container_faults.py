@@ -30,8 +30,8 @@ def env(make, docker_engine):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """Give a server up that says nothing for a second."""
-    monkeypatch.setattr("coding_gym.episode._ANSWER_SLACK", 1.0)
+    """Give a server up that says nothing for half a second."""
+    monkeypatch.setattr("coding_gym.episode._ANSWER_SLACK", 0.5)
     monkeypatch.setattr("coding_gym.env.RESET_TIMEOUT", 1.0)
     monkeypatch.setattr("coding_gym.providers.slot.CONNECT_SECONDS", 2.0)
 
@@ -62,7 +62,7 @@ def strike_the_next_one(docker_engine):
 # Killed
 
 
-@pytest.mark.parametrize(("action", "options"), [("kill", {}), ("stop", {"timeout": 5}), ("remove", {"force": True})])
+@pytest.mark.parametrize(("action", "options"), [("kill", {}), ("remove", {"force": True})])
 def test_gone_between_two_steps(env, containers, action, options):
     container = env.sandbox.container
     getattr(container, action)(**options)
@@ -165,13 +165,13 @@ def test_paused_before_a_step(make, impatient, containers):
     container.pause()
     started = time.monotonic()
     assert_infrastructure(env.step("1"))
-    assert 1.5 <= time.monotonic() - started < 4
+    assert 1 <= time.monotonic() - started < 4
     assert_starts_over(env)
     assert containers() == {env.sandbox.container.id} != {container.id}
 
 
 def test_paused_in_a_step(make, impatient, containers):
-    env = make(provider="docker", step_timeout=2)
+    env = make(provider="docker", step_timeout=1)
     env.reset()
     container = env.sandbox.container
     pauser = after(0.3, container.pause)

@@ -188,10 +188,9 @@ def test_closing_without_an_engine(env, engine, caplog):
     assert gone_within(family, 15) == []
 
 
-@pytest.mark.parametrize("delay", [0.1, 0.3])
-def test_the_engine_is_killed_while_a_container_starts(make, engine, delay):
+def test_the_engine_is_killed_while_a_container_starts(make, engine):
     env = make(provider="docker", start_timeout=3, idle_timeout=2)
-    killer = after(delay, lambda: engine.stop(signal.SIGKILL))
+    killer = after(0.2, lambda: engine.stop(signal.SIGKILL))
     # The container may have been ready before.
     with contextlib.suppress(ProviderError):
         env.reset()

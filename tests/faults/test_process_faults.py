@@ -49,15 +49,15 @@ def env(envs):
 @pytest.fixture
 def alone(make, provider):
     """An environment in a sandbox of its own."""
-    env = make(provider=provider, step_timeout=2)
+    env = make(provider=provider, step_timeout=1)
     env.reset(seed=1)
     return env
 
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """Give a server up that says nothing for a second."""
-    monkeypatch.setattr("coding_gym.episode._ANSWER_SLACK", 1.0)
+    """Give a server up that says nothing for half a second."""
+    monkeypatch.setattr("coding_gym.episode._ANSWER_SLACK", 0.5)
     monkeypatch.setattr("coding_gym.env.RESET_TIMEOUT", 1.0)
     monkeypatch.setattr("coding_gym.providers.slot.CONNECT_SECONDS", 2.0)
     monkeypatch.setattr("coding_gym.providers.local._END_WITHIN", 1.0)
@@ -85,7 +85,9 @@ def spare_worker_of(envs):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
 @pytest.mark.parametrize("moment", ["in a step", "before a step"])
-def test_the_server_is_killed(alone, number, moment):
+def test_the_server_is_killed(make, provider, number, moment):
+    alone = make(provider=provider)
+    alone.reset(seed=1)
     sandbox, server, family = alone.sandbox, server_of(alone.sandbox), processes_of(alone.sandbox)
     killer = after(0.3 if moment == "in a step" else 0, lambda: server.send_signal(number))
     if moment == "before a step":

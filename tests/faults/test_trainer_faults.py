@@ -71,7 +71,7 @@ def command_of(process):
 @pytest.mark.parametrize(
     ("moment", "delays"),
     [
-        ("start", [0.1, 0.3, 0.6]),
+        ("start", [0.1, 0.5]),
         ("reset", [0.01]),
         ("step", [0.5]),
         ("close", [0.001, 0.05]),
