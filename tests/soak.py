@@ -1,314 +1,242 @@
-"""Run episodes of every kind of behaviour for a while, and see whether anything is lost or grows.
+"""Runs episodes of all kinds for a while, and finds out whether each shows what it must and whether something grows.
 
-    python tests/soak.py --minutes 10 --provider docker
-
-Threads with ``CodingEnv`` and tasks with ``AsyncCodingEnv`` share a pool. What each behaviour must come to is known, so that a
-wrong outcome is a fault, and so is an outcome ``infrastructure``. The exit code is 1 if there was one, or if something grew.
+Run ``python tests/soak.py --minutes 10`` from the root of the repository, as root, for it looks into the sandboxes' processes.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
-import gc
-import os
-import random
-import signal
 import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from random import Random
 
-import psutil
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+from soaking.behaviours import BEHAVIOURS, Behaviour
+from soaking.measures import TOLERANCES, of_client, of_sandbox
 
 from coding_gym import AsyncCodingEnv, CodingEnv, SandboxPool
-from coding_gym.providers import Sandbox
+from coding_gym.errors import CodingGymError
 
-STEP_TIMEOUT = 2.0
-WARM_UP_SECONDS = 10.0
+_WARM_UP_SECONDS = 20
+_SETTLED_WITHIN = 30
+_SHOWN_FAULTS = 20
 
+Measures = dict[str, dict[str, float]]
 
-@dataclass(frozen=True)
-class Behaviour:
-    """What code does, and what may come of it."""
-
-    code: str
-    outcomes: tuple[str, ...]
-    stdout: str | None = None
-
-
-BEHAVIOURS = {
-    "plain": Behaviour("print(sum(range(1000)))", ("ok",), "499500\n"),
-    "value": Behaviour("{'a': [1, 2, 3]}", ("ok",), "{'a': [1, 2, 3]}\n"),
-    "unicode": Behaviour("print('π ≈ 3,14 🙂')", ("ok",), "π ≈ 3,14 🙂\n"),
-    "numpy": Behaviour("import numpy as np; print(np.ones((300, 300)).sum())", ("ok",), "90000.0\n"),
-    "many objects": Behaviour("x = [object() for _ in range(300_000)]; del x; print('gone')", ("ok",), "gone\n"),
-    "exception": Behaviour("def f(n): return f(n + 1)\nf(0)", ("error",)),
-    "syntax": Behaviour("def", ("error",)),
-    "exit": Behaviour("import sys; sys.exit(3)", ("error",)),
-    "big code": Behaviour("x = 1\n" * 3_000 + "print(x)", ("ok",), "1\n"),
-    "flood": Behaviour("import sys\nfor _ in range(3): print('x' * 2_000_000); print('y' * 500_000, file=sys.stderr)", ("ok",)),
-    "subprocess": Behaviour("import subprocess; print(subprocess.run(['echo', 'hi'], capture_output=True).stdout)", ("ok",)),
-    "threads": Behaviour(
-        "import threading\nts = [threading.Thread(target=sum, args=(range(9),)) for _ in range(8)]\n"
-        "[t.start() for t in ts]; [t.join() for t in ts]; print('joined')",
-        ("ok",),
-    ),
-    "daemon": Behaviour(
-        "import subprocess; subprocess.Popen(['sh', '-c', 'sleep 600 & sleep 600'], start_new_session=True); print('left')",
-        ("ok",),
-        "left\n",
-    ),
-    "files": Behaviour(
-        "import os\nfor i in range(300): open(f'f{i}', 'w').write('x' * 1000)\nprint(len(os.listdir()))", ("ok",)
-    ),
-    "shared memory": Behaviour("open('/dev/shm/psm_' + __import__('secrets').token_hex(4), 'w').write('x' * 10_000)", ("ok",)),
-    "full disk": Behaviour("with open('big', 'wb') as f:\n    while True: f.write(bytes(1 << 20))", ("error", "memory")),
-    "loop": Behaviour("while True: pass", ("timeout",)),
-    "sleep": Behaviour("import time; time.sleep(60)", ("timeout",)),
-    "deaf": Behaviour("import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass", ("timeout",)),
-    "crash": Behaviour("import ctypes; ctypes.string_at(0)", ("killed",)),
-    "os._exit": Behaviour("import os; os._exit(5)", ("killed",)),
-    "kill": Behaviour("import os, signal; os.kill(0, signal.SIGKILL)", ("killed",)),
-    "fork bomb": Behaviour(
-        "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass", ("timeout", "killed", "memory", "error")
-    ),
-    "memory bomb": Behaviour("x = []\nwhile True: x.append(bytearray(1 << 24))", ("memory", "error", "timeout", "killed")),
-}
-BOMBS = {"fork bomb", "memory bomb", "full disk"}
-"""Their neighbours in the same sandbox feel them: less room, fewer processes, less time."""
+console = Console(width=120)
 
 
 @dataclass
-class Record:
-    """What has happened so far.
+class Tally:
+    """What has come of all episodes until now."""
 
-    Attributes:
-        has_bombs: Whether there are behaviours that others feel.
-        lost: Steps with outcome ``infrastructure``.
-        disturbed: Steps that a bomb, or a busy machine, may have kept from coming to what they must.
-        wrong: The other steps that did not come to it.
+    episodes: Counter[str] = field(default_factory=Counter)
+    outcomes: dict[str, Counter[str]] = field(default_factory=dict)
+    lost: Counter[str] = field(default_factory=Counter)
+    wrong: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def note(self, name: str, outcome: str) -> None:
+        with self.lock:
+            self.outcomes.setdefault(name, Counter())[outcome] += 1
+
+    def blame(self, counter: Counter[str], name: str, what: str) -> None:
+        with self.lock:
+            counter[name] += 1
+            self.faults.append(f"{name}: {what}")
+
+    @property
+    def steps(self) -> int:
+        return sum(map(Counter.total, self.outcomes.values()))
+
+
+class Soak:
+    """Agents in threads and in an event loop, on two pools: one whose sandboxes live through it all, one that recycles them.
+
+    Args:
+        lasting: The one.
+        recycling: The other.
+        seed: What the agents do follows from it.
     """
 
-    has_bombs: bool = True
-    episodes: int = 0
-    steps: int = 0
-    lost: int = 0
-    disturbed: int = 0
-    outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
-    lock: Any = field(default_factory=threading.Lock)
+    def __init__(self, lasting: SandboxPool, recycling: SandboxPool, seed: int) -> None:
+        self._pools = (lasting, recycling)
+        self._seeds = Random(seed)
+        self._over = threading.Event()
+        self.tally = Tally()
 
-    def note(self, name: str, observation: dict[str, Any], info: dict[str, Any]) -> None:
-        """Take note of a step."""
-        behaviour, outcome = BEHAVIOURS[name], info["outcome"]
-        as_it_must = outcome in behaviour.outcomes and (behaviour.stdout is None or observation["stdout"] == behaviour.stdout)
-        with self.lock:
-            self.steps += 1
-            self.outcomes[name, outcome] += 1
-            if outcome == "infrastructure":
-                self.lost += 1
-            elif not as_it_must and self.has_bombs and outcome in ("killed", "memory", "timeout", "error"):
-                self.disturbed += 1
-            elif not as_it_must:
-                self.wrong.append(f"{name}: {outcome} {str(observation)[:500]}")
+    def run(self, seconds: float) -> None:
+        """Let the agents work for so long, and wait until the sandboxes have come to rest."""
+        self._over.clear()
+        halves = [(pool, Random(self._seeds.random())) for pool in self._pools for _ in range(pool.size * pool.config.sessions)]
+        threads = [threading.Thread(target=self._work, args=half, daemon=True) for half in halves[::2]]
+        threads.append(threading.Thread(target=asyncio.run, args=(self._work_async(halves[1::2]),), daemon=True))
+        started = time.monotonic()
+        for thread in threads:
+            thread.start()
+        try:
+            self._over.wait(seconds)
+        finally:
+            self._over.set()
+            self.tally.seconds += time.monotonic() - started
+            for thread in threads:
+                thread.join()
 
-    def note_episode(self) -> None:
-        """Take note of an episode's end."""
-        with self.lock:
-            self.episodes += 1
+    def _episodes(self, rng: Random, *, can_cancel: bool) -> Iterator[tuple[str, Behaviour]]:
+        names = [name for name in BEHAVIOURS if can_cancel or name != "step cancelled"]
+        weights = [BEHAVIOURS[name].weight for name in names]
+        while not self._over.is_set():
+            (name,) = rng.choices(names, weights)
+            yield name, BEHAVIOURS[name]
 
+    def _work(self, pool: SandboxPool, rng: Random) -> None:
+        """Run episodes in one environment that blocks."""
+        with closing(CodingEnv(pool=pool, screen=None)) as env:
+            for name, behaviour in self._episodes(rng, can_cancel=False):
+                env.step_timeout = behaviour.step_timeout
+                try:
+                    env.reset(seed=rng.randrange(1000))
+                    for step in behaviour.steps(rng):
+                        observation, _, _, _, info = env.step(step.code)
+                        if not self._judge(name, step, observation, info):
+                            break
+                except CodingGymError as error:
+                    self.tally.blame(self.tally.lost, name, repr(error))
+                self.tally.episodes[name] += 1
+                if rng.random() < 0.1:
+                    env.close()
 
-def draw_episode(chance: random.Random, bombs: float) -> list[str]:
-    """Return the names of some behaviours; ``bombs`` is the probability that one is a bomb."""
-    others = [name for name in BEHAVIOURS if name not in BOMBS]
-    return [chance.choice(sorted(BOMBS) if chance.random() < bombs else others) for _ in range(chance.randint(1, 6))]
+    async def _work_async(self, agents: list[tuple[SandboxPool, Random]]) -> None:
+        await asyncio.gather(*(self._work_in_turn(pool, rng) for pool, rng in agents))
 
+    async def _work_in_turn(self, pool: SandboxPool, rng: Random) -> None:
+        """Run episodes, each in an asynchronous environment of its own."""
+        for name, behaviour in self._episodes(rng, can_cancel=True):
+            try:
+                async with AsyncCodingEnv(pool=pool, screen=None, step_timeout=behaviour.step_timeout) as env:
+                    for step in behaviour.steps(rng):
+                        try:
+                            async with asyncio.timeout(step.cancel_after):
+                                observation, _, _, _, info = await env.step(step.code)
+                        except TimeoutError:
+                            self.tally.note(name, "cancelled")
+                            continue
+                        if not self._judge(name, step, observation, info):
+                            break
+            except CodingGymError as error:
+                self.tally.blame(self.tally.lost, name, repr(error))
+            self.tally.episodes[name] += 1
 
-def run_episodes(pool: SandboxPool, record: Record, chance: random.Random, bombs: float, done: threading.Event) -> None:
-    """Run episodes in an environment, and now and then make a new one."""
-    while not done.is_set():
-        with contextlib.closing(CodingEnv(pool=pool, screen=None, step_timeout=STEP_TIMEOUT)) as env:
-            for _ in range(20):
-                env.reset(seed=chance.randrange(1000))
-                for name in draw_episode(chance, bombs):
-                    observation, _, _, truncated, info = env.step(BEHAVIOURS[name].code)
-                    record.note(name, observation, info)
-                    if truncated or done.is_set():
-                        break
-                record.note_episode()
-                if done.is_set():
-                    return
-
-
-async def run_episodes_async(
-    pool: SandboxPool, record: Record, chance: random.Random, bombs: float, done: threading.Event
-) -> None:
-    """Run episodes in an asynchronous environment, and cancel some of its steps."""
-    while not done.is_set():
-        async with AsyncCodingEnv(pool=pool, screen=None, step_timeout=STEP_TIMEOUT) as env:
-            for _ in range(20):
-                await env.reset(seed=chance.randrange(1000))
-                for name in draw_episode(chance, bombs):
-                    if chance.random() < 0.1:
-                        with contextlib.suppress(TimeoutError):
-                            async with asyncio.timeout(0.05):
-                                await env.step("import time; time.sleep(30)")
-                    observation, _, _, truncated, info = await env.step(BEHAVIOURS[name].code)
-                    record.note(name, observation, info)
-                    if truncated or done.is_set():
-                        break
-                record.note_episode()
-                if done.is_set():
-                    return
-
-
-def measure(sandboxes: list[Sandbox]) -> Counter[str]:
-    """Return what the servers of some sandboxes, and this process, take up."""
-    gc.collect()
-    here = psutil.Process()
-    figures = Counter(
-        {
-            "client: memory (MB)": here.memory_full_info().uss >> 20,
-            "client: descriptors": here.num_fds(),
-            "client: threads": here.num_threads(),
-        }
-    )
-    for sandbox in sandboxes:
-        for process in server_processes(sandbox):
-            role = "zygote" if "workers.zygote" in " ".join(process.cmdline()) else "server"
-            figures[f"{role}s: memory (MB)"] += process.memory_info().rss >> 20
-            figures[f"{role}s: descriptors"] += process.num_fds()
-            if role == "server":
-                figures["processes"] += len(process.children(recursive=True))
-                root = Path(f"/proc/{process.pid}/root")
-                for directory in ("workspaces", "tmp", "dev/shm"):
-                    if (root / ".dockerenv").exists():
-                        figures[f"files below /{directory}"] += sum(len(files) for _, _, files in os.walk(root / directory))
-    return figures
+    def _judge(self, name: str, step, observation, info) -> bool:
+        """Take note of what came of a step; says whether the episode can go on."""
+        self.tally.note(name, info["outcome"])
+        shown = f"{step.code[:300]!r}\n    gave {info} {observation['stdout'][-300:]!r} {observation['stderr'][-600:]!r}"
+        if info["outcome"] == "infrastructure":
+            self.tally.blame(self.tally.lost, name, shown)
+            return False
+        if fault := step.fault(observation, info):
+            self.tally.blame(self.tally.wrong, name, f"{fault}:\n    {shown}")
+            return False
+        return True
 
 
-def server_processes(sandbox: Sandbox) -> list[psutil.Process]:
-    """Return the server of a sandbox and its zygote."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            command = " ".join(process.cmdline())
-            is_server = "coding_gym_server" in command or "coding-gym-server" in command
-            if is_server and "tini" not in command and belongs(process, sandbox):
-                parent = process.parent()
-                # Session roots and workers are forks of the zygote, and look like it.
-                if parent is None or "workers.zygote" not in " ".join(parent.cmdline()):
-                    found.append(process)
+def measure(lasting: SandboxPool, recycling: SandboxPool) -> Measures:
+    """Measure everything, as soon as it has come to rest."""
+    deadline = time.monotonic() + _SETTLED_WITHIN
+    found = _measure_now(lasting, recycling)
+    while time.monotonic() < deadline:
+        time.sleep(1)
+        before, found = found, _measure_now(lasting, recycling)
+        if all(before[owner] == {**found[owner], **_memory(before[owner])} for owner in found):
+            break
     return found
 
 
-def belongs(process: psutil.Process, sandbox: Sandbox) -> bool:
-    """Say whether a process is one of a sandbox's."""
-    container = getattr(sandbox, "container", None)
-    if container is not None:
-        return container.id in Path(f"/proc/{process.pid}/cgroup").read_text()
-    path = str(sandbox.address.socket_path)
-    return any(path in " ".join(relative.cmdline()) for relative in (process, *process.parents()))
+def _memory(measures: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in measures.items() if name.endswith("MB")}
+
+
+def _measure_now(lasting: SandboxPool, recycling: SandboxPool) -> Measures:
+    found = {f"sandbox {number}": of_sandbox(member.sandbox) for number, member in enumerate(lasting._members, 1)}
+    found["client"] = of_client(lasting.size + recycling.size)
+    return found
+
+
+def show_outcomes(tally: Tally) -> None:
+    """Print what came of the steps of each behaviour."""
+    title = f"{tally.episodes.total()} episodes, {tally.steps} steps, {tally.steps / max(tally.seconds, 1e-9):.0f} steps/s"
+    table = Table("behaviour", "episodes", "outcomes", "wrong", "lost", title=title)
+    for name in BEHAVIOURS:
+        outcomes = ", ".join(f"{count} {outcome}" for outcome, count in sorted(tally.outcomes.get(name, Counter()).items()))
+        table.add_row(name, str(tally.episodes[name]), outcomes, str(tally.wrong[name] or ""), str(tally.lost[name] or ""))
+    console.print(table)
+    for fault in tally.faults[:_SHOWN_FAULTS]:
+        console.print(f"[red]{escape(fault)}[/red]")
+    if len(tally.faults) > _SHOWN_FAULTS:
+        console.print(f"[red]and {len(tally.faults) - _SHOWN_FAULTS} more[/red]")
+
+
+def show_growth(before: Measures, after: Measures) -> bool:
+    """Print what has grown; says whether something has by more than is tolerated."""
+    table = Table("", "", "start", "end", "growth", "tolerated")
+    grew = False
+    for owner, measures in before.items():
+        for name, start in measures.items():
+            growth = after[owner][name] - start
+            too_much = growth > TOLERANCES[name]
+            grew = grew or too_much
+            numbers = [
+                f"{number:.1f}" if name.endswith("MB") else f"{number:.0f}" for number in (start, after[owner][name], growth)
+            ]
+            table.add_row(owner, name, *numbers, f"{TOLERANCES[name]:g}", style="red" if too_much else None)
+    console.print(table)
+    return grew
 
 
 def main() -> int:
-    """Run the soak; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--provider", default="auto", choices=["auto", "docker", "local"])
-    parser.add_argument("--size", type=int, default=2, help="sandboxes")
+    """Soak, and return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--provider", choices=("docker", "local"), default="docker")
+    parser.add_argument("--size", type=int, default=2, help="sandboxes that live through it all")
     parser.add_argument("--sessions", type=int, default=4, help="sessions of each")
-    parser.add_argument("--max-episodes", type=int, default=None, help="episodes after which a sandbox is replaced")
-    parser.add_argument(
-        "--bombs", type=float, default=0.02, help="part of the steps that others feel; 0 makes all outcomes exact"
-    )
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    console, record, done = Console(), Record(has_bombs=arguments.bombs > 0), threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    with SandboxPool(
-        size=arguments.size,
-        max_episodes=arguments.max_episodes,
-        provider=arguments.provider,
-        sessions=arguments.sessions,
-        mem="1g",
-        disk="128m",
-    ) as pool:
-        sandboxes = [member.sandbox for member in pool._members]
-        threads = [
-            threading.Thread(
-                target=run_episodes, args=(pool, record, random.Random(arguments.seed + index), arguments.bombs, done)
-            )
-            for index in range(arguments.size * arguments.sessions // 2)
-        ]
-
-        async def run_tasks() -> None:
-            async with asyncio.TaskGroup() as tasks:
-                for index in range(arguments.size * arguments.sessions // 2):
-                    chance = random.Random(arguments.seed + 1000 + index)
-                    tasks.create_task(run_episodes_async(pool, record, chance, arguments.bombs, done))
-
-        threads.append(threading.Thread(target=lambda: asyncio.run(run_tasks())))
-        for thread in threads:
-            thread.start()
-        started_at = time.monotonic()
-        before: Counter[str] = Counter()
+    options = {
+        "provider": arguments.provider,
+        "sessions": arguments.sessions,
+        "mem": "1g",
+        "disk": "64m",
+        "acquire_timeout": 120,
+    }
+    with ExitStack() as stack:
+        lasting = stack.enter_context(SandboxPool(arguments.size, max_episodes=None, **options))
+        recycling = stack.enter_context(SandboxPool(1, max_episodes=20, **options))
+        soak = Soak(lasting, recycling, arguments.seed)
+        before = after = None
         try:
-            time.sleep(min(WARM_UP_SECONDS, arguments.minutes * 20))
-            before = settled(sandboxes)
-            time.sleep(max(0, started_at + arguments.minutes * 60 - time.monotonic()))
+            soak.run(_WARM_UP_SECONDS)
+            before = measure(lasting, recycling)
+            soak.run(arguments.minutes * 60)
         except KeyboardInterrupt:
             console.print("interrupted")
-        seconds = time.monotonic() - started_at
-        done.set()
-        for thread in threads:
-            thread.join()
-        after = settled(sandboxes)
-        grown = show(console, record, seconds, before, after, pool)
-    return 1 if record.wrong or record.lost or grown else 0
-
-
-def settled(sandboxes: list[Sandbox]) -> Counter[str]:
-    """Measure several times, for steps come and go, and return the least of each figure."""
-    samples = []
-    for _ in range(5):
-        with contextlib.suppress(psutil.Error, OSError):
-            samples.append(measure(sandboxes))
-        time.sleep(0.2)
-    return Counter({name: min(sample[name] for sample in samples) for name in samples[0]})
-
-
-def show(
-    console: Console, record: Record, seconds: float, before: Counter[str], after: Counter[str], pool: SandboxPool
-) -> list[str]:
-    """Print what has happened; returns what grew beyond its tolerance."""
-    outcomes = Table("behaviour", *sorted({outcome for _, outcome in record.outcomes}), title="Steps by outcome")
-    for name in BEHAVIOURS:
-        outcomes.add_row(name, *(str(record.outcomes[name, str(column.header)] or "") for column in outcomes.columns[1:]))
-    console.print(outcomes)
-    growth = Table("figure", "start", "end", "growth", title="What sandboxes and client take up")
-    grown = []
-    for name in sorted(before | after):
-        tolerance = 20 if "memory" in name else 8 if "descriptors" in name else 4 if "threads" in name else 12
-        too_much = after[name] - before[name] > tolerance
-        grown += [name] if too_much else []
-        growth.add_row(name, str(before[name]), str(after[name]), f"{after[name] - before[name]:+d}{' !' if too_much else ''}")
-    console.print(growth)
-    for fault in record.wrong[:20]:
-        console.print(f"wrong: {fault}", style="red", markup=False)
-    console.print(
-        f"{record.episodes} episodes, {record.steps} steps in {seconds:.0f} s ({record.steps / seconds:.0f} a second), "
-        f"{record.lost} lost, {record.disturbed} disturbed, {len(record.wrong)} wrong outcomes"
-    )
-    console.print(pool.stats, highlight=False)
-    return grown
+        show_outcomes(soak.tally)
+        console.print(f"sandboxes that live through it all: {lasting.stats}\nthose that are recycled: {recycling.stats}")
+        grew = False
+        if before is not None:
+            after = measure(lasting, recycling)
+            grew = show_growth(before, after)
+        return int(grew or bool(soak.tally.faults) or lasting.stats.lost + recycling.stats.lost > 0)
 
 
 if __name__ == "__main__":

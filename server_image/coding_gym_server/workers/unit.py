@@ -83,6 +83,7 @@ class Unit:
         self._max_output_chars = DEFAULT_MAX_OUTPUT_CHARS
         self._waiter: asyncio.Future[Finished | None] | None = None
         self._watchdog: Watchdog | None = None
+        self._interrupt_due = False
         self._overrun = ""
 
     @classmethod
@@ -133,6 +134,7 @@ class Unit:
         if self._broken:
             # Nobody would tell of the worker's end.
             raise LinkClosedError
+        self._interrupt_due = False
         dead = None
         if self._worker.gone:
             dead, _ = await self._replace_worker()
@@ -142,6 +144,8 @@ class Unit:
         try:
             await watchdog.start()
             worker.execute(code)
+            if self._interrupt_due:
+                watchdog.interrupt()
             finished = await waiter
         except LinkClosedError:
             finished = None
@@ -171,7 +175,8 @@ class Unit:
         return Completion(outcome=outcome, exit_code=exit_code, state_lost=state_lost, stdout=stdout, stderr=stderr)
 
     def interrupt(self) -> None:
-        """Interrupt the cell that is running, if one is, as Ctrl-C does."""
+        """Interrupt the cell that is running, if one is, as Ctrl-C does; one that waits for a new worker, as it begins."""
+        self._interrupt_due = True
         if self._watchdog is not None:
             self._watchdog.interrupt()
 
