@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from conftest import TestSession
 
 from coding_gym.config import SandboxConfig
 from coding_gym.errors import SandboxStartError
@@ -24,9 +23,8 @@ def gvisor(docker_engine):
 
 
 @pytest.fixture
-def session(gvisor):
-    with contextlib.closing(TestSession(gvisor)) as session:
-        yield session
+def session(connect, gvisor):
+    return connect(gvisor)
 
 
 def test_it_says_what_is_missing(gvisor):
