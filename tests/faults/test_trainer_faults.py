@@ -104,11 +104,13 @@ def test_the_sleeper_of_a_local_session_goes_with_its_trainer(tmp_path):
     # What runs in a session names no directory: look for it by its own command line.
     mark = f"300.{hash(tmp_path) % 10**9}"
     script = textwrap.dedent(TRAINER).replace("'300'", f"'{mark}'")
-    trainer = subprocess.Popen([sys.executable, "-c", script, "local", "step", "1"])
+    trainer = subprocess.Popen([sys.executable, "-c", script, "local", "step", "100"])
 
     def sleepers():
         return [process for process in psutil.process_iter() if command_of(process) == ["sleep", mark]]
 
-    assert wait_for(sleepers, 20)
-    assert trainer.wait(20) == -signal.SIGKILL
+    with trainer:
+        started = wait_for(sleepers, 60)
+        trainer.kill()
+    assert started
     assert wait_for(lambda: not sleepers(), 15)
