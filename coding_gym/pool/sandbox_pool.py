@@ -48,7 +48,10 @@ class _Member:
 
 
 class Lease:
-    """A place in a sandbox of a pool, taken until ``release``; as a context manager, until the end of the block."""
+    """A place in a sandbox of a pool, taken until ``release``, or until nobody holds the lease any more.
+
+    As a context manager it is released at the end of the block.
+    """
 
     def __init__(self, pool: SandboxPool, member: _Member) -> None:
         self._pool = pool
