@@ -33,7 +33,7 @@ def impatient(monkeypatch):
     """Give a server up that says nothing for half a second."""
     monkeypatch.setattr("coding_gym.episode._ANSWER_SLACK", 0.5)
     monkeypatch.setattr("coding_gym.env.RESET_TIMEOUT", 1.0)
-    monkeypatch.setattr("coding_gym.providers.slot.CONNECT_SECONDS", 2.0)
+    monkeypatch.setattr("coding_gym.providers.slot._CONNECT_SECONDS", 2.0)
 
 
 @pytest.fixture
