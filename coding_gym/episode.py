@@ -17,6 +17,7 @@ from coding_gym.rendering import DEFAULT_FRAME_SIZE, Turn, draw_transcript, form
 from coding_gym.spaces import action_space, observation_space
 from coding_gym_server.protocol import (
     INFRASTRUCTURE_EXIT_CODE,
+    ErrorCode,
     Metadata,
     Observation,
     ObservationData,
@@ -51,6 +52,7 @@ RENDER_MODES = ("ansi", "rgb_array")
 
 _RESET_ATTEMPTS = 2
 _PLACE_FREE_WITHIN = 2.0
+_ROOM_WITHIN = 5.0
 _RETRY_SECONDS = 0.02
 _MAX_DRAWN_SEED = 2**32
 _MAX_SEED = 2**64
@@ -214,7 +216,7 @@ class ResetAttempts:
     """Says whether a reset that failed is to be tried once more."""
 
     def __init__(self) -> None:
-        self._deadline = time.monotonic() + _PLACE_FREE_WITHIN
+        self._begun = time.monotonic()
         self._faults = 0
 
     def pause_after(self, error: Exception) -> float:
@@ -223,12 +225,17 @@ class ResetAttempts:
         Raises:
             Exception: ``error``, if there is to be none.
         """
+        waited = time.monotonic() - self._begun
         if isinstance(error, CapacityError):
             # The place may still be that of our own last session, which has just been dropped.
-            if time.monotonic() < self._deadline:
+            if waited < _PLACE_FREE_WITHIN:
+                return _RETRY_SECONDS
+        elif isinstance(error, ProtocolError) and error.code == ErrorCode.EXECUTION_ERROR:
+            # There is no room for another process, until the neighbour that has taken it all is ended.
+            if waited < _ROOM_WITHIN:
                 return _RETRY_SECONDS
         elif isinstance(error, (TransportError, ProtocolError)):
-            # The sandbox died while nobody looked, or has no room for another process.
+            # The sandbox died while nobody looked.
             self._faults += 1
             if self._faults < _RESET_ATTEMPTS:
                 return 0.0

@@ -23,6 +23,7 @@ from running_server import RunningServer, gone_within
 import coding_gym
 from coding_gym import CodingEnv, SandboxConfig
 from coding_gym.client.connection import Connection
+from coding_gym.client.session import Session
 from coding_gym.errors import CapacityError, ConfigurationError, InvalidActionError, ProtocolError, ProviderError
 from coding_gym.providers.docker import our_containers
 from coding_gym.providers.owner import Owner
@@ -658,6 +659,26 @@ def test_a_sandbox_that_dies_between_episodes_is_replaced_unnoticed(provider):
         assert observation["exit_code"] == 0
         assert info["outcome"] == "ok"
         assert output(env, "import random; random.random()") == first
+
+
+def test_a_reset_waits_for_room_for_its_process(env, monkeypatch):
+    attempts = []
+
+    def wait(session, *, timeout):
+        attempts.append(session)
+        if len(attempts) < 5:
+            raise ProtocolError("ForkError: fork: Resource temporarily unavailable", "EXECUTION_ERROR")
+        return waits(session, timeout=timeout)
+
+    waits = Session.wait
+    monkeypatch.setattr(Session, "wait", wait)
+    env.reset()
+    assert output(env, "1") == "1\n"
+    assert len(set(attempts)) >= 5
+    attempts.clear()
+    monkeypatch.setattr("coding_gym.episode._ROOM_WITHIN", 0)
+    with pytest.raises(ProtocolError, match="fork"):
+        env.reset()
 
 
 def test_a_frozen_server_is_given_up(make, monkeypatch):

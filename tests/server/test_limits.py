@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+from sandbox_processes import server_of
 
 from coding_gym.config import SandboxConfig
 from coding_gym.providers import start_sandbox
@@ -275,6 +276,11 @@ def test_kill_everything_leaves_other_sessions_alone(session, open_session, code
     assert session.run("print('works')").stdout == "works\n"
     assert_works(other, kept=True)
     assert other.run("print(p.poll())").stdout == "None\n"
+
+
+def test_user_code_yields_to_the_server(session, sandbox):
+    # Or else a hundred busy processes would keep it from ending them.
+    assert int(session.run("import os; print(os.nice(0))").stdout) > server_of(sandbox).nice()
 
 
 @pytest.mark.parametrize("target", ["os.getppid()", "1", "int(open(f'/proc/{os.getppid()}/stat').read().split()[3])"])
