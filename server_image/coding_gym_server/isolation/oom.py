@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path
 
-__all__ = ["Shield", "has_struck"]
+__all__ = ["has_struck", "rank_root", "rank_worker"]
 
-_FIRST, _NEXT = b"1000", b"500"
+_FIRST, _AFTER_WORKERS = "1000", "500"
 
 # cgroup v2, cgroup v1: both count the kills in a line "oom_kill N".
 _COUNTERS = (Path("/sys/fs/cgroup/memory.events"), Path("/sys/fs/cgroup/memory/memory.oom_control"))
@@ -34,37 +33,16 @@ def has_struck() -> bool:
     return _seen > before
 
 
-class Shield:
-    """Lets the children of the calling process be killed before it is, and it before what is not shielded at all.
+def rank_root() -> None:
+    """Let the calling process, a session root, be killed before the server, and after its worker. It is not confined yet."""
+    _rank("self", _AFTER_WORKERS)
 
-    To be made before the process is confined: later it may not open the file any more.
-    """
 
-    def __init__(self) -> None:
-        self._file: int | None = None
-        with contextlib.suppress(OSError):
-            self._file = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
-        self._rank(_NEXT)
+def rank_worker(pid: int) -> None:
+    """Let a worker, and what it will start, be the first to be killed; a server that is confined itself may not do so."""
+    _rank(str(pid), _FIRST)
 
-    def fork(self) -> int:
-        """Fork a child that cannot change its own rank, nor this process's.
 
-        Raises:
-            OSError: As ``os.fork``.
-        """
-        # A child inherits its rank.
-        self._rank(_FIRST)
-        pid = -1
-        try:
-            pid = os.fork()
-        finally:
-            if pid != 0:
-                self._rank(_NEXT)
-            elif self._file is not None:
-                os.close(self._file)
-        return pid
-
-    def _rank(self, rank: bytes) -> None:
-        if self._file is not None:
-            with contextlib.suppress(OSError):
-                os.write(self._file, rank)
+def _rank(process: str, rank: str) -> None:
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{process}/oom_score_adj").write_text(rank)

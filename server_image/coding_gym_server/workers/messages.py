@@ -101,9 +101,11 @@ class WorkerForked(msgspec.Struct, tag=True):
     """The answer to ``ForkWorker``: nothing that ran before runs any more.
 
     Attributes:
+        pid: The process id of the worker, in the server's pid namespace.
         previous_status: The wait status of the worker before, None if there was none.
     """
 
+    pid: int
     previous_status: int | None
 
 

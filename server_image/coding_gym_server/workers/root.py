@@ -61,12 +61,12 @@ class Root:
         self._workspace = workspace
         self._worker: int | None = None
         self._worker_status: int | None = None
-        self._shield = oom.Shield()
 
     def run(self) -> None:
         """Serve until the server is gone; returns in a forked worker that has come to its end, never in the root."""
         os.setsid()
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        oom.rank_root()
         self._confinement.apply_to_root(self._workspace)
         exits = self._exits = ChildExits()
         poll = select.poll()
@@ -119,6 +119,9 @@ class Root:
     def _fork(self, descriptors: list[int]) -> Worker | None:
         """Replace all that runs by a new worker."""
         self._kill()
+        if self._worker is None:
+            # It may have died for want of memory: let the rest give theirs back first.
+            self._reap_all_but(None)
         root = os.getpid()
         try:
             # The old processes take their time to go; meanwhile the new one sets itself up.
@@ -138,17 +141,17 @@ class Root:
         except OSError as error:
             self._channel.send(Failed(f"no new worker: {error}"))
         else:
-            self._channel.send(WorkerForked(previous_status))
+            self._channel.send(WorkerForked(pid, previous_status))
         close_all(descriptors)
         return None
 
     def _try_to_fork(self) -> int:
         try:
-            return self._shield.fork()
+            return os.fork()
         except OSError:
             # What has just been killed counts against the limit of processes until it is reaped.
             self._reap_all_but(None)
-            return self._shield.fork()
+            return os.fork()
 
     def _kill(self) -> None:
         """Kill every process of the session; afterwards none executes another instruction of its own."""

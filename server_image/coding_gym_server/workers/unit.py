@@ -253,6 +253,7 @@ class Unit:
             theirs.close()
             os.close(out_write)
             os.close(err_write)
+        oom.rank_worker(answer.pid)
         old, self._worker = self._worker, new
         if self._configuration is not None:
             self._repair_workspace()
