@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable
 
 __all__ = ["interrupted_after"]
@@ -13,15 +14,20 @@ def interrupted_after(seconds: float, call: Callable[[], object]) -> bool:
     """Call something, raise KeyboardInterrupt in the main thread after a while, and say whether it came out of the call."""
     # No setitimer: pytest-timeout has the one timer that there is.
     assert threading.current_thread() is threading.main_thread()
-    timer = threading.Timer(seconds, lambda: signal.pthread_kill(threading.main_thread().ident, signal.SIGINT))
-    timer.daemon = True
-    inside = False
+    begun = threading.Event()
+    interrupter = threading.Thread(target=_interrupt, args=(begun, seconds, threading.main_thread().ident), daemon=True)
+    interrupter.start()
     try:
-        timer.start()
-        inside = True
+        begun.set()
         call()
     except KeyboardInterrupt:
-        return inside
+        return True
     finally:
-        timer.join()
+        interrupter.join()
     return False
+
+
+def _interrupt(begun: threading.Event, seconds: float, thread: int) -> None:
+    begun.wait()
+    time.sleep(seconds)
+    signal.pthread_kill(thread, signal.SIGINT)
