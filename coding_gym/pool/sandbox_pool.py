@@ -29,6 +29,7 @@ _log = logging.getLogger("coding_gym")
 _PARALLEL_STARTS = 8
 _PARALLEL_CHECKS = 8
 _HEALTH_TIMEOUT = 2.0
+_CHECKS_BEFORE_LOST = 2
 _MOST_SECONDS_BETWEEN_CHECKS = 5.0
 _CHECKS_IN_IDLE_TIMEOUT = 4
 
@@ -458,7 +459,7 @@ class SandboxPool:
         timeout = min(_HEALTH_TIMEOUT, self.config.idle_timeout / 2)
         # Also those in use: to be asked keeps a sandbox from ending by itself. All at once, for the dead take their time.
         with ThreadPoolExecutor(_PARALLEL_CHECKS) as threads:
-            healthy = list(threads.map(lambda member: member.sandbox.is_healthy(timeout=timeout), members))
+            healthy = list(threads.map(partial(_answers, timeout=timeout), members))
         with self._lock:
             for member, is_healthy in zip(members, healthy, strict=True):
                 if not is_healthy and not member.busy and member in self._members:
@@ -473,6 +474,11 @@ class SandboxPool:
     def _describe(self) -> str:
         stats = self.stats
         return f"{stats.idle} places are idle, {stats.busy} busy, {stats.starting} starting; {stats.waiting} callers wait"
+
+
+def _answers(member: _Member, *, timeout: float) -> bool:
+    """Say whether a sandbox works: one that is late once may have a busy neighbour."""
+    return any(member.sandbox.is_healthy(timeout=timeout) for _ in range(_CHECKS_BEFORE_LOST))
 
 
 def _look_after(reference: weakref.ref[SandboxPool], closing: threading.Event, interval: float) -> None:

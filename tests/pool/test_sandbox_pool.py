@@ -43,8 +43,12 @@ PLACES = 4
 class FakeSandbox:
     def __init__(self):
         self.alive = True
+        self.late_answers = 0
 
     def is_healthy(self, *, timeout):
+        if self.late_answers:
+            self.late_answers -= 1
+            return False
         return self.alive
 
     def close(self):
@@ -442,6 +446,16 @@ def test_a_sandbox_that_dies_while_it_is_leased_ends_the_episode(make_pool, make
     assert first.sandbox is second.sandbox is not dead
     assert pool.stats.lost == 1
     assert figures(pool) == (0, 2, 0)
+
+
+@pytest.mark.parametrize(("late_answers", "lost"), [(1, 0), (2, 1)])
+def test_a_sandbox_may_be_late_once_but_not_twice_in_a_row(make_pool, starts, late_answers, lost):
+    pool = make_pool(1)
+    pool.start()
+    starts.sandboxes[0].late_answers = late_answers
+    pool._check_up()
+    assert eventually(lambda: figures(pool) == (1, 0, 0))
+    assert pool.stats.lost == lost
 
 
 @pytest.mark.docker

@@ -73,7 +73,7 @@ LEFT = {
     "nice": (
         "os.nice(7); os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))",
         "(os.nice(0), os.sched_getscheduler(0))",
-        (0, 0),
+        (10, 0),
     ),
     "affinity": (
         "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})",

@@ -87,7 +87,7 @@ class Units:
 
     def release(self, unit: Unit) -> None:
         """Take a unit back, whatever runs in it: it is killed at once."""
-        task = self._in_background(self._recycle(unit))
+        task = self._in_background(self._end(unit))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
@@ -130,6 +130,11 @@ class Units:
             self._keep(await self._start())
         except _FAULTS as error:
             _log.warning("no spare worker could be started: %s", error)
+
+    async def _end(self, unit: Unit) -> None:
+        """Take a unit back together with what its session has left elsewhere."""
+        await self._recycle(unit)
+        await self._remove_leftovers()
 
     async def _recycle(self, unit: Unit) -> None:
         """Make a used unit a spare, if one is wanted; else end it."""
