@@ -18,7 +18,16 @@ import msgspec
 from coding_gym_server.isolation.confinement import Confinement
 from coding_gym_server.isolation.probe import probe
 from coding_gym_server.workers.channel import HEADER
-from coding_gym_server.workers.messages import Configure, Execute, Finished, ForkWorker, FromProcess, ToProcess, WorkerForked
+from coding_gym_server.workers.messages import (
+    Configure,
+    Execute,
+    Finished,
+    ForkRoot,
+    ForkWorker,
+    FromProcess,
+    ToProcess,
+    WorkerForked,
+)
 from coding_gym_server.workers.zygote import ZygoteConfig
 from coding_gym_server.workers.zygote_process import ZygoteProcess
 
@@ -40,7 +49,7 @@ def bare_worker() -> Iterator[Callable[[str], None]]:
         workspace = stack.enter_context(tempfile.TemporaryDirectory(prefix="coding-gym-bench-"))
         kernel = probe()
         confinement = Confinement(landlock=kernel.landlock_abi > 0, seccomp=kernel.seccomp)
-        zygote = ZygoteProcess(ZygoteConfig(preload=[], confinement=confinement))
+        zygote = ZygoteProcess(ZygoteConfig(preload=[], backend="python", confinement=confinement))
         runner = stack.enter_context(asyncio.Runner())
 
         async def close_zygote() -> None:
@@ -55,7 +64,7 @@ def bare_worker() -> Iterator[Callable[[str], None]]:
 
         async def fork_root() -> None:
             zygote.attach(on_gone=lambda: None)
-            await zygote.fork_root(workspace, root_end)
+            await zygote.fork_root(ForkRoot(workspace, "python"), root_end)
 
         runner.run(fork_root())
         root_end.close()

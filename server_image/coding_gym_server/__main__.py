@@ -69,7 +69,9 @@ def main() -> None:
     if config.confine_server:
         confinement.apply_to_server(directories)
     # The zygote imports for most of a second: let it begin before the server loads its own modules.
-    zygote = ZygoteProcess(ZygoteConfig(preload=list(config.preload), confinement=confinement), font_cache=fonts)
+    zygote = ZygoteProcess(
+        ZygoteConfig(preload=list(config.preload), backend=config.backend, confinement=confinement), font_cache=fonts
+    )
     # No process of the same user may look into the server's memory or environment.
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     isolation = report(kernel, policy=config.isolation, own_namespaces=has_namespaces)

@@ -16,12 +16,14 @@ from coding_gym_server.api import http
 from coding_gym_server.api.codec import BadRequestError
 from coding_gym_server.api.guard import TokenGuard
 from coding_gym_server.api.websocket import SessionEndpoint
+from coding_gym_server.backends import UnknownBackendError
 from coding_gym_server.config import ServerConfig
 from coding_gym_server.isolation.probe import IsolationReport
 from coding_gym_server.lifetime import DeadManSwitch
 from coding_gym_server.sessions import CapacityError, SessionDefaults, Sessions
 from coding_gym_server.workers.leftovers import Leftovers
 from coding_gym_server.workers.process_guard import ProcessGuard
+from coding_gym_server.workers.unit import Kind
 from coding_gym_server.workers.units import Units
 from coding_gym_server.workers.zygote_process import ZygoteProcess
 
@@ -41,13 +43,14 @@ def create_app(config: ServerConfig, zygote: ZygoteProcess, *, isolation: Isolat
         isolation: What keeps sessions apart, shown by ``/health``.
         end: Called to end the server.
     """
-    defaults = SessionDefaults(step_timeout=config.step_timeout)
+    defaults = SessionDefaults(step_timeout=config.step_timeout, backend=config.backend)
     leftovers = Leftovers(
         private=config.private_directories,
         shared_memory=("*",) if config.private_shm else _PYTHON_SHARED_MEMORY,
         since=time.time(),
     )
-    units = Units(zygote, config.workspaces, spares=config.spare_workers, leftovers=leftovers)
+    kind = Kind(backend=config.backend)
+    units = Units(zygote, config.workspaces, kind=kind, spares=config.spare_workers, leftovers=leftovers)
     sessions = Sessions(units, defaults, limit=config.max_sessions)
     guard = None
     if config.max_sessions > 1 or config.max_processes is not None:
@@ -77,6 +80,7 @@ def create_app(config: ServerConfig, zygote: ZygoteProcess, *, isolation: Isolat
             BadRequestError: http.bad_request,
             http.BodyTooLargeError: http.body_too_large,
             CapacityError: http.at_capacity,
+            UnknownBackendError: http.unknown_backend,
             http.ClientGoneError: http.client_gone,
             ClientDisconnect: http.client_gone,
         },

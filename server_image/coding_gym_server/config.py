@@ -8,6 +8,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from coding_gym_server.backends import UnknownBackendError, check_backend
+
 __all__ = ["ServerConfig", "parse_arguments"]
 
 _DEFAULT_PRELOAD = "numpy,pandas,matplotlib.pyplot"
@@ -35,6 +37,7 @@ class ServerConfig:
         max_file_bytes: Limit on the size of a file, None for no limit.
         max_processes: Limit on processes and threads beyond those that the user has already, None where the container limits
             them.
+        backend: What executes code unless a reset says otherwise.
         step_timeout: Default wall-clock limit of a step in seconds.
         first_client_within: Seconds after which the server ends if no client ever came, None for never.
         idle_timeout: Seconds after which the server ends when its last client has gone, None for never.
@@ -56,6 +59,7 @@ class ServerConfig:
     max_memory_bytes: int | None = None
     max_file_bytes: int | None = None
     max_processes: int | None = None
+    backend: str = "python"
     step_timeout: float = 30.0
     first_client_within: float | None = None
     idle_timeout: float | None = None
@@ -82,6 +86,7 @@ def parse_arguments(arguments: list[str] | None = None) -> ServerConfig:
     parser.add_argument("--max-sessions", type=int, default=default.max_sessions, help="(default: %(default)s)")
     parser.add_argument("--spare-workers", type=int, default=default.spare_workers, help="(default: %(default)s)")
     parser.add_argument("--preload", default=_DEFAULT_PRELOAD, help="modules to import beforehand (default: %(default)s)")
+    parser.add_argument("--backend", default=os.environ.pop("EXECUTOR_BACKEND", default.backend), help="(default: %(default)s)")
     parser.add_argument("--isolation", choices=["require", "prefer"], default=default.isolation, help="(default: %(default)s)")
     parser.add_argument("--network", action="store_true", help="let user code use TCP")
     parser.add_argument("--private-tmp", action="store_true", help="/tmp is the one session's: empty it after each episode")
@@ -95,6 +100,10 @@ def parse_arguments(arguments: list[str] | None = None) -> ServerConfig:
     parser.add_argument("--idle-timeout", type=float, metavar="SECONDS", help="end when the last client has gone")
     options = vars(parser.parse_args(arguments))
     options["token"] = _take_token(options.pop("token_file"))
+    try:
+        check_backend(options["backend"])
+    except UnknownBackendError as error:
+        parser.error(str(error))
     options["preload"] = tuple(filter(None, options["preload"].split(",")))
     return ServerConfig(**options)
 

@@ -82,6 +82,7 @@ class ResetOptions(msgspec.Struct, kw_only=True):
         cpu_timeout: CPU-time limit of a step in seconds, summed over all processes of the session; none when absent.
         max_output_chars: The most code points of stdout, and of stderr, that an observation carries.
         show_value: Whether the value of a last expression is shown, as a REPL does.
+        backend: What executes the code; the server's default when absent.
     """
 
     seed: Annotated[int, msgspec.Meta(ge=0)] | None = None
@@ -90,6 +91,7 @@ class ResetOptions(msgspec.Struct, kw_only=True):
     cpu_timeout: Seconds | None = None
     max_output_chars: Annotated[int, msgspec.Meta(ge=256)] | None = None
     show_value: bool = True
+    backend: str | None = None
 
 
 class StepAction(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+from coding_gym_server.backends import check_backend
 from coding_gym_server.protocol import (
     INFRASTRUCTURE_EXIT_CODE,
     Metadata,
@@ -16,13 +19,17 @@ from coding_gym_server.protocol import (
     StepAction,
 )
 from coding_gym_server.workers.link import LinkClosedError
-from coding_gym_server.workers.unit import DEFAULT_MAX_OUTPUT_CHARS, Unit
+from coding_gym_server.workers.messages import Execute
+from coding_gym_server.workers.unit import DEFAULT_MAX_OUTPUT_CHARS, Completion, Event, Kind, Unit
 from coding_gym_server.workers.units import Units
 from coding_gym_server.workers.watchdog import Limits
 from coding_gym_server.workers.zygote_process import ForkError
 
-__all__ = ["CapacityError", "Session", "SessionDefaults", "Sessions"]
+__all__ = ["FAULTS", "CapacityError", "Session", "SessionDefaults", "Sessions"]
 
+
+FAULTS = (ForkError, LinkClosedError, TimeoutError)
+"""What a sandbox that fails to run a cell raises."""
 
 _FOREVER_SECONDS = 1e8
 
@@ -51,11 +58,13 @@ class SessionDefaults:
         step_timeout: Wall-clock limit of a step in seconds.
         cpu_timeout: CPU-time limit of a step in seconds, None for no limit.
         max_output_chars: The most code points of stdout, and of stderr, in an observation.
+        backend: What executes the cells.
     """
 
     step_timeout: float = 30.0
     cpu_timeout: float | None = None
     max_output_chars: int = DEFAULT_MAX_OUTPUT_CHARS
+    backend: str = "python"
 
 
 class Session:
@@ -64,24 +73,34 @@ class Session:
     Args:
         units: Where its processes come from.
         defaults: What applies unless a reset says otherwise.
+        shared: A directory that it has in common with other sessions; None if it has only its own.
     """
 
-    def __init__(self, units: Units, defaults: SessionDefaults) -> None:
+    def __init__(self, units: Units, defaults: SessionDefaults, *, shared: Path | None = None) -> None:
         self._units = units
         self._defaults = defaults
+        self._shared = shared
+        self._directory = shared
         self._unit: Unit | None = None
         self._options = ResetOptions()
         self._closed = False
         self.state = SessionState()
 
-    async def reset(self, options: ResetOptions) -> ObservationData:
+    async def reset(self, options: ResetOptions, *, directory: Path | None = None) -> ObservationData:
         """Begin an episode: a new interpreter in an empty workspace.
 
+        Args:
+            options: What is asked for.
+            directory: The working directory, in the shared one; that itself if None.
+
         Raises:
-            ForkError: There are no processes, memory or disk left.
+            UnknownBackendError: There is no such backend.
+            ForkError: There are no processes, memory or disk left, or the backend cannot be loaded.
             LinkClosedError: The zygote died.
         """
+        check_backend(options.backend or self._defaults.backend)
         self._options = options
+        self._directory = directory or self._shared
         self.state = SessionState(episode_id=options.episode_id or str(uuid.uuid4()))
         await self._begin()
         return _observation("", "", 0, Outcome.OK, state_lost=False)
@@ -92,14 +111,9 @@ class Session:
         Whatever happens to the code, and to the processes that run it, is an observation.
         """
         try:
-            if self._unit is None:
-                await self._begin()
-            assert self._unit is not None
-            completion = await self._unit.execute(action.code, self._limits(action))
-        except (ForkError, LinkClosedError, TimeoutError) as error:
+            completion = await self.execute(Execute(action.code), self._limits(action))
+        except FAULTS as error:
             return self._fail(error)
-        self.state.step_count += 1
-        self.state.last_exit_code = completion.exit_code
         return _observation(
             completion.stdout,
             completion.stderr,
@@ -107,6 +121,29 @@ class Session:
             completion.outcome,
             state_lost=completion.state_lost,
         )
+
+    async def execute(self, cell: Execute, limits: Limits, *, on_event: Callable[[Event], None] | None = None) -> Completion:
+        """Run a cell; before any reset, an episode begins by itself.
+
+        Args:
+            cell: The cell.
+            limits: Its time.
+            on_event: Called with what it shows as it comes.
+
+        Raises:
+            FAULTS: The sandbox failed to run it; what comes next begins with a new interpreter.
+        """
+        try:
+            if self._unit is None:
+                await self._begin()
+            assert self._unit is not None
+            completion = await self._unit.execute(cell, limits, on_event=on_event)
+        except FAULTS:
+            self.close()
+            raise
+        self.state.step_count += 1
+        self.state.last_exit_code = completion.exit_code
+        return completion
 
     def interrupt(self) -> None:
         """Interrupt the step that is running, as Ctrl-C does; harmless if there is none."""
@@ -122,12 +159,17 @@ class Session:
 
     async def _begin(self) -> None:
         used, self._unit = self._unit, None
-        unit = await (self._units.acquire() if used is None else self._units.renew(used))
+        kind = Kind(backend=self._options.backend or self._defaults.backend, shared=self._shared)
+        if used is not None and used.kind != kind:
+            self._units.release(used)
+            used = None
+        unit = await (self._units.acquire(kind) if used is None else self._units.renew(used))
         self._unit = unit
         unit.configure(
             seed=self._options.seed,
             show_value=self._options.show_value,
             max_output_chars=self._options.max_output_chars or self._defaults.max_output_chars,
+            directory=self._directory,
         )
 
     def _limits(self, action: StepAction) -> Limits:
@@ -137,8 +179,7 @@ class Session:
         )
 
     def _fail(self, error: Exception) -> ObservationData:
-        """Report a fault of ours; the next step begins with a new unit."""
-        self.close()
+        """Report a fault of ours."""
         self.state.step_count += 1
         self.state.last_exit_code = INFRASTRUCTURE_EXIT_CODE
         message = f"the sandbox failed to run this step: {str(error) or type(error).__name__}\n"

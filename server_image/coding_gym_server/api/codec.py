@@ -9,7 +9,7 @@ import msgspec
 from coding_gym_server.protocol import ErrorCode, ErrorData, Request, Response
 from coding_gym_server.workers.capture import cut_middle
 
-__all__ = ["BadRequestError", "decode_json", "decode_request", "encode_response"]
+__all__ = ["BadRequestError", "decode_json", "decode_request", "encode_response", "value_error"]
 
 _json_request = msgspec.json.Decoder(Request)
 _msgpack_request = msgspec.msgpack.Decoder(Request)
@@ -95,4 +95,9 @@ def _faults(error: Exception) -> list[dict[str, Any]]:
     message, _, path = str(error).partition(" - at `$")
     message = cut_middle(message, _MAX_QUOTED_CHARS)
     location = [part for part in path.rstrip("`").replace("[", ".").replace("]", "").split(".") if part]
-    return [{"type": "value_error", "loc": location, "msg": message, "input": None}]
+    return [value_error(location, message)]
+
+
+def value_error(location: list[str], message: str) -> dict[str, Any]:
+    """Describe a fault in pydantic's shape."""
+    return {"type": "value_error", "loc": location, "msg": message, "input": None}

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from coding_gym_server import __version__
-from coding_gym_server.api.codec import BadRequestError, decode_json
+from coding_gym_server.api.codec import BadRequestError, decode_json, value_error
 from coding_gym_server.api.mcp import answer_mcp
 from coding_gym_server.api.openapi import HttpStep, json_schema, openapi_document
 from coding_gym_server.isolation.probe import IsolationReport
@@ -110,6 +110,11 @@ def bad_request(_: Request, error: Exception) -> Response:
     """Answer a body that does not fit, as FastAPI does."""
     assert isinstance(error, BadRequestError)
     return _json({"detail": error.data.errors}, status_code=422)
+
+
+def unknown_backend(_: Request, error: Exception) -> Response:
+    """Answer a reset that asks for a backend that there is not, in the same shape."""
+    return _json({"detail": [value_error(["backend"], str(error))]}, status_code=422)
 
 
 def body_too_large(_: Request, __: Exception) -> Response:

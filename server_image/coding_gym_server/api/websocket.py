@@ -8,8 +8,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any
 
-from coding_gym_server.api.codec import BadRequestError, decode_request, encode_response
+from coding_gym_server.api.codec import BadRequestError, decode_request, encode_response, value_error
 from coding_gym_server.api.mcp import answer_mcp
+from coding_gym_server.backends import UnknownBackendError
 from coding_gym_server.protocol import (
     MAX_FRAME_BYTES,
     Close,
@@ -163,6 +164,9 @@ class _Conversation:
         except BadRequestError as error:
             last = error.data.code is ErrorCode.SESSION_ERROR
             response = Error(error.data)
+        except UnknownBackendError as error:
+            faults = [value_error(["data", "backend"], str(error))]
+            response = Error(ErrorData(message=str(error), code=ErrorCode.VALIDATION_ERROR, errors=faults))
         except Exception as error:  # noqa: BLE001 - a fault of ours is an answer, too
             _log.exception("a request failed")
             response = Error(ErrorData(message=f"{type(error).__name__}: {error}", code=ErrorCode.EXECUTION_ERROR))

@@ -1,1 +1,48 @@
-"""How a worker executes code: one module per backend."""
+"""The ways to execute a cell, by name."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from coding_gym_server.backends.base import ExecutorBackend
+
+__all__ = ["BACKENDS", "JUPYTER_PREFIX", "UnknownBackendError", "backend_class", "check_backend"]
+
+BACKENDS = {
+    "python": "coding_gym_server.backends.python:PythonBackend",
+    "notebook": "coding_gym_server.backends.notebook:NotebookBackend",
+}
+"""The class behind each name, imported when a session wants it."""
+
+JUPYTER_PREFIX = "jupyter:"
+"""``jupyter:NAME`` is the Jupyter kernel of that name."""
+
+
+class UnknownBackendError(ValueError):
+    """There is no backend of that name."""
+
+
+def check_backend(name: str) -> None:
+    """Find out whether a name is that of a backend.
+
+    Raises:
+        UnknownBackendError: It is not.
+    """
+    if name not in BACKENDS:
+        message = f"Unknown backend {name!r}: expected one of {', '.join(BACKENDS)}"
+        raise UnknownBackendError(message)
+
+
+def backend_class(name: str) -> type[ExecutorBackend]:
+    """Return the class of a backend.
+
+    Raises:
+        UnknownBackendError: There is none of that name.
+        ImportError: A package that it needs is not installed.
+    """
+    check_backend(name)
+    module, _, attribute = BACKENDS[name].partition(":")
+    found: type[ExecutorBackend] = getattr(importlib.import_module(module), attribute)
+    return found

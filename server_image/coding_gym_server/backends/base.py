@@ -1,8 +1,14 @@
-"""What every backend offers to the worker."""
+"""What every backend offers to the worker, and what the worker offers to it."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from coding_gym_server.backends.output import Output
 
 __all__ = ["ExecutorBackend"]
 
@@ -11,8 +17,28 @@ class ExecutorBackend(ABC):
     """Executes the cells of one session, in the worker process, with stdout and stderr on descriptors 1 and 2.
 
     A backend is made once per worker, after the fork. It prints what a cell prints, tracebacks included, to ``sys.stdout`` and
-    ``sys.stderr``, and lets ``KeyboardInterrupt`` end a cell.
+    ``sys.stderr``, and lets ``KeyboardInterrupt`` end a cell. Of a rich cell it reports values, displays and the exception to
+    ``output`` instead.
+
+    Args:
+        output: Takes what is more than text.
+        authorized_imports: Modules that a backend with a whitelist admits beyond its own.
     """
+
+    def __init__(self, output: Output, *, authorized_imports: tuple[str, ...] = ()) -> None:
+        self.output = output
+        self.authorized_imports = authorized_imports
+
+    @classmethod
+    def prepare(cls, name: str) -> None:
+        """Import, in the zygote, what every worker needs; must neither start a thread nor read anything of a user's.
+
+        Args:
+            name: The name that the backend was chosen by.
+
+        Raises:
+            ImportError: A package that it needs is not installed.
+        """
 
     @abstractmethod
     def configure(self, *, show_value: bool) -> None:
@@ -25,3 +51,17 @@ class ExecutorBackend(ABC):
     @abstractmethod
     def execute(self, code: str) -> int:
         """Run a cell to its end and return its exit code: 0 ok, 1 an exception, n of ``sys.exit(n)``, 130 interrupted."""
+
+    @contextlib.contextmanager
+    def environment(self, variables: Mapping[str, str]) -> Iterator[None]:
+        """Set environment variables for one cell, and leave them afterwards as they were before."""
+        before: dict[str, Any] = {name: os.environ.get(name) for name in variables}
+        os.environ.update(variables)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value

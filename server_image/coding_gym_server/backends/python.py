@@ -4,6 +4,7 @@ from __future__ import annotations
 import __future__
 
 import ast
+import builtins
 import contextlib
 import functools
 import inspect
@@ -19,6 +20,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
 from coding_gym_server.backends.base import ExecutorBackend
+from coding_gym_server.backends.output import Output
 
 __all__ = ["PythonBackend"]
 
@@ -41,7 +43,8 @@ _sys = sys
 class PythonBackend(ExecutorBackend):
     """Runs cells with ``exec`` in a fresh ``__main__`` module."""
 
-    def __init__(self) -> None:
+    def __init__(self, output: Output, *, authorized_imports: tuple[str, ...] = ()) -> None:
+        super().__init__(output, authorized_imports=authorized_imports)
         main = ModuleType("__main__")
         main.__dict__["__builtins__"] = sys.modules["builtins"]
         sys.modules["__main__"] = main
@@ -55,6 +58,9 @@ class PythonBackend(ExecutorBackend):
         self._show_value = show_value
 
     def execute(self, code: str) -> int:
+        rich = self.output.rich
+        if rich:
+            _sys.displayhook = self._display
         try:
             for part in self._compile(code):
                 _exec(part, self._namespace)
@@ -62,10 +68,29 @@ class PythonBackend(ExecutorBackend):
             _sys.settrace(None)
             _sys.setprofile(None)
             try:
-                return _report(error)
+                return self._report_rich(error) if rich else _report(error)
             except BaseException as odd:  # noqa: BLE001 - so is what its hooks, streams and exceptions do while they are shown
                 return _report_plainly(error, odd)
+        finally:
+            if rich:
+                _sys.displayhook = _sys.__displayhook__
         return 0
+
+    def _display(self, value: object) -> None:
+        """Do for a rich cell what ``sys.displayhook`` does."""
+        if value is not None:
+            builtins._ = None  # type: ignore[attr-defined]
+            self.output.result({"text/plain": repr(value)}, is_value=True)
+            builtins._ = value  # type: ignore[attr-defined]
+
+    def _report_rich(self, error: BaseException) -> int:
+        frames = _users_frames(error)
+        _set_traceback(error, frames)
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, frames
+        self.output.error(type(error).__name__, str(error), "".join(traceback.format_exception(error)))
+        if isinstance(error, SystemExit):
+            return _exit_code(error)
+        return _INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
 
     def _compile(self, code: str) -> list[CodeType]:
         """Compile a cell; an expression that comes last becomes a part of its own, which shows its value as a REPL does."""
@@ -73,13 +98,14 @@ class PythonBackend(ExecutorBackend):
         filename = f"<cell {len(self._cells) + 1}>"
         self._cells.append(filename)
         _linecache[filename] = (len(code), None, list(io.StringIO(code, newline=None)), filename)
-        if self._show_value and _SIMPLE(code):
+        show_value = self._show_value or self.output.rich
+        if show_value and _SIMPLE(code):
             # One simple statement: the compiler's own REPL mode takes it in one pass.
             part = _compile(code, filename, "single", self._flags, dont_inherit=True)
             self._flags |= part.co_flags & _FUTURE_MASK
             return [part]
         tree: ast.Module = _compile(code, filename, "exec", self._flags | ast.PyCF_ONLY_AST, dont_inherit=True)
-        last = tree.body.pop() if self._show_value and tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        last = tree.body.pop() if show_value and tree.body and isinstance(tree.body[-1], ast.Expr) else None
         parts = []
         if tree.body:
             parts.append(_compile(tree, filename, "exec", self._flags, dont_inherit=True))

@@ -89,8 +89,8 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
         if self.seccomp:
             seccomp.install(internet=self.network, inotify=not self.shared)
 
-    def apply_to_root(self, workspace: str) -> None:
-        """Confine the calling process, a session root, and all that it will fork, to ``workspace``."""
+    def apply_to_root(self, *directories: str) -> None:
+        """Confine the calling process, a session root, and all that it will fork, to the session's directories."""
         capabilities.drop_all()
         for kind, limit in self._resource_limits():
             _lower_limit(kind, limit)
@@ -101,7 +101,7 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
         if self.landlock:
             rules = landlock.Rules(
                 read=(*_SYSTEM, *python_directories(), *self.readable),
-                write=(workspace, *_DEVICES, *(() if self.shared else _TERMINALS), *self.private_directories),
+                write=(*directories, *_DEVICES, *(() if self.shared else _TERMINALS), *self.private_directories),
                 drop_boxes=("/dev/shm",),
                 tcp=self.network,
             )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 import re
+from collections.abc import Callable
 
 __all__ = ["OutputCapture", "cut_middle"]
 
@@ -16,6 +18,7 @@ _BYTES_PER_CHAR = 4
 _CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
 _LONE_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_IncrementalDecoder = codecs.getincrementaldecoder("utf-8")
 
 
 class OutputCapture:
@@ -35,6 +38,28 @@ class OutputCapture:
         self._tail = bytearray()
         self._dropped_chars = 0
         self._reading = False
+        self._on_text: Callable[[str], None] | None = None
+        self._decoder = _IncrementalDecoder("replace")
+        self._live_chars = 0
+
+    def stream(self, on_text: Callable[[str], None]) -> None:
+        """Hand text out as it comes, until ``end_stream``; only of what exceeds half of ``max_chars`` the tail is kept.
+
+        Args:
+            on_text: Called with each piece.
+        """
+        self._on_text = on_text
+        self._decoder.reset()
+        self._live_chars = self.max_chars - self.max_chars // 2
+
+    def end_stream(self) -> None:
+        """Hand out what is left; what is too much is cut in the middle."""
+        assert self._on_text is not None
+        self.drain()
+        on_text, self._on_text = self._on_text, None
+        text = self._decoder.decode(b"", final=True) + self._take_kept(self.max_chars // 2)
+        if text:
+            on_text(text)
 
     def start_reading(self) -> None:
         """Read from now on whenever there is something; harmless when it does already."""
@@ -56,19 +81,14 @@ class OutputCapture:
         Args:
             note: Goes at the end, where it is never cut.
         """
+        self.drain()
+        return self._take_kept(self.max_chars - len(note)) + note
+
+    def drain(self) -> None:
+        """Read what the pipe holds."""
         for _ in range(_MAX_DRAIN_READS):
             if not self._read():
                 break
-        if not self._head:
-            return note
-        head, tail, dropped = bytes(self._head), bytes(self._tail), self._dropped_chars
-        self._head.clear()
-        self._tail.clear()
-        self._dropped_chars = 0
-        room = self.max_chars - len(note)
-        if not dropped:
-            return cut_middle(_decode(head + tail), room) + note
-        return _cut(_decode(head), _decode(tail), dropped, room) + note
 
     def close(self) -> None:
         """Close the pipe; harmless when closed already."""
@@ -77,6 +97,17 @@ class OutputCapture:
         self.rest()
         os.close(self._descriptor)
         self._descriptor = -1
+
+    def _take_kept(self, room: int) -> str:
+        if not self._head:
+            return ""
+        head, tail, dropped = bytes(self._head), bytes(self._tail), self._dropped_chars
+        self._head.clear()
+        self._tail.clear()
+        self._dropped_chars = 0
+        if not dropped:
+            return cut_middle(_decode(head + tail), room)
+        return _cut(_decode(head), _decode(tail), dropped, room)
 
     def _read(self) -> bool:
         """Read once; says whether there may be more."""
@@ -94,6 +125,8 @@ class OutputCapture:
         return len(data) == _READ_BYTES
 
     def _keep(self, data: bytes) -> None:
+        if self._on_text is not None and self._live_chars:
+            data = self._hand_out(data)
         # Each half may hold max_chars characters, so that whatever take() shows is there, wherever it cuts.
         room = self.max_chars * _BYTES_PER_CHAR
         free = room - len(self._head)
@@ -108,6 +141,20 @@ class OutputCapture:
                     excess += 1
                 self._dropped_chars += _count_chars(self._tail[:excess])
                 del self._tail[:excess]
+
+    def _hand_out(self, data: bytes) -> bytes:
+        """Hand out as much as may be handed out at once; returns the rest."""
+        assert self._on_text is not None
+        text = self._decoder.decode(_LONE_SURROGATE.sub(_REPLACEMENT.encode(), data)).replace("\0", _REPLACEMENT)
+        live, rest = text[: self._live_chars], text[self._live_chars :]
+        self._live_chars -= len(live)
+        if live:
+            self._on_text(live)
+        if self._live_chars:
+            return b""
+        begun, _ = self._decoder.getstate()
+        self._decoder.reset()
+        return rest.encode() + begun
 
 
 def _count_chars(data: bytes | bytearray) -> int:

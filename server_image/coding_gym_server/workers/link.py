@@ -35,6 +35,7 @@ class Link:
         connection: A connected stream socket; the link owns it from now on.
         on_message: Called with each message that no ``call`` waits for.
         on_closed: Called once, when the other end goes away; not after ``close``.
+        max_bytes: The largest message to accept; the sender of a larger one is not listened to any more.
     """
 
     def __init__(
@@ -43,12 +44,14 @@ class Link:
         *,
         on_message: Callable[[FromProcess], None] | None = None,
         on_closed: Callable[[], None] | None = None,
+        max_bytes: int = _MAX_ANSWER_BYTES,
     ) -> None:
         connection.setblocking(False)
         self._socket = connection
         self._loop = asyncio.get_running_loop()
         self._on_message = on_message
         self._on_closed = on_closed
+        self._max_bytes = max_bytes
         self._received = bytearray()
         self._unsent = bytearray()
         self._calls: deque[asyncio.Future[FromProcess]] = deque()
@@ -114,7 +117,7 @@ class Link:
         self._received += data
         while len(self._received) >= HEADER.size:
             (size,) = HEADER.unpack_from(self._received)
-            if size > _MAX_ANSWER_BYTES:
+            if size > self._max_bytes:
                 self._lose()
                 return
             if len(self._received) < HEADER.size + size:

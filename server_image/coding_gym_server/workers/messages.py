@@ -1,7 +1,7 @@
 """What the server, the zygote, the session roots and the workers say to each other.
 
-Every channel is a socket pair that carries length-prefixed msgpack. The server is the only one that asks; the one message that
-comes unasked is ``WorkerExited``.
+Every channel is a socket pair that carries length-prefixed msgpack. The server is the only one that asks; what comes unasked is
+``WorkerExited``, and, while a cell runs, ``Result``.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 __all__ = [
+    "MAX_RESULT_BYTES",
     "Configure",
     "CpuTime",
     "CpuTimeUsed",
@@ -22,18 +23,31 @@ __all__ = [
     "Interrupted",
     "Kill",
     "Killed",
+    "Raised",
     "Ready",
+    "Result",
     "RootForked",
     "ToProcess",
     "WorkerExited",
     "WorkerForked",
 ]
 
+MAX_RESULT_BYTES = 16 * 1024 * 1024
+"""The most that the results of one cell have together."""
+
 
 class ForkRoot(msgspec.Struct, tag=True):
-    """To the zygote, with one descriptor: fork a session root that is controlled over it and owns ``workspace``."""
+    """To the zygote, with one descriptor: fork a session root that is controlled over it and owns ``workspace``.
+
+    Attributes:
+        workspace: The session's directory.
+        backend: What executes its cells.
+        shared: A directory that it has in common with other sessions; None if there is none.
+    """
 
     workspace: str
+    backend: str
+    shared: str | None = None
 
 
 class ForkWorker(msgspec.Struct, tag=True):
@@ -65,16 +79,26 @@ class Configure(msgspec.Struct, tag=True, kw_only=True):
         seed: For ``random`` and ``numpy.random``, in hexadecimal, for it may have any length; from the operating system when
             absent.
         show_value: Whether the value of a last expression is shown.
+        directory: The working directory; the workspace's own when absent.
     """
 
     seed: str | None
     show_value: bool
+    directory: str | None = None
 
 
-class Execute(msgspec.Struct, tag=True):
-    """To a worker: run a cell."""
+class Execute(msgspec.Struct, tag=True, omit_defaults=True):
+    """To a worker: run a cell.
+
+    Attributes:
+        code: The source text.
+        environment: Environment variables that are set while it runs.
+        rich: Whether values and displays are reported as ``Result`` and an exception with ``Finished``, and not as text.
+    """
 
     code: str
+    environment: dict[str, str] = {}
+    rich: bool = False
 
 
 class Ready(msgspec.Struct, tag=True):
@@ -127,14 +151,44 @@ class WorkerExited(msgspec.Struct, tag=True):
     """From a root, unasked: the worker is gone."""
 
 
-class Finished(msgspec.Struct, tag=True):
+class Result(msgspec.Struct, tag=True):
+    """From a worker, while a rich cell runs: a value or a display, in all the formats that it has.
+
+    Attributes:
+        texts: MIME type to text, binary formats in base64.
+        documents: MIME type to JSON text.
+        is_value: Whether it is the value of the cell, rather than something that it displayed.
+    """
+
+    texts: dict[str, str]
+    documents: dict[str, str]
+    is_value: bool
+
+
+class Raised(msgspec.Struct):
+    """What a rich cell raised.
+
+    Attributes:
+        name: The name of the exception's class.
+        value: The exception as text.
+        traceback: The traceback as it is shown.
+    """
+
+    name: str
+    value: str
+    traceback: str
+
+
+class Finished(msgspec.Struct, tag=True, omit_defaults=True):
     """From a worker: the cell has run.
 
     Attributes:
         exit_code: 0..255.
+        raised: What a rich cell raised.
     """
 
     exit_code: int
+    raised: Raised | None = None
 
 
 class Failed(msgspec.Struct, tag=True):
@@ -144,4 +198,4 @@ class Failed(msgspec.Struct, tag=True):
 
 
 ToProcess = ForkRoot | ForkWorker | Interrupt | Kill | CpuTime | Configure | Execute
-FromProcess = Ready | RootForked | WorkerForked | Interrupted | Killed | CpuTimeUsed | WorkerExited | Finished | Failed
+FromProcess = Ready | RootForked | WorkerForked | Interrupted | Killed | CpuTimeUsed | WorkerExited | Result | Finished | Failed

@@ -53,12 +53,16 @@ class Root:
         channel: The server's requests.
         confinement: The limits of the session.
         workspace: The session's directory; exists already.
+        backend: What executes the session's cells.
+        shared: A directory that the session has in common with others.
     """
 
-    def __init__(self, channel: Channel, confinement: Confinement, workspace: str) -> None:
+    def __init__(self, channel: Channel, confinement: Confinement, workspace: str, *, backend: str, shared: str | None) -> None:
         self._channel = channel
         self._confinement = confinement
         self._workspace = workspace
+        self._backend = backend
+        self._shared = shared
         self._worker: int | None = None
         self._worker_status: int | None = None
 
@@ -67,7 +71,7 @@ class Root:
         os.setsid()
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         oom.rank_root()
-        self._confinement.apply_to_root(self._workspace)
+        self._confinement.apply_to_root(self._workspace, *([self._shared] if self._shared else []))
         exits = self._exits = ChildExits()
         poll = select.poll()
         poll.register(self._channel.fileno(), select.POLLIN)
@@ -135,7 +139,14 @@ class Root:
                     os._exit(1)
                 self._channel.close()
                 channel, stdout, stderr = descriptors
-                return Worker(Channel(socket.socket(fileno=channel)), stdout, stderr, self._workspace, self._confinement)
+                return Worker(
+                    Channel(socket.socket(fileno=channel)),
+                    stdout,
+                    stderr,
+                    self._workspace,
+                    backend=self._backend,
+                    confinement=self._confinement,
+                )
             self._reap_all_but(pid)
             previous_status, self._worker, self._worker_status = self._worker_status, pid, None
         except OSError as error:

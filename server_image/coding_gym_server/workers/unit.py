@@ -22,14 +22,18 @@ from coding_gym_server.workers import workspace
 from coding_gym_server.workers.capture import OutputCapture, cut_middle
 from coding_gym_server.workers.link import Link, LinkClosedError
 from coding_gym_server.workers.messages import (
+    MAX_RESULT_BYTES,
     Configure,
     Execute,
     Failed,
     Finished,
+    ForkRoot,
     ForkWorker,
     FromProcess,
     Kill,
     Killed,
+    Raised,
+    Result,
     ToProcess,
     WorkerExited,
     WorkerForked,
@@ -37,13 +41,45 @@ from coding_gym_server.workers.messages import (
 from coding_gym_server.workers.watchdog import Limits, Watchdog
 from coding_gym_server.workers.zygote_process import ForkError, ZygoteProcess
 
-__all__ = ["DEFAULT_MAX_OUTPUT_CHARS", "Completion", "Unit"]
+__all__ = ["DEFAULT_MAX_OUTPUT_CHARS", "Completion", "Event", "Kind", "Printed", "Unit"]
 
 DEFAULT_MAX_OUTPUT_CHARS = 16_384
 
 _ROOT_ANSWERS_WITHIN = 10.0
 _REST_SECONDS = 0.01
+_MAX_MESSAGE_BYTES = MAX_RESULT_BYTES + (1 << 20)
+_RESULT_OVERHEAD = 100
 _SIGKILLED = 128 + signal.SIGKILL
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """What a unit is for the whole of its life.
+
+    Attributes:
+        backend: What executes its cells.
+        shared: A directory that it has in common with others; None if there is none.
+    """
+
+    backend: str = "python"
+    shared: Path | None = None
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A piece of what a cell printed.
+
+    Attributes:
+        stream: ``stdout`` or ``stderr``.
+        text: The piece.
+    """
+
+    stream: str
+    text: str
+
+
+Event = Printed | Result
+"""What a cell shows while it runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +90,10 @@ class Completion:
         outcome: Why it ended.
         exit_code: 0..255.
         state_lost: Whether the namespace is gone.
-        stdout: What was written to descriptor 1 since the last step.
-        stderr: What was written to descriptor 2.
+        stdout: What was written to descriptor 1 since the last step, if it has not been handed out as events.
+        stderr: What was written to descriptor 2, likewise, with the note at its end.
+        note: Why the step was cut short and what became of the namespace; empty if nothing is to be said.
+        raised: What a rich cell raised.
     """
 
     outcome: Outcome
@@ -63,6 +101,8 @@ class Completion:
     state_lost: bool
     stdout: str
     stderr: str
+    note: str
+    raised: Raised | None
 
 
 class Unit:
@@ -70,10 +110,12 @@ class Unit:
 
     Args:
         directory: Its workspace.
+        kind: What it is.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, kind: Kind) -> None:
         self.workspace = directory
+        self.kind = kind
         self._broken = False
         self.root_pid = 0
         self.being_replaced = False
@@ -87,20 +129,22 @@ class Unit:
         self._overrun = ""
 
     @classmethod
-    async def start(cls, zygote: ZygoteProcess, base: Path) -> Unit:
+    async def start(cls, zygote: ZygoteProcess, base: Path, kind: Kind) -> Unit:
         """Fork a root from the zygote and a worker from the root, in a new directory below ``base``.
 
         Raises:
-            ForkError: There are no processes, memory or disk left.
+            ForkError: There are no processes, memory or disk left, or the backend cannot be loaded.
             LinkClosedError: The zygote or the root died.
         """
-        unit = cls(_random_name(base))
+        unit = cls(_random_name(base), kind)
         unit.workspace.mkdir(mode=0o700)
         ours, theirs = socket.socketpair()
         unit._root = Link(ours, on_message=unit._on_root_message, on_closed=unit._on_root_closed)
         try:
             with theirs:
-                unit.root_pid = await zygote.fork_root(str(unit.workspace), theirs)
+                shared = None if kind.shared is None else str(kind.shared)
+                request = ForkRoot(str(unit.workspace), kind.backend, shared)
+                unit.root_pid = await zygote.fork_root(request, theirs)
             workspace.repair(str(unit.workspace))
             await unit._replace_worker()
         except BaseException:
@@ -114,17 +158,26 @@ class Unit:
         """Whether neither the root nor the worker is known to have died."""
         return not self._broken and self._worker is not None and not self._worker.gone
 
-    def configure(self, *, seed: int | None, show_value: bool, max_output_chars: int) -> None:
+    def configure(self, *, seed: int | None, show_value: bool, max_output_chars: int, directory: Path | None = None) -> None:
         """Set the worker up for an episode, and any worker that has to take its place. It must not have run anything yet."""
-        self._configuration = Configure(seed=None if seed is None else f"{seed:x}", show_value=show_value)
+        self._configuration = Configure(
+            seed=None if seed is None else f"{seed:x}",
+            show_value=show_value,
+            directory=None if directory is None else str(directory),
+        )
         self._max_output_chars = max_output_chars
         assert self._worker is not None
         self._worker.configure(self._configuration, max_output_chars)
 
-    async def execute(self, code: str, limits: Limits) -> Completion:
+    async def execute(self, cell: Execute, limits: Limits, *, on_event: Callable[[Event], None] | None = None) -> Completion:
         """Run a cell to its end or to the end of its time.
 
         A worker that dies, in the step or since the last one, is replaced by a new one in the same workspace.
+
+        Args:
+            cell: The cell.
+            limits: Its time.
+            on_event: Called with what the cell shows as it comes. Without it, all that is printed is in the completion.
 
         Raises:
             ForkError: The worker died and no new one could be forked.
@@ -143,7 +196,7 @@ class Unit:
         watchdog = self._watchdog = Watchdog(self._root, limits, on_given_up=lambda: self._resolve(None))
         try:
             await watchdog.start()
-            worker.execute(code)
+            worker.execute(cell, on_event)
             if self._interrupt_due:
                 watchdog.interrupt()
             finished = await waiter
@@ -164,7 +217,7 @@ class Unit:
         state_lost = dead is not None or finished is None
         overrun, self._overrun = self._overrun, ""
         note = _explain(outcome, exit_code, limits, state_lost=state_lost, overrun=overrun)
-        stdout, stderr = worker.take_output(note)
+        stdout, stderr = ("", note) if worker.end_events() else worker.take_output(note)
         if dead is not None:
             last_stdout, last_stderr = dead.take_output()
             stdout = cut_middle(last_stdout + stdout, self._max_output_chars)
@@ -172,7 +225,15 @@ class Unit:
             dead.close()
         if finished is None:
             worker.close()
-        return Completion(outcome=outcome, exit_code=exit_code, state_lost=state_lost, stdout=stdout, stderr=stderr)
+        return Completion(
+            outcome=outcome,
+            exit_code=exit_code,
+            state_lost=state_lost,
+            stdout=stdout,
+            stderr=stderr,
+            note=note,
+            raised=finished.raised if finished is not None else None,
+        )
 
     def interrupt(self) -> None:
         """Interrupt the cell that is running, if one is, as Ctrl-C does; one that waits for a new worker, as it begins."""
@@ -300,7 +361,9 @@ class _WorkerEnd:
     ) -> None:
         self.gone = False
         self._on_finished = on_finished
-        self.link = Link(channel, on_message=self._on_message, on_closed=self._on_closed)
+        self._on_event: Callable[[Event], None] | None = None
+        self._room = 0
+        self.link = Link(channel, on_message=self._on_message, on_closed=self._on_closed, max_bytes=_MAX_MESSAGE_BYTES)
         self._stdout = OutputCapture(stdout, max_chars=DEFAULT_MAX_OUTPUT_CHARS)
         self._stderr = OutputCapture(stderr, max_chars=DEFAULT_MAX_OUTPUT_CHARS)
         self._loop = asyncio.get_running_loop()
@@ -311,13 +374,27 @@ class _WorkerEnd:
         with contextlib.suppress(LinkClosedError):
             self.link.send(configuration)
 
-    def execute(self, code: str) -> None:
+    def execute(self, cell: Execute, on_event: Callable[[Event], None] | None) -> None:
         """Send a cell. What a short one prints fits into the pipes: not to read them at first saves the server a wake-up."""
+        self._on_event = on_event
+        self._room = _MAX_MESSAGE_BYTES
+        if on_event is not None:
+            self._stdout.stream(lambda text: on_event(Printed("stdout", text)))
+            self._stderr.stream(lambda text: on_event(Printed("stderr", text)))
         self._rest.cancel()
         self._stdout.rest()
         self._stderr.rest()
         self._rest = self._loop.call_later(_REST_SECONDS, self._start_reading)
-        self.link.send(Execute(code))
+        self.link.send(cell)
+
+    def end_events(self) -> bool:
+        """Hand out what has been printed and not been handed out yet; says whether somebody wanted events."""
+        if self._on_event is None:
+            return False
+        self._on_event = None
+        self._stdout.end_stream()
+        self._stderr.end_stream()
+        return True
 
     def take_output(self, note: str = "") -> tuple[str, str]:
         """Return stdout and stderr since the last call, the latter with a note at its end."""
@@ -334,9 +411,22 @@ class _WorkerEnd:
         self._stderr.start_reading()
 
     def _on_message(self, message: FromProcess) -> None:
-        # A worker can lie about its own exit code, and about nothing else.
-        is_result = isinstance(message, Finished) and 0 <= message.exit_code <= 255
-        self._on_finished(message if is_result else None)  # type: ignore[arg-type]
+        # A worker can lie about what its cell returned, and about nothing else.
+        match message:
+            case Result():
+                self._on_result(message)
+            case Finished(exit_code) if 0 <= exit_code <= 255:
+                self._on_finished(message)
+            case _:
+                self._on_finished(None)
+
+    def _on_result(self, result: Result) -> None:
+        self._room -= sum(map(len, (*result.texts.values(), *result.documents.values()))) + _RESULT_OVERHEAD
+        if self._on_event is not None and self._room > 0:
+            # What was printed before it comes first.
+            self._stdout.drain()
+            self._stderr.drain()
+            self._on_event(result)
 
     def _on_closed(self) -> None:
         # It may run on, if user code closed the channel or executed another program: the root tells when it ends.

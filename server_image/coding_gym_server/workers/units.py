@@ -6,11 +6,12 @@ import asyncio
 import logging
 import os
 from collections.abc import Coroutine
+from itertools import chain
 from pathlib import Path
 
 from coding_gym_server.workers.leftovers import Leftovers
 from coding_gym_server.workers.link import LinkClosedError
-from coding_gym_server.workers.unit import Unit
+from coding_gym_server.workers.unit import Kind, Unit
 from coding_gym_server.workers.zygote_process import ForkError, ZygoteProcess
 
 __all__ = ["Units"]
@@ -29,37 +30,42 @@ class Units:
     Args:
         zygote: Forks the roots.
         base: The directory of all workspaces.
-        spares: How many units to keep ready beyond those in use.
+        kind: What most units are; of these, spares are there from the start.
+        spares: How many units of a kind to keep ready beyond those in use.
         leftovers: Where sessions can leave something outside of their workspaces.
 
     Attributes:
         all: Those in use and the spares.
     """
 
-    def __init__(self, zygote: ZygoteProcess, base: Path, *, spares: int, leftovers: Leftovers) -> None:
+    def __init__(self, zygote: ZygoteProcess, base: Path, *, kind: Kind, spares: int, leftovers: Leftovers) -> None:
         self._zygote = zygote
         self._base = base
+        self._kind = kind
         self._max_spares = spares
         self._leftovers = leftovers
         self.all: set[Unit] = set()
-        self._spares: list[Unit] = []
+        self._spares: dict[Kind, list[Unit]] = {kind: []}
         self._in_work: set[asyncio.Task[None]] = set()
         self._ending: set[asyncio.Task[None]] = set()
         self._cleaning = asyncio.Lock()
 
-    async def acquire(self) -> Unit:
+    async def acquire(self, kind: Kind) -> Unit:
         """Return a unit in which nothing has run: a spare, or else a new one.
 
+        Args:
+            kind: What it is to be.
+
         Raises:
-            ForkError: There are no processes, memory or disk left.
+            ForkError: There are no processes, memory or disk left, or the backend cannot be loaded.
             LinkClosedError: The zygote died.
         """
         if self._leftovers.private and self._ending:
             # Before another session may have these directories, the last one must be over.
             await asyncio.wait(self._ending)
         await self._remove_leftovers()
-        unit = self._take_spare() or await self._start()
-        self.fill()
+        unit = self._take_spare(kind) or await self._start(kind)
+        self._fill(kind)
         return unit
 
     async def renew(self, unit: Unit) -> Unit:
@@ -70,7 +76,7 @@ class Units:
             LinkClosedError: The zygote or the root died.
         """
         # Without room on the disk, what the last episode has left must go before the next one begins, not meanwhile.
-        spare = self._take_spare() if self._has_room() else None
+        spare = self._take_spare(unit.kind) if self._has_room() else None
         try:
             await (unit.recycle() if spare is None else unit.kill())
             await self._remove_leftovers()
@@ -80,7 +86,7 @@ class Units:
                 self._keep(spare)
             raise
         if spare is None:
-            self.fill()
+            self._fill(unit.kind)
             return unit
         self._in_background(self._recycle(unit))
         return spare
@@ -92,42 +98,49 @@ class Units:
         task.add_done_callback(self._ending.discard)
 
     def fill(self) -> None:
-        """Start spares in the background until there are as many as there should be."""
-        for _ in range(self._max_spares - len(self._spares) - len(self._in_work)):
-            self._in_background(self._start_spare())
+        """Start the first spares in the background."""
+        self._fill(self._kind)
 
     async def close(self) -> None:
         """End all spares, and what still starts."""
         for task in self._in_work:
             task.cancel()
         await asyncio.gather(*self._in_work, return_exceptions=True)
-        for unit in self._spares:
+        for unit in chain.from_iterable(self._spares.values()):
             unit.close()
+
+    def _fill(self, kind: Kind) -> None:
+        """Start spares in the background until there are as many as there should be."""
+        for _ in range(self._max_spares - len(self._spares_of(kind)) - len(self._in_work)):
+            self._in_background(self._start_spare(kind))
+
+    def _spares_of(self, kind: Kind) -> list[Unit]:
+        return self._spares.setdefault(kind, [])
 
     def _has_room(self) -> bool:
         disk = os.statvfs(self._base)
         return disk.f_bavail >= disk.f_blocks * _ROOM and disk.f_favail >= disk.f_files * _ROOM
 
-    def _take_spare(self) -> Unit | None:
-        while self._spares:
-            unit = self._spares.pop()
+    def _take_spare(self, kind: Kind) -> Unit | None:
+        while spares := self._spares_of(kind):
+            unit = spares.pop()
             if unit.is_alive:
                 return unit
             self._discard(unit)
         return None
 
-    async def _start(self) -> Unit:
+    async def _start(self, kind: Kind) -> Unit:
         try:
-            unit = await Unit.start(self._zygote, self._base)
+            unit = await Unit.start(self._zygote, self._base, kind)
         except LinkClosedError:
             # The zygote died meanwhile: another one takes its place.
-            unit = await Unit.start(self._zygote, self._base)
+            unit = await Unit.start(self._zygote, self._base, kind)
         self.all.add(unit)
         return unit
 
-    async def _start_spare(self) -> None:
+    async def _start_spare(self, kind: Kind) -> None:
         try:
-            self._keep(await self._start())
+            self._keep(await self._start(kind))
         except _FAULTS as error:
             _log.warning("no spare worker could be started: %s", error)
 
@@ -138,7 +151,7 @@ class Units:
 
     async def _recycle(self, unit: Unit) -> None:
         """Make a used unit a spare, if one is wanted; else end it."""
-        wanted = len(self._spares) < self._max_spares
+        wanted = len(self._spares_of(unit.kind)) < self._max_spares
         try:
             await (unit.recycle() if wanted else unit.kill())
         except _FAULTS as error:
@@ -153,8 +166,9 @@ class Units:
             self._discard(unit)
 
     def _keep(self, unit: Unit) -> None:
-        if len(self._spares) < self._max_spares:
-            self._spares.append(unit)
+        spares = self._spares_of(unit.kind)
+        if len(spares) < self._max_spares:
+            spares.append(unit)
         else:
             self._discard(unit)
 

@@ -13,12 +13,13 @@ import tempfile
 from pathlib import Path
 from typing import Any, TextIO
 
+from coding_gym_server.backends import backend_class
 from coding_gym_server.backends.base import ExecutorBackend
-from coding_gym_server.backends.python import PythonBackend
+from coding_gym_server.backends.output import Output
 from coding_gym_server.isolation.confinement import Confinement
 from coding_gym_server.workers import workspace
 from coding_gym_server.workers.channel import Channel
-from coding_gym_server.workers.messages import Configure, Execute, Finished
+from coding_gym_server.workers.messages import Configure, Execute, Finished, Result
 
 __all__ = ["Worker"]
 
@@ -36,14 +37,19 @@ class Worker:
         stdout: A descriptor that becomes descriptor 1.
         stderr: A descriptor that becomes descriptor 2.
         directory: The workspace of the session.
+        backend: What executes the cells.
         confinement: The limits of the session.
     """
 
-    def __init__(self, channel: Channel, stdout: int, stderr: int, directory: str, confinement: Confinement) -> None:
+    def __init__(
+        self, channel: Channel, stdout: int, stderr: int, directory: str, *, backend: str, confinement: Confinement
+    ) -> None:
         self._channel = channel
         self._outputs = (stdout, stderr)
         self._directory = Path(directory)
+        self._backend_name = backend
         self._confinement = confinement
+        self._output = Output(self._send_result)
         # What SIGINT does while user code runs; in between it is ignored, so that an interrupt that comes late hits nothing.
         self._on_interrupt: _Handler = signal.default_int_handler
 
@@ -60,22 +66,27 @@ class Worker:
         self._adopt_descriptors()
         self._confinement.apply_to_worker()
         self._pid = os.getpid()
-        backend: ExecutorBackend = PythonBackend()
+        backend = backend_class(self._backend_name)(self._output)
         while True:
             match self._channel.receive():
-                case Configure(seed=seed, show_value=show_value):
-                    self._enter_workspace()
+                case Configure(seed=seed, show_value=show_value, directory=directory):
+                    self._enter_workspace(directory)
                     _seed(None if seed is None else int(seed, 16))
                     backend.configure(show_value=show_value)
-                case Execute(code):
-                    self._execute(backend, code)
+                case Execute() as cell:
+                    self._execute(backend, cell)
 
-    def _execute(self, backend: ExecutorBackend, code: str) -> None:
+    def _execute(self, backend: ExecutorBackend, cell: Execute) -> None:
         self._repair_streams()
+        self._output.begin(rich=cell.rich)
         exit_code = 130
         try:
             signal.signal(signal.SIGINT, self._on_interrupt)
-            exit_code = backend.execute(code)
+            if cell.environment:
+                with backend.environment(cell.environment):
+                    exit_code = backend.execute(cell.code)
+            else:
+                exit_code = backend.execute(cell.code)
             _flush()
             self._on_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
         except BaseException:  # noqa: BLE001
@@ -84,7 +95,12 @@ class Worker:
         if os.getpid() != self._pid:
             # A child that the cell forked has come to the end of it; the rest is not its business.
             os._exit(exit_code)
-        self._channel.send(Finished(exit_code))
+        self._channel.send(Finished(exit_code, self._output.raised))
+
+    def _send_result(self, result: Result) -> None:
+        if os.getpid() == self._pid:
+            _flush()
+            self._channel.send(result)
 
     def _adopt_descriptors(self) -> None:
         null = os.open(os.devnull, os.O_RDONLY)
@@ -106,11 +122,12 @@ class Worker:
                 setattr(sys, name, stream)
                 setattr(sys, f"__{name}__", stream)
 
-    def _enter_workspace(self) -> None:
-        os.chdir(self._directory / workspace.WORK)
-        os.environ["HOME"] = str(self._directory / workspace.HOME)
+    def _enter_workspace(self, directory: str | None) -> None:
+        working_directory = directory or str(self._directory / workspace.WORK)
+        os.chdir(working_directory)
+        os.environ["HOME"] = working_directory if directory else str(self._directory / workspace.HOME)
         os.environ["TMPDIR"] = str(self._directory / workspace.TEMPORARY)
-        os.environ["PWD"] = str(self._directory / workspace.WORK)
+        os.environ["PWD"] = working_directory
         tempfile.tempdir = None
         sys.argv = [""]
         sys.path.insert(0, "")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import gc
 import importlib
 import logging
@@ -18,6 +19,7 @@ import sys
 
 import msgspec
 
+from coding_gym_server.backends import backend_class
 from coding_gym_server.isolation.confinement import Confinement
 from coding_gym_server.workers import process_table
 from coding_gym_server.workers.channel import Channel, close_all
@@ -50,10 +52,12 @@ class ZygoteConfig(msgspec.Struct, kw_only=True):
 
     Attributes:
         preload: Modules to import before serving; those that are not installed are passed over.
+        backend: What most sessions will be executed by.
         confinement: What each session is confined to.
     """
 
     preload: list[str]
+    backend: str
     confinement: Confinement
 
 
@@ -63,10 +67,8 @@ def main() -> None:
     config = msgspec.json.decode(sys.argv[2], type=ZygoteConfig)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     missing = _preload(config.preload)
+    _prepare(config.backend)
     config.confinement.apply_to_zygote()
-    gc.collect()
-    gc.freeze()
-    collapse_heap()
     channel.send(Ready(missing))
     root = _Zygote(channel, config.confinement).serve()
     if root is not None:
@@ -83,6 +85,15 @@ def _preload(modules: list[str]) -> list[str]:
                 _log.warning("%s cannot be imported beforehand: %s", module, error)
             missing.append(module)
     return missing
+
+
+@functools.cache
+def _prepare(backend: str) -> None:
+    """Load what a backend needs, once, and leave what is there now out of every collection to come."""
+    backend_class(backend).prepare(backend)
+    gc.collect()
+    gc.freeze()
+    collapse_heap()
 
 
 class _Zygote:
@@ -116,23 +127,32 @@ class _Zygote:
             try:
                 for message, descriptors in self._channel.requests():
                     assert isinstance(message, ForkRoot)
-                    root = self._fork(message.workspace, descriptors)
+                    root = self._answer(message, descriptors)
                     if root is not None:
                         return root
             except (EOFError, ConnectionError):
                 return None
 
-    def _fork(self, workspace: str, descriptors: list[int]) -> Root | None:
+    def _answer(self, request: ForkRoot, descriptors: list[int]) -> Root | None:
         self._bury()
+        pid = None
         try:
+            _prepare(request.backend)
             pid = os.fork()
         except OSError as error:
             self._channel.send(Failed(f"fork: {error}"))
-            pid = None
+        except Exception as error:  # noqa: BLE001 - whatever an optional package does as it is imported
+            self._channel.send(Failed(f"the backend {request.backend!r} cannot be loaded: {type(error).__name__}: {error}"))
         if pid == 0:
             self._exits.close()
             self._channel.close()
-            return Root(Channel(socket.socket(fileno=descriptors[0])), self._confinement, workspace)
+            return Root(
+                Channel(socket.socket(fileno=descriptors[0])),
+                self._confinement,
+                request.workspace,
+                backend=request.backend,
+                shared=request.shared,
+            )
         close_all(descriptors)
         if pid is not None:
             self._roots.add(pid)

@@ -74,16 +74,16 @@ class ZygoteProcess:
         assert isinstance(message, Ready)
         return message.missing
 
-    async def fork_root(self, workspace: str, control: socket.socket) -> int:
+    async def fork_root(self, request: ForkRoot, control: socket.socket) -> int:
         """Fork a session root that is controlled over ``control``; returns its process id.
 
         Raises:
-            ForkError: There are no processes or no memory left.
+            ForkError: There are no processes or no memory left, or the backend cannot be loaded.
             LinkClosedError: The zygote died.
         """
         await self.ready()
         assert self._link is not None
-        answer = await self._link.call(ForkRoot(workspace), (control.fileno(),))
+        answer = await self._link.call(request, (control.fileno(),))
         if isinstance(answer, Failed):
             raise ForkError(answer.reason)
         assert isinstance(answer, RootForked)
