@@ -17,6 +17,7 @@ import psutil
 import pytest
 from episodes import after, assert_infrastructure, assert_starts_over, shown, wait_for
 from running_server import gone_within
+from sandbox_faults import eventually
 from sandbox_processes import processes_of
 
 from coding_gym.errors import ProviderError, ProviderUnavailableError
@@ -118,8 +119,8 @@ def private_engine(docker_engine):
     finally:
         engine.stop(signal.SIGTERM)
         engine.kill_shims()
-        # With what it has mounted there.
-        subprocess.run(["umount", "--recursive", str(directory)], check=True)
+        # With what it has mounted there, which what it has started may keep busy for a moment.
+        assert eventually(lambda: subprocess.run(["umount", "--recursive", str(directory)]).returncode == 0)
         directory.rmdir()
         gc.collect()
 

@@ -326,10 +326,10 @@ PROGRAMS = {
     "locks": "import multiprocessing as mp\nq = mp.Queue(); q.put(1); result = q.get() == 1; q.close(); q.join_thread()",
     "asyncio": "import asyncio\nasync def f():\n    p = await asyncio.create_subprocess_exec('true'); return await p.wait()\n"
     "result = asyncio.run(f()) == 0",
-    "nice": "result = os.nice(1) == 1",
+    "nice": "result = os.nice(1) == 11",
     "own limits": "resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))\n"
     "result = resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 256",
-    "own priority": "os.setpriority(os.PRIO_PROCESS, 0, 2); result = os.getpriority(os.PRIO_PROCESS, 0) == 2",
+    "own priority": "os.setpriority(os.PRIO_PROCESS, 0, 12); result = os.getpriority(os.PRIO_PROCESS, 0) == 12",
     "affinity": "cpus = os.sched_getaffinity(0); os.sched_setaffinity(0, cpus); result = len(cpus) > 0",
     "own signals": "hits = []; signal.signal(signal.SIGUSR1, lambda *_: hits.append(1)); os.kill(os.getpid(), signal.SIGUSR1)\n"
     "result = hits == [1]",

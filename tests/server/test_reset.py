@@ -72,7 +72,7 @@ def wait_until_gone(session, pid):
         ("import os; os.environ.clear()", "'HOME' in __import__('os').environ", "True"),
         ("import os; os.umask(0o777)", "oct(__import__('os').umask(0o22))", "0o22"),
         ("import os; os.chdir('/')", "__import__('os').getcwd() != '/'", "True"),
-        ("import os; os.nice(5)", "__import__('os').nice(0)", "0"),
+        ("import os; os.nice(5)", "__import__('os').nice(0)", "10"),
         ("import sys; sys.setrecursionlimit(5000)", "__import__('sys').getrecursionlimit()", "1000"),
         ("import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (64, 64))", "__import__('resource').getrlimit(7)[0] > 64", "True"),
         ("import signal; signal.signal(15, signal.SIG_IGN)", "__import__('signal').getsignal(15) == 0", "True"),
