@@ -53,6 +53,7 @@ _ENGINE_TIMEOUT = 60
 _CONFLICT = 409
 _LOG_BYTES = 4000
 _SOCKET_DIRECTORY = "/run/coding-gym"
+_HOME = "/home/user"
 _WORKSPACES = "/workspaces"
 _INODES = 100_000
 _DESCRIPTORS = 8192
@@ -263,7 +264,7 @@ def _create(
             shm_size=config.shm_size,
             ulimits=[Ulimit(name=name, soft=limit, hard=limit) for name, limit in ulimits.items()],
             # Nobody but root can list the one, or make it listable: sessions have random names there.
-            tmpfs={_WORKSPACES: f"{tmpfs},mode=1733", "/tmp": f"{tmpfs},mode=1777"},
+            tmpfs={_WORKSPACES: f"{tmpfs},mode=1733", "/tmp": f"{tmpfs},mode=1777", _HOME: f"{tmpfs},mode=1777"},
             runtime=config.runtime,
             **options,
         )

@@ -52,6 +52,7 @@ def main() -> None:
         config.workspaces.chmod(0o1733 if config.confine_server else 0o311)
     if config.confine_server:
         namespaces.disown(str(config.workspaces))
+    config.home_directory.mkdir(mode=0o700, exist_ok=True)
     _allow_more_open_files()
     confinement = Confinement(
         landlock=kernel.landlock_abi > 0,

@@ -13,11 +13,16 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from coding_gym_server.api import http
+from coding_gym_server.api.bodies import BodyTooLargeError
 from coding_gym_server.api.codec import BadRequestError
+from coding_gym_server.api.files import file_routes
 from coding_gym_server.api.guard import TokenGuard
+from coding_gym_server.api.interpreter import interpreter_routes
 from coding_gym_server.api.websocket import SessionEndpoint
 from coding_gym_server.backends import UnknownBackendError
 from coding_gym_server.config import ServerConfig
+from coding_gym_server.interpreter.contexts import HOME, Contexts, ContextSettings
+from coding_gym_server.interpreter.files import Workspace
 from coding_gym_server.isolation.probe import IsolationReport
 from coding_gym_server.lifetime import DeadManSwitch
 from coding_gym_server.sessions import CapacityError, SessionDefaults, Sessions
@@ -52,6 +57,8 @@ def create_app(config: ServerConfig, zygote: ZygoteProcess, *, isolation: Isolat
     kind = Kind(backend=config.backend)
     units = Units(zygote, config.workspaces, kind=kind, spares=config.spare_workers, leftovers=leftovers)
     sessions = Sessions(units, defaults, limit=config.max_sessions)
+    python = "notebook" if config.backend == "python" else config.backend
+    contexts = Contexts(sessions, config.home_directory, ContextSettings(python=python))
     guard = None
     if config.max_sessions > 1 or config.max_processes is not None:
         guard = ProcessGuard(units, limit=config.max_processes, sessions=config.max_sessions)
@@ -74,11 +81,15 @@ def create_app(config: ServerConfig, zygote: ZygoteProcess, *, isolation: Isolat
             zygote.close()
 
     app: ASGIApp = Starlette(
-        routes=http.routes(sessions, isolation),
+        routes=[
+            *http.routes(sessions, isolation),
+            *interpreter_routes(contexts),
+            *file_routes(Workspace(config.home_directory, home=HOME)),
+        ],
         lifespan=lifespan,
         exception_handlers={
             BadRequestError: http.bad_request,
-            http.BodyTooLargeError: http.body_too_large,
+            BodyTooLargeError: http.body_too_large,
             CapacityError: http.at_capacity,
             UnknownBackendError: http.unknown_backend,
             http.ClientGoneError: http.client_gone,

@@ -25,6 +25,7 @@ class ServerConfig:
         port: TCP port to listen on.
         token: What clients must present, None for open access.
         workspaces: The directory below which sessions have theirs.
+        home: The workspace of the code-interpreter API; below ``workspaces`` if there is no such directory to write to.
         max_sessions: The most sessions at a time.
         spare_workers: Workers kept ready beyond those in use.
         preload: Modules that every worker has imported already.
@@ -48,6 +49,7 @@ class ServerConfig:
     port: int = 8000
     token: str | None = None
     workspaces: Path = Path("/workspaces/sessions")
+    home: Path | None = None
     max_sessions: int = 64
     spare_workers: int = 1
     preload: tuple[str, ...] = ()
@@ -63,6 +65,13 @@ class ServerConfig:
     step_timeout: float = 30.0
     first_client_within: float | None = None
     idle_timeout: float | None = None
+
+    @property
+    def home_directory(self) -> Path:
+        """The workspace of the code-interpreter API."""
+        if self.home is not None and os.access(self.home, os.W_OK | os.X_OK):
+            return self.home
+        return self.workspaces / "user"
 
     @property
     def private_directories(self) -> tuple[str, ...]:
@@ -83,6 +92,7 @@ def parse_arguments(arguments: list[str] | None = None) -> ServerConfig:
     parser.add_argument("--port", type=int, default=default.port, help="TCP port to listen on (default: %(default)s)")
     parser.add_argument("--token-file", type=Path, metavar="PATH", help="read the token from a file, and remove it; - is stdin")
     parser.add_argument("--workspaces", type=Path, default=default.workspaces, help="where sessions have their directories")
+    parser.add_argument("--home", type=Path, metavar="PATH", help="the workspace of the code-interpreter API")
     parser.add_argument("--max-sessions", type=int, default=default.max_sessions, help="(default: %(default)s)")
     parser.add_argument("--spare-workers", type=int, default=default.spare_workers, help="(default: %(default)s)")
     parser.add_argument("--preload", default=_DEFAULT_PRELOAD, help="modules to import beforehand (default: %(default)s)")

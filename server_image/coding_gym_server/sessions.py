@@ -150,6 +150,15 @@ class Session:
         if self._unit is not None:
             self._unit.interrupt()
 
+    def abort(self, reason: str) -> None:
+        """Kill all that runs, at once; the variables are lost.
+
+        Args:
+            reason: For whoever waits for the result.
+        """
+        if self._unit is not None:
+            self._unit.overrun(reason)
+
     def close(self) -> None:
         """End the session and everything that it started; harmless when closed already."""
         self._closed = True
@@ -201,15 +210,18 @@ class Sessions:
         self._limit = limit
         self._active: set[Session] = set()
 
-    def open(self) -> Session:
+    def open(self, *, shared: Path | None = None) -> Session:
         """Open a session; it has no process before its first reset or step.
+
+        Args:
+            shared: A directory that it is to have in common with others.
 
         Raises:
             CapacityError: There are as many as there may be.
         """
         if len(self._active) >= self._limit:
             raise CapacityError(len(self._active), self._limit)
-        session = Session(self._units, self._defaults)
+        session = Session(self._units, self._defaults, shared=shared)
         self._active.add(session)
         return session
 

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from coding_gym_server import __version__
+from coding_gym_server.api.bodies import read_body
 from coding_gym_server.api.codec import BadRequestError, decode_json, value_error
 from coding_gym_server.api.mcp import answer_mcp
 from coding_gym_server.api.openapi import HttpStep, json_schema, openapi_document
@@ -22,10 +23,6 @@ from coding_gym_server.sessions import CapacityError, Session, Sessions
 __all__ = ["routes"]
 
 _T = TypeVar("_T")
-
-
-class BodyTooLargeError(Exception):
-    """The body of a request is larger than a frame may be."""
 
 
 class ClientGoneError(Exception):
@@ -71,18 +68,18 @@ def routes(sessions: Sessions, isolation: IsolationReport) -> list[Route]:
         return _json(SessionState())
 
     async def reset(request: Request) -> Response:
-        options = decode_json(await _body(request), ResetOptions)
+        options = decode_json(await read_body(request), ResetOptions)
         return await in_session(request, lambda session: session.reset(options))
 
     async def step(request: Request) -> Response:
-        body = decode_json(await _body(request), HttpStep)
+        body = decode_json(await read_body(request), HttpStep)
         if body.timeout_s is not None:
             body.action.timeout_s = body.timeout_s
         return await in_session(request, lambda session: session.step(body.action))
 
     async def mcp(request: Request) -> Response:
         try:
-            call = msgspec.json.decode(await _body(request))
+            call = msgspec.json.decode(await read_body(request))
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             call = None
         return _json(answer_mcp(call))
@@ -141,22 +138,6 @@ def client_gone(_: Request, __: Exception) -> Response:
 
 def _json(content: Any, status_code: int = 200) -> Response:
     return Response(msgspec.json.encode(content), status_code=status_code, media_type="application/json")
-
-
-async def _body(request: Request) -> bytes:
-    """Read the body of a request.
-
-    Raises:
-        BodyTooLargeError: It is larger than a frame may be.
-    """
-    if int(request.headers.get("content-length", 0)) > MAX_FRAME_BYTES:
-        raise BodyTooLargeError
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_FRAME_BYTES:
-            raise BodyTooLargeError
-    return bytes(body)
 
 
 async def _unless_gone(request: Request, work: Awaitable[_T]) -> _T:

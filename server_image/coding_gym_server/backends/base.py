@@ -31,7 +31,9 @@ class ExecutorBackend(ABC):
 
     @classmethod
     def prepare(cls, name: str) -> None:
-        """Import, in the zygote, what every worker needs; must neither start a thread nor read anything of a user's.
+        """Import, in the zygote, what every worker needs beyond the module of the class.
+
+        It must neither start a thread nor read anything of a user's.
 
         Args:
             name: The name that the backend was chosen by.
@@ -39,6 +41,7 @@ class ExecutorBackend(ABC):
         Raises:
             ImportError: A package that it needs is not installed.
         """
+        _ = name
 
     @abstractmethod
     def configure(self, *, show_value: bool) -> None:

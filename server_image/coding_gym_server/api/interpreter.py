@@ -1,0 +1,194 @@
+"""The code-interpreter API: ``/execute``, which streams, and ``/contexts``.
+
+Its routes, bodies, messages and errors are those of e2b's server (``e2b-dev/code-interpreter``), so that its SDK drives this
+one unchanged. Beyond them, ``/execute`` takes ``timeout``, in seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from coding_gym_server.api.bodies import read_body
+from coding_gym_server.api.fields import Fields
+from coding_gym_server.backends import JUPYTER_PREFIX, UnknownBackendError
+from coding_gym_server.interpreter import messages
+from coding_gym_server.interpreter.contexts import (
+    HOME,
+    Context,
+    ContextNotFoundError,
+    Contexts,
+    WorkingDirectoryError,
+)
+from coding_gym_server.interpreter.languages import DEFAULT_LANGUAGE, backend_of, normalize
+from coding_gym_server.sessions import FAULTS
+
+__all__ = ["interpreter_routes"]
+
+_KEEPALIVE_SECONDS = 5.0
+
+
+def interpreter_routes(contexts: Contexts) -> list[Route]:
+    """Return the routes.
+
+    Args:
+        contexts: What they act on.
+    """
+
+    async def execute(request: Request) -> Response:
+        body = Fields(await read_body(request))
+        code = body.string("code")
+        identifier = body.string("context_id", optional=True)
+        language = body.string("language", optional=True)
+        environment = body.variables("env_vars")
+        timeout = body.seconds("timeout")
+        body.check()
+        if identifier and language:
+            return PlainTextResponse("Only one of context_id or language can be provided", 400)
+        try:
+            context = contexts.get(identifier) if identifier else contexts.default(language)
+        except ContextNotFoundError as error:
+            return PlainTextResponse(str(error), 404)
+        except UnknownBackendError:
+            return _no_kernel(language or DEFAULT_LANGUAGE)
+        return _Execution(context, code or "", environment, timeout)
+
+    async def list_contexts(_: Request) -> Response:
+        return JSONResponse([_described(context) for context in contexts.list()])
+
+    async def create(request: Request) -> Response:
+        body = Fields(await read_body(request))
+        language = body.string("language", optional=True) or DEFAULT_LANGUAGE
+        cwd = body.string("cwd", optional=True) or HOME
+        body.check()
+        try:
+            return JSONResponse(_described(await contexts.create(language, cwd)))
+        except WorkingDirectoryError as error:
+            return PlainTextResponse(str(error), 400)
+        except UnknownBackendError:
+            return _no_kernel(language)
+        except FAULTS as error:
+            return PlainTextResponse(f"Failed to create context: {error}", 500)
+
+    async def restart(request: Request) -> Response:
+        return await _done(lambda: contexts.get(request.path_params["id"]).restart())
+
+    async def delete(request: Request) -> Response:
+        return await _done(lambda: contexts.delete(request.path_params["id"]))
+
+    return [
+        Route("/execute", execute, methods=["POST"]),
+        Route("/contexts", list_contexts, methods=["GET"]),
+        Route("/contexts", create, methods=["POST"]),
+        Route("/contexts/{id}/restart", restart, methods=["POST"]),
+        Route("/contexts/{id}", delete, methods=["DELETE"]),
+    ]
+
+
+class _Execution(Response):
+    """Streams what an execution shows, while it runs; a client that goes away interrupts it.
+
+    Args:
+        context: Where to execute.
+        code: What to execute.
+        environment: Environment variables that are set while it runs.
+        timeout: Wall-clock limit in seconds; the context's default if None.
+    """
+
+    def __init__(self, context: Context, code: str, environment: dict[str, str], timeout: float | None) -> None:
+        super().__init__(media_type="application/x-ndjson")
+        del self.headers["content-length"]
+        self._context = context
+        self._code = code
+        self._environment = environment
+        self._timeout = timeout
+        self._lines: list[bytes] = []
+        self._news = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        execution = asyncio.create_task(self._execute())
+        execution.add_done_callback(lambda _: self._news.set())
+        client = asyncio.create_task(_until_gone(receive))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await self._stream(execution, client, send)
+        finally:
+            client.cancel()
+            if not execution.done():
+                await self._interrupt(execution)
+
+    async def _execute(self) -> None:
+        await self._context.execute(self._code, environment=self._environment, timeout=self._timeout, emit=self._emit)
+
+    def _emit(self, line: bytes) -> None:
+        self._lines.append(line)
+        self._news.set()
+
+    async def _stream(self, execution: asyncio.Task[None], client: asyncio.Task[None], send: Send) -> None:
+        client.add_done_callback(lambda _: self._news.set())
+        while not execution.done():
+            if not self._news.is_set():
+                timer = asyncio.get_running_loop().call_later(_KEEPALIVE_SECONDS, self._emit, messages.KEEPALIVE)
+                try:
+                    await self._news.wait()
+                finally:
+                    timer.cancel()
+            self._news.clear()
+            if client.done():
+                return
+            if self._lines and not execution.done():
+                await _send_body(send, self._take(), more=True)
+        if (fault := execution.exception()) is not None:
+            self._emit(messages.error_line(messages.lost(fault)))
+        self._emit(messages.END)
+        await _send_body(send, self._take(), more=False)
+
+    def _take(self) -> bytes:
+        lines = b"".join(self._lines)
+        self._lines.clear()
+        return lines
+
+    async def _interrupt(self, execution: asyncio.Task[None]) -> None:
+        """End an execution that nobody waits for any more."""
+        self._context.give_up(execution)
+        await asyncio.wait([execution])
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _send_body(send: Send, body: bytes, *, more: bool) -> None:
+    await send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+async def _done(action: Any) -> Response:
+    try:
+        work: Awaitable[None] = action()
+        await work
+    except ContextNotFoundError as error:
+        return PlainTextResponse(str(error), 404)
+    except FAULTS as error:
+        return PlainTextResponse(f"The context failed: {error}", 500)
+    return JSONResponse(None)
+
+
+def _described(context: Context) -> dict[str, str]:
+    return {"id": context.id, "language": context.language, "cwd": context.cwd}
+
+
+def _no_kernel(language: str) -> Response:
+    """Answer as e2b's server does, which quotes Jupyter."""
+    kernel = backend_of(normalize(language), python=DEFAULT_LANGUAGE).removeprefix(JUPYTER_PREFIX)
+    what = f"The '{kernel}' kernel is not available."
+    message = f"{what} Please pick another suitable kernel instead, or install that kernel."
+    reason = json.dumps({"message": message, "short_message": f"{kernel} not found"})
+    return PlainTextResponse(f"Failed to create context: {reason}", 500)

@@ -1,0 +1,71 @@
+"""``NotebookBackend``: runs a cell in IPython's ``InteractiveShell`` and reports what came of it."""
+
+from __future__ import annotations
+
+import builtins
+import getpass
+import os
+import sys
+from typing import NoReturn
+
+from IPython.core.error import StdinNotImplementedError
+
+from coding_gym_server.backends.base import ExecutorBackend
+from coding_gym_server.backends.notebook.images import show_saved_images
+from coding_gym_server.backends.notebook.shell import CellShell
+from coding_gym_server.backends.output import Output
+
+__all__ = ["NotebookBackend"]
+
+_INTERRUPTED = 130
+_INLINE = "module://matplotlib_inline.backend_inline"
+
+
+class NotebookBackend(ExecutorBackend):
+    """Runs cells as a Jupyter notebook does: magics, ``!commands``, ``display``, top-level await, figures.
+
+    The shell is made in the zygote, once; what a worker gets is a fork of it.
+    """
+
+    def __init__(self, output: Output, *, authorized_imports: tuple[str, ...] = ()) -> None:
+        super().__init__(output, authorized_imports=authorized_imports)
+        self._shell = CellShell.instance()
+        self._shell.output = output
+        sys.modules["__main__"] = self._shell.user_module
+        builtins.input = getpass.getpass = _refuse_input
+        # For a matplotlib that is imported later; one that is there already has been told.
+        os.environ["MPLBACKEND"] = _INLINE
+
+    @classmethod
+    def prepare(cls, name: str) -> None:
+        shell = CellShell.instance()
+        if "matplotlib.pyplot" in sys.modules:
+            shell.enable_matplotlib("inline")
+        shell.warm_up()
+
+    def configure(self, *, show_value: bool) -> None:
+        self._shell.show_value = show_value
+
+    def execute(self, code: str) -> int:
+        show_saved_images(self.output)
+        result = self._shell.run_cell(code, store_history=True)
+        error = result.error_before_exec or result.error_in_exec
+        if error is None:
+            return 0
+        if self.output.rich and self.output.raised is None:
+            # IPython has printed it by itself.
+            self.output.error(type(error).__name__, str(error), "")
+        if isinstance(error, SystemExit):
+            return _exit_code(error)
+        return _INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
+
+
+def _refuse_input(*_: object, **__: object) -> NoReturn:
+    message = "raw_input was called, but this frontend does not support input requests."
+    raise StdinNotImplementedError(message)
+
+
+def _exit_code(error: SystemExit) -> int:
+    if error.code is None:
+        return 0
+    return error.code & 0xFF if isinstance(error.code, int) else 1

@@ -1,0 +1,109 @@
+"""The messages of the code-interpreter API, one JSON object a line.
+
+They are those of e2b's server (``e2b-dev/code-interpreter``, ``template/server``), which its SDK parses.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from coding_gym_server.protocol import Outcome
+from coding_gym_server.workers.messages import Raised, Result
+from coding_gym_server.workers.unit import Completion, Printed
+
+__all__ = ["ABORTED", "END", "KEEPALIVE", "counted", "error_line", "error_of", "lost", "printed", "result"]
+
+_FIELDS = {
+    "text/plain": "text",
+    "text/html": "html",
+    "text/markdown": "markdown",
+    "image/svg+xml": "svg",
+    "image/png": "png",
+    "image/jpeg": "jpeg",
+    "application/pdf": "pdf",
+    "text/latex": "latex",
+    "application/json": "json",
+    "application/javascript": "javascript",
+    "e2b/data": "data",
+    "e2b/chart": "chart",
+}
+_json = msgspec.json.Encoder()
+
+
+def _line(message: dict[str, Any]) -> bytes:
+    return _json.encode(message) + b"\n"
+
+
+KEEPALIVE = _line({"type": "keepalive"})
+END = _line({"type": "end_of_execution"})
+ABORTED = Raised("ExecutionAborted", "Execution was aborted", "")
+_LOST = "Connection to the execution was closed before the execution was finished"
+
+
+def counted(count: int) -> bytes:
+    """Return the message that an execution begins with."""
+    return _line({"type": "number_of_executions", "execution_count": count})
+
+
+def printed(event: Printed) -> bytes:
+    """Return the message for a piece of output."""
+    return _line({"type": event.stream, "text": event.text, "timestamp": datetime.now(UTC).isoformat()})
+
+
+def result(event: Result) -> bytes:
+    """Return the message for a value or a display."""
+    fields: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
+    for mime, content in {**event.texts, **_documents(event)}.items():
+        if mime in _FIELDS:
+            fields[_FIELDS[mime]] = content
+        else:
+            extra[mime] = content
+    if "text" in fields:
+        fields["text"] = _without_quotes(fields["text"])
+    ordered = {name: fields[name] for name in _FIELDS.values() if name in fields}
+    return _line({"type": "result", **ordered, "extra": extra, "is_main_result": event.is_value})
+
+
+def error_line(raised: Raised) -> bytes:
+    """Return the message for what ended an execution."""
+    return _line({"type": "error", "name": raised.name, "value": raised.value, "traceback": raised.traceback})
+
+
+def error_of(completion: Completion) -> Raised | None:
+    """Return what ended an execution, or None if it ended well."""
+    note = completion.note.strip().strip("[]")
+    match completion.outcome:
+        case Outcome.OK:
+            return None
+        case Outcome.TIMEOUT:
+            traceback = completion.raised.traceback if completion.raised is not None else ""
+            return Raised("TimeoutError", note, traceback)
+        case Outcome.KILLED | Outcome.MEMORY:
+            return Raised("ContextRestarting", "Context was restarted", note)
+    return completion.raised or Raised("ExitCode", str(completion.exit_code), "")
+
+
+def lost(error: BaseException) -> Raised:
+    """Return what is said when the sandbox, not the code, failed."""
+    return Raised("UnexpectedEndOfExecution", _LOST, f"{type(error).__name__}: {error}")
+
+
+def _documents(event: Result) -> dict[str, msgspec.Raw]:
+    """Return the JSON documents of a result, each on one line, without those that are none."""
+    documents = {}
+    for mime, text in event.documents.items():
+        try:
+            documents[mime] = msgspec.Raw(msgspec.json.format(text.encode(), indent=-1))
+        except msgspec.DecodeError:
+            continue
+    return documents
+
+
+def _without_quotes(text: Any) -> Any:
+    """Return the text of a string's ``repr`` without its quotes, as e2b's server shows it."""
+    is_quoted = isinstance(text, str) and len(text) >= 2 and text[0] == text[-1] and text[0] in "'\""
+    return text[1:-1] if is_quoted else text
