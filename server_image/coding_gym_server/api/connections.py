@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
 from websockets.frames import Frame
@@ -30,10 +30,15 @@ class HttpConnection(HttpToolsProtocol):
             transport.abort()
 
     def on_message_begin(self) -> None:
-        if self.cycle and not self.cycle.response_complete:
+        if self.cycle and not self.cycle.response_complete and not _is_answered(self.cycle):
             message = "a request before the answer to the last one"
             raise ValueError(message)
         super().on_message_begin()
+
+
+def _is_answered(cycle: RequestResponseCycle) -> bool:
+    """Say whether the client has all of an answer, though the application has not said yet that it ends."""
+    return cycle.response_started and not cycle.chunked_encoding and cycle.expected_content_length == 0
 
 
 class WebSocketConnection(WebSocketsSansIOProtocol):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -18,6 +19,15 @@ from coding_gym_server.interpreter.files import FilesError, NotFoundError, Works
 __all__ = ["file_routes"]
 
 _T = TypeVar("_T")
+
+
+class _FileConvertor(PathConvertor):
+    """A path of files, whose names may have any character."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("file", _FileConvertor())
 
 
 def file_routes(workspace: Workspace) -> list[Route]:
@@ -53,9 +63,9 @@ def file_routes(workspace: Workspace) -> list[Route]:
 
     return [
         Route("/files", _explained(list_directory), methods=["GET"]),
-        Route("/files/{path:path}", _explained(download), methods=["GET", "HEAD"]),
-        Route("/files/{path:path}", _explained(upload), methods=["PUT"]),
-        Route("/files/{path:path}", _explained(delete), methods=["DELETE"]),
+        Route("/files/{path:file}", _explained(download), methods=["GET", "HEAD"]),
+        Route("/files/{path:file}", _explained(upload), methods=["PUT"]),
+        Route("/files/{path:file}", _explained(delete), methods=["DELETE"]),
     ]
 
 

@@ -110,9 +110,9 @@ class Context:
                     self._count += 1
                 emit(messages.counted(self._count))
                 completion = await session.execute(cell, limits, on_event=on_event)
-            except FAULTS as error:
+            except FAULTS as fault:
                 self._count = 0
-                emit(messages.error_line(messages.lost(error)))
+                emit(messages.error_line(messages.lost(fault)))
                 return
             if completion.state_lost:
                 self._count = 0

@@ -6,6 +6,7 @@ stay inside. Where the kernel has no such call, links are not followed at all.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -106,11 +107,7 @@ class Workspace:
         if not relative.parts:
             message = f"Is a directory: {path}"
             raise FilesError(message)
-        try:
-            descriptor = self._make_directories(relative.parent, path)
-        except NotADirectoryError:
-            message = f"Not a directory: {relative.parent}"
-            raise FilesError(message) from None
+        descriptor = self._make_directories(relative.parent, path)
         try:
             return Upload(descriptor, relative.name, path)
         except BaseException:
@@ -170,20 +167,16 @@ class Workspace:
     def _make_directories(self, directory: PurePosixPath, shown: str) -> int:
         """Return a descriptor of a directory, made if it is missing."""
         with _closing(os.open(self._root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
-            made = PurePosixPath()
-            for part in directory.parts:
-                with _closing(_open_beneath(root, made, os.O_PATH | os.O_DIRECTORY)) as parent:
-                    try:
-                        os.mkdir(part, dir_fd=parent)
-                    except FileExistsError:
-                        pass
-                    except OSError as error:
-                        raise _explained(error, shown) from error
-                made /= part
             try:
+                made = PurePosixPath()
+                for part in directory.parts:
+                    with (
+                        _closing(_open_beneath(root, made, os.O_PATH | os.O_DIRECTORY)) as parent,
+                        contextlib.suppress(FileExistsError),
+                    ):
+                        os.mkdir(part, dir_fd=parent)
+                    made /= part
                 return _open_beneath(root, made, os.O_RDONLY | os.O_DIRECTORY)
-            except NotADirectoryError:
-                raise
             except OSError as error:
                 raise _explained(error, shown) from error
 

@@ -123,8 +123,13 @@ class Worker:
                 setattr(sys, f"__{name}__", stream)
 
     def _enter_workspace(self, directory: str | None) -> None:
-        working_directory = directory or str(self._directory / workspace.WORK)
-        os.chdir(working_directory)
+        own = str(self._directory / workspace.WORK)
+        working_directory = directory or own
+        try:
+            os.chdir(working_directory)
+        except OSError:
+            # It has been removed, or closed to us, since it was chosen.
+            os.chdir(own)
         os.environ["HOME"] = working_directory if directory else str(self._directory / workspace.HOME)
         os.environ["TMPDIR"] = str(self._directory / workspace.TEMPORARY)
         os.environ["PWD"] = working_directory

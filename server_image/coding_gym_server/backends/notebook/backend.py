@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import getpass
+import importlib
 import os
 import sys
 from typing import NoReturn
@@ -32,6 +34,7 @@ class NotebookBackend(ExecutorBackend):
         self._shell = CellShell.instance()
         self._shell.output = output
         sys.modules["__main__"] = self._shell.user_module
+        show_saved_images(output)
         builtins.input = getpass.getpass = _refuse_input
         # For a matplotlib that is imported later; one that is there already has been told.
         os.environ["MPLBACKEND"] = _INLINE
@@ -41,13 +44,14 @@ class NotebookBackend(ExecutorBackend):
         shell = CellShell.instance()
         if "matplotlib.pyplot" in sys.modules:
             shell.enable_matplotlib("inline")
+        with contextlib.suppress(ImportError):
+            importlib.import_module("PIL.Image")
         shell.warm_up()
 
     def configure(self, *, show_value: bool) -> None:
         self._shell.show_value = show_value
 
     def execute(self, code: str) -> int:
-        show_saved_images(self.output)
         result = self._shell.run_cell(code, store_history=True)
         error = result.error_before_exec or result.error_in_exec
         if error is None:

@@ -66,7 +66,8 @@ def _columns(frame: Any) -> dict[str, list[Any]]:
 def _plain(value: Any) -> Any:
     """Return what JSON has for a cell of a table."""
     if hasattr(value, "isoformat"):
-        return value.isoformat()
+        # Of pandas' "not a time", it is a NaN that calls itself NaT.
+        return value.isoformat() if value == value else None
     return _finite(value) if isinstance(value, str | int | float | bool | list | dict | None) else str(value)
 
 
