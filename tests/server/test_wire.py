@@ -380,6 +380,9 @@ def test_text_that_is_no_utf8_closes_with_1007(server):
         ({}, -32600, None),
         ({"jsonrpc": "1.0", "method": "x", "id": 4}, -32600, 4),
         ({"jsonrpc": "2.0", "method": 5}, -32600, None),
+        ({"jsonrpc": "2.0", "method": "openenv/session/create", "id": 5}, -32603, 5),
+        ({"jsonrpc": "2.0", "method": "resources/list", "id": 6}, -32601, 6),
+        ({"jsonrpc": "2.0", "method": "tools/call", "params": [], "id": 7}, -32602, 7),
     ],
 )
 def test_mcp(wire, call, code, identifier):
@@ -900,12 +903,26 @@ def test_state(http):
     assert http.get("/state").json() == {"episode_id": None, "step_count": 0, "last_exit_code": None}
 
 
-@pytest.mark.parametrize("body", [b"{}", b"", b"[]", b"5", b"nope", b'"\xff"', b"[" * 100_000])
-def test_mcp_over_http_with_no_request(http, body):
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"{}", -32600),
+        (b"[]", -32600),
+        (b"5", -32600),
+        (b"", -32700),
+        (b"nope", -32700),
+        (b'"\xff"', -32700),
+        (b"[" * 100_000, -32700),
+    ],
+)
+def test_mcp_with_no_request(server, http, body, code):
     response = http.post("/mcp", content=body)
     assert response.status_code == 200
     assert response.json()["jsonrpc"] == "2.0"
-    assert response.json()["error"]["code"] in (-32600, -32700)
+    assert response.json()["error"]["code"] == code
+    with connect(f"ws://127.0.0.1:{server.port}/mcp") as client:
+        client.send(body)
+        assert json.loads(client.recv(timeout=_ANSWER_WITHIN)) == response.json()
 
 
 def test_mcp_over_http(http):
@@ -913,6 +930,26 @@ def test_mcp_over_http(http):
     assert response.status_code == 200
     assert response.json()["id"] == 7
     assert response.json()["error"]["code"] == -32603
+
+
+def test_mcp_over_a_websocket_of_its_own(server):
+    with connect(f"ws://127.0.0.1:{server.port}/mcp") as client:
+        for number in range(3):
+            client.send(json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/list"}))
+            answer = json.loads(client.recv(timeout=_ANSWER_WITHIN))
+            assert (answer["id"], answer["error"]["code"]) == (number, -32603)
+
+
+def test_there_are_no_tasks(http):
+    name = http.get("/metadata").json()["name"]
+    assert http.get("/list_environments").json() == [name]
+    assert http.get(f"/{name}/splits").status_code == 501
+    assert http.get("/another/splits").status_code == 404
+    for path, method in [("tasks", "list_tasks"), ("num_tasks",) * 2, ("task", "get_task"), ("task_range", "get_task_range")]:
+        response = http.post(f"/{name.upper()}/{path}", json={"split": "train", "index": 0})
+        assert response.status_code == 501
+        assert response.json() == {"detail": f"{method} is not supported for this environment"}
+        assert http.post(f"/another/{path}", json={"split": "train"}).status_code == 404
 
 
 @pytest.mark.parametrize(
