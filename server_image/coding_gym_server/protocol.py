@@ -206,11 +206,14 @@ class ObservationMessage(msgspec.Struct, tag="observation"):
 
 
 class SessionState(msgspec.Struct, kw_only=True):
-    """The state of an episode: its name, the number of steps taken since its reset, the exit code of the last one."""
+    """The state of an episode: its name, the number of steps taken since its reset, the exit code of the last one.
+
+    That is 0 before the first: OpenEnv's client takes no null.
+    """
 
     episode_id: str | None = None
     step_count: int = 0
-    last_exit_code: int | None = None
+    last_exit_code: int = 0
 
 
 class StateMessage(msgspec.Struct, tag="state"):

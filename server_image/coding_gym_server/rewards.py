@@ -1,7 +1,7 @@
 """Rewards by name: those of OpenEnv's coding environment, with its numbers (``envs/coding_env/server/transforms.py``).
 
-Both look at the text of the code alone, whatever came of running it, so ``1 / 0`` is as good as ``1``. Their faults are kept, to
-give the same numbers: ``from os import system`` is safe to them, and ``urlopen(`` is not.
+Both look at the text of the code alone, whatever came of running it, so ``1 / 0`` is as good as ``1``. Their faults are kept,
+to give the same numbers: ``from os import system`` is safe to them, and ``urlopen(`` is not.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ def test_seed_and_name_of_an_episode(wire):
     draws = []
     for seed in (3, 3, 4):
         wire.reset(seed=seed, episode_id=f"episode é {seed}")
-        assert wire.state() == {"episode_id": f"episode é {seed}", "step_count": 0, "last_exit_code": None}
+        assert wire.state() == {"episode_id": f"episode é {seed}", "step_count": 0, "last_exit_code": 0}
         draws.append(wire.stdout("import random; random.random()"))
     assert draws[0] == draws[1] != draws[2]
 
@@ -204,7 +204,7 @@ def test_a_seed_of_any_length_is_answered_and_costs_no_process(server, json_wire
 
 
 def test_step_count_is_of_the_episode(wire):
-    assert wire.state() == {"episode_id": None, "step_count": 0, "last_exit_code": None}
+    assert wire.state() == {"episode_id": None, "step_count": 0, "last_exit_code": 0}
     wire.step("1")
     assert wire.state()["step_count"] == 1
     wire.reset()
@@ -900,7 +900,7 @@ def test_numbers_out_of_any_range(http, body):
 
 
 def test_state(http):
-    assert http.get("/state").json() == {"episode_id": None, "step_count": 0, "last_exit_code": None}
+    assert http.get("/state").json() == {"episode_id": None, "step_count": 0, "last_exit_code": 0}
 
 
 @pytest.mark.parametrize(
