@@ -250,6 +250,21 @@ def test_a_time_that_is_no_number_of_seconds_breaks_nothing(server, timeout):
         assert wire.stdout("4") == "4\n"
 
 
+def test_a_fault_of_the_sandbox_truncates_the_episode(tmp_path):
+    with RunningServer(tmp_path, "--spare-workers", "0") as server, Wire(server.ws_url) as wire:
+        wire.reset(rewards=["safety", "quality"])
+        wire.send({"type": "step", "data": {"code": SLEEP.format(20)}})
+        time.sleep(0.3)
+        (zygote,) = psutil.Process(server.process.pid).children()
+        (root,) = zygote.children()
+        root.kill()
+        data = wire.receive()["data"]
+        assert data["metadata"] == {"outcome": "infrastructure", "state_lost": True, "truncated": True}
+        assert data["observation"]["exit_code"] == 255
+        check_observation(data)
+        assert wire.step("1")["metadata"] == {"outcome": "ok", "state_lost": False}
+
+
 # What is wrong with a request
 
 
@@ -930,6 +945,16 @@ def test_mcp_over_http(http):
     assert response.status_code == 200
     assert response.json()["id"] == 7
     assert response.json()["error"]["code"] == -32603
+
+
+def test_there_are_no_sessions_to_attach_to(server):
+    with connect(f"{server.ws_url}?session_id=5") as client:
+        error = json.loads(client.recv(timeout=_ANSWER_WITHIN))
+        assert error == {"type": "error", "data": {"message": "Unknown session_id: 5", "code": "SESSION_ERROR"}}
+        with pytest.raises(ConnectionClosedOK):
+            client.recv(timeout=5)
+    with Wire(f"{server.ws_url}?client=a&session_id=") as wire:
+        assert wire.stdout("1") == "1\n"
 
 
 def test_mcp_over_a_websocket_of_its_own(server):
