@@ -26,6 +26,7 @@ from coding_gym.errors import (
     TransportError,
     TransportTimeoutError,
 )
+from coding_gym.providers import start_sandbox
 from coding_gym.providers.docker import our_containers
 from coding_gym.providers.owner import Owner
 
@@ -144,6 +145,14 @@ def test_what_are_no_names_of_modules(names):
 def test_what_are_no_environment_variables(environment):
     with pytest.raises(ConfigurationError, match="environment= to be a mapping of names to values"):
         SandboxConfig(environment=environment)
+
+
+def test_the_environment_of_a_sandbox_is_its_servers(provider):
+    config = SandboxConfig(provider=provider, environment={"REWARDS": "safety"}, preload=())
+    with contextlib.closing(start_sandbox(config)) as sandbox:
+        with CodingClient(sandbox.address) as client:
+            assert client.step(CodeAction("import os")).reward == -1.0
+        assert sandbox.is_healthy()
 
 
 # Episodes

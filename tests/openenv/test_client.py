@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 import time
 
 import pytest
 from coding_env import CodeAction, CodingEnv, GenericAction, GenericEnvClient
+
+from coding_gym.providers.image import ensure_image
 
 pytestmark = [pytest.mark.docker, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
@@ -126,6 +129,18 @@ def test_an_env_client_with_openenvs_own_models(server):
         env.step(CodeAction(code="raise SystemExit(3)"))
         state = env.state()
         assert (state.episode_id, state.step_count, state.last_exit_code) == ("typed", 2, 3)
+
+
+@pytest.mark.skipif(shutil.which("docker") is None, reason="OpenEnv's own provider calls the command docker")
+def test_from_docker_image(docker_engine):
+    image = ensure_image(docker_engine, None)
+    env = CodingEnv.from_docker_image(image, env_vars={"REWARDS": "quality"}).sync()
+    try:
+        assert env.reset().observation.exit_code == 0
+        result = env.step(CodeAction(code="print('hi')"))
+        assert (result.observation.stdout, result.reward) == ("hi\n", 0.1)
+    finally:
+        env.close()
 
 
 def test_on_an_event_loop(server):

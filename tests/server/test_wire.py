@@ -884,6 +884,7 @@ def test_step_with_a_time_limit(http):
     ("path", "body"),
     [
         ("/step", b""),
+        ("/step", b'{"action": {"code": "1"}, "request_id": "%s"}' % (b"x" * 256)),
         ("/step", b"{}"),
         ("/step", b"{"),
         ("/step", b"[]"),
