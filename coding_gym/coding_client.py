@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from coding_gym.client.address import Address
 from coding_gym.client.coding_messages import CodeAction, CodeObservation, CodeState, CodeStepResult
 from coding_gym.config import SandboxConfig
-from coding_gym.errors import ConfigurationError, InvalidActionError, TransportError
+from coding_gym.errors import ConfigurationError, InvalidActionError, TransportError, TransportTimeoutError
 from coding_gym.providers import start_sandbox
 
 if TYPE_CHECKING:
@@ -87,13 +88,14 @@ class CodingClient:
             ImageBuildError: The image is not there, and could not be had.
             SandboxStartError: The container does not come up in time.
         """
-        environment = dict(sandbox_options.pop("environment", {}))
+        _seconds("message_timeout_s", message_timeout_s)
+        told = {}
         if additional_imports:
-            environment["ADDITIONAL_IMPORTS"] = _join(additional_imports)
+            told["ADDITIONAL_IMPORTS"] = _join(additional_imports)
         if executor_backend is not None:
-            environment["EXECUTOR_BACKEND"] = executor_backend
-        options = {"provider": "docker", "image": image, "start_timeout": timeout_s, "environment": environment}
-        sandbox = start_sandbox(SandboxConfig.of({**options, **sandbox_options}))
+            told["EXECUTOR_BACKEND"] = executor_backend
+        config = SandboxConfig.of({"provider": "docker", "image": image, "start_timeout": timeout_s, **sandbox_options})
+        sandbox = start_sandbox(replace(config, environment={**config.environment, **told}))
         try:
             client = cls(sandbox.address, message_timeout_s=message_timeout_s)
         except BaseException:
@@ -116,10 +118,18 @@ class CodingClient:
             ProtocolError: The server refused.
         """
         self._require_open()
+        named = {"seed": seed, "episode_id": episode_id}
+        wanted = {**{name: value for name, value in named.items() if value is not None}, **options}
         if self._session.is_lost:
             self._session = self._connect()
-        named = {"seed": seed, "episode_id": episode_id}
-        return self._session.reset({**{name: value for name, value in named.items() if value is not None}, **options})
+        try:
+            return self._session.reset(wanted)
+        except TransportTimeoutError:
+            raise
+        except TransportError:
+            # The connection broke while nobody looked, and nothing of the old session is wanted any more.
+            self._session = self._connect()
+            return self._session.reset(wanted)
 
     def step(self, action: CodeAction) -> CodeStepResult:
         """Run code in the episode. Whatever the code does is an observation.

@@ -53,7 +53,12 @@ def client(server):
 def started(docker_engine):
     """A client that has started its container, with all that a container can be told."""
     with CodingClient.from_docker_image(
-        additional_imports=["json", "math"], executor_backend="python", timeout_s=60, preload=(), mem="512m"
+        additional_imports=["json", "math"],
+        executor_backend="python",
+        timeout_s=60,
+        preload=(),
+        mem="512m",
+        environment={"REWARDS": "safety"},
     ) as client:
         yield client
 
@@ -112,7 +117,8 @@ def test_the_container_is_hardened_and_told_what_to_import(started, docker_engin
     assert attributes["HostConfig"]["ReadonlyRootfs"] is True
     assert attributes["HostConfig"]["NetworkMode"] == "none"
     assert attributes["HostConfig"]["Memory"] == 512 << 20
-    assert {"ADDITIONAL_IMPORTS=json,math", "EXECUTOR_BACKEND=python"} <= set(attributes["Config"]["Env"])
+    told = {"ADDITIONAL_IMPORTS=json,math", "EXECUTOR_BACKEND=python", "REWARDS=safety"}
+    assert told <= set(attributes["Config"]["Env"])
     run_readme_example(started)
 
 
@@ -300,6 +306,10 @@ def test_a_server_that_dies_and_comes_back(tmp_path):
         with pytest.raises(TransportError, match="No connection"):
             client.reset()
         with RunningServer(tmp_path, port=server.port):
+            client.reset()
+            assert client.step(CodeAction("6 * 7")).observation.stdout == "42\n"
+        with RunningServer(tmp_path, port=server.port):
+            # Nobody has looked since.
             client.reset()
             assert client.step(CodeAction("6 * 7")).observation.stdout == "42\n"
 
