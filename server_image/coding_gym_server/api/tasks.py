@@ -11,6 +11,7 @@ __all__ = ["ENVIRONMENT_NAME", "task_routes"]
 ENVIRONMENT_NAME = "coding_gym"
 
 _METHODS = {
+    "splits": "list_splits",
     "tasks": "list_tasks",
     "num_tasks": "num_tasks",
     "task": "get_task",
@@ -19,23 +20,16 @@ _METHODS = {
 
 
 def task_routes() -> list[Route]:
-    """Return the routes; they come after all others, for theirs begin with any name."""
-    return [
-        Route("/list_environments", _list_environments),
-        _route("splits", "list_splits", "GET"),
-        *(_route(path, method, "POST") for path, method in _METHODS.items()),
-    ]
+    """Return the routes, of this environment alone: any other name is a 404 anyway."""
+    return [Route("/list_environments", _list_environments), *(_route(*item) for item in _METHODS.items())]
 
 
 async def _list_environments(_: Request) -> Response:
     return JSONResponse([ENVIRONMENT_NAME])
 
 
-def _route(path: str, method: str, verb: str) -> Route:
-    async def refuse(request: Request) -> Response:
-        name = request.path_params["environment"]
-        if name.lower() != ENVIRONMENT_NAME:
-            return JSONResponse({"detail": f"unknown environment {name!r}"}, 404)
+def _route(path: str, method: str) -> Route:
+    async def refuse(_: Request) -> Response:
         return JSONResponse({"detail": f"{method} is not supported for this environment"}, 501)
 
-    return Route(f"/{{environment}}/{path}", refuse, methods=[verb])
+    return Route(f"/{ENVIRONMENT_NAME}/{path}", refuse, methods=["GET" if path == "splits" else "POST"])
