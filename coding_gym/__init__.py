@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from coding_gym.async_env import AsyncCodingEnv
+from coding_gym.coding_client import CodeAction, CodeObservation, CodeState, CodingClient
 from coding_gym.config import SandboxConfig
 from coding_gym.env import CodingEnv
 from coding_gym.pool import SandboxPool
@@ -18,7 +19,11 @@ from envs_registry import register_envs
 
 __all__ = [
     "AsyncCodingEnv",
+    "CodeAction",
+    "CodeObservation",
+    "CodeState",
     "CodeText",
+    "CodingClient",
     "CodingEnv",
     "CodingVectorEnv",
     "SandboxConfig",

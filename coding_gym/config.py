@@ -41,6 +41,7 @@ class SandboxConfig:
         preload: Modules that every interpreter has imported already.
         isolation: ``require`` refuses to start where the kernel cannot keep sessions apart, ``prefer`` goes on without; the
             default is ``require`` for ``local`` and ``prefer`` for ``docker``.
+        environment: Environment variables for the server, of the docker and the local provider.
         idle_timeout: Seconds after which a sandbox ends by itself when its last client has gone without removing it.
         base_url: The server of the remote provider.
         token: The token of the remote provider's server.
@@ -63,6 +64,7 @@ class SandboxConfig:
     spare_workers: int = 1
     preload: tuple[str, ...] = ("numpy", "pandas", "matplotlib.pyplot")
     isolation: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     idle_timeout: float = 10.0
     base_url: str | None = None
     token: str | None = field(default=None, repr=False)
@@ -83,6 +85,10 @@ class SandboxConfig:
         valid = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
         _expect(valid, "preload", "a list of module names", names)
         object.__setattr__(self, "preload", tuple(names))
+        variables: Any = self.environment
+        valid = isinstance(variables, Mapping) and all(_is_variable(*item) for item in variables.items())
+        _expect(valid, "environment", "a mapping of names to values, both str", variables)
+        object.__setattr__(self, "environment", dict(variables))
         for name in ("mem", "disk", "shm_size"):
             parse_size(getattr(self, name), name)
         if self.provider == "remote" and not self.base_url:
@@ -136,6 +142,12 @@ def parse_size(text: str, name: str = "size") -> int:
     _expect(match is not None and int(match[1]) > 0, name, "a size such as '512m' or '2g'", text)
     assert match is not None
     return int(match[1]) * _UNITS[match[2]]
+
+
+def _is_variable(name: Any, value: Any) -> bool:
+    if not isinstance(name, str) or not isinstance(value, str):
+        return False
+    return bool(name) and "=" not in name and "\0" not in name + value
 
 
 def _expect(condition: bool, name: str, expected: str, found: object) -> None:

@@ -31,6 +31,12 @@ def test_a_quick_run_of_one_group_prints_and_writes_its_figures(tmp_path: Path):
     assert report["rows"][0]["median"] > 0
 
 
+def test_a_peer_that_cannot_be_measured_is_skipped_with_a_reason():
+    result = CliRunner().invoke(app, ["bench", "--quick", "--provider", "local", "--only", "openenv"], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "skipped: OpenEnv's client wants TCP" in result.output
+
+
 def test_an_unknown_group_and_an_impossible_path_are_refused_before_anything_starts(tmp_path: Path):
     assert CliRunner().invoke(app, ["bench", "--only", "nonsense"]).exit_code == 2
     assert CliRunner().invoke(app, ["bench", "--json", str(tmp_path / "missing" / "figures.json")]).exit_code == 2

@@ -29,6 +29,7 @@ class Group(StrEnum):
     COLD_START = "cold-start"
     MEMORY = "memory"
     OUTPUT = "output"
+    OPENENV = "openenv"
 
 
 def run_benchmarks(
@@ -47,7 +48,7 @@ def run_benchmarks(
         ProviderError: A sandbox cannot be had.
     """
     # Imported late: the command line shows its help without them.
-    from coding_gym.bench import latency, resources
+    from coding_gym.bench import latency, openenv, resources
     from coding_gym.bench.plan import choose_provider
     from coding_gym.bench.report import build_table, write_json
 
@@ -59,6 +60,7 @@ def run_benchmarks(
         Group.COLD_START: resources.measure_cold_start,
         Group.MEMORY: resources.measure_memory,
         Group.OUTPUT: resources.measure_output,
+        Group.OPENENV: openenv.measure_openenv,
     }
     plan = choose_provider(provider, quick=quick)
     rows: list[Row] = []

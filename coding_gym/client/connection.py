@@ -32,6 +32,7 @@ _FOREVER_SECONDS = 1e9
 _TIMEVAL = struct.Struct("@ll")
 
 _encoder = msgspec.msgpack.Encoder()
+_text_encoder = msgspec.json.Encoder()
 
 _Message = TypeVar("_Message")
 
@@ -91,11 +92,16 @@ class Connection:
             self.close()
             raise
 
-    def send(self, message: msgspec.Struct) -> None:
-        """Send one message as a binary frame. If the connection is broken, ``receive`` says so, and what came before."""
-        encoded = _encoder.encode(message)
+    def send(self, message: msgspec.Struct, *, as_text: bool = False) -> None:
+        """Send one message. If the connection is broken, ``receive`` says so, and what came before.
+
+        Args:
+            message: The message.
+            as_text: Whether to send it as JSON in a text frame, rather than as msgpack in a binary one.
+        """
+        encoded = _text_encoder.encode(message) if as_text else _encoder.encode(message)
         with contextlib.suppress(WebSocketException):
-            self._protocol.send_binary(encoded)
+            (self._protocol.send_text if as_text else self._protocol.send_binary)(encoded)
         self._flush()
 
     def receive(self, decoder: MessageDecoder[_Message], *, timeout: float) -> _Message:

@@ -253,6 +253,7 @@ def _create(
             name=f"coding-gym-{secrets.token_hex(6)}",
             labels={LABEL_OWNER: str(Owner.current()), LABEL_VERSION: __version__},
             auto_remove=True,
+            environment=dict(config.environment),
             user=f"{_UID}:{_UID}",
             read_only=True,
             cap_drop=["ALL"],

@@ -71,7 +71,12 @@ def start_local(config: SandboxConfig) -> LocalSandbox:
         log = directory / "log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=_environment()
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                env={**_environment(), **config.environment},
             )
         address = Address.of_unix_socket(str(socket_path), token=token)
 

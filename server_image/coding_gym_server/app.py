@@ -48,7 +48,7 @@ def create_app(config: ServerConfig, zygote: ZygoteProcess, *, isolation: Isolat
         isolation: What keeps sessions apart, shown by ``/health``.
         end: Called to end the server.
     """
-    defaults = SessionDefaults(step_timeout=config.step_timeout, backend=config.backend)
+    defaults = SessionDefaults(step_timeout=config.step_timeout, backend=config.backend, rewards=config.rewards)
     leftovers = Leftovers(
         private=config.private_directories,
         shared_memory=("*",) if config.private_shm else _PYTHON_SHARED_MEMORY,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coding_gym_server.backends import UnknownBackendError, check_backend
+from coding_gym_server.protocol import REWARDS, unknown_rewards
 
 __all__ = ["ServerConfig", "parse_arguments"]
 
@@ -40,6 +41,7 @@ class ServerConfig:
             them.
         backend: What executes code unless a reset says otherwise.
         step_timeout: Default wall-clock limit of a step in seconds.
+        rewards: What the reward of a step is the sum of unless a reset says otherwise, names of ``protocol.REWARDS``.
         first_client_within: Seconds after which the server ends if no client ever came, None for never.
         idle_timeout: Seconds after which the server ends when its last client has gone, None for never.
     """
@@ -63,6 +65,7 @@ class ServerConfig:
     max_processes: int | None = None
     backend: str = "python"
     step_timeout: float = 30.0
+    rewards: tuple[str, ...] = ()
     first_client_within: float | None = None
     idle_timeout: float | None = None
 
@@ -106,6 +109,13 @@ def parse_arguments(arguments: list[str] | None = None) -> ServerConfig:
     parser.add_argument("--max-file-bytes", type=int, help="limit on the size of a file")
     parser.add_argument("--max-processes", type=int, help="limit on the user's processes")
     parser.add_argument("--step-timeout", type=float, default=default.step_timeout, help="seconds (default: %(default)s)")
+    parser.add_argument(
+        "--rewards",
+        type=_rewards,
+        metavar="NAMES",
+        default=os.environ.get("REWARDS", ""),
+        help=f"what rewards add up to: {', '.join(REWARDS)} (default: what the variable REWARDS says, or none)",
+    )
     parser.add_argument("--first-client-within", type=float, metavar="SECONDS", help="end if no client comes")
     parser.add_argument("--idle-timeout", type=float, metavar="SECONDS", help="end when the last client has gone")
     options = vars(parser.parse_args(arguments))
@@ -114,8 +124,19 @@ def parse_arguments(arguments: list[str] | None = None) -> ServerConfig:
         check_backend(options["backend"])
     except UnknownBackendError as error:
         parser.error(str(error))
-    options["preload"] = tuple(filter(None, options["preload"].split(",")))
+    options["preload"] = _names(options["preload"])
     return ServerConfig(**options)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, map(str.strip, text.split(","))))
+
+
+def _rewards(text: str) -> tuple[str, ...]:
+    names = _names(text)
+    if reason := unknown_rewards(names):
+        raise argparse.ArgumentTypeError(reason)
+    return names
 
 
 def _take_token(path: Path | None) -> str | None:

@@ -9,6 +9,7 @@ This module depends on msgspec alone, so that importing it stays cheap.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ import msgspec
 
 __all__ = [
     "MAX_FRAME_BYTES",
+    "REWARDS",
     "Close",
     "Error",
     "ErrorCode",
@@ -36,6 +38,7 @@ __all__ = [
     "StateMessage",
     "Step",
     "StepAction",
+    "unknown_rewards",
 ]
 
 MAX_FRAME_BYTES = 16 * 1024 * 1024
@@ -46,6 +49,9 @@ TIMEOUT_EXIT_CODE = 124
 
 INFRASTRUCTURE_EXIT_CODE = 255
 """The exit code of a step that this package, not the user's code, failed to run."""
+
+REWARDS = ("safety", "quality")
+"""The rewards that the server knows, those of OpenEnv's coding environment; they add up."""
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
@@ -69,10 +75,12 @@ class ErrorCode(StrEnum):
     VALIDATION_ERROR = "VALIDATION_ERROR"
     EXECUTION_ERROR = "EXECUTION_ERROR"
     CAPACITY_REACHED = "CAPACITY_REACHED"
+    FACTORY_ERROR = "FACTORY_ERROR"
+    """Of OpenEnv's own server; ours has no factory."""
     SESSION_ERROR = "SESSION_ERROR"
 
 
-class ResetOptions(msgspec.Struct, kw_only=True):
+class ResetOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What a reset may ask for; unknown keys are ignored, as OpenEnv's server ignores them.
 
     Attributes:
@@ -83,6 +91,7 @@ class ResetOptions(msgspec.Struct, kw_only=True):
         max_output_chars: The most code points of stdout, and of stderr, that an observation carries.
         show_value: Whether the value of a last expression is shown, as a REPL does.
         backend: What executes the code; the server's default when absent.
+        rewards: What the reward of a step is the sum of, names of ``REWARDS``; the server's default when absent.
     """
 
     seed: Annotated[int, msgspec.Meta(ge=0)] | None = None
@@ -92,9 +101,14 @@ class ResetOptions(msgspec.Struct, kw_only=True):
     max_output_chars: Annotated[int, msgspec.Meta(ge=256)] | None = None
     show_value: bool = True
     backend: str | None = None
+    rewards: Annotated[list[str], msgspec.Meta(extra_json_schema={"items": {"enum": list(REWARDS)}})] | None = None
+
+    def __post_init__(self) -> None:
+        if reason := unknown_rewards(self.rewards or ()):
+            raise ValueError(reason)
 
 
-class StepAction(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class StepAction(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One action.
 
     Attributes:
@@ -144,16 +158,20 @@ class Mcp(msgspec.Struct, tag="mcp", forbid_unknown_fields=True):
 Request = Reset | Step | Interrupt | State | Close | Mcp
 
 
-class Metadata(msgspec.Struct, kw_only=True):
-    """What an observation says beyond OpenEnv's fields.
+class Metadata(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What an observation says beyond OpenEnv's fields. The last two are there only when they say something.
 
     Attributes:
         outcome: Why the step ended.
         state_lost: Whether the namespace was lost, so that the next step begins with a fresh one.
+        truncated: Whether to end the episode as truncated: the sandbox, not the policy, failed. OpenEnv has but ``done``.
+        safety_violation: The pattern that the reward ``safety`` found in the code.
     """
 
     outcome: Outcome
     state_lost: bool
+    truncated: bool = False
+    safety_violation: str | None = None
 
 
 class Observation(msgspec.Struct, kw_only=True):
@@ -188,11 +206,14 @@ class ObservationMessage(msgspec.Struct, tag="observation"):
 
 
 class SessionState(msgspec.Struct, kw_only=True):
-    """The state of an episode: its name, the number of steps taken since its reset, the exit code of the last one."""
+    """The state of an episode: its name, the number of steps taken since its reset, the exit code of the last one.
+
+    That is 0 before the first: OpenEnv's client takes no null.
+    """
 
     episode_id: str | None = None
     step_count: int = 0
-    last_exit_code: int | None = None
+    last_exit_code: int = 0
 
 
 class StateMessage(msgspec.Struct, tag="state"):
@@ -232,3 +253,9 @@ class Error(msgspec.Struct, tag="error"):
 
 
 Response = ObservationMessage | StateMessage | McpMessage | Error
+
+
+def unknown_rewards(names: Iterable[str]) -> str | None:
+    """Say what is wrong with names of rewards; None if nothing is."""
+    unknown = [name for name in names if name not in REWARDS]
+    return f"unknown rewards: {', '.join(map(repr, unknown))}; known are {', '.join(REWARDS)}" if unknown else None

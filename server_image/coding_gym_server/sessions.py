@@ -18,6 +18,7 @@ from coding_gym_server.protocol import (
     SessionState,
     StepAction,
 )
+from coding_gym_server.rewards import Score, score
 from coding_gym_server.workers.link import LinkClosedError
 from coding_gym_server.workers.messages import Execute
 from coding_gym_server.workers.unit import DEFAULT_MAX_OUTPUT_CHARS, Completion, Event, Kind, Unit
@@ -59,12 +60,14 @@ class SessionDefaults:
         cpu_timeout: CPU-time limit of a step in seconds, None for no limit.
         max_output_chars: The most code points of stdout, and of stderr, in an observation.
         backend: What executes the cells.
+        rewards: What the reward of a step is the sum of, names of ``protocol.REWARDS``.
     """
 
     step_timeout: float = 30.0
     cpu_timeout: float | None = None
     max_output_chars: int = DEFAULT_MAX_OUTPUT_CHARS
     backend: str = "python"
+    rewards: tuple[str, ...] = ()
 
 
 class Session:
@@ -103,7 +106,7 @@ class Session:
         self._directory = directory or self._shared
         self.state = SessionState(episode_id=options.episode_id or str(uuid.uuid4()))
         await self._begin()
-        return _observation("", "", 0, Outcome.OK, state_lost=False)
+        return _observation("", "", 0, Metadata(outcome=Outcome.OK, state_lost=False))
 
     async def step(self, action: StepAction) -> ObservationData:
         """Run code; before any reset, an episode begins by itself.
@@ -114,13 +117,11 @@ class Session:
             completion = await self.execute(Execute(action.code), self._limits(action))
         except FAULTS as error:
             return self._fail(error)
-        return _observation(
-            completion.stdout,
-            completion.stderr,
-            completion.exit_code,
-            completion.outcome,
-            state_lost=completion.state_lost,
+        worth = self._score(action.code)
+        metadata = Metadata(
+            outcome=completion.outcome, state_lost=completion.state_lost, safety_violation=worth.safety_violation
         )
+        return _observation(completion.stdout, completion.stderr, completion.exit_code, metadata, reward=worth.reward)
 
     async def execute(self, cell: Execute, limits: Limits, *, on_event: Callable[[Event], None] | None = None) -> Completion:
         """Run a cell; before any reset, an episode begins by itself.
@@ -187,12 +188,17 @@ class Session:
             cpu=self._options.cpu_timeout or self._defaults.cpu_timeout,
         )
 
+    def _score(self, code: str) -> Score:
+        names = self._defaults.rewards if self._options.rewards is None else self._options.rewards
+        return score(code, names) if names else Score()
+
     def _fail(self, error: Exception) -> ObservationData:
         """Report a fault of ours."""
         self.state.step_count += 1
         self.state.last_exit_code = INFRASTRUCTURE_EXIT_CODE
         message = f"the sandbox failed to run this step: {str(error) or type(error).__name__}\n"
-        return _observation("", message, INFRASTRUCTURE_EXIT_CODE, Outcome.INFRASTRUCTURE, state_lost=True)
+        metadata = Metadata(outcome=Outcome.INFRASTRUCTURE, state_lost=True, truncated=True)
+        return _observation("", message, INFRASTRUCTURE_EXIT_CODE, metadata)
 
 
 class Sessions:
@@ -231,7 +237,6 @@ class Sessions:
         session.close()
 
 
-def _observation(stdout: str, stderr: str, exit_code: int, outcome: Outcome, *, state_lost: bool) -> ObservationData:
-    metadata = Metadata(outcome=outcome, state_lost=state_lost)
+def _observation(stdout: str, stderr: str, exit_code: int, metadata: Metadata, *, reward: float = 0.0) -> ObservationData:
     observation = Observation(stdout=stdout, stderr=stderr, exit_code=exit_code, metadata=metadata)
-    return ObservationData(observation=observation, reward=0.0, done=False, metadata=metadata)
+    return ObservationData(observation=observation, reward=reward, done=False, metadata=metadata)

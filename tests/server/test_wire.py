@@ -168,7 +168,7 @@ def test_seed_and_name_of_an_episode(wire):
     draws = []
     for seed in (3, 3, 4):
         wire.reset(seed=seed, episode_id=f"episode é {seed}")
-        assert wire.state() == {"episode_id": f"episode é {seed}", "step_count": 0, "last_exit_code": None}
+        assert wire.state() == {"episode_id": f"episode é {seed}", "step_count": 0, "last_exit_code": 0}
         draws.append(wire.stdout("import random; random.random()"))
     assert draws[0] == draws[1] != draws[2]
 
@@ -204,7 +204,7 @@ def test_a_seed_of_any_length_is_answered_and_costs_no_process(server, json_wire
 
 
 def test_step_count_is_of_the_episode(wire):
-    assert wire.state() == {"episode_id": None, "step_count": 0, "last_exit_code": None}
+    assert wire.state() == {"episode_id": None, "step_count": 0, "last_exit_code": 0}
     wire.step("1")
     assert wire.state()["step_count"] == 1
     wire.reset()
@@ -248,6 +248,21 @@ def test_a_time_that_is_no_number_of_seconds_breaks_nothing(server, timeout):
         wire.ask({"type": "step", "data": {"code": "1"}})
         wire.reset()
         assert wire.stdout("4") == "4\n"
+
+
+def test_a_fault_of_the_sandbox_truncates_the_episode(tmp_path):
+    with RunningServer(tmp_path, "--spare-workers", "0") as server, Wire(server.ws_url) as wire:
+        wire.reset(rewards=["safety", "quality"])
+        wire.send({"type": "step", "data": {"code": SLEEP.format(20)}})
+        time.sleep(0.3)
+        (zygote,) = psutil.Process(server.process.pid).children()
+        (root,) = zygote.children()
+        root.kill()
+        data = wire.receive()["data"]
+        assert data["metadata"] == {"outcome": "infrastructure", "state_lost": True, "truncated": True}
+        assert data["observation"]["exit_code"] == 255
+        check_observation(data)
+        assert wire.step("1")["metadata"] == {"outcome": "ok", "state_lost": False}
 
 
 # What is wrong with a request
@@ -380,6 +395,9 @@ def test_text_that_is_no_utf8_closes_with_1007(server):
         ({}, -32600, None),
         ({"jsonrpc": "1.0", "method": "x", "id": 4}, -32600, 4),
         ({"jsonrpc": "2.0", "method": 5}, -32600, None),
+        ({"jsonrpc": "2.0", "method": "openenv/session/create", "id": 5}, -32603, 5),
+        ({"jsonrpc": "2.0", "method": "resources/list", "id": 6}, -32601, 6),
+        ({"jsonrpc": "2.0", "method": "tools/call", "params": [], "id": 7}, -32602, 7),
     ],
 )
 def test_mcp(wire, call, code, identifier):
@@ -866,6 +884,7 @@ def test_step_with_a_time_limit(http):
     ("path", "body"),
     [
         ("/step", b""),
+        ("/step", b'{"action": {"code": "1"}, "request_id": "%s"}' % (b"x" * 256)),
         ("/step", b"{}"),
         ("/step", b"{"),
         ("/step", b"[]"),
@@ -897,15 +916,29 @@ def test_numbers_out_of_any_range(http, body):
 
 
 def test_state(http):
-    assert http.get("/state").json() == {"episode_id": None, "step_count": 0, "last_exit_code": None}
+    assert http.get("/state").json() == {"episode_id": None, "step_count": 0, "last_exit_code": 0}
 
 
-@pytest.mark.parametrize("body", [b"{}", b"", b"[]", b"5", b"nope", b'"\xff"', b"[" * 100_000])
-def test_mcp_over_http_with_no_request(http, body):
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"{}", -32600),
+        (b"[]", -32600),
+        (b"5", -32600),
+        (b"", -32700),
+        (b"nope", -32700),
+        (b'"\xff"', -32700),
+        (b"[" * 100_000, -32700),
+    ],
+)
+def test_mcp_with_no_request(server, http, body, code):
     response = http.post("/mcp", content=body)
     assert response.status_code == 200
     assert response.json()["jsonrpc"] == "2.0"
-    assert response.json()["error"]["code"] in (-32600, -32700)
+    assert response.json()["error"]["code"] == code
+    with connect(f"ws://127.0.0.1:{server.port}/mcp") as client:
+        client.send(body)
+        assert json.loads(client.recv(timeout=_ANSWER_WITHIN)) == response.json()
 
 
 def test_mcp_over_http(http):
@@ -913,6 +946,36 @@ def test_mcp_over_http(http):
     assert response.status_code == 200
     assert response.json()["id"] == 7
     assert response.json()["error"]["code"] == -32603
+
+
+def test_there_are_no_sessions_to_attach_to(server):
+    with connect(f"{server.ws_url}?session_id=5") as client:
+        error = json.loads(client.recv(timeout=_ANSWER_WITHIN))
+        assert error == {"type": "error", "data": {"message": "Unknown session_id: 5", "code": "SESSION_ERROR"}}
+        with pytest.raises(ConnectionClosedOK):
+            client.recv(timeout=5)
+    with Wire(f"{server.ws_url}?client=a&session_id=") as wire:
+        assert wire.stdout("1") == "1\n"
+
+
+def test_mcp_over_a_websocket_of_its_own(server):
+    with connect(f"ws://127.0.0.1:{server.port}/mcp") as client:
+        for number in range(3):
+            client.send(json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/list"}))
+            answer = json.loads(client.recv(timeout=_ANSWER_WITHIN))
+            assert (answer["id"], answer["error"]["code"]) == (number, -32603)
+
+
+def test_there_are_no_tasks(http):
+    name = http.get("/metadata").json()["name"]
+    assert http.get("/list_environments").json() == [name]
+    assert http.get(f"/{name}/splits").status_code == 501
+    assert http.get("/another/splits").status_code == 404
+    for path, method in [("tasks", "list_tasks"), ("num_tasks",) * 2, ("task", "get_task"), ("task_range", "get_task_range")]:
+        response = http.post(f"/{name}/{path}", json={"split": "train", "index": 0})
+        assert response.status_code == 501
+        assert response.json() == {"detail": f"{method} is not supported for this environment"}
+        assert http.post(f"/another/{path}", json={"split": "train"}).status_code == 404
 
 
 @pytest.mark.parametrize(

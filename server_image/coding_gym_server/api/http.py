@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from coding_gym_server import __version__
 from coding_gym_server.api.bodies import read_body
 from coding_gym_server.api.codec import BadRequestError, decode_json, value_error
-from coding_gym_server.api.mcp import answer_mcp
+from coding_gym_server.api.mcp import answer_mcp_text, mcp_endpoint
 from coding_gym_server.api.openapi import HttpStep, json_schema, openapi_document
+from coding_gym_server.api.tasks import ENVIRONMENT_NAME, task_routes
 from coding_gym_server.isolation.probe import IsolationReport
 from coding_gym_server.protocol import MAX_FRAME_BYTES, Observation, ResetOptions, SessionState, StepAction
 from coding_gym_server.sessions import CapacityError, Session, Sessions
@@ -29,7 +30,7 @@ class ClientGoneError(Exception):
     """The client dropped the connection before the answer was ready."""
 
 
-def routes(sessions: Sessions, isolation: IsolationReport) -> list[Route]:
+def routes(sessions: Sessions, isolation: IsolationReport) -> list[BaseRoute]:
     """Return the routes.
 
     Args:
@@ -37,7 +38,7 @@ def routes(sessions: Sessions, isolation: IsolationReport) -> list[Route]:
         isolation: What keeps sessions apart, shown by ``/health``.
     """
     metadata = {
-        "name": "coding_gym",
+        "name": ENVIRONMENT_NAME,
         "description": "Runs Python code in isolated, persistent sessions and returns stdout, stderr and the exit code.",
         "readme_content": None,
         "version": __version__,
@@ -78,11 +79,7 @@ def routes(sessions: Sessions, isolation: IsolationReport) -> list[Route]:
         return await in_session(request, lambda session: session.step(body.action))
 
     async def mcp(request: Request) -> Response:
-        try:
-            call = msgspec.json.decode(await read_body(request))
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            call = None
-        return _json(answer_mcp(call))
+        return Response(answer_mcp_text(await read_body(request)), media_type="application/json")
 
     async def in_session(request: Request, run: Any) -> Response:
         session: Session = sessions.open()
@@ -100,6 +97,8 @@ def routes(sessions: Sessions, isolation: IsolationReport) -> list[Route]:
         Route("/reset", reset, methods=["POST"]),
         Route("/step", step, methods=["POST"]),
         Route("/mcp", mcp, methods=["POST"]),
+        WebSocketRoute("/mcp", mcp_endpoint),
+        *task_routes(),
     ]
 
 

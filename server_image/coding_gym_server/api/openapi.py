@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -14,15 +14,17 @@ _REFERENCE = "#/components/schemas/{name}"
 
 
 class HttpStep(msgspec.Struct, kw_only=True):
-    """The body of ``POST /step``; unknown keys, such as ``request_id``, are ignored.
+    """The body of ``POST /step``; unknown keys are ignored.
 
     Attributes:
         action: The action.
         timeout_s: Wall-clock limit in seconds; takes precedence over the action's own.
+        request_id: Accepted and ignored, as OpenEnv has it.
     """
 
     action: StepAction
     timeout_s: Seconds | None = None
+    request_id: Annotated[str, msgspec.Meta(max_length=255)] | None = None
 
 
 def json_schema(kind: type) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any
+from urllib.parse import parse_qs
 
 from coding_gym_server.api.codec import BadRequestError, decode_request, encode_response, value_error
 from coding_gym_server.api.mcp import answer_mcp
@@ -30,6 +31,7 @@ from coding_gym_server.protocol import (
     Step,
 )
 from coding_gym_server.sessions import CapacityError, Session, Sessions
+from coding_gym_server.workers.capture import cut_middle
 
 __all__ = ["SessionEndpoint"]
 
@@ -47,6 +49,7 @@ _MAX_AHEAD_BYTES = 2 * MAX_FRAME_BYTES
 
 _FRAME_OVERHEAD = 100
 _MAX_INTERRUPT_BYTES = 64
+_MAX_QUOTED_CHARS = 100
 
 _log = logging.getLogger(__name__)
 
@@ -64,14 +67,18 @@ class SessionEndpoint:
     async def __call__(self, scope: _Event, receive: _Receive, send: _Send) -> None:
         await receive()
         await send({"type": "websocket.accept"})
+        if wanted := parse_qs(scope.get("query_string", b"").decode("latin-1")).get("session_id"):
+            # Nor can one be made that would outlive its connection.
+            quoted = cut_middle(wanted[0], _MAX_QUOTED_CHARS)
+            await _refuse(send, ErrorData(message=f"Unknown session_id: {quoted}", code=ErrorCode.SESSION_ERROR))
+            return
         try:
             session = self._sessions.open()
         except CapacityError as error:
             data = ErrorData(
                 message=str(error), code=ErrorCode.CAPACITY_REACHED, active_sessions=error.active, max_sessions=error.limit
             )
-            await _reply(send, Error(data), binary=False)
-            await send({"type": "websocket.close", "code": _NORMAL_CLOSURE})
+            await _refuse(send, data)
             return
         try:
             code = await _Conversation(session, receive, send).run()
@@ -217,6 +224,12 @@ async def _answer(session: Session, request: Request) -> Response:
         case Mcp(call):
             return McpMessage(answer_mcp(call))
     raise AssertionError(request)
+
+
+async def _refuse(send: _Send, data: ErrorData) -> None:
+    """Tell a client why there is no session for it, and close its connection."""
+    await _reply(send, Error(data), binary=False)
+    await send({"type": "websocket.close", "code": _NORMAL_CLOSURE})
 
 
 async def _reply(send: _Send, response: Response, *, binary: bool) -> None:

@@ -1,0 +1,52 @@
+"""The client half of OpenEnv's ``coding_env``, as its repository has it, on the ``EnvClient`` of the package ``openenv``.
+
+Importing this skips the module that does where ``openenv`` is not installed, and keeps its warnings from being errors.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    pytest.importorskip("openenv.core", reason="pip install 'coding-gym[peers]'")
+    from openenv.core import EnvClient, GenericAction, GenericEnvClient
+    from openenv.core.client_types import StepResult
+    from openenv.core.env_server.types import Action, Observation, State
+
+__all__ = ["CodeAction", "CodeObservation", "CodeState", "CodingEnv", "GenericAction", "GenericEnvClient", "StepResult"]
+
+
+class CodeAction(Action):
+    code: str
+
+
+class CodeObservation(Observation):
+    stdout: str = ""
+    stderr: str = ""
+    exit_code: int = 0
+
+
+class CodeState(State):
+    last_exit_code: int = 0
+
+
+class CodingEnv(EnvClient[CodeAction, CodeObservation, CodeState]):
+    def _step_payload(self, action):
+        return {"code": action.code}
+
+    def _parse_result(self, payload):
+        return StepResult(
+            observation=CodeObservation(**payload["observation"]),
+            reward=payload.get("reward"),
+            done=bool(payload.get("done", False)),
+        )
+
+    def _parse_state(self, payload):
+        return CodeState(
+            episode_id=payload.get("episode_id"),
+            step_count=payload.get("step_count", 0),
+            last_exit_code=payload.get("last_exit_code", 0),
+        )

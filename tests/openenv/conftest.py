@@ -1,0 +1,92 @@
+"""Servers in real containers, for the real client: one of the docker provider's, and one as users run by hand."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import docker
+import httpx
+import pytest
+
+from coding_gym.config import SandboxConfig
+from coding_gym.providers import start_sandbox
+from coding_gym.providers.docker import LABEL_OWNER, remove_container
+from coding_gym.providers.image import ensure_image
+from coding_gym.providers.owner import Owner
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where a server is, and what its clients must say."""
+
+    url: str
+    headers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The arguments of OpenEnv's clients."""
+        return {"base_url": self.url, **({"headers": self.headers} if self.headers else {})}
+
+
+@pytest.fixture(scope="session")
+def run_by_hand(docker_engine: docker.DockerClient) -> Iterator[Callable[..., Server]]:
+    """Do what ``docker run -p 127.0.0.1:0:8000 -e NAME=VALUE IMAGE ARGUMENTS`` does, and wait for ``/health``."""
+    image = ensure_image(docker_engine, None)
+    with contextlib.ExitStack() as stack:
+
+        def run(*arguments: str, **environment: str) -> Server:
+            container = docker_engine.containers.run(
+                image,
+                ["--preload", "", *arguments],
+                detach=True,
+                auto_remove=True,
+                labels={LABEL_OWNER: str(Owner.current())},
+                ports={"8000/tcp": ("127.0.0.1", None)},
+                environment=environment,
+            )
+            stack.callback(remove_container, container)
+            container.reload()
+            server = Server(f"http://127.0.0.1:{container.ports['8000/tcp'][0]['HostPort']}")
+            _wait_until_healthy(server.url)
+            return server
+
+        yield run
+
+
+@pytest.fixture(scope="session")
+def plain(run_by_hand: Callable[..., Server]) -> Server:
+    return run_by_hand()
+
+
+@pytest.fixture(scope="session")
+def small(run_by_hand: Callable[..., Server]) -> Server:
+    """One place, and rewards."""
+    return run_by_hand("--max-sessions", "1", REWARDS="safety,quality")
+
+
+@pytest.fixture(scope="session")
+def provided(docker_engine: docker.DockerClient) -> Iterator[Server]:
+    """The docker provider's container: hardened, with a token."""
+    config = SandboxConfig(provider="docker", transport="tcp", sessions=16, preload=(), idle_timeout=60)
+    with contextlib.closing(start_sandbox(config)) as sandbox:
+        yield Server(sandbox.address.url, sandbox.address.headers)
+
+
+@pytest.fixture(scope="session", params=["plain", "provided"])
+def server(request: pytest.FixtureRequest) -> Server:
+    return request.getfixturevalue(request.param)
+
+
+def _wait_until_healthy(url: str) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            assert httpx.get(f"{url}/health").json()["status"] == "healthy"
+        except httpx.TransportError:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        else:
+            return

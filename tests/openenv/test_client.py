@@ -1,0 +1,267 @@
+"""OpenEnv's own client, unchanged, against our server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import time
+
+import pytest
+from coding_env import CodeAction, CodingEnv, GenericAction, GenericEnvClient
+
+from coding_gym.providers.image import ensure_image
+
+pytestmark = [pytest.mark.docker, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+
+KEYS = {"stdout", "stderr", "exit_code", "metadata"}
+
+
+@pytest.fixture
+def client(server):
+    with GenericEnvClient(**server.options).sync() as client:
+        yield client
+
+
+def run(client, code):
+    result = client.step({"code": code})
+    assert result.observation["stderr"] == ""
+    return result.observation["stdout"]
+
+
+# Episodes
+
+
+def test_an_episode(client):
+    result = client.reset()
+    assert (result.reward, result.done) == (0.0, False)
+    assert result.observation == {
+        "stdout": "",
+        "stderr": "",
+        "exit_code": 0,
+        "metadata": {"outcome": "ok", "state_lost": False},
+    }
+    result = client.step({"code": "x = 6\nprint(x * 7)"})
+    assert set(result.observation) == KEYS
+    assert result.observation["stdout"] == "42\n"
+    assert result.metadata == result.observation["metadata"] == {"outcome": "ok", "state_lost": False}
+    assert run(client, "x") == "6\n"
+    assert (result.reward, result.done) == (0.0, False)
+
+
+def test_reset_honours_its_arguments_and_ignores_others(client):
+    draws = []
+    for seed in (3, 3, 4):
+        client.reset(seed=seed, episode_id=f"episode-{seed}", split="train", index=5, row={"a": [1]})
+        assert client.state() == {"episode_id": f"episode-{seed}", "step_count": 0, "last_exit_code": 0}
+        draws.append(run(client, "import random; random.random()"))
+    assert draws[0] == draws[1] != draws[2]
+
+
+def test_state(client):
+    client.reset()
+    name = client.state()["episode_id"]
+    for number, (code, exit_code) in enumerate([("1", 0), ("1/0", 1), ("import sys; sys.exit(7)", 7)], 1):
+        client.step({"code": code})
+        assert client.state() == {"episode_id": name, "step_count": number, "last_exit_code": exit_code}
+    client.reset()
+    assert client.state()["episode_id"] != name
+
+
+def test_step_before_reset(client):
+    assert run(client, "6 * 7") == "42\n"
+
+
+@pytest.mark.parametrize("make", [dict, GenericAction, CodeAction])
+def test_forms_of_an_action(client, make):
+    assert client.step(make(code="1", metadata={"row": 5})).observation["stdout"] == "1\n"
+
+
+def test_actions_that_do_not_fit(client):
+    client.step({"code": "x = 1"})
+    for action in ({}, {"cod": "1"}, {"code": 5}, {"code": "1", "language": "python"}):
+        with pytest.raises(RuntimeError, match=r"^Server error: .*\(code: VALIDATION_ERROR\)$"):
+            client.step(action)
+    with pytest.raises(RuntimeError, match="VALIDATION_ERROR"):
+        client.reset(seed=-1)
+    assert run(client, "x") == "1\n"
+
+
+def test_failing_code_is_an_observation(client):
+    result = client.step({"code": "print('before')\n1 / 0"})
+    assert result.observation["stdout"] == "before\n"
+    assert result.observation["stderr"].endswith("ZeroDivisionError: division by zero\n")
+    assert result.observation["exit_code"] == 1
+    assert result.observation["metadata"]["outcome"] == "error"
+
+
+def test_lone_surrogates_survive(client):
+    assert run(client, "print('a\\ud800b')").startswith("a")
+    with pytest.raises(RuntimeError, match="INVALID_JSON"):
+        client.step({"code": "'\ud800'"})
+    assert run(client, "6 * 7") == "42\n"
+
+
+def test_a_flood_of_output_is_cut_and_the_session_lives(client):
+    result = client.step({"code": "x = 1\nfor _ in range(20): print('x' * 1_000_000)"})
+    assert len(result.observation["stdout"]) < 100_000
+    assert run(client, "x") == "1\n"
+
+
+def test_a_large_observation(client):
+    """What a screenshot in the metadata would weigh."""
+    client.reset(max_output_chars=6_000_000)
+    assert len(run(client, "import base64; print(base64.b64encode(bytes(3_000_000)).decode())")) == 4_000_001
+
+
+# The three ways to use a client
+
+
+def test_an_env_client_with_openenvs_own_models(server):
+    with CodingEnv(**server.options).sync() as env:
+        result = env.reset(seed=1, episode_id="typed")
+        assert result.observation.exit_code == 0
+        assert env.state().last_exit_code == 0
+        result = env.step(CodeAction(code="print('hi')"))
+        assert (result.observation.stdout, result.observation.stderr, result.observation.exit_code) == ("hi\n", "", 0)
+        assert result.observation.metadata == {"outcome": "ok", "state_lost": False}
+        assert (result.reward, result.done) == (0.0, False)
+        env.step(CodeAction(code="raise SystemExit(3)"))
+        state = env.state()
+        assert (state.episode_id, state.step_count, state.last_exit_code) == ("typed", 2, 3)
+
+
+@pytest.mark.skipif(shutil.which("docker") is None, reason="OpenEnv's own provider calls the command docker")
+def test_from_docker_image(docker_engine):
+    image = ensure_image(docker_engine, None)
+    env = CodingEnv.from_docker_image(image, env_vars={"REWARDS": "quality"}).sync()
+    try:
+        assert env.reset().observation.exit_code == 0
+        result = env.step(CodeAction(code="print('hi')"))
+        assert (result.observation.stdout, result.reward) == ("hi\n", 0.1)
+    finally:
+        env.close()
+
+
+def test_on_an_event_loop(server):
+    async def main():
+        async with CodingEnv(**server.options) as env:
+            await env.reset()
+            result = await env.step(CodeAction(code="6 * 7"))
+            assert result.observation.stdout == "42\n"
+            child = await env.new_session()
+            await child.step(CodeAction(code="x = 1"))
+            assert "NameError" in (await env.step(CodeAction(code="x"))).observation.stderr
+            return (await env.state()).step_count
+
+    assert asyncio.run(main()) == 2
+
+
+def test_without_a_loop_and_without_sync(server):
+    env = CodingEnv(**server.options)
+    try:
+        assert env.reset().observation.exit_code == 0
+        assert env.step(CodeAction(code="print('hi')")).observation.stdout == "hi\n"
+    finally:
+        env.close()
+
+
+def test_eight_at_a_time(server):
+    async def episode(number):
+        async with GenericEnvClient(**server.options) as env:
+            await env.reset(seed=number)
+            await env.step({"code": f"x = {number}; import time; time.sleep(0.5)"})
+            return (await env.step({"code": "x"})).observation["stdout"]
+
+    async def main():
+        return await asyncio.gather(*map(episode, range(8)))
+
+    started = time.monotonic()
+    assert asyncio.run(main()) == [f"{number}\n" for number in range(8)]
+    assert time.monotonic() - started < 4
+
+
+# Time
+
+
+def test_pings_are_answered_while_a_step_runs(server):
+    options = {**server.options, "websocket_ping_interval_s": 0.2, "websocket_ping_timeout_s": 0.3}
+    with GenericEnvClient(**options).sync() as client:
+        for code in ("import time; time.sleep(1.5); print('done')", "n = 0\nfor _ in range(3 * 10**6): n += 1\nprint('done')"):
+            assert run(client, code) == "done\n"
+
+
+def test_a_step_without_end_is_answered_before_the_client_gives_up(server):
+    with GenericEnvClient(**server.options).sync() as client:
+        client.reset(step_timeout=0.5)
+        client.step({"code": "x = 1"})
+        result = client.step({"code": "while True: pass"})
+        assert result.observation["exit_code"] == 124
+        assert result.observation["metadata"] == {"outcome": "timeout", "state_lost": False}
+        assert run(client, "x") == "1\n"
+
+
+def test_after_a_timeout_of_the_client_its_next_call_has_its_own_answer(server):
+    with GenericEnvClient(**server.options, message_timeout_s=0.5).sync() as client:
+        client.step({"code": "x = 1"})
+        with pytest.raises(TimeoutError):
+            client.step({"code": "import time; time.sleep(20); print('late')"})
+        assert run(client, "print('mine')") == "mine\n"
+        assert "NameError" in client.step({"code": "x"}).observation["stderr"]
+
+
+def test_a_timeout_of_the_client_frees_its_place(small):
+    """OpenEnv's server keeps it until the step ends."""
+    with GenericEnvClient(**small.options, message_timeout_s=0.5).sync() as client:
+        with pytest.raises(TimeoutError):
+            client.step({"code": "import time; time.sleep(20)"})
+        assert retry(lambda: run(client, "6 * 7"), within=2) == "42\n"
+
+
+# Capacity, rewards
+
+
+def retry(action, within):
+    deadline = time.monotonic() + within
+    while True:
+        try:
+            return action()
+        except RuntimeError as error:
+            if "CAPACITY_REACHED" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+
+
+def test_capacity(small):
+    with GenericEnvClient(**small.options).sync() as first:
+        retry(first.reset, within=2)
+        second = GenericEnvClient(**small.options).sync()
+        # Connecting succeeds: the refusal is the answer to the first request.
+        with contextlib.closing(second.connect()):
+            with pytest.raises(RuntimeError, match=r"Server at capacity: 1/1 .*\(code: CAPACITY_REACHED\)"):
+                second.reset()
+            first.close()
+            assert retry(second.reset, within=2).observation["exit_code"] == 0
+
+
+def test_the_servers_rewards(small):
+    with CodingEnv(**small.options).sync() as env:
+        assert retry(env.reset, within=2).reward == 0.0
+        assert env.step(CodeAction(code="print(1)")).reward == 0.1
+        result = env.step(CodeAction(code="import os"))
+        assert result.reward == -0.9
+        assert result.observation.metadata["safety_violation"] == r"import\s+os"
+        env.reset(rewards=[])
+        assert env.step(CodeAction(code="import os")).reward == 0.0
+
+
+def test_rewards_of_an_episode(client):
+    client.reset(rewards=["quality"])
+    assert client.step({"code": "1 / 0"}).reward == 0.1
+    with pytest.raises(RuntimeError, match=r"unknown rewards: 'speed'; known are safety, quality.*VALIDATION_ERROR"):
+        client.reset(rewards=["speed"])
+
+
+def test_a_token_is_wanted(provided):
+    with pytest.raises(ConnectionError, match="403"):
+        GenericEnvClient(base_url=provided.url).sync().connect()

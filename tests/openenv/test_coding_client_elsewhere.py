@@ -1,0 +1,64 @@
+"""``CodingClient`` with servers that are not ours alone to start: OpenEnv's own, and a container that somebody runs by hand."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import coding_env  # noqa: F401 - skips this module without openenv
+import httpx
+import pytest
+from running_server import free_port
+
+from coding_gym import CodeAction, CodingClient
+from coding_gym.errors import CapacityError, ProtocolError
+
+
+@pytest.fixture(scope="module")
+def openenv_server():
+    """OpenEnv's server, with smolagents' executor."""
+    pytest.importorskip("smolagents")
+    port = free_port()
+    process = subprocess.Popen([sys.executable, "-m", "coding_gym.bench.openenv_server", str(port)])
+    url = f"http://127.0.0.1:{port}"
+    deadline = time.monotonic() + 60
+    try:
+        while True:
+            assert process.poll() is None
+            try:
+                httpx.get(f"{url}/health")
+                break
+            except httpx.TransportError:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        yield url
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def test_openenvs_own_server(openenv_server):
+    with CodingClient(base_url=openenv_server) as client:
+        assert client.reset(seed=1).observation.exit_code == 0
+        result = client.step(CodeAction(code="x = 41\nprint('hi')"))
+        assert (result.observation.stdout, result.observation.stderr, result.observation.exit_code) == ("hi\n", "", 0)
+        assert result.observation.metadata == {"last_code": "x = 41\nprint('hi')"}
+        assert (result.reward, result.done) == (0.0, False)
+        assert client.step(CodeAction(code="1 / 0")).observation.exit_code == 1
+        assert client.state().step_count == 2
+        with CodingClient(base_url=openenv_server) as second, pytest.raises(CapacityError):
+            second.reset()
+        with pytest.raises(ProtocolError, match="VALIDATION_ERROR"):
+            client.step(CodeAction(code="1", capture_screenshot=True))
+        assert client.step(CodeAction(code="print(x)")).observation.stdout == "41\n"
+
+
+@pytest.mark.docker
+def test_a_container_that_somebody_runs(plain):
+    for _ in range(2):
+        client = CodingClient(base_url=plain.url)
+        client.reset()
+        assert client.step(CodeAction(code="print('hi')")).observation.stdout == "hi\n"
+        client.close()
+    assert httpx.get(f"{plain.url}/health").status_code == 200

@@ -1,0 +1,140 @@
+"""The calls that trainers make of OpenEnv's client and server, call by call."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import jsonschema
+import pytest
+from coding_env import CodeAction, CodingEnv, GenericEnvClient
+
+pytestmark = [pytest.mark.docker, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+
+
+def test_trl(server):
+    """``GRPOTrainer(environment_factory=...)``: one instance a rollout; its public methods are the model's tools."""
+
+    class Environment:
+        def __init__(self):
+            self.client = CodingEnv(**server.options)
+            self.reward, self.done = 0.0, False
+
+        def reset(self, **row):
+            self.client.reset(**row)
+            self.reward, self.done = 0.0, False
+
+        def run(self, code: str) -> str:
+            """Run Python code."""
+            result = self.client.step(CodeAction(code=code))
+            self.reward, self.done = result.reward, result.done
+            return result.observation.stdout or result.observation.stderr
+
+    environments = [Environment() for _ in range(8)]
+    try:
+        for number, environment in enumerate(environments):
+            environment.reset(prompt=f"task {number}", answer=number, rewards=["quality"])
+        for number, environment in enumerate(environments):
+            environment.run(f"x = {number}")
+        assert [environment.run("x * 2") for environment in environments] == [f"{2 * number}\n" for number in range(8)]
+        assert [(environment.reward, environment.done) for environment in environments] == [(0.1, False)] * 8
+    finally:
+        for environment in environments:
+            environment.client.close()
+
+
+def test_unsloth(plain):
+    """``launch_openenv`` gives ``/health`` a tenth of a second, at launch and on every reuse, whatever runs meanwhile."""
+    busy = GenericEnvClient(base_url=plain.url).sync()
+    with contextlib.closing(busy.connect()), ThreadPoolExecutor(1) as thread:
+        running = thread.submit(busy.step, {"code": "n = 0\nwhile n < 10**8: n += 1", "timeout_s": 1.0})
+        took = []
+        while not running.done():
+            started = time.perf_counter()
+            assert "healthy" in httpx.get(f"{plain.url}/health", timeout=10).text
+            took.append(time.perf_counter() - started)
+            time.sleep(0.02)
+    assert sorted(took)[len(took) // 2] < 0.1
+    client = CodingEnv(base_url=plain.url)
+    assert client.reset().observation.exit_code == 0
+    assert client.step(CodeAction(code="1")).observation.stdout == "1\n"
+    client.close()
+
+
+def test_skyrl(server):
+    """Written for the first, synchronous client: a reset in ``__init__``, actions out of ``<action>`` tags."""
+    env = CodingEnv(**server.options)
+    try:
+        env.reset()
+        (code,) = re.findall(r"<action>(.*?)</action>", "I try <action>print('hi')</action>", re.DOTALL)
+        result = env.step(CodeAction(code=code))
+        assert "stdout='hi\\n'" in str(result.observation)
+        assert (result.reward, result.done) == (0.0, False)
+    finally:
+        env.close()
+
+
+def test_miles(small):
+    """Retries while ``CAPACITY_REACHED`` is in the error's text."""
+
+    async def rollout(number):
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                async with CodingEnv(**small.options) as env:
+                    await env.reset()
+                    return (await env.step(CodeAction(code=f"print({number})"))).reward
+            except RuntimeError as error:
+                if "CAPACITY_REACHED" not in str(error) or time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(0.05)
+
+    async def main():
+        return await asyncio.gather(*map(rollout, range(4)))
+
+    assert asyncio.run(main()) == [0.1] * 4
+
+
+def test_verifiers(plain):
+    """``OpenEnvUser``: an action with a single required field is a model's raw text."""
+    schema = httpx.get(f"{plain.url}/schema").json()["action"]
+    assert schema["required"] == ["code"]
+    assert schema["properties"]["code"]["type"] == "string"
+    client = GenericEnvClient(base_url=plain.url).sync()
+    client.connect()
+    try:
+        result = client.reset(seed=7, split="train")
+        assert json.loads(json.dumps(result.observation)) == result.observation
+        action = {"code": "print('hi')"}
+        jsonschema.validate(action, schema)
+        result = client.step(action)
+        assert json.loads(json.dumps(result.observation))["stdout"] == "hi\n"
+        assert result.done is False
+    finally:
+        client.close()
+
+
+def test_torchforge(server):
+    env = GenericEnvClient(**server.options)
+    env.reset()
+    env.step({"code": "1"})
+    assert env.state()["step_count"] == 1
+    env.close()
+
+
+def test_art(server):
+    """Blocking calls, each in whatever thread there is."""
+
+    async def main():
+        env = GenericEnvClient(**server.options).sync()
+        await asyncio.to_thread(env.reset)
+        result = await asyncio.to_thread(env.step, {"code": "6 * 7"})
+        await asyncio.to_thread(env.close)
+        return result.observation["stdout"]
+
+    assert asyncio.run(main()) == "42\n"
