@@ -70,9 +70,13 @@ def main() -> None:
     if config.confine_server:
         confinement.apply_to_server(directories)
     # The zygote imports for most of a second: let it begin before the server loads its own modules.
-    zygote = ZygoteProcess(
-        ZygoteConfig(preload=list(config.preload), backend=config.backend, confinement=confinement), font_cache=fonts
+    wanted = ZygoteConfig(
+        preload=list(config.preload),
+        backend=config.backend,
+        confinement=confinement,
+        authorized_imports=config.authorized_imports,
     )
+    zygote = ZygoteProcess(wanted, font_cache=fonts)
     # No process of the same user may look into the server's memory or environment.
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     isolation = report(kernel, policy=config.isolation, own_namespaces=has_namespaces)

@@ -29,6 +29,7 @@ class ServerConfig:
         max_sessions: The most sessions at a time.
         spare_workers: Workers kept ready beyond those in use.
         preload: Modules that every worker has imported already.
+        authorized_imports: Modules that may be imported where a backend has a list of those, beyond its own.
         isolation: ``require`` refuses to start where the kernel cannot keep sessions apart; ``prefer`` goes on without.
         network: Whether user code may use TCP.
         private_tmp: Whether ``/tmp`` belongs to the one session of this sandbox, to be emptied after each episode.
@@ -53,6 +54,7 @@ class ServerConfig:
     max_sessions: int = 64
     spare_workers: int = 1
     preload: tuple[str, ...] = ()
+    authorized_imports: tuple[str, ...] = ()
     isolation: str = "prefer"
     network: bool = False
     private_tmp: bool = False
@@ -97,6 +99,9 @@ def parse_arguments(arguments: list[str] | None = None) -> ServerConfig:
     parser.add_argument("--spare-workers", type=int, default=default.spare_workers, help="(default: %(default)s)")
     parser.add_argument("--preload", default=_DEFAULT_PRELOAD, help="modules to import beforehand (default: %(default)s)")
     parser.add_argument("--backend", default=os.environ.pop("EXECUTOR_BACKEND", default.backend), help="(default: %(default)s)")
+    parser.add_argument(
+        "--authorized-imports", default="", metavar="MODULES", help="modules to allow where a backend has a list of those"
+    )
     parser.add_argument("--isolation", choices=["require", "prefer"], default=default.isolation, help="(default: %(default)s)")
     parser.add_argument("--network", action="store_true", help="let user code use TCP")
     parser.add_argument("--private-tmp", action="store_true", help="/tmp is the one session's: empty it after each episode")
@@ -114,7 +119,8 @@ def parse_arguments(arguments: list[str] | None = None) -> ServerConfig:
         check_backend(options["backend"])
     except UnknownBackendError as error:
         parser.error(str(error))
-    options["preload"] = tuple(filter(None, options["preload"].split(",")))
+    for name in ("preload", "authorized_imports"):
+        options[name] = tuple(filter(None, map(str.strip, options[name].split(","))))
     return ServerConfig(**options)
 
 

@@ -54,11 +54,13 @@ class ZygoteConfig(msgspec.Struct, kw_only=True):
         preload: Modules to import before serving; those that are not installed are passed over.
         backend: What most sessions will be executed by.
         confinement: What each session is confined to.
+        authorized_imports: Modules that backends with a list of such let user code import, beyond their own.
     """
 
     preload: list[str]
     backend: str
     confinement: Confinement
+    authorized_imports: tuple[str, ...] = ()
 
 
 def main() -> None:
