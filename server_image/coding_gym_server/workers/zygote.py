@@ -16,9 +16,11 @@ import select
 import signal
 import socket
 import sys
+from pathlib import Path
 
 import msgspec
 
+from coding_gym_server import overlay
 from coding_gym_server.backends import backend_class
 from coding_gym_server.isolation.confinement import Confinement
 from coding_gym_server.workers import process_table
@@ -55,12 +57,14 @@ class ZygoteConfig(msgspec.Struct, kw_only=True):
         backend: What most sessions will be executed by.
         confinement: What each session is confined to.
         authorized_imports: Modules that backends with a list of such let user code import, beyond their own.
+        overlay: A directory of packages beyond the interpreter's own.
     """
 
     preload: list[str]
     backend: str
     confinement: Confinement
     authorized_imports: tuple[str, ...] = ()
+    overlay: str | None = None
 
 
 def main() -> None:
@@ -68,6 +72,8 @@ def main() -> None:
     channel = Channel(socket.socket(fileno=int(sys.argv[1])))
     config = msgspec.json.decode(sys.argv[2], type=ZygoteConfig)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if config.overlay is not None:
+        overlay.use(Path(config.overlay))
     missing = _preload(config.preload)
     _prepare(config.backend)
     config.confinement.apply_to_zygote()
