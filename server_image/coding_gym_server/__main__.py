@@ -98,7 +98,7 @@ def _with_packages(config: ServerConfig) -> ServerConfig:
 
     try:
         return provide(config)
-    except (ValueError, RuntimeError) as error:
+    except (ValueError, RuntimeError, OSError) as error:
         sys.exit(f"The packages {', '.join(config.packages)} cannot be had:\n{error}")
 
 

@@ -139,8 +139,9 @@ def parse_arguments(arguments: list[str] | None = None) -> ServerConfig:
         parser.error(str(error))
     for name in ("preload", "authorized_imports", "distributions"):
         options[name] = tuple(filter(None, map(str.strip, options[name].split(","))))
-    if options["overlay"] is None:
-        options["packages"] = (*split_list(options["packages"]), *split_list(os.environ.get("ADDITIONAL_IMPORTS", "")))
+    # With an overlay, all is installed already.
+    wanted = "" if options["overlay"] else f"{options['packages']},{os.environ.get('ADDITIONAL_IMPORTS', '')}"
+    options["packages"] = tuple(split_list(wanted))
     return ServerConfig(**options)
 
 

@@ -135,7 +135,7 @@ def _distribution_of(name: str, *, is_bare: bool) -> str:
     for length in range(len(parts), 0, -1):
         if (distribution := DISTRIBUTIONS.get(".".join(parts[:length]))) is not None:
             # ``ruamel`` alone is an import name, ``ruamel.yaml.clib`` is what it says.
-            return name if parts[0] in NAMESPACES and length < len(parts) else distribution
+            return name if parts[0] in NAMESPACES and length == 1 < len(parts) else distribution
     if is_bare and len(parts) > 1 and parts[0] not in NAMESPACES:
         return parts[0]
     return name
