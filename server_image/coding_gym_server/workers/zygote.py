@@ -78,7 +78,7 @@ def main() -> None:
     _prepare(config.backend)
     config.confinement.apply_to_zygote()
     channel.send(Ready(missing))
-    root = _Zygote(channel, config.confinement).serve()
+    root = _Zygote(channel, config).serve()
     if root is not None:
         root.run()
 
@@ -109,12 +109,12 @@ class _Zygote:
 
     Args:
         channel: The server's requests.
-        confinement: What each session is confined to.
+        config: What the server told.
     """
 
-    def __init__(self, channel: Channel, confinement: Confinement) -> None:
+    def __init__(self, channel: Channel, config: ZygoteConfig) -> None:
         self._channel = channel
-        self._confinement = confinement
+        self._config = config
         self._roots: set[int] = set()
         # The processes of a root that dies become ours.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -156,10 +156,11 @@ class _Zygote:
             self._channel.close()
             return Root(
                 Channel(socket.socket(fileno=descriptors[0])),
-                self._confinement,
+                self._config.confinement,
                 request.workspace,
                 backend=request.backend,
                 shared=request.shared,
+                authorized_imports=self._config.authorized_imports,
             )
         close_all(descriptors)
         if pid is not None:
