@@ -1,0 +1,369 @@
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import gymnasium as gym
+import httpx
+import psutil
+import pytest
+from docker.errors import ImageNotFound
+from running_server import RunningServer, free_port
+
+from coding_gym import SandboxConfig, SandboxPool
+from coding_gym.errors import PackageInstallError, SandboxStartError
+from coding_gym.providers import start_sandbox
+from coding_gym.providers.derived_image import ensure_packages
+from coding_gym.providers.docker import LABEL_OWNER, our_containers, sweep
+from coding_gym.providers.image import ensure_image
+from coding_gym.providers.overlay import cache_directory, ensure_overlay
+from coding_gym.providers.owner import Owner
+
+MISSING = "surely-nobody-calls-a-package-this"
+PACKAGES = ("toolz", "yaml", "math", "dataclass")
+
+
+def run(sandbox, code):
+    with contextlib.closing(sandbox.connect()) as session:
+        session.ask_step(textwrap.dedent(code))
+        observation = session.wait(timeout=40).observation
+    assert observation.stderr == ""
+    return observation.stdout.strip()
+
+
+def zygote_config(server):
+    """What the server told the zygote, its child, on its command line."""
+    for process in psutil.Process(server).children(recursive=True):
+        command = process.cmdline()
+        if "coding_gym_server.workers.zygote" in command:
+            return json.loads(command[-1])
+    raise AssertionError
+
+
+def installations(caplog):
+    return [record.message for record in caplog.records if record.message.startswith("installing")]
+
+
+# The local provider
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """The overlays of a user who has none yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "coding_gym" / "packages"
+
+
+@pytest.fixture(scope="module")
+def toolz(tmp_path_factory):
+    """The cache of a user who has an overlay with toolz."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        ensure_overlay(("toolz",))
+        yield os.environ["XDG_CACHE_HOME"]
+
+
+@pytest.fixture
+def local(toolz, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", toolz)
+    with contextlib.ExitStack() as stack:
+        yield lambda *packages, **options: stack.enter_context(
+            contextlib.closing(start_sandbox(SandboxConfig(provider="local", preload=(), packages=packages, **options)))
+        )
+
+
+def test_local_packages_come_after_the_interpreters_own_and_cannot_be_changed(local):
+    sandbox = local(*PACKAGES)
+    found = json.loads(
+        run(
+            sandbox,
+            """
+            import json, os, sys, toolz, yaml, dataclasses
+            def attempt(action):
+                try:
+                    action()
+                except OSError as error:
+                    return type(error).__name__
+                return "done"
+            place = os.path.dirname(os.path.dirname(toolz.__file__))
+            print(json.dumps({
+                "place": place,
+                "last": sys.path[-1],
+                "write": attempt(lambda: open(place + "/toolz/x.py", "w")),
+                "change": attempt(lambda: open(toolz.__file__, "a")),
+                "list above": attempt(lambda: os.listdir(place + "/../../../..")),
+            }))
+            """,
+        )
+    )
+    assert found["place"] == found["last"]
+    assert Path(found["place"]).is_relative_to(cache_directory())
+    assert found["write"] in ("PermissionError", "OSError")
+    assert found["change"] in ("PermissionError", "OSError")
+    assert found["list above"] == "PermissionError"
+
+
+def test_local_packages_are_there_for_interpreters_that_code_starts(local):
+    child = "import subprocess, sys; print(subprocess.run([sys.executable, '-c', 'import toolz'], check=True).returncode)"
+    assert run(local("toolz"), child) == "0"
+
+
+def test_local_modules_are_authorised(local):
+    sandbox = local(*PACKAGES)
+    config = zygote_config(sandbox._process.pid)
+    assert set(config["authorized_imports"]) == {"_yaml", "dataclasses", "math", "tlz", "toolz", "yaml"}
+
+
+def test_a_sandbox_without_packages_has_none(local):
+    assert run(local(), "import importlib.util; print(importlib.util.find_spec('toolz'))") == "None"
+
+
+def test_what_the_interpreter_has_is_not_installed_again(cache):
+    assert ensure_overlay(("numpy", "pyyaml")) is None
+    assert ensure_overlay(()) is None
+    assert not cache.exists()
+
+
+def test_corrections_are_said_once(local, caplog):
+    local("dateime", "toolz")
+    local("dateime", "toolz")
+    said = [record for record in caplog.records if "dateime" in record.message]
+    assert len(said) == 1
+    assert "'dateime' was taken for 'datetime'" in said[0].message
+    assert said[0].levelno == logging.WARNING
+
+
+def test_local_wrong_names_fail_with_pips_reason_and_leave_nothing(cache):
+    with pytest.raises(PackageInstallError, match=f"No matching distribution found for {MISSING}") as caught:
+        start_sandbox(SandboxConfig(provider="local", preload=(), packages=["toolz", MISSING]))
+    assert caught.value.requirements == (MISSING, "toolz")
+    assert os.listdir(cache) == ["lock"]
+
+
+@pytest.mark.parametrize(
+    ("requirement", "reason"),
+    [
+        ("numpy<1", "The user requested (constraint) numpy=="),
+        ("numpy @ file:///nowhere/numpy-1.0-py3-none-any.whl", "numpy: this interpreter has it already"),
+        ("humanize @ file:///nowhere/humanize-4.0-py3-none-any.whl", "No such file or directory"),
+    ],
+)
+def test_what_would_change_the_interpreters_own_packages_is_refused(cache, requirement, reason):
+    with pytest.raises(PackageInstallError) as caught:
+        ensure_overlay((requirement,))
+    assert reason in str(caught.value)
+    assert os.listdir(cache) == ["lock"]
+
+
+def test_many_at_once_install_once(cache, caplog):
+    with ThreadPoolExecutor(4) as threads:
+        overlays = set(threads.map(ensure_overlay, [("humanize",)] * 4))
+    assert len(overlays) == 1
+    assert len(installations(caplog)) == 1
+    assert sorted(os.listdir(cache)) == sorted(["lock", overlays.pop().name])
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(cache):
+    cache.mkdir(parents=True)
+    (cache / ".half-made-x").mkdir()
+    (cache / ".half-made-x" / "junk").touch()
+    overlay = ensure_overlay(("toolz",))
+    assert sorted(os.listdir(cache)) == sorted(["lock", overlay.name])
+
+
+def test_a_cache_that_cannot_be_made(monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/x")
+    with pytest.raises(SandboxStartError, match="XDG_CACHE_HOME"):
+        ensure_overlay(("toolz",))
+
+
+def test_pools_and_vector_environments_install_once(toolz, monkeypatch, caplog):
+    monkeypatch.setenv("XDG_CACHE_HOME", toolz)
+    options = {"provider": "local", "preload": (), "packages": ["toolz"]}
+    with SandboxPool(2, **options) as pool:
+        assert run(pool.acquire().sandbox, "import toolz; print(1)") == "1"
+    envs = gym.make_vec("CodingEnv-v0", num_envs=2, sessions_per_sandbox=1, screen=None, **options)
+    with contextlib.closing(envs):
+        envs.reset(seed=1)
+        observations, *_ = envs.step(("import toolz; print(toolz.__name__)",) * 2)
+    assert observations["stdout"] == ("toolz\n", "toolz\n")
+    assert installations(caplog) == []
+
+
+# A server by itself
+
+
+def test_a_server_installs_before_it_serves(tmp_path, monkeypatch):
+    monkeypatch.setenv("ADDITIONAL_IMPORTS", "math,humanize>=4,<5")
+    with RunningServer(tmp_path, "--packages", "dataclass,toolz") as server:
+        code = "import humanize, toolz; print(humanize.intcomma(12345))"
+        answer = httpx.post(f"{server.url}/step", json={"action": {"code": code}}).json()
+        assert answer["observation"]["stdout"] == "12,345\n"
+        authorized = zygote_config(server.process.pid)["authorized_imports"]
+        assert set(authorized) == {"dataclasses", "humanize", "math", "tlz", "toolz"}
+        log = server.log.read_text()
+    assert "'dataclass' was taken for 'dataclasses'" in log
+    assert "installing humanize<5,>=4, toolz" in log
+
+
+@pytest.mark.parametrize(
+    ("packages", "reason"),
+    [(MISSING, f"No matching distribution found for {MISSING}"), ("toolz,./x", "Expected the name of a package")],
+)
+def test_a_server_whose_packages_cannot_be_had_ends(tmp_path, packages, reason):
+    command = [sys.executable, "-m", "coding_gym_server", "--workspaces", str(tmp_path / "ws"), "--packages", packages]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1
+    assert reason in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert not (tmp_path / "ws" / "packages").exists()
+
+
+# The docker provider
+
+
+@pytest.fixture(scope="module")
+def image(docker_engine):
+    return ensure_image(docker_engine, None)
+
+
+@pytest.fixture(scope="module")
+def derived(docker_engine, image):
+    """Derives images that are removed at the end."""
+    names = set()
+
+    def derive(*requirements):
+        name = ensure_packages(docker_engine, image, requirements)
+        names.add(name)
+        return name
+
+    yield derive
+    for name in names - {image}:
+        with contextlib.suppress(ImageNotFound):
+            docker_engine.images.remove(name)
+
+
+def images_of(engine):
+    return {tag for found in engine.images.list(name="coding-gym/sandbox") for tag in found.tags}
+
+
+def our_own(engine):
+    return [container for container, owner in our_containers(engine) if owner == Owner.current()]
+
+
+@pytest.mark.docker
+def test_docker_packages(docker_engine, image, derived, caplog):
+    with contextlib.suppress(ImageNotFound):
+        docker_engine.images.remove(derived("pyyaml", "toolz"))
+    caplog.clear()
+    options = {"provider": "docker", "preload": (), "packages": PACKAGES}
+    with SandboxPool(2, **options) as pool:
+        sandbox = pool.acquire().sandbox
+        code = """
+            import os, socket, toolz, yaml
+            try:
+                socket.create_connection(("127.0.0.1", 9))
+            except OSError as error:
+                print(os.getuid(), os.access(toolz.__file__, os.W_OK), type(error).__name__)
+        """
+        assert run(sandbox, code) == "10001 False PermissionError"
+        processes = [row[-1] for row in sandbox.container.top()["Processes"]]
+    assert len(installations(caplog)) == 1
+    zygote = next(process for process in processes if "workers.zygote" in process)
+    assert '"authorized_imports":["_yaml","dataclasses","math","tlz","toolz","yaml"]' in zygote.replace(", ", ",")
+    assert sandbox.container.image.tags == [derived("toolz", "pyyaml")]
+    assert len(installations(caplog)) == 1
+
+
+@pytest.mark.docker
+def test_a_derived_image_is_run_as_its_base_is(docker_engine, image, derived):
+    base, made = (docker_engine.images.get(name).attrs["Config"] for name in (image, derived("pyyaml", "toolz")))
+    for key in ("User", "Entrypoint", "Cmd", "Env", "WorkingDir", "ExposedPorts", "Volumes", "StopSignal"):
+        assert (made.get(key) or None) == (base.get(key) or None)
+    # A container that somebody runs by hand is nobody's orphan.
+    assert not made["Labels"][LABEL_OWNER]
+
+
+@pytest.mark.docker
+def test_docker_wrong_names_fail_with_pips_reason_and_leave_nothing(docker_engine, image):
+    before = images_of(docker_engine)
+    with pytest.raises(PackageInstallError, match=f"No matching distribution found for {MISSING}") as caught:
+        start_sandbox(SandboxConfig(provider="docker", preload=(), packages=[MISSING]))
+    assert caught.value.requirements == (MISSING,)
+    assert {name for name in images_of(docker_engine) - before if name.startswith(image)} == set()
+    assert our_own(docker_engine) == []
+
+
+@pytest.mark.docker
+def test_the_servers_own_packages_stay_as_they_are(docker_engine, image):
+    with pytest.raises(PackageInstallError, match="constraint"):
+        ensure_packages(docker_engine, image, ["msgspec<0.1"])
+
+
+@pytest.mark.docker
+def test_a_killed_build_leaves_a_container_that_is_swept(docker_engine, image):
+    # Nobody listens there, but pip tries again for a while.
+    code = f"""
+        from coding_gym.providers.docker import connect_to_engine
+        from coding_gym.providers.derived_image import ensure_packages
+        ensure_packages(connect_to_engine(), {image!r}, ["x @ http://127.0.0.1:9/x-1.0-py3-none-any.whl"])
+    """
+    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stderr=subprocess.DEVNULL) as builder:
+        deadline = time.monotonic() + 20
+        while not (left := containers_of(docker_engine, builder.pid)):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        builder.send_signal(signal.SIGKILL)
+    sweep(docker_engine)
+    assert left[0].name not in [container.name for container in docker_engine.containers.list(all=True)]
+
+
+@pytest.mark.docker
+def test_a_container_that_is_run_by_hand(docker_engine, image):
+    port = free_port()
+    container = docker_engine.containers.run(
+        image,
+        detach=True,
+        environment={"ADDITIONAL_IMPORTS": "math,humanize,yaml"},
+        ports={"8000/tcp": ("127.0.0.1", port)},
+        read_only=True,
+        cap_drop=["ALL"],
+        security_opt=["no-new-privileges"],
+        tmpfs={"/tmp": "", "/workspaces": "exec,mode=1777"},
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            with contextlib.suppress(httpx.TransportError):
+                code = "import humanize, yaml; print(yaml.__with_libyaml__, humanize.intcomma(12345))"
+                answer = httpx.post(f"http://127.0.0.1:{port}/step", json={"action": {"code": code}}, timeout=20).json()
+                break
+            assert time.monotonic() < deadline, container.logs().decode()
+            time.sleep(0.1)
+        assert answer["observation"]["stdout"] == "True 12,345\n", answer
+        assert "installing humanize, pyyaml" in container.logs().decode()
+    finally:
+        container.remove(force=True, v=True)
+
+
+@pytest.mark.docker
+def test_a_container_that_is_run_by_hand_with_a_wrong_name(docker_engine, image):
+    container = docker_engine.containers.run(image, ["--packages", MISSING], detach=True)
+    try:
+        assert container.wait(timeout=60)["StatusCode"] == 1
+        assert f"No matching distribution found for {MISSING}" in container.logs().decode()
+    finally:
+        container.remove(force=True, v=True)
+
+
+def containers_of(engine, pid):
+    return [container for container, owner in our_containers(engine) if owner.pid == pid]
