@@ -26,7 +26,6 @@ from coding_gym.providers.derived_image import ensure_packages
 from coding_gym.providers.docker import LABEL_OWNER, our_containers, sweep
 from coding_gym.providers.image import ensure_image
 from coding_gym.providers.overlay import cache_directory, ensure_overlay
-from coding_gym.providers.owner import Owner
 
 MISSING = "surely-nobody-calls-a-package-this"
 PACKAGES = ("toolz", "yaml", "math", "dataclass")
@@ -164,20 +163,15 @@ def test_what_would_change_the_interpreters_own_packages_is_refused(cache, requi
     assert os.listdir(cache) == ["lock"]
 
 
-def test_many_at_once_install_once(cache, caplog):
+def test_many_at_once_install_once_and_remove_what_a_killed_process_left(cache, caplog):
+    cache.mkdir(parents=True)
+    (cache / ".half-made-x").mkdir()
+    (cache / ".half-made-x" / "junk").touch()
     with ThreadPoolExecutor(4) as threads:
         overlays = set(threads.map(ensure_overlay, [("humanize",)] * 4))
     assert len(overlays) == 1
     assert len(installations(caplog)) == 1
     assert sorted(os.listdir(cache)) == sorted(["lock", overlays.pop().name])
-
-
-def test_what_a_killed_process_left_is_removed_by_the_next(cache):
-    cache.mkdir(parents=True)
-    (cache / ".half-made-x").mkdir()
-    (cache / ".half-made-x" / "junk").touch()
-    overlay = ensure_overlay(("toolz",))
-    assert sorted(os.listdir(cache)) == sorted(["lock", overlay.name])
 
 
 def test_a_cache_that_cannot_be_made(monkeypatch):
@@ -256,8 +250,15 @@ def images_of(engine):
     return {tag for found in engine.images.list(name="coding-gym/sandbox") for tag in found.tags}
 
 
-def our_own(engine):
-    return [container for container, owner in our_containers(engine) if owner == Owner.current()]
+def containers_of(engine, pid):
+    return [container for container, owner in our_containers(engine) if owner.pid == pid]
+
+
+def is_healthy(url):
+    # A published port takes connections before anybody listens behind it.
+    with contextlib.suppress(httpx.TransportError):
+        return httpx.get(f"{url}/health", timeout=0.5).status_code == 200
+    return False
 
 
 @pytest.mark.docker
@@ -300,7 +301,7 @@ def test_docker_wrong_names_fail_with_pips_reason_and_leave_nothing(docker_engin
         start_sandbox(SandboxConfig(provider="docker", preload=(), packages=[MISSING]))
     assert caught.value.requirements == (MISSING,)
     assert {name for name in images_of(docker_engine) - before if name.startswith(image)} == set()
-    assert our_own(docker_engine) == []
+    assert containers_of(docker_engine, os.getpid()) == []
 
 
 @pytest.mark.docker
@@ -341,14 +342,13 @@ def test_a_container_that_is_run_by_hand(docker_engine, image):
         tmpfs={"/tmp": "", "/workspaces": "exec,mode=1777"},
     )
     try:
+        url = f"http://127.0.0.1:{port}"
         deadline = time.monotonic() + 60
-        while True:
-            with contextlib.suppress(httpx.TransportError):
-                code = "import humanize, yaml; print(yaml.__with_libyaml__, humanize.intcomma(12345))"
-                answer = httpx.post(f"http://127.0.0.1:{port}/step", json={"action": {"code": code}}, timeout=20).json()
-                break
+        while not is_healthy(url):
             assert time.monotonic() < deadline, container.logs().decode()
             time.sleep(0.1)
+        code = "import humanize, yaml; print(yaml.__with_libyaml__, humanize.intcomma(12345))"
+        answer = httpx.post(f"{url}/step", json={"action": {"code": code}}, timeout=20).json()
         assert answer["observation"]["stdout"] == "True 12,345\n", answer
         assert "installing humanize, pyyaml" in container.logs().decode()
     finally:
@@ -363,7 +363,3 @@ def test_a_container_that_is_run_by_hand_with_a_wrong_name(docker_engine, image)
         assert f"No matching distribution found for {MISSING}" in container.logs().decode()
     finally:
         container.remove(force=True, v=True)
-
-
-def containers_of(engine, pid):
-    return [container for container, owner in our_containers(engine) if owner.pid == pid]
