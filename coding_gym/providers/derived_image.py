@@ -15,6 +15,7 @@ from docker.models.images import Image
 
 from coding_gym.errors import PackageInstallError
 from coding_gym.providers.image import IMAGE_REPOSITORY, image_name, only_one_build
+from coding_gym.providers.once import Once
 from coding_gym.providers.owner import LABEL_OWNER, Owner
 from coding_gym_server.installation import InstallationError
 
@@ -24,6 +25,7 @@ _INSTALLER = ("python", "-P", "-m", "coding_gym_server.installation")
 _COMMIT_TIMEOUT = 1800
 
 _log = logging.getLogger("coding_gym")
+_once: Once[None] = Once()
 
 
 def ensure_packages(client: docker.DockerClient, base: str, requirements: Sequence[str]) -> str:
@@ -38,11 +40,15 @@ def ensure_packages(client: docker.DockerClient, base: str, requirements: Sequen
     name = _name(image, base, requirements)
     if _exists(client, name):
         return name
+    _once(name, lambda: _make_if_missing(client, image, name, requirements))
+    return name
+
+
+def _make_if_missing(client: docker.DockerClient, base: Image, name: str, requirements: Sequence[str]) -> None:
     with only_one_build():
         if not _exists(client, name):
             _log.warning("installing %s into the image %s: once", ", ".join(requirements), name)
-            _make(client, image, name, requirements)
-    return name
+            _make(client, base, name, requirements)
 
 
 def _make(client: docker.DockerClient, base: Image, name: str, requirements: Sequence[str]) -> None:

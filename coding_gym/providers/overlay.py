@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from coding_gym.errors import PackageInstallError, SandboxStartError
+from coding_gym.providers.once import Once
 from coding_gym_server.distributions import installed, missing
 from coding_gym_server.installation import InstallationError, install
 
@@ -23,6 +24,7 @@ __all__ = ["cache_directory", "ensure_overlay"]
 _HALF_MADE = ".half-made-"
 
 _log = logging.getLogger("coding_gym")
+_once: Once[None] = Once()
 
 
 def ensure_overlay(requirements: tuple[str, ...]) -> Path | None:
@@ -36,21 +38,24 @@ def ensure_overlay(requirements: tuple[str, ...]) -> Path | None:
     if not wanted:
         return None
     overlay = cache_directory() / _key(wanted)
-    if overlay.is_dir():
-        return overlay
-    try:
-        with _only_one_installation(overlay.parent):
-            if not overlay.is_dir():
-                _install(wanted, overlay)
-    except OSError as error:
-        message = f"No packages can be installed in {overlay.parent}: {error.strerror}. Make room there, or set XDG_CACHE_HOME"
-        raise SandboxStartError(message) from error
+    if not overlay.is_dir():
+        _once(overlay, lambda: _install_if_missing(wanted, overlay))
     return overlay
 
 
 def cache_directory() -> Path:
     """Return the directory that holds the overlays of this user."""
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "coding_gym" / "packages"
+
+
+def _install_if_missing(requirements: list[str], overlay: Path) -> None:
+    try:
+        with _only_one_installation(overlay.parent):
+            if not overlay.is_dir():
+                _install(requirements, overlay)
+    except OSError as error:
+        message = f"No packages can be installed in {overlay.parent}: {error.strerror}. Make room there, or set XDG_CACHE_HOME"
+        raise SandboxStartError(message) from error
 
 
 def _install(requirements: list[str], overlay: Path) -> None:

@@ -140,7 +140,7 @@ def parse_arguments(arguments: list[str] | None = None) -> ServerConfig:
     for name in ("preload", "authorized_imports", "distributions"):
         options[name] = tuple(filter(None, map(str.strip, options[name].split(","))))
     # With an overlay, all is installed already.
-    wanted = "" if options["overlay"] else f"{options['packages']},{os.environ.get('ADDITIONAL_IMPORTS', '')}"
+    wanted = "" if options["overlay"] else f"{options['packages']},{os.environ.pop('ADDITIONAL_IMPORTS', '')}"
     options["packages"] = tuple(split_list(wanted))
     return ServerConfig(**options)
 

@@ -76,7 +76,9 @@ def local(toolz, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", toolz)
     with contextlib.ExitStack() as stack:
         yield lambda *packages, **options: stack.enter_context(
-            contextlib.closing(start_sandbox(SandboxConfig(provider="local", preload=(), packages=packages, **options)))
+            contextlib.closing(
+                start_sandbox(SandboxConfig(**{"provider": "local", "preload": (), **options}, packages=packages))
+            )
         )
 
 
@@ -116,6 +118,11 @@ def test_local_packages_are_there_for_interpreters_that_code_starts(local):
     assert run(local("toolz"), child) == "0"
 
 
+def test_local_packages_can_be_imported_beforehand(local):
+    sandbox = local("toolz", preload=("toolz",))
+    assert run(sandbox, "import sys; print('toolz' in sys.modules)") == "True"
+
+
 def test_local_modules_are_authorised(local):
     sandbox = local(*PACKAGES)
     config = zygote_config(sandbox._process.pid)
@@ -146,6 +153,13 @@ def test_local_wrong_names_fail_with_pips_reason_and_leave_nothing(cache):
         start_sandbox(SandboxConfig(provider="local", preload=(), packages=["toolz", MISSING]))
     assert caught.value.requirements == (MISSING, "toolz")
     assert os.listdir(cache) == ["lock"]
+
+
+def test_a_pool_tries_a_wrong_name_once(cache, caplog):
+    pool = SandboxPool(4, provider="local", preload=(), packages=[MISSING])
+    with contextlib.closing(pool), pytest.raises(PackageInstallError):
+        pool.start()
+    assert len(installations(caplog)) == 1
 
 
 @pytest.mark.parametrize(
