@@ -45,7 +45,7 @@ def ensure_packages(client: docker.DockerClient, base: str, requirements: Sequen
 
 
 def _make_if_missing(client: docker.DockerClient, base: Image, name: str, requirements: Sequence[str]) -> None:
-    with only_one_build():
+    with only_one_build("packages"):
         if not _exists(client, name):
             _log.warning("installing %s into the image %s: once", ", ".join(requirements), name)
             _make(client, base, name, requirements)

@@ -54,7 +54,8 @@ def _install_if_missing(requirements: list[str], overlay: Path) -> None:
             if not overlay.is_dir():
                 _install(requirements, overlay)
     except OSError as error:
-        message = f"No packages can be installed in {overlay.parent}: {error.strerror}. Make room there, or set XDG_CACHE_HOME"
+        reason = error.strerror or error
+        message = f"No packages can be installed in {overlay.parent}: {reason}. Make room there, or set XDG_CACHE_HOME"
         raise SandboxStartError(message) from error
 
 
