@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from coding_gym.providers import start_sandbox
 from coding_gym.providers.derived_image import ensure_packages
 from coding_gym.providers.docker import LABEL_OWNER, our_containers, sweep
 from coding_gym.providers.image import ensure_image
-from coding_gym.providers.overlay import cache_directory, ensure_overlay
+from coding_gym.providers.overlay import ensure_overlay
 
 MISSING = "surely-nobody-calls-a-package-this"
 PACKAGES = ("toolz", "yaml", "math", "dataclass")
@@ -52,11 +53,40 @@ def installations(caplog):
     return [record.message for record in caplog.records if record.message.startswith("installing")]
 
 
+def make_wheel(directory, name, version):
+    info = f"{name}-{version}.dist-info"
+    files = {
+        f"{name}/__init__.py": f"version = {version!r}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/entry_points.txt": f"[console_scripts]\n{name}-program = {name}:__doc__\n",
+    }
+    with zipfile.ZipFile(directory / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+        for path, content in files.items():
+            wheel.writestr(path, content)
+        wheel.writestr(f"{info}/RECORD", "".join(f"{path},,\n" for path in (*files, f"{info}/RECORD")))
+
+
+@pytest.fixture
+def wheels(tmp_path, monkeypatch):
+    """Has pip find packages in a directory of wheels only, which is quick."""
+    directory = tmp_path / "wheels"
+    directory.mkdir()
+    for name, version in (("sample", "1.0"), ("sample", "2.0"), ("numpy", "0.1")):
+        make_wheel(directory, name, version)
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(directory))
+    return directory
+
+
 # The local provider
 
 
 @pytest.fixture
-def cache(tmp_path, monkeypatch):
+def cache(tmp_path, monkeypatch, wheels):
     """The overlays of a user who has none yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "coding_gym" / "packages"
@@ -73,17 +103,24 @@ def toolz(tmp_path_factory):
 
 @pytest.fixture
 def local(toolz, monkeypatch):
+    """Starts sandboxes of that user."""
     monkeypatch.setenv("XDG_CACHE_HOME", toolz)
     with contextlib.ExitStack() as stack:
-        yield lambda *packages, **options: stack.enter_context(
-            contextlib.closing(
-                start_sandbox(SandboxConfig(**{"provider": "local", "preload": (), **options}, packages=packages))
-            )
+        yield lambda *packages: stack.enter_context(
+            contextlib.closing(start_sandbox(SandboxConfig(provider="local", preload=(), packages=packages)))
         )
 
 
-def test_local_packages_come_after_the_interpreters_own_and_cannot_be_changed(local):
-    sandbox = local(*PACKAGES)
+@pytest.fixture(scope="module")
+def sandbox(toolz):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", toolz)
+        sandbox = start_sandbox(SandboxConfig(provider="local", preload=("toolz",), packages=PACKAGES))
+    with contextlib.closing(sandbox):
+        yield sandbox
+
+
+def test_local_packages_come_after_the_interpreters_own_and_cannot_be_changed(sandbox, toolz):
     found = json.loads(
         run(
             sandbox,
@@ -107,24 +144,22 @@ def test_local_packages_come_after_the_interpreters_own_and_cannot_be_changed(lo
         )
     )
     assert found["place"] == found["last"]
-    assert Path(found["place"]).is_relative_to(cache_directory())
+    assert Path(found["place"]).is_relative_to(toolz)
     assert found["write"] in ("PermissionError", "OSError")
     assert found["change"] in ("PermissionError", "OSError")
     assert found["list above"] == "PermissionError"
 
 
-def test_local_packages_are_there_for_interpreters_that_code_starts(local):
+def test_local_packages_are_there_for_interpreters_that_code_starts(sandbox):
     child = "import subprocess, sys; print(subprocess.run([sys.executable, '-c', 'import toolz'], check=True).returncode)"
-    assert run(local("toolz"), child) == "0"
+    assert run(sandbox, child) == "0"
 
 
-def test_local_packages_can_be_imported_beforehand(local):
-    sandbox = local("toolz", preload=("toolz",))
+def test_local_packages_can_be_imported_beforehand(sandbox):
     assert run(sandbox, "import sys; print('toolz' in sys.modules)") == "True"
 
 
-def test_local_modules_are_authorised(local):
-    sandbox = local(*PACKAGES)
+def test_local_modules_are_authorised(sandbox):
     config = zygote_config(sandbox._process.pid)
     assert set(config["authorized_imports"]) == {"_yaml", "dataclasses", "math", "tlz", "toolz", "yaml"}
 
@@ -150,8 +185,8 @@ def test_corrections_are_said_once(local, caplog):
 
 def test_local_wrong_names_fail_with_pips_reason_and_leave_nothing(cache):
     with pytest.raises(PackageInstallError, match=f"No matching distribution found for {MISSING}") as caught:
-        start_sandbox(SandboxConfig(provider="local", preload=(), packages=["toolz", MISSING]))
-    assert caught.value.requirements == (MISSING, "toolz")
+        start_sandbox(SandboxConfig(provider="local", preload=(), packages=["sample", MISSING]))
+    assert caught.value.requirements == ("sample", MISSING)
     assert os.listdir(cache) == ["lock"]
 
 
@@ -167,7 +202,7 @@ def test_a_pool_tries_a_wrong_name_once(cache, caplog):
     [
         ("numpy<1", "The user requested (constraint) numpy=="),
         ("numpy @ file:///nowhere/numpy-1.0-py3-none-any.whl", "numpy: this interpreter has it already"),
-        ("humanize @ file:///nowhere/humanize-4.0-py3-none-any.whl", "No such file or directory"),
+        ("sample @ file:///nowhere/sample-4.0-py3-none-any.whl", "No such file or directory"),
     ],
 )
 def test_what_would_change_the_interpreters_own_packages_is_refused(cache, requirement, reason):
@@ -182,7 +217,7 @@ def test_many_at_once_install_once_and_remove_what_a_killed_process_left(cache, 
     (cache / ".half-made-x").mkdir()
     (cache / ".half-made-x" / "junk").touch()
     with ThreadPoolExecutor(4) as threads:
-        overlays = set(threads.map(ensure_overlay, [("humanize",)] * 4))
+        overlays = set(threads.map(ensure_overlay, [("sample",)] * 4))
     assert len(overlays) == 1
     assert len(installations(caplog)) == 1
     assert sorted(os.listdir(cache)) == sorted(["lock", overlays.pop().name])
@@ -194,40 +229,36 @@ def test_a_cache_that_cannot_be_made(monkeypatch):
         ensure_overlay(("toolz",))
 
 
-def test_pools_and_vector_environments_install_once(toolz, monkeypatch, caplog):
-    monkeypatch.setenv("XDG_CACHE_HOME", toolz)
-    options = {"provider": "local", "preload": (), "packages": ["toolz"]}
-    with SandboxPool(2, **options) as pool:
-        assert run(pool.acquire().sandbox, "import toolz; print(1)") == "1"
-    envs = gym.make_vec("CodingEnv-v0", num_envs=2, sessions_per_sandbox=1, screen=None, **options)
-    with contextlib.closing(envs):
+def test_a_vector_environment_of_several_sandboxes_installs_once(cache, caplog):
+    options = {"provider": "local", "preload": (), "packages": ["sample<2"], "screen": None}
+    with contextlib.closing(gym.make_vec("CodingEnv-v0", num_envs=2, sessions_per_sandbox=1, **options)) as envs:
         envs.reset(seed=1)
-        observations, *_ = envs.step(("import toolz; print(toolz.__name__)",) * 2)
-    assert observations["stdout"] == ("toolz\n", "toolz\n")
-    assert installations(caplog) == []
+        observations, *_ = envs.step(("import sample; print(sample.version)",) * 2)
+    assert observations["stdout"] == ("1.0\n", "1.0\n")
+    assert len(installations(caplog)) == 1
 
 
 # A server by itself
 
 
-def test_a_server_installs_before_it_serves(tmp_path, monkeypatch):
-    monkeypatch.setenv("ADDITIONAL_IMPORTS", "math,humanize>=4,<5")
-    with RunningServer(tmp_path, "--packages", "dataclass,toolz") as server:
-        code = "import humanize, toolz; print(humanize.intcomma(12345))"
+def test_a_server_installs_before_it_serves(tmp_path, wheels, monkeypatch):
+    monkeypatch.setenv("ADDITIONAL_IMPORTS", "math,sample>=1,<2")
+    with RunningServer(tmp_path, "--packages", "dataclass,numpy") as server:
+        code = "import sample, shutil; print(sample.version, bool(shutil.which('sample-program')))"
         answer = httpx.post(f"{server.url}/step", json={"action": {"code": code}}).json()
-        assert answer["observation"]["stdout"] == "12,345\n"
+        assert answer["observation"]["stdout"] == "1.0 True\n"
         authorized = zygote_config(server.process.pid)["authorized_imports"]
-        assert set(authorized) == {"dataclasses", "humanize", "math", "tlz", "toolz"}
+        assert set(authorized) == {"dataclasses", "math", "numpy", "sample"}
         log = server.log.read_text()
     assert "'dataclass' was taken for 'dataclasses'" in log
-    assert "installing humanize<5,>=4, toolz" in log
+    assert "installing sample<2,>=1\n" in log
 
 
 @pytest.mark.parametrize(
     ("packages", "reason"),
-    [(MISSING, f"No matching distribution found for {MISSING}"), ("toolz,./x", "Expected the name of a package")],
+    [(MISSING, f"No matching distribution found for {MISSING}"), ("sample,./x", "Expected the name of a package")],
 )
-def test_a_server_whose_packages_cannot_be_had_ends(tmp_path, packages, reason):
+def test_a_server_whose_packages_cannot_be_had_ends(tmp_path, wheels, packages, reason):
     command = [sys.executable, "-m", "coding_gym_server", "--workspaces", str(tmp_path / "ws"), "--packages", packages]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1
