@@ -286,7 +286,8 @@ def _remove_old_images(client: docker.DockerClient) -> Iterator[str]:
         for tag in image.tags:
             # Podman says which registry an image is not from.
             name = tag.removeprefix("localhost/")
-            if name == current or name.rpartition(":")[0] != IMAGE_REPOSITORY:
+            is_current = name == current or name.startswith(f"{current}-")
+            if is_current or name.rpartition(":")[0] != IMAGE_REPOSITORY:
                 continue
             try:
                 client.images.remove(tag)

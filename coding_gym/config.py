@@ -9,6 +9,7 @@ from typing import Any
 
 from coding_gym.client.address import Address
 from coding_gym.errors import ConfigurationError
+from coding_gym_server.packages import resolve
 
 __all__ = ["SandboxConfig", "parse_size", "sandbox_config"]
 
@@ -39,6 +40,8 @@ class SandboxConfig:
         sessions: The most sessions that a sandbox has at a time.
         spare_workers: Workers kept ready, so that a reset need not wait for a fork; each takes some 5 MB.
         preload: Modules that every interpreter has imported already.
+        packages: What is to be installed beyond what every sandbox has: ``"toolz"``, ``"numpy>=2"``, ``"cv2"`` ..., see
+            ``docs/packages.md``.
         isolation: ``require`` refuses to start where the kernel cannot keep sessions apart, ``prefer`` goes on without; the
             default is ``require`` for ``local`` and ``prefer`` for ``docker``.
         environment: Environment variables for the server, of the docker and the local provider.
@@ -63,6 +66,7 @@ class SandboxConfig:
     sessions: int = 1
     spare_workers: int = 1
     preload: tuple[str, ...] = ("numpy", "pandas", "matplotlib.pyplot")
+    packages: tuple[str, ...] = ()
     isolation: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     idle_timeout: float = 10.0
@@ -81,10 +85,16 @@ class SandboxConfig:
             value = getattr(self, name)
             valid = isinstance(value, int) and not isinstance(value, bool) and value >= smallest
             _expect(valid, name, f"a whole number of at least {smallest}", value)
-        names: Any = self.preload
-        valid = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
-        _expect(valid, "preload", "a list of module names", names)
-        object.__setattr__(self, "preload", tuple(names))
+        for name, expected in (("preload", "a list of module names"), ("packages", "a list of names of packages")):
+            names: Any = getattr(self, name)
+            valid = isinstance(names, (list, tuple)) and all(isinstance(entry, str) for entry in names)
+            _expect(valid, name, expected, names)
+            object.__setattr__(self, name, tuple(names))
+        try:
+            resolve(self.packages)
+        except ValueError as error:
+            message = f"packages=: {error}"
+            raise ConfigurationError(message) from None
         variables: Any = self.environment
         valid = isinstance(variables, Mapping) and all(_is_variable(*item) for item in variables.items())
         _expect(valid, "environment", "a mapping of names to values, both str", variables)
@@ -98,6 +108,10 @@ class SandboxConfig:
             Address.of_url(self.base_url)
         if self.provider not in ("remote", "auto") and self.base_url:
             message = f"base_url= goes with provider='remote', not with provider={self.provider!r}"
+            raise ConfigurationError(message)
+
+        if self.base_url and self.packages:
+            message = "packages= goes with a sandbox that is started here; the server at base_url= has what it was started with"
             raise ConfigurationError(message)
 
     @classmethod

@@ -8,6 +8,7 @@
     ├── ProviderError (RuntimeError)            a sandbox cannot be had
     │   ├── ProviderUnavailableError            no engine, or a kernel that cannot isolate
     │   ├── ImageBuildError                     the image does not build
+    │   ├── PackageInstallError                 packages= cannot be installed
     │   ├── SandboxStartError                   the sandbox did not come up
     │   ├── PoolClosedError                     the pool is closed
     │   └── PoolTimeoutError (TimeoutError)     no sandbox of the pool was free in time
@@ -20,6 +21,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "ConfigurationError",
     "ImageBuildError",
     "InvalidActionError",
+    "PackageInstallError",
     "PoolClosedError",
     "PoolTimeoutError",
     "ProtocolError",
@@ -80,6 +83,21 @@ class ImageBuildError(ProviderError):
     def __init__(self, message: str, log: list[str]) -> None:
         super().__init__("\n".join([message, *(f"  | {line}" for line in log)]))
         self.log = log
+
+
+class PackageInstallError(ProviderError):
+    """The packages that a sandbox is to have cannot be installed. Nothing is left of the attempt.
+
+    Attributes:
+        requirements: What was to be installed.
+        log: The end of what pip printed.
+    """
+
+    def __init__(self, requirements: Sequence[str], reason: Sequence[str], log: Sequence[str]) -> None:
+        named = ", ".join(requirements)
+        super().__init__("\n".join([f"Cannot install {named}. pip says:", *(f"  | {line}" for line in reason)]))
+        self.requirements = tuple(requirements)
+        self.log = list(log)
 
 
 class SandboxStartError(ProviderError):

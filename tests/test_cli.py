@@ -135,12 +135,14 @@ def test_prune_images_removes_old_ones_that_no_container_uses(
     monkeypatch.setattr(image_module, "image_name", lambda: f"{_REPOSITORY}:current")
     monkeypatch.setattr(docker_provider, "our_containers", lambda _: [])
     try:
-        for tag in ("current", "old", "used"):
+        for tag in ("current", "current-packages", "old", "old-packages", "used"):
             orphan.commit(_REPOSITORY, tag, changes=f"LABEL test={tag}")
         make_container(Owner.current(), f"{_REPOSITORY}:used")
-        assert run("prune", "--images").output == f"removed image {_REPOSITORY}:old\n"
+        removed = set(run("prune", "--images").output.splitlines())
+        assert removed == {f"removed image {_REPOSITORY}:old", f"removed image {_REPOSITORY}:old-packages"}
         assert {tag for image in docker_engine.images.list(_REPOSITORY) for tag in image.tags} == {
             f"{_REPOSITORY}:current",
+            f"{_REPOSITORY}:current-packages",
             f"{_REPOSITORY}:used",
         }
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coding_gym.config import SandboxConfig
+from coding_gym.providers.packages import resolve_packages
 
 __all__ = ["server_arguments"]
 
@@ -11,6 +12,7 @@ _SLACK_SECONDS = 5.0
 
 def server_arguments(config: SandboxConfig) -> list[str]:
     """Return the arguments that say how many sessions there are, what they have, and when the server ends by itself."""
+    packages = resolve_packages(config.packages)
     return [
         *("--max-sessions", str(config.sessions)),
         *("--spare-workers", str(config.spare_workers)),
@@ -18,4 +20,6 @@ def server_arguments(config: SandboxConfig) -> list[str]:
         *("--first-client-within", str(config.start_timeout + _SLACK_SECONDS)),
         *("--idle-timeout", str(config.idle_timeout)),
         *(("--network",) if config.network else ()),
+        *(("--authorized-imports", ",".join(packages.modules)) if packages.modules else ()),
+        *(("--distributions", ",".join(packages.distributions)) if packages.distributions else ()),
     ]

@@ -22,6 +22,7 @@ def start_sandbox(config: SandboxConfig) -> Sandbox:
     Raises:
         ProviderUnavailableError: The provider does not work on this machine; with ``auto``, none does.
         ImageBuildError: The image does not build.
+        PackageInstallError: The packages cannot be installed.
         SandboxStartError: The sandbox did not come up.
     """
     if config.provider == "docker":

@@ -30,8 +30,10 @@ from coding_gym.config import SandboxConfig, parse_size
 from coding_gym.errors import ProviderUnavailableError, SandboxStartError, TransportError
 from coding_gym.providers.arguments import server_arguments
 from coding_gym.providers.base import Sandbox, wait_until_ready
+from coding_gym.providers.derived_image import ensure_packages
 from coding_gym.providers.image import ensure_image
-from coding_gym.providers.owner import Owner, new_runtime_directory, sweep_runtime_directories
+from coding_gym.providers.owner import LABEL_OWNER, Owner, new_runtime_directory, sweep_runtime_directories
+from coding_gym.providers.packages import resolve_packages
 from coding_gym.version import __version__
 
 __all__ = [
@@ -45,7 +47,6 @@ __all__ = [
     "sweep",
 ]
 
-LABEL_OWNER = "coding_gym.owner"
 LABEL_VERSION = "coding_gym.version"
 
 _UID = 10001
@@ -121,12 +122,14 @@ def start_container(config: SandboxConfig) -> DockerSandbox:
     Raises:
         ProviderUnavailableError: No engine answers.
         ImageBuildError: The image does not build.
+        PackageInstallError: Its packages cannot be installed.
         SandboxStartError: The container does not come up.
     """
     client = connect_to_engine()
     try:
         _sweep_at_first_start(client)
         image = ensure_image(client, config.image)
+        image = ensure_packages(client, image, resolve_packages(config.packages).requirements)
         start = _start_with_socket if _uses_unix_socket(client, config) else _start_with_port
         return start(client, config, image)
     except (DockerException, RequestException) as error:

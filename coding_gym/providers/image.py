@@ -19,7 +19,7 @@ from docker.errors import APIError, DockerException, ImageNotFound
 import coding_gym_server
 from coding_gym.errors import ImageBuildError
 
-__all__ = ["IMAGE_REPOSITORY", "build_image", "ensure_image", "image_name"]
+__all__ = ["IMAGE_REPOSITORY", "build_image", "ensure_image", "image_name", "only_one_build"]
 
 _log = logging.getLogger("coding_gym")
 
@@ -74,7 +74,7 @@ def build_image(client: docker.DockerClient, *, on_line: Callable[[str], None] |
         ImageBuildError: It does not build; the error shows the end of the log.
     """
     name = image_name()
-    with _only_one_build():
+    with only_one_build("build"):
         if not force:
             with contextlib.suppress(ImageNotFound):
                 client.images.get(name)
@@ -134,9 +134,9 @@ def _sources() -> dict[str, bytes]:
 
 
 @contextlib.contextmanager
-def _only_one_build() -> Iterator[None]:
-    """Let one process of this user build at a time: the others wait, and find the image."""
-    path = Path(tempfile.gettempdir()) / f"coding-gym-build-{os.getuid()}.lock"
+def only_one_build(kind: str) -> Iterator[None]:
+    """Let one process of this user build at a time, of each kind: the others wait, and find the image."""
+    path = Path(tempfile.gettempdir()) / f"coding-gym-{kind}-{os.getuid()}.lock"
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -14,7 +14,9 @@ from coding_gym.config import SandboxConfig, parse_size
 from coding_gym.errors import ProviderUnavailableError
 from coding_gym.providers.arguments import server_arguments
 from coding_gym.providers.base import Sandbox, wait_until_ready
+from coding_gym.providers.overlay import ensure_overlay
 from coding_gym.providers.owner import new_runtime_directory, sweep_runtime_directories
+from coding_gym.providers.packages import resolve_packages
 from coding_gym_server.isolation.probe import probe
 
 __all__ = ["LocalSandbox", "start_local"]
@@ -47,6 +49,7 @@ def start_local(config: SandboxConfig) -> LocalSandbox:
 
     Raises:
         ProviderUnavailableError: The kernel cannot isolate sessions, and ``config.isolation`` is not ``prefer``.
+        PackageInstallError: Its packages cannot be installed.
         SandboxStartError: The server did not come up.
     """
     isolation = config.isolation or "require"
@@ -54,6 +57,7 @@ def start_local(config: SandboxConfig) -> LocalSandbox:
     if isolation == "require" and kernel.missing:
         reason = f"it wants {'; and '.join(kernel.missing)}. Install Docker, or pass isolation='prefer' to go without"
         raise ProviderUnavailableError(provider="local", reason=reason)
+    overlay = ensure_overlay(resolve_packages(config.packages).requirements)
     sweep_runtime_directories()
     with new_runtime_directory() as directory:
         token = secrets.token_urlsafe(32)
@@ -66,6 +70,7 @@ def start_local(config: SandboxConfig) -> LocalSandbox:
             *("--workspaces", str(directory / "ws"), "--confine-server", "--isolation", isolation),
             *("--max-memory-bytes", str(parse_size(config.mem)), "--max-file-bytes", str(parse_size(config.disk))),
             *("--max-processes", str(config.pids_limit)),
+            *(("--overlay", str(overlay)) if overlay is not None else ()),
             *server_arguments(config),
         ]
         log = directory / "log"

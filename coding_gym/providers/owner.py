@@ -14,7 +14,10 @@ from pathlib import Path
 
 from coding_gym.errors import SandboxStartError
 
-__all__ = ["Owner", "new_runtime_directory", "sweep_runtime_directories"]
+__all__ = ["LABEL_OWNER", "Owner", "new_runtime_directory", "sweep_runtime_directories"]
+
+LABEL_OWNER = "coding_gym.owner"
+"""The label of a container that says whose it is."""
 
 _OWNER_FILE = "owner"
 _LONGEST_BASE = 75

@@ -42,6 +42,7 @@ def main() -> None:
             "Use the docker provider with one session a container, or a kernel that has it (lsm=landlock on its command line)."
         )
     config.workspaces.mkdir(parents=True, exist_ok=True)
+    config = _with_packages(config)
     directories = [str(config.workspaces), *([os.path.dirname(config.uds)] if config.uds else [])]
     fonts = font_cache.prepare(config.workspaces)
     has_namespaces = config.confine_server and _enter_namespaces(directories, network=config.network)
@@ -70,9 +71,14 @@ def main() -> None:
     if config.confine_server:
         confinement.apply_to_server(directories)
     # The zygote imports for most of a second: let it begin before the server loads its own modules.
-    zygote = ZygoteProcess(
-        ZygoteConfig(preload=list(config.preload), backend=config.backend, confinement=confinement), font_cache=fonts
+    wanted = ZygoteConfig(
+        preload=list(config.preload),
+        backend=config.backend,
+        confinement=confinement,
+        authorized_imports=config.authorized_imports,
+        overlay=None if config.overlay is None else str(config.overlay),
     )
+    zygote = ZygoteProcess(wanted, font_cache=fonts)
     # No process of the same user may look into the server's memory or environment.
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     isolation = report(kernel, policy=config.isolation, own_namespaces=has_namespaces)
@@ -81,6 +87,19 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     server.run()
+
+
+def _with_packages(config: ServerConfig) -> ServerConfig:
+    """Provide the packages that are asked for; returns the configuration with all modules that they bring."""
+    if not (config.packages or config.overlay or config.distributions):
+        return config
+    # Seldom needed.
+    from coding_gym_server.provisioning import provide
+
+    try:
+        return provide(config)
+    except (ValueError, RuntimeError, OSError) as error:
+        sys.exit(f"The packages {', '.join(config.packages)} cannot be had:\n{error}")
 
 
 def _enter_namespaces(directories: list[str], *, network: bool) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coding_gym_server.backends import UnknownBackendError, check_backend
+from coding_gym_server.packages import split_list
 from coding_gym_server.protocol import REWARDS, unknown_rewards
 
 __all__ = ["ServerConfig", "parse_arguments"]
@@ -30,6 +31,10 @@ class ServerConfig:
         max_sessions: The most sessions at a time.
         spare_workers: Workers kept ready beyond those in use.
         preload: Modules that every worker has imported already.
+        authorized_imports: Modules that may be imported where a backend has a list of those, beyond its own.
+        packages: What to install before serving, as ``packages.resolve`` takes it, and to authorise.
+        overlay: A directory of packages beyond the interpreter's own, see ``overlay``.
+        distributions: Distributions that are installed, whose modules are authorised.
         isolation: ``require`` refuses to start where the kernel cannot keep sessions apart; ``prefer`` goes on without.
         network: Whether user code may use TCP.
         private_tmp: Whether ``/tmp`` belongs to the one session of this sandbox, to be emptied after each episode.
@@ -55,6 +60,10 @@ class ServerConfig:
     max_sessions: int = 64
     spare_workers: int = 1
     preload: tuple[str, ...] = ()
+    authorized_imports: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    overlay: Path | None = None
+    distributions: tuple[str, ...] = ()
     isolation: str = "prefer"
     network: bool = False
     private_tmp: bool = False
@@ -87,7 +96,10 @@ class ServerConfig:
 
 
 def parse_arguments(arguments: list[str] | None = None) -> ServerConfig:
-    """Read the command line; the token comes from a file, which is removed, from stdin, or from ``CODING_GYM_TOKEN``."""
+    """Read the command line, and the environment: ``ADDITIONAL_IMPORTS`` adds to the packages.
+
+    The token comes from a file, which is removed, from stdin, or from ``CODING_GYM_TOKEN``.
+    """
     default = ServerConfig()
     parser = argparse.ArgumentParser(prog="coding-gym-server", description="Serve sessions that run code.")
     parser.add_argument("--uds", metavar="PATH", help="listen on a Unix socket instead of TCP")
@@ -100,6 +112,17 @@ def parse_arguments(arguments: list[str] | None = None) -> ServerConfig:
     parser.add_argument("--spare-workers", type=int, default=default.spare_workers, help="(default: %(default)s)")
     parser.add_argument("--preload", default=_DEFAULT_PRELOAD, help="modules to import beforehand (default: %(default)s)")
     parser.add_argument("--backend", default=os.environ.pop("EXECUTOR_BACKEND", default.backend), help="(default: %(default)s)")
+    parser.add_argument(
+        "--authorized-imports", default="", metavar="MODULES", help="modules to allow where a backend has a list of those"
+    )
+    parser.add_argument(
+        "--distributions", default="", metavar="NAMES", help="installed distributions whose modules to allow likewise"
+    )
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
+        "--packages", default="", help="what to install before serving, and to allow likewise: numpy>=2,yaml,math"
+    )
+    source.add_argument("--overlay", type=Path, metavar="DIRECTORY", help="packages beyond the interpreter's own")
     parser.add_argument("--isolation", choices=["require", "prefer"], default=default.isolation, help="(default: %(default)s)")
     parser.add_argument("--network", action="store_true", help="let user code use TCP")
     parser.add_argument("--private-tmp", action="store_true", help="/tmp is the one session's: empty it after each episode")
@@ -124,7 +147,11 @@ def parse_arguments(arguments: list[str] | None = None) -> ServerConfig:
         check_backend(options["backend"])
     except UnknownBackendError as error:
         parser.error(str(error))
-    options["preload"] = _names(options["preload"])
+    for name in ("preload", "authorized_imports", "distributions"):
+        options[name] = _names(options[name])
+    # With an overlay, all is installed already.
+    wanted = "" if options["overlay"] else f"{options['packages']},{os.environ.pop('ADDITIONAL_IMPORTS', '')}"
+    options["packages"] = tuple(split_list(wanted))
     return ServerConfig(**options)
 
 

@@ -192,7 +192,8 @@ def test_charts(sandbox, kind):
 
 
 def test_a_chart_of_charts(sandbox):
-    code = "import matplotlib.pyplot as plt\nfig, axes = plt.subplots(1, 2)\naxes[0].plot([1, 2])\naxes[1].bar(['a'], [1])\nplt.show()"
+    plot = "fig, axes = plt.subplots(1, 2)\naxes[0].plot([1, 2])\naxes[1].bar(['a'], [1])"
+    code = f"import matplotlib.pyplot as plt\n{plot}\nplt.show()"
     (result,) = sandbox.run_code(code).results
     assert result.chart.type.value == "superchart"
     assert [element.type.value for element in result.chart.elements] == ["line", "bar"]

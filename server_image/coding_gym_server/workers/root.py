@@ -55,14 +55,25 @@ class Root:
         workspace: The session's directory; exists already.
         backend: What executes the session's cells.
         shared: A directory that the session has in common with others.
+        authorized_imports: Modules that a backend with a whitelist admits beyond its own.
     """
 
-    def __init__(self, channel: Channel, confinement: Confinement, workspace: str, *, backend: str, shared: str | None) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        confinement: Confinement,
+        workspace: str,
+        *,
+        backend: str,
+        shared: str | None,
+        authorized_imports: tuple[str, ...],
+    ) -> None:
         self._channel = channel
         self._confinement = confinement
         self._workspace = workspace
         self._backend = backend
         self._shared = shared
+        self._authorized_imports = authorized_imports
         self._worker: int | None = None
         self._worker_status: int | None = None
 
@@ -145,6 +156,7 @@ class Root:
                     stderr,
                     self._workspace,
                     backend=self._backend,
+                    authorized_imports=self._authorized_imports,
                     confinement=self._confinement,
                 )
             self._reap_all_but(pid)

@@ -39,16 +39,26 @@ class Worker:
         directory: The workspace of the session.
         backend: What executes the cells.
         confinement: The limits of the session.
+        authorized_imports: Modules that a backend with a whitelist admits beyond its own.
     """
 
     def __init__(
-        self, channel: Channel, stdout: int, stderr: int, directory: str, *, backend: str, confinement: Confinement
+        self,
+        channel: Channel,
+        stdout: int,
+        stderr: int,
+        directory: str,
+        *,
+        backend: str,
+        confinement: Confinement,
+        authorized_imports: tuple[str, ...],
     ) -> None:
         self._channel = channel
         self._outputs = (stdout, stderr)
         self._directory = Path(directory)
         self._backend_name = backend
         self._confinement = confinement
+        self._authorized_imports = authorized_imports
         self._output = Output(self._send_result)
         # What SIGINT does while user code runs; in between it is ignored, so that an interrupt that comes late hits nothing.
         self._on_interrupt: _Handler = signal.default_int_handler
@@ -66,7 +76,7 @@ class Worker:
         self._adopt_descriptors()
         self._confinement.apply_to_worker()
         self._pid = os.getpid()
-        backend = backend_class(self._backend_name)(self._output)
+        backend = backend_class(self._backend_name)(self._output, authorized_imports=self._authorized_imports)
         while True:
             match self._channel.receive():
                 case Configure(seed=seed, show_value=show_value, directory=directory):

@@ -16,9 +16,11 @@ import select
 import signal
 import socket
 import sys
+from pathlib import Path
 
 import msgspec
 
+from coding_gym_server import overlay
 from coding_gym_server.backends import backend_class
 from coding_gym_server.isolation.confinement import Confinement
 from coding_gym_server.workers import process_table
@@ -54,11 +56,15 @@ class ZygoteConfig(msgspec.Struct, kw_only=True):
         preload: Modules to import before serving; those that are not installed are passed over.
         backend: What most sessions will be executed by.
         confinement: What each session is confined to.
+        authorized_imports: Modules that backends with a list of such let user code import, beyond their own.
+        overlay: A directory of packages beyond the interpreter's own.
     """
 
     preload: list[str]
     backend: str
     confinement: Confinement
+    authorized_imports: tuple[str, ...] = ()
+    overlay: str | None = None
 
 
 def main() -> None:
@@ -66,11 +72,13 @@ def main() -> None:
     channel = Channel(socket.socket(fileno=int(sys.argv[1])))
     config = msgspec.json.decode(sys.argv[2], type=ZygoteConfig)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if config.overlay is not None:
+        overlay.use(Path(config.overlay))
     missing = _preload(config.preload)
     _prepare(config.backend)
     config.confinement.apply_to_zygote()
     channel.send(Ready(missing))
-    root = _Zygote(channel, config.confinement).serve()
+    root = _Zygote(channel, config).serve()
     if root is not None:
         root.run()
 
@@ -101,12 +109,12 @@ class _Zygote:
 
     Args:
         channel: The server's requests.
-        confinement: What each session is confined to.
+        config: What the server told.
     """
 
-    def __init__(self, channel: Channel, confinement: Confinement) -> None:
+    def __init__(self, channel: Channel, config: ZygoteConfig) -> None:
         self._channel = channel
-        self._confinement = confinement
+        self._config = config
         self._roots: set[int] = set()
         # The processes of a root that dies become ours.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -148,10 +156,11 @@ class _Zygote:
             self._channel.close()
             return Root(
                 Channel(socket.socket(fileno=descriptors[0])),
-                self._confinement,
+                self._config.confinement,
                 request.workspace,
                 backend=request.backend,
                 shared=request.shared,
+                authorized_imports=self._config.authorized_imports,
             )
         close_all(descriptors)
         if pid is not None:
