@@ -11,7 +11,9 @@ from coding_gym.async_env import AsyncCodingEnv
 from coding_gym.coding_client import CodeAction, CodeObservation, CodeState, CodingClient
 from coding_gym.config import SandboxConfig
 from coding_gym.env import CodingEnv
+from coding_gym.interpreter import CodeInterpreter
 from coding_gym.pool import SandboxPool
+from coding_gym.results import Result
 from coding_gym.spaces import CodeText
 from coding_gym.vector import CodingVectorEnv
 from coding_gym.version import __version__
@@ -20,12 +22,14 @@ from envs_registry import register_envs
 __all__ = [
     "AsyncCodingEnv",
     "CodeAction",
+    "CodeInterpreter",
     "CodeObservation",
     "CodeState",
     "CodeText",
     "CodingClient",
     "CodingEnv",
     "CodingVectorEnv",
+    "Result",
     "SandboxConfig",
     "SandboxPool",
     "__version__",

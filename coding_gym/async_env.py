@@ -81,7 +81,7 @@ class AsyncCodingEnv:
             message = f"Expected on_timeout= to be one of {', '.join(_ON_TIMEOUT)}, got {on_timeout!r}"
             raise ConfigurationError(message)
         self.settings = EpisodeSettings(**{name: options.pop(name) for name in list(options) if name in _SETTINGS})
-        self.config = resolve_config(pool, config, options)
+        self.config = resolve_config(pool, config, options, backend=self.settings.backend)
         self.on_timeout = on_timeout
         self._pool = pool
         self._episode = Episode(self.settings)

@@ -42,6 +42,7 @@ class SandboxConfig:
         preload: Modules that every interpreter has imported already.
         packages: What is to be installed beyond what every sandbox has: ``"toolz"``, ``"numpy>=2"``, ``"cv2"`` ..., see
             ``docs/packages.md``.
+        backend: What executes the code of sessions that do not say otherwise, and is ready from the start; ``python`` if None.
         isolation: ``require`` refuses to start where the kernel cannot keep sessions apart, ``prefer`` goes on without; the
             default is ``require`` for ``local`` and ``prefer`` for ``docker``.
         environment: Environment variables for the server, of the docker and the local provider.
@@ -67,6 +68,7 @@ class SandboxConfig:
     spare_workers: int = 1
     preload: tuple[str, ...] = ("numpy", "pandas", "matplotlib.pyplot")
     packages: tuple[str, ...] = ()
+    backend: str | None = None
     isolation: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     idle_timeout: float = 10.0

@@ -70,6 +70,9 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         max_output_chars: The most code points of stdout, and of stderr.
         max_code_chars: The most code points of an action.
         show_value: Whether the value of a last expression is shown, as a REPL does.
+        backend: What executes the code: ``python``, ``notebook``, ``restricted`` ..., see ``docs/backends.md``; the sandbox's
+            default if None.
+        results: Whether ``info["results"]`` has values and displays in all their formats, as a tuple of ``Result``.
         pool: Where to take a sandbox, and give it back at ``close``; the environment starts one of its own if None.
         config: The sandbox, as a ``SandboxConfig`` or a mapping of its fields.
         sandbox_options: Fields of ``SandboxConfig``, instead of ``config``: ``provider="local"``, ``mem="1g"`` ...
@@ -98,6 +101,8 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         max_output_chars: int = 16_384,
         max_code_chars: int = 100_000,
         show_value: bool = True,
+        backend: str | None = None,
+        results: bool = False,
         pool: SandboxPool | None = None,
         config: SandboxConfig | Mapping[str, Any] | None = None,
         **sandbox_options: Any,
@@ -110,13 +115,15 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
             "max_output_chars": max_output_chars,
             "max_code_chars": max_code_chars,
             "show_value": show_value,
+            "backend": backend,
+            "results": results,
         }
         EzPickle.__init__(self, **settings, pool=pool, config=config, **sandbox_options)
         self.render_mode = render_mode
         self._episode = Episode(EpisodeSettings(**settings))
         self.action_space = self._episode.action_space
         self.observation_space = self._episode.observation_space
-        self.config = resolve_config(pool, config, sandbox_options)
+        self.config = resolve_config(pool, config, sandbox_options, backend=backend)
         self._pool = pool
         self._slot: SandboxSlot | None = None
         self._owns_slot = True
@@ -154,7 +161,8 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         Args:
             seed: Seeds ``random`` and ``numpy.random`` of the interpreter. Without one the seed of the episode is drawn from
                 ``np_random``, so that a run that was seeded once repeats itself.
-            options: ``episode_id``: the name of the episode in the server's state.
+            options: ``episode_id``: the name of the episode in the server's state. ``files``: what the workspace holds at the
+                start, a mapping of paths to str or bytes.
 
         Raises:
             ProviderError: A sandbox cannot be had; of a pool, in time.

@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 from coding_gym.errors import CapacityError, ConfigurationError, InvalidActionError, ProtocolError, TransportError
 from coding_gym.frames import black_frames, is_shared_black, shared_black
 from coding_gym.rendering import DEFAULT_FRAME_SIZE, Turn, draw_transcript, format_transcript
+from coding_gym.results import Result
 from coding_gym.spaces import action_space, observation_space
+from coding_gym_server import backends
 from coding_gym_server.protocol import (
     INFRASTRUCTURE_EXIT_CODE,
     ErrorCode,
+    FileContent,
     Metadata,
     Observation,
     ObservationData,
@@ -36,6 +39,7 @@ __all__ = [
     "ResetAttempts",
     "StepResult",
     "Timing",
+    "check_backend",
     "check_count",
     "infrastructure_failure",
     "own_screenshot",
@@ -85,6 +89,8 @@ class EpisodeSettings:
         max_output_chars: The most code points of stdout, and of stderr.
         max_code_chars: The most code points of an action.
         show_value: Whether the value of a last expression is shown, as a REPL does.
+        backend: What executes the code; the sandbox's default if None.
+        results: Whether ``info["results"]`` has values and displays in all their formats.
     """
 
     render_mode: str | None = None
@@ -94,6 +100,8 @@ class EpisodeSettings:
     max_output_chars: int = 16_384
     max_code_chars: int = 100_000
     show_value: bool = True
+    backend: str | None = None
+    results: bool = False
 
     def __post_init__(self) -> None:
         if self.render_mode is not None and self.render_mode not in RENDER_MODES:
@@ -105,6 +113,8 @@ class EpisodeSettings:
             object.__setattr__(self, "cpu_timeout", _check_seconds("cpu_timeout", self.cpu_timeout))
         check_count("max_output_chars", self.max_output_chars, 256)
         check_count("max_code_chars", self.max_code_chars, 1)
+        if self.backend is not None:
+            check_backend(self.backend)
 
 
 class Episode:
@@ -133,14 +143,20 @@ class Episode:
             seed: The seed of the interpreter; drawn from ``np_random`` if None.
             np_random: The environment's generator.
             options: What ``reset`` takes.
+
+        Raises:
+            ConfigurationError: An option cannot be.
         """
         self.options = ResetOptions(
             seed=int(np_random.integers(_MAX_DRAWN_SEED)) if seed is None else int(seed) % _MAX_SEED,
             episode_id=(options or {}).get("episode_id"),
+            files=_files((options or {}).get("files")),
             step_timeout=self.settings.step_timeout,
             cpu_timeout=self.settings.cpu_timeout,
             max_output_chars=self.settings.max_output_chars,
             show_value=self.settings.show_value,
+            backend=self.settings.backend,
+            results=self.settings.results,
         )
         self._turns = []
         self._asked_at = time.perf_counter()
@@ -149,7 +165,7 @@ class Episode:
     def begun(self, data: ObservationData) -> tuple[Obs, Info]:
         """Return what ``reset`` returns for the server's answer; a black screenshot is shared and read-only."""
         self.last_timing = Timing(time.perf_counter() - self._asked_at)
-        return self._observe(data.observation), _info(data.observation.metadata)
+        return self._observe(data.observation), self._info(data.observation.metadata)
 
     def check_action(self, action: object) -> None:
         """Raise if ``action`` cannot be run.
@@ -189,7 +205,7 @@ class Episode:
         if self.settings.render_mode is not None:
             self._turns.append(Turn(self._code, observation.stdout, observation.stderr, observation.exit_code))
         truncated = observation.metadata.outcome is Outcome.INFRASTRUCTURE
-        return self._observe(observation), 0.0, False, truncated, _info(observation.metadata)
+        return self._observe(observation), 0.0, False, truncated, self._info(observation.metadata)
 
     def render(self) -> str | NDArray[np.uint8] | None:
         """Return the episode as ``render_mode`` says: its transcript, a picture of it, or None."""
@@ -199,6 +215,12 @@ class Episode:
             case "rgb_array":
                 return draw_transcript(self._turns, self.settings.screen or DEFAULT_FRAME_SIZE)
         return None
+
+    def _info(self, metadata: Metadata) -> Info:
+        info: Info = {"outcome": metadata.outcome.value, "state_lost": metadata.state_lost}
+        if self.settings.results:
+            info["results"] = tuple(map(Result.of, metadata.results))
+        return info
 
     def _observe(self, observation: Observation) -> Obs:
         obs: Obs = {
@@ -271,8 +293,34 @@ def check_count(name: str, value: Any, smallest: int) -> int:
     return value
 
 
-def _info(metadata: Metadata) -> Info:
-    return {"outcome": metadata.outcome.value, "state_lost": metadata.state_lost}
+def check_backend(name: Any) -> None:
+    """Find out whether a name can be that of a backend; whether a sandbox has it, only a sandbox can tell.
+
+    Raises:
+        ConfigurationError: It cannot.
+    """
+    try:
+        backends.check_backend(name)
+    except (TypeError, ValueError, AttributeError) as error:
+        message = f"backend=: {error}"
+        raise ConfigurationError(message) from None
+
+
+def _files(files: Any) -> dict[str, str | FileContent]:
+    """Return the files of ``reset(options=...)`` as they are sent.
+
+    Raises:
+        ConfigurationError: They are no mapping of paths to contents.
+    """
+    if files is None:
+        return {}
+    valid = isinstance(files, Mapping) and all(
+        isinstance(path, str) and isinstance(content, str | bytes) for path, content in files.items()
+    )
+    if not valid:
+        message = f"Expected options['files'] to be a mapping of paths to str or bytes, got {files!r:.200}"
+        raise ConfigurationError(message)
+    return {path: content if isinstance(content, str) else FileContent(content) for path, content in files.items()}
 
 
 def _check_screen(screen: Any) -> tuple[int, int] | None:

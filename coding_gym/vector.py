@@ -65,7 +65,7 @@ class CodingVectorEnv(SyncVectorEnv):
         if max_episode_steps is not None:
             check_count("max_episode_steps", max_episode_steps, 1)
         own = {name: env_options.pop(name) for name in list(env_options) if name in _ENV_SETTINGS}
-        config = resolve_config(pool, env_options.pop("config", None), env_options)
+        config = resolve_config(pool, env_options.pop("config", None), env_options, backend=own.get("backend"))
         if pool is not None and num_envs > (places := pool.size * pool.config.sessions):
             message = (
                 f"num_envs={num_envs} are more than the {places} places of the pool: "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from coding_gym.config import SandboxConfig, sandbox_config
@@ -72,15 +73,26 @@ def make_slot(pool: SandboxPool | None, config: SandboxConfig) -> SandboxSlot:
 
 
 def resolve_config(
-    pool: SandboxPool | None, config: SandboxConfig | Mapping[str, Any] | None, sandbox_options: Mapping[str, Any]
+    pool: SandboxPool | None,
+    config: SandboxConfig | Mapping[str, Any] | None,
+    sandbox_options: Mapping[str, Any],
+    *,
+    backend: str | None = None,
 ) -> SandboxConfig:
     """Return the configuration of an environment's sandbox, which is the pool's if there is one.
+
+    Args:
+        pool: The pool.
+        config: The configuration, if it is given as a whole.
+        sandbox_options: The configuration, if it is given as single settings.
+        backend: What a sandbox of its own has ready from the start; what the configuration says if None.
 
     Raises:
         ConfigurationError: A setting cannot be, or there are settings beside a pool.
     """
     if pool is None:
-        return sandbox_config(config, sandbox_options)
+        own = sandbox_config(config, sandbox_options)
+        return own if backend is None else replace(own, backend=backend)
     if not isinstance(pool, SandboxPool):
         message = f"Expected pool= to be a SandboxPool, got {pool!r}"
         raise ConfigurationError(message)

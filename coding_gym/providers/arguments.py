@@ -16,6 +16,7 @@ def server_arguments(config: SandboxConfig) -> list[str]:
     return [
         *("--max-sessions", str(config.sessions)),
         *("--spare-workers", str(config.spare_workers)),
+        *(("--backend", config.backend) if config.backend is not None else ()),
         *("--preload", ",".join(config.preload)),
         *("--first-client-within", str(config.start_timeout + _SLACK_SECONDS)),
         *("--idle-timeout", str(config.idle_timeout)),

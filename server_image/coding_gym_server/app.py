@@ -22,7 +22,7 @@ from coding_gym_server.api.websocket import SessionEndpoint
 from coding_gym_server.backends import UnknownBackendError
 from coding_gym_server.config import ServerConfig
 from coding_gym_server.interpreter.contexts import HOME, Contexts, ContextSettings
-from coding_gym_server.interpreter.files import Workspace
+from coding_gym_server.interpreter.files import FilesError, Workspace
 from coding_gym_server.isolation.probe import IsolationReport
 from coding_gym_server.lifetime import DeadManSwitch
 from coding_gym_server.sessions import CapacityError, SessionDefaults, Sessions
@@ -91,7 +91,8 @@ def create_app(config: ServerConfig, zygote: ZygoteProcess, *, isolation: Isolat
             BadRequestError: http.bad_request,
             BodyTooLargeError: http.body_too_large,
             CapacityError: http.at_capacity,
-            UnknownBackendError: http.unknown_backend,
+            FilesError: http.bad_option,
+            UnknownBackendError: http.bad_option,
             http.ClientGoneError: http.client_gone,
             ClientDisconnect: http.client_gone,
         },

@@ -22,6 +22,7 @@ __all__ = [
     "Error",
     "ErrorCode",
     "ErrorData",
+    "FileContent",
     "Interrupt",
     "Mcp",
     "Metadata",
@@ -33,6 +34,7 @@ __all__ = [
     "Reset",
     "ResetOptions",
     "Response",
+    "RichResult",
     "SessionState",
     "State",
     "StateMessage",
@@ -80,6 +82,16 @@ class ErrorCode(StrEnum):
     SESSION_ERROR = "SESSION_ERROR"
 
 
+class FileContent(msgspec.Struct, forbid_unknown_fields=True):
+    """The content of a file that is no text.
+
+    Attributes:
+        base64: The bytes; as JSON, in base64.
+    """
+
+    base64: bytes
+
+
 class ResetOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What a reset may ask for; unknown keys are ignored, as OpenEnv's server ignores them.
 
@@ -91,6 +103,8 @@ class ResetOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
         max_output_chars: The most code points of stdout, and of stderr, that an observation carries.
         show_value: Whether the value of a last expression is shown, as a REPL does.
         backend: What executes the code; the server's default when absent.
+        results: Whether the observation brings values and displays in all their formats.
+        files: What the workspace holds at the start: text, or bytes, by the path below the working directory.
         rewards: What the reward of a step is the sum of, names of ``REWARDS``; the server's default when absent.
     """
 
@@ -101,6 +115,8 @@ class ResetOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
     max_output_chars: Annotated[int, msgspec.Meta(ge=256)] | None = None
     show_value: bool = True
     backend: str | None = None
+    results: bool = False
+    files: dict[str, str | FileContent] = {}
     rewards: Annotated[list[str], msgspec.Meta(extra_json_schema={"items": {"enum": list(REWARDS)}})] | None = None
 
     def __post_init__(self) -> None:
@@ -158,20 +174,36 @@ class Mcp(msgspec.Struct, tag="mcp", forbid_unknown_fields=True):
 Request = Reset | Step | Interrupt | State | Close | Mcp
 
 
+class RichResult(msgspec.Struct, kw_only=True):
+    """A value or a display, in all the formats that it has.
+
+    Attributes:
+        texts: MIME type to text, binary formats in base64.
+        documents: MIME type to JSON text.
+        is_value: Whether it is the value of the cell, rather than something that it displayed.
+    """
+
+    texts: dict[str, str]
+    documents: dict[str, str]
+    is_value: bool
+
+
 class Metadata(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What an observation says beyond OpenEnv's fields. The last two are there only when they say something.
+    """What an observation says beyond OpenEnv's fields. The last three are there only when they say something.
 
     Attributes:
         outcome: Why the step ended.
         state_lost: Whether the namespace was lost, so that the next step begins with a fresh one.
         truncated: Whether to end the episode as truncated: the sandbox, not the policy, failed. OpenEnv has but ``done``.
         safety_violation: The pattern that the reward ``safety`` found in the code.
+        results: Values and displays, if the episode wants them; in the observation's metadata alone.
     """
 
     outcome: Outcome
     state_lost: bool
     truncated: bool = False
     safety_violation: str | None = None
+    results: list[RichResult] = []
 
 
 class Observation(msgspec.Struct, kw_only=True):

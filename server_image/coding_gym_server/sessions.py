@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from coding_gym_server.backends import check_backend
+from coding_gym_server.gathering import Gathering
+from coding_gym_server.interpreter.files import Workspace
 from coding_gym_server.protocol import (
     INFRASTRUCTURE_EXIT_CODE,
+    FileContent,
     Metadata,
     Observation,
     ObservationData,
@@ -19,6 +26,7 @@ from coding_gym_server.protocol import (
     StepAction,
 )
 from coding_gym_server.rewards import Score, score
+from coding_gym_server.workers import workspace
 from coding_gym_server.workers.link import LinkClosedError
 from coding_gym_server.workers.messages import Execute
 from coding_gym_server.workers.unit import DEFAULT_MAX_OUTPUT_CHARS, Completion, Event, Kind, Unit
@@ -98,6 +106,7 @@ class Session:
 
         Raises:
             UnknownBackendError: There is no such backend.
+            FilesError: One of the files cannot be written.
             ForkError: There are no processes, memory or disk left, or the backend cannot be loaded.
             LinkClosedError: The zygote died.
         """
@@ -113,15 +122,22 @@ class Session:
 
         Whatever happens to the code, and to the processes that run it, is an observation.
         """
+        gathering = Gathering(show_value=self._options.show_value) if self._options.results else None
         try:
-            completion = await self.execute(Execute(action.code), self._limits(action))
+            cell = Execute(action.code, rich=gathering is not None)
+            completion = await self.execute(cell, self._limits(action), on_event=gathering)
         except FAULTS as error:
             return self._fail(error)
         worth = self._score(action.code)
         metadata = Metadata(
             outcome=completion.outcome, state_lost=completion.state_lost, safety_violation=worth.safety_violation
         )
-        return _observation(completion.stdout, completion.stderr, completion.exit_code, metadata, reward=worth.reward)
+        if gathering is None:
+            stdout, stderr = completion.stdout, completion.stderr
+        else:
+            metadata.results = gathering.results
+            stdout, stderr = gathering.stdout(self._max_output_chars), gathering.stderr(completion, self._max_output_chars)
+        return _observation(stdout, stderr, completion.exit_code, metadata, reward=worth.reward)
 
     async def execute(self, cell: Execute, limits: Limits, *, on_event: Callable[[Event], None] | None = None) -> Completion:
         """Run a cell; before any reset, an episode begins by itself.
@@ -175,12 +191,19 @@ class Session:
             used = None
         unit = await (self._units.acquire(kind) if used is None else self._units.renew(used))
         self._unit = unit
+        if self._options.files:
+            # Nothing has run in it yet, so nobody sees half of them.
+            await asyncio.to_thread(_write_files, unit.workspace / workspace.WORK, self._options.files)
         unit.configure(
             seed=self._options.seed,
             show_value=self._options.show_value,
-            max_output_chars=self._options.max_output_chars or self._defaults.max_output_chars,
+            max_output_chars=self._max_output_chars,
             directory=self._directory,
         )
+
+    @property
+    def _max_output_chars(self) -> int:
+        return self._options.max_output_chars or self._defaults.max_output_chars
 
     def _limits(self, action: StepAction) -> Limits:
         return Limits(
@@ -239,4 +262,14 @@ class Sessions:
 
 def _observation(stdout: str, stderr: str, exit_code: int, metadata: Metadata, *, reward: float = 0.0) -> ObservationData:
     observation = Observation(stdout=stdout, stderr=stderr, exit_code=exit_code, metadata=metadata)
-    return ObservationData(observation=observation, reward=reward, done=False, metadata=metadata)
+    # Results may be large: once is enough.
+    brief = msgspec.structs.replace(metadata, results=[]) if metadata.results else metadata
+    return ObservationData(observation=observation, reward=reward, done=False, metadata=brief)
+
+
+def _write_files(directory: Path, files: Mapping[str, str | FileContent]) -> None:
+    target = Workspace(directory, home=str(directory))
+    for path, content in files.items():
+        with contextlib.closing(target.upload(path)) as upload:
+            upload.write(content.encode() if isinstance(content, str) else content.base64)
+            upload.finish()

@@ -106,7 +106,7 @@ def test_environment_variables(sandbox, context):
     sandbox.run_code("os.environ['FOO'] = 'mine'", context=context)
     assert sandbox.run_code("1/0", envs={"FOO": "bar"}, context=context).error
     assert sandbox.run_code(code, context=context).text == "mine"
-    assert "line 2" in sandbox.run_code("\n1/0", envs={"FOO": "bar"}, context=context).error.traceback
+    assert "line 2" in sandbox.run_code("x = 0\n1/0", envs={"FOO": "bar"}, context=context).error.traceback
 
 
 def test_contexts(sandbox):

@@ -6,10 +6,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from coding_gym_server.backends import UnknownBackendError
 from coding_gym_server.protocol import ErrorCode, ErrorData, Request, Response
 from coding_gym_server.workers.capture import cut_middle
 
-__all__ = ["BadRequestError", "decode_json", "decode_request", "encode_response", "value_error"]
+__all__ = ["BadRequestError", "decode_json", "decode_request", "encode_response", "field_of", "value_error"]
 
 _json_request = msgspec.json.Decoder(Request)
 _msgpack_request = msgspec.msgpack.Decoder(Request)
@@ -96,6 +97,11 @@ def _faults(error: Exception) -> list[dict[str, Any]]:
     message = cut_middle(message, _MAX_QUOTED_CHARS)
     location = [part for part in path.rstrip("`").replace("[", ".").replace("]", "").split(".") if part]
     return [value_error(location, message)]
+
+
+def field_of(error: Exception) -> str:
+    """Return the option of a reset that an error is about."""
+    return "backend" if isinstance(error, UnknownBackendError) else "files"
 
 
 def value_error(location: list[str], message: str) -> dict[str, Any]:

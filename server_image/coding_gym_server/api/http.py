@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from coding_gym_server import __version__
 from coding_gym_server.api.bodies import read_body
-from coding_gym_server.api.codec import BadRequestError, decode_json, value_error
+from coding_gym_server.api.codec import BadRequestError, decode_json, field_of, value_error
 from coding_gym_server.api.mcp import answer_mcp_text, mcp_endpoint
 from coding_gym_server.api.openapi import HttpStep, json_schema, openapi_document
 from coding_gym_server.api.tasks import ENVIRONMENT_NAME, task_routes
@@ -108,9 +108,9 @@ def bad_request(_: Request, error: Exception) -> Response:
     return _json({"detail": error.data.errors}, status_code=422)
 
 
-def unknown_backend(_: Request, error: Exception) -> Response:
-    """Answer a reset that asks for a backend that there is not, in the same shape."""
-    return _json({"detail": [value_error(["backend"], str(error))]}, status_code=422)
+def bad_option(_: Request, error: Exception) -> Response:
+    """Answer a reset that asks for what there cannot be, in the same shape."""
+    return _json({"detail": [value_error([field_of(error)], str(error))]}, status_code=422)
 
 
 def body_too_large(_: Request, __: Exception) -> Response:

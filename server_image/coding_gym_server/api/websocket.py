@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any
 from urllib.parse import parse_qs
 
-from coding_gym_server.api.codec import BadRequestError, decode_request, encode_response, value_error
+from coding_gym_server.api.codec import BadRequestError, decode_request, encode_response, field_of, value_error
 from coding_gym_server.api.mcp import answer_mcp
 from coding_gym_server.backends import UnknownBackendError
+from coding_gym_server.interpreter.files import FilesError
 from coding_gym_server.protocol import (
     MAX_FRAME_BYTES,
     Close,
@@ -171,8 +172,8 @@ class _Conversation:
         except BadRequestError as error:
             last = error.data.code is ErrorCode.SESSION_ERROR
             response = Error(error.data)
-        except UnknownBackendError as error:
-            faults = [value_error(["data", "backend"], str(error))]
+        except (FilesError, UnknownBackendError) as error:
+            faults = [value_error(["data", field_of(error)], str(error))]
             response = Error(ErrorData(message=str(error), code=ErrorCode.VALIDATION_ERROR, errors=faults))
         except Exception as error:  # noqa: BLE001 - a fault of ours is an answer, too
             _log.exception("a request failed")
