@@ -30,6 +30,8 @@ class Group(StrEnum):
     MEMORY = "memory"
     OUTPUT = "output"
     OPENENV = "openenv"
+    INTERPRETER = "interpreter"
+    PACKAGES = "packages"
 
 
 def run_benchmarks(
@@ -48,7 +50,7 @@ def run_benchmarks(
         ProviderError: A sandbox cannot be had.
     """
     # Imported late: the command line shows its help without them.
-    from coding_gym.bench import latency, openenv, resources
+    from coding_gym.bench import interpreter, latency, openenv, resources
     from coding_gym.bench.plan import choose_provider
     from coding_gym.bench.report import build_table, write_json
 
@@ -61,6 +63,8 @@ def run_benchmarks(
         Group.MEMORY: resources.measure_memory,
         Group.OUTPUT: resources.measure_output,
         Group.OPENENV: openenv.measure_openenv,
+        Group.INTERPRETER: interpreter.measure_interpreter,
+        Group.PACKAGES: interpreter.measure_packages,
     }
     plan = choose_provider(provider, quick=quick)
     rows: list[Row] = []

@@ -119,6 +119,11 @@ class CodeInterpreter:
         self.files = Files(self._http)
         self.contexts = Contexts(self._http)
 
+    @property
+    def sandbox(self) -> Sandbox | None:
+        """The sandbox, if this started it."""
+        return self._sandbox
+
     def execute(
         self,
         code: str,

@@ -1,0 +1,100 @@
+"""Notebook cells over the code-interpreter API, and sandboxes with packages of their own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+
+from coding_gym.bench.plan import Plan, milliseconds, repeat
+from coding_gym.bench.processes import NotMeasurableError, find_processes, find_server, pss
+from coding_gym.bench.report import Row
+from coding_gym.config import SandboxConfig
+from coding_gym.interpreter import CodeInterpreter, Context
+from coding_gym.providers import start_sandbox
+
+__all__ = ["measure_interpreter", "measure_packages"]
+
+_CODE = "print('hi')"
+_WARM_UP = 20
+_MORE_CONTEXTS = 16
+_SETTLE_SECONDS = 1.0
+_PACKAGES = ("toolz", "yaml", "math")
+
+
+def measure_interpreter(plan: Plan) -> Iterator[Row]:
+    """Measure executions and contexts over a connection that is kept alive."""
+    with CodeInterpreter(provider=plan.provider, sessions=64) as interpreter:
+        repeat(_WARM_UP, lambda: interpreter.execute(_CODE))
+        samples = repeat(plan.times(1000), lambda: interpreter.execute(_CODE))
+        yield Row.of_samples(f'POST /execute, "{_CODE}" in a notebook cell', "ms", samples, at_most=3)
+
+        made: list[Context] = []
+
+        def create() -> None:
+            made.append(interpreter.contexts.create())
+            interpreter.execute("1", context=made[-1])
+
+        def restart() -> None:
+            interpreter.contexts.restart(made[0])
+            interpreter.execute("1", context=made[0])
+
+        def create_and_delete() -> float:
+            took = milliseconds(create)
+            interpreter.contexts.delete(made.pop())
+            return took
+
+        create()
+        samples = [create_and_delete() for _ in range(plan.times(40, least=10))]
+        yield Row.of_samples("a new context to its first answer", "ms", samples, at_most=25)
+        samples = repeat(plan.times(40, least=10), restart)
+        yield Row.of_samples("a restart to the first answer", "ms", samples, at_most=25)
+        yield _memory_of_contexts(interpreter)
+
+
+def measure_packages(plan: Plan) -> Iterator[Row]:
+    """Measure the second start of a sandbox with packages of its own, and one without, in turns."""
+    configs = [SandboxConfig(provider=plan.provider, packages=packages) for packages in ((), _PACKAGES)]
+    first = milliseconds(partial(_start, configs[1])) / 1e3
+    samples: list[list[float]] = [[], []]
+    for _ in range(plan.times(7)):
+        for config, times in zip(configs, samples, strict=True):
+            times.append(milliseconds(partial(_start, config)) / 1e3)
+    without, with_packages = (
+        Row.of_samples(what, "s", times)
+        for what, times in zip(("start without packages", "second start with packages"), samples, strict=True)
+    )
+    yield without
+    yield with_packages
+    assert without.median is not None
+    assert with_packages.median is not None
+    note = f"the first start took {first:.1f} s"
+    yield Row(what="  the difference", unit="s", median=with_packages.median - without.median, at_most=0.2, note=note)
+
+
+def _start(config: SandboxConfig) -> None:
+    with closing(start_sandbox(config)):
+        pass
+
+
+def _memory_of_contexts(interpreter: CodeInterpreter) -> Row:
+    what, bar = "memory of one more notebook context (PSS)", 12.0
+    sandbox = interpreter.sandbox
+    assert sandbox is not None
+
+    def settled_pss() -> float:
+        # Spare workers are forked in the background.
+        time.sleep(_SETTLE_SECONDS)
+        pids = find_processes(sandbox)
+        find_server(pids)
+        return pss(pids)
+
+    try:
+        before = settled_pss()
+        for _ in range(_MORE_CONTEXTS):
+            interpreter.execute(_CODE, context=interpreter.contexts.create())
+        after = settled_pss()
+    except NotMeasurableError as error:
+        return Row(what=what, unit="MB", median=None, at_most=bar, note=f"skipped: {error}")
+    return Row(what=what, unit="MB", median=(after - before) / _MORE_CONTEXTS, at_most=bar)
