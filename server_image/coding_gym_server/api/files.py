@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from coding_gym_server.api.routing import by_method
 from coding_gym_server.interpreter.files import FilesError, NotFoundError, Workspace
 
 __all__ = ["file_routes"]
@@ -61,11 +62,10 @@ def file_routes(workspace: Workspace) -> list[Route]:
         await _in_thread(workspace.remove, request.path_params["path"])
         return Response(status_code=204)
 
+    handlers = {"GET": download, "PUT": upload, "DELETE": delete}
     return [
         Route("/files", _explained(list_directory), methods=["GET"]),
-        Route("/files/{path:file}", _explained(download), methods=["GET", "HEAD"]),
-        Route("/files/{path:file}", _explained(upload), methods=["PUT"]),
-        Route("/files/{path:file}", _explained(delete), methods=["DELETE"]),
+        by_method("/files/{path:file}", **{method: _explained(handler) for method, handler in handlers.items()}),
     ]
 
 

@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from coding_gym_server.api.bodies import read_body
 from coding_gym_server.api.fields import Fields
+from coding_gym_server.api.routing import by_method
 from coding_gym_server.backends import JUPYTER_PREFIX, UnknownBackendError
 from coding_gym_server.interpreter import messages
 from coding_gym_server.interpreter.contexts import (
@@ -85,8 +86,7 @@ def interpreter_routes(contexts: Contexts) -> list[Route]:
 
     return [
         Route("/execute", execute, methods=["POST"]),
-        Route("/contexts", list_contexts, methods=["GET"]),
-        Route("/contexts", create, methods=["POST"]),
+        by_method("/contexts", GET=list_contexts, POST=create),
         Route("/contexts/{id}/restart", restart, methods=["POST"]),
         Route("/contexts/{id}", delete, methods=["DELETE"]),
     ]

@@ -55,9 +55,103 @@ def openapi_document() -> dict[str, Any]:
             "/reset": {"post": _operation("Begin an episode", observation, reset, refused, required=False)},
             "/step": {"post": _operation("Run code in a session of its own", observation, step, refused)},
             "/mcp": {"post": _operation("JSON-RPC 2.0 of the Model Context Protocol", anything, {}, bounded, required=False)},
+            **_interpreter_paths(refused),
+            **_file_paths(guarded),
         },
         "components": {"schemas": components},
     }
+
+
+def _interpreter_paths(refused: dict[str, Any]) -> dict[str, Any]:
+    string, strings = {"type": "string"}, {"type": "object", "additionalProperties": {"type": "string"}}
+    context = {
+        "type": "object",
+        "properties": {"id": string, "language": string, "cwd": string},
+        "required": ["id", "language", "cwd"],
+    }
+    execution = {
+        "type": "object",
+        "properties": {
+            "code": string,
+            "context_id": _or_null(string),
+            "language": _or_null(string),
+            "env_vars": _or_null(strings),
+            "timeout": _or_null({"type": "number", "exclusiveMinimum": 0}),
+        },
+        "required": ["code"],
+    }
+    creation = {"type": "object", "properties": {"language": _or_null(string), "cwd": _or_null(string)}}
+    missing = {"404": _text("There is no such context")}
+    failed = {"500": _text("There is no such language, or its interpreter does not start")}
+    execute = _operation("Run code and stream what it shows, a JSON object a line", string, execution)
+    execute["responses"] = {
+        "200": {"description": "OK", "content": {"application/x-ndjson": {"schema": string}}},
+        **refused,
+        **missing,
+        **failed,
+        "400": _text("A context and a language exclude each other"),
+    }
+    create = _operation(
+        "Start an interpreter", context, creation, {**refused, **failed, "400": _text("Not a directory")}, required=False
+    )
+    name = _parameter("id", "path")
+    return {
+        "/execute": {"post": execute},
+        "/contexts": {
+            "get": _operation("All contexts", {"type": "array", "items": context}, refused={"401": refused["401"]}),
+            "post": create,
+        },
+        "/contexts/{id}/restart": {
+            "post": {
+                **_operation("Begin anew", {"type": "null"}, refused={**refused, **missing, **failed}),
+                "parameters": [name],
+            }
+        },
+        "/contexts/{id}": {
+            "delete": {
+                **_operation("End a context", {"type": "null"}, refused={**refused, **missing, **failed}),
+                "parameters": [name],
+            }
+        },
+    }
+
+
+def _file_paths(guarded: dict[str, Any]) -> dict[str, Any]:
+    wrong = {**guarded, "400": _text("The path leads out, or to something else"), "404": _text("There is nothing")}
+    binary = {"description": "The content", "content": {"application/octet-stream": {}}}
+    listing = {"type": "object", "properties": {"path": {"type": "string"}, "entries": {"type": "array"}}}
+    path = _parameter("path", "path")
+    body = {"required": True, "content": {"application/octet-stream": {}}}
+    return {
+        "/files": {
+            "get": {
+                **_operation("What is in a directory", listing, refused=wrong),
+                "parameters": [{**_parameter("path", "query"), "required": False}],
+            }
+        },
+        "/files/{path}": {
+            "parameters": [path],
+            "get": {"summary": "Download", "responses": {"200": binary, "206": binary, **wrong, "416": _text("No such range")}},
+            "put": {
+                "summary": "Upload",
+                "requestBody": body,
+                "responses": {"200": {"description": "Overwritten"}, "201": {"description": "Created"}, **wrong},
+            },
+            "delete": {"summary": "Delete", "responses": {"204": {"description": "Deleted"}, **wrong}},
+        },
+    }
+
+
+def _parameter(name: str, place: str) -> dict[str, Any]:
+    return {"name": name, "in": place, "required": True, "schema": {"type": "string"}}
+
+
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _text(description: str) -> dict[str, Any]:
+    return {"description": description, "content": {"text/plain": {"schema": {"type": "string"}}}}
 
 
 def _operation(
