@@ -117,7 +117,7 @@ class ResetOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
     backend: str | None = None
     results: bool = False
     files: dict[str, str | FileContent] = {}
-    rewards: Annotated[list[str], msgspec.Meta(extra_json_schema={"items": {"enum": list(REWARDS)}})] | None = None
+    rewards: list[Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(REWARDS)})]] | None = None
 
     def __post_init__(self) -> None:
         if reason := unknown_rewards(self.rewards or ()):
