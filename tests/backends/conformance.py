@@ -1,0 +1,44 @@
+"""The behaviours of ``conformance.toml``."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import msgspec
+
+__all__ = ["BEHAVIOURS", "SECTIONS", "Behaviour"]
+
+
+class Behaviour(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
+    """Something that a backend may be expected to do.
+
+    Attributes:
+        what: Its name in the table.
+        python: The cells that show it.
+        javascript: The same in JavaScript; nothing where the language has no such thing.
+        bash: The same in bash.
+        stdout: What the last cell prints; None for anything.
+        stderr: What the last cell's stderr contains.
+        exit_code: The exit code of the last cell.
+        outcome: The outcome of the last cell.
+        mime: A format that a result of the last cell has; None for no demand.
+        timeout: Seconds that each cell has.
+    """
+
+    what: str
+    python: tuple[str, ...]
+    javascript: tuple[str, ...] = ()
+    bash: tuple[str, ...] = ()
+    stdout: str | None = None
+    stderr: str = ""
+    exit_code: int = 0
+    outcome: str = "ok"
+    mime: str | None = None
+    timeout: float = 10.0
+
+
+_document = tomllib.loads((Path(__file__).parent / "conformance.toml").read_text())
+
+SECTIONS = msgspec.convert(_document, dict[str, list[Behaviour]])
+BEHAVIOURS = [behaviour for section in SECTIONS.values() for behaviour in section]

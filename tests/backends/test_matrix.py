@@ -1,0 +1,126 @@
+"""The table of ``docs/backends.md``: what each backend does, found out by trying.
+
+``CODING_GYM_UPDATE_DOCS=1 pytest tests/backends/test_matrix.py`` writes it anew, latencies included.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from pathlib import Path
+
+import pytest
+from conformance import BEHAVIOURS, SECTIONS, Behaviour
+
+from coding_gym.client.session import Session
+from coding_gym.providers import Sandbox
+from coding_gym_server.protocol import ObservationData, ResetOptions, Step, StepAction
+
+pytestmark = pytest.mark.docker
+
+PAGE = Path(__file__).parents[2] / "docs" / "backends.md"
+BEGIN, END = "<!-- matrix -->\n", "<!-- end of matrix -->\n"
+LATENCY = "| *step, median* |"
+
+LANGUAGES = {
+    "python": "python",
+    "notebook": "python",
+    "restricted": "python",
+    "smolagents": "python",
+    "jupyter:deno": "javascript",
+    "bash": "bash",
+}
+HELLO = {"python": "print('hi')", "javascript": "console.log('hi')", "bash": "echo hi"}
+YES, NO, NONE = "yes", "no", ""
+
+
+@pytest.fixture(scope="module")
+def backend_sandbox(docker_engine):
+    from coding_gym.config import SandboxConfig
+    from coding_gym.providers import start_sandbox
+
+    sandbox = start_sandbox(SandboxConfig(provider="docker", sessions=8, packages=("numpy", "pandas")))
+    yield sandbox
+    sandbox.close()
+
+
+class Trial:
+    """A session of a backend in which behaviours are tried, each from a fresh start."""
+
+    def __init__(self, sandbox: Sandbox, backend: str) -> None:
+        self.backend = backend
+        self._session: Session = sandbox.connect()
+        self.reset()
+
+    def reset(self) -> None:
+        options = ResetOptions(backend=self.backend, results=True, max_output_chars=2000)
+        self._session.ask_reset(options)
+        self._session.wait(timeout=30)
+
+    def run(self, code: str, timeout: float = 10.0) -> ObservationData:
+        self._session._ask(Step(StepAction(code=code, timeout_s=timeout)))
+        return self._session.wait(timeout=timeout + 20)
+
+    def does(self, behaviour: Behaviour) -> str:
+        cells = getattr(behaviour, LANGUAGES[self.backend])
+        if not cells:
+            return NONE
+        self.reset()
+        for cell in cells:
+            data = self.run(cell, behaviour.timeout)
+        return YES if _is_as_expected(data, behaviour) else NO
+
+    def latency(self) -> float:
+        """Return the median of a short step in milliseconds."""
+        code = HELLO[LANGUAGES[self.backend]]
+        samples = []
+        for _ in range(120):
+            start = time.perf_counter()
+            self.run(code)
+            samples.append((time.perf_counter() - start) * 1e3)
+        return statistics.median(samples[20:])
+
+    def close(self) -> None:
+        self._session.close()
+
+
+def _is_as_expected(data: ObservationData, behaviour: Behaviour) -> bool:
+    observation, metadata = data.observation, data.observation.metadata
+    if behaviour.mime is not None:
+        return any(behaviour.mime in result.texts for result in metadata.results)
+    if behaviour.what.startswith("floods"):
+        return "characters cut" in observation.stdout and observation.stdout.endswith("end\n")
+    return (
+        behaviour.stdout in (None, observation.stdout)
+        and behaviour.stderr in observation.stderr
+        and observation.exit_code == behaviour.exit_code
+        and metadata.outcome == behaviour.outcome
+    )
+
+
+def test_the_page_says_what_the_backends_do(backend_sandbox):
+    columns: dict[str, dict[str, str]] = {}
+    latencies: dict[str, float] = {}
+    for backend in LANGUAGES:
+        trial = Trial(backend_sandbox, backend)
+        columns[backend] = {behaviour.what: trial.does(behaviour) for behaviour in BEHAVIOURS}
+        trial.reset()
+        latencies[backend] = trial.latency()
+        trial.close()
+    lines = [f"| | {' | '.join(f'`{backend}`' for backend in LANGUAGES)} |", f"|---|{'---|' * len(LANGUAGES)}"]
+    for section, behaviours in SECTIONS.items():
+        lines.append(f"| **{section.capitalize()}** |{' |' * len(LANGUAGES)}")
+        lines += [
+            f"| {each.what} | {' | '.join(columns[backend][each.what] for backend in LANGUAGES)} |" for each in behaviours
+        ]
+    figures = " | ".join(f"{latencies[backend]:.1f} ms" for backend in LANGUAGES)
+    table = [*lines, f"{LATENCY} {figures} |"]
+    page = PAGE.read_text()
+    before, _, rest = page.partition(BEGIN)
+    written, _, after = rest.partition(END)
+    if os.environ.get("CODING_GYM_UPDATE_DOCS"):
+        PAGE.write_text(before + BEGIN + "\n".join(table) + "\n" + END + after)
+        return
+    assert [line for line in written.splitlines() if not line.startswith(LATENCY)] == lines
+    assert all(columns["python"][each.what] == YES for each in BEHAVIOURS if each not in SECTIONS["cells"])
