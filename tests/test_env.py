@@ -741,11 +741,12 @@ def test_ctrl_c_right_after_a_request_was_sent(env, monkeypatch):
         assert env._session.state().episode_id == "fresh"
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("delay", [0.05, 0.2, 0.4])
 def test_ctrl_c_in_the_first_reset_leaves_nothing_behind(make, delay):
     before = {process.pid for process in servers()}
     env = make()
-    assert interrupted_after(delay, lambda: (env.reset(), time.sleep(5)))
+    assert interrupted_after(delay, lambda: (env.reset(), time.sleep(5)), again_after=3)
     env.close()
     left = [process for process in servers() if process.pid not in before]
     assert gone_within(left, 2) == []
