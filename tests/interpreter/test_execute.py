@@ -309,6 +309,18 @@ def test_a_client_that_goes_away_before_its_turn_is_forgotten(interpreter):
     assert interpreter.execute("x").text == "first"
 
 
+def test_a_client_that_goes_away_while_its_context_starts(interpreter):
+    for delay in (0.001, 0.003, 0.01, 0.03):
+        identifier = interpreter.create()["id"]
+        interpreter.http.post(f"/contexts/{identifier}/restart")
+        with pytest.raises(httpx.ReadTimeout):
+            interpreter.http.post("/execute", json={"code": "while True: pass", "context_id": identifier}, timeout=delay)
+        started = time.monotonic()
+        assert interpreter.execute("1", context_id=identifier).text == "1"
+        assert time.monotonic() - started < 2
+        interpreter.http.delete(f"/contexts/{identifier}")
+
+
 def test_silence_is_kept_alive(interpreter):
     execution = interpreter.execute("import time; time.sleep(5.5)")
     assert len(execution.of("keepalive")) == 1

@@ -76,6 +76,7 @@ class Context:
         self._turn = asyncio.Lock()
         self._generation = 0
         self._count = 0
+        self._is_deleted = False
         self._running: asyncio.Task[None] | None = None
 
     async def execute(
@@ -94,10 +95,9 @@ class Context:
         """
         generation = self._generation
         async with self._turn:
-            if generation != self._generation:
+            if generation != self._generation or self._is_deleted:
                 emit(messages.error_line(messages.ABORTED))
                 return
-            self._running = asyncio.current_task()
             cell = Execute(code, environment, rich=True)
             limits = Limits(wall=timeout or self._settings.timeout)
 
@@ -109,11 +109,14 @@ class Context:
                 if code.strip():
                     self._count += 1
                 emit(messages.counted(self._count))
+                self._running = asyncio.current_task()
                 completion = await session.execute(cell, limits, on_event=on_event)
             except FAULTS as fault:
                 self._count = 0
                 emit(messages.error_line(messages.lost(fault)))
                 return
+            finally:
+                self._running = None
             if completion.state_lost:
                 self._count = 0
             error = messages.error_of(completion)
@@ -128,10 +131,10 @@ class Context:
         Args:
             execution: The task that runs ``execute``.
         """
-        if execution is self._running and self._session is not None:
-            self._session.interrupt()
-        else:
+        if execution is not self._running:
             execution.cancel()
+        elif self._session is not None:
+            self._session.interrupt()
 
     async def begin(self) -> None:
         """Start the interpreter.
@@ -154,6 +157,7 @@ class Context:
     async def delete(self) -> None:
         """End the context and all that runs in it."""
         self._generation += 1
+        self._is_deleted = True
         if self._session is not None:
             self._session.abort("the context was deleted")
         async with self._turn:
