@@ -13,8 +13,15 @@ __all__ = ["BACKENDS", "JUPYTER_PREFIX", "UnknownBackendError", "backend_class",
 BACKENDS = {
     "python": "coding_gym_server.backends.python:PythonBackend",
     "notebook": "coding_gym_server.backends.notebook:NotebookBackend",
+    "restricted": "coding_gym_server.backends.restricted:RestrictedBackend",
+    "smolagents": "coding_gym_server.backends.smolagents:SmolagentsBackend",
 }
 """The class behind each name, imported when a session wants it."""
+
+_INSTALL_EXTRA = "pip install 'coding-gym[backends]'"
+_INSTALL = {
+    "smolagents": f"{_INSTALL_EXTRA}, or build the image with --build-arg WITH_SMOLAGENTS=1",
+}
 
 JUPYTER_PREFIX = "jupyter:"
 """``jupyter:NAME`` is the Jupyter kernel of that name."""
@@ -43,6 +50,11 @@ def backend_class(name: str) -> type[ExecutorBackend]:
         ImportError: A package that it needs is not installed.
     """
     check_backend(name)
-    module, _, attribute = BACKENDS[name].partition(":")
-    found: type[ExecutorBackend] = getattr(importlib.import_module(module), attribute)
+    path, _, attribute = BACKENDS[name].partition(":")
+    try:
+        module = importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        message = f"the backend {name!r} needs {error.name!r}, which is not installed: {_INSTALL.get(name, _INSTALL_EXTRA)}"
+        raise ImportError(message, name=error.name) from error
+    found: type[ExecutorBackend] = getattr(module, attribute)
     return found

@@ -22,9 +22,10 @@ from typing import Any
 from coding_gym_server.backends.base import ExecutorBackend
 from coding_gym_server.backends.output import Output
 
-__all__ = ["PythonBackend"]
+__all__ = ["PythonBackend", "users_frames"]
 
 _INTERRUPTED = 130
+_OWN_DIRECTORY = os.path.join(os.path.dirname(__file__), "")
 _FUTURE_MASK = functools.reduce(
     operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 )
@@ -84,7 +85,7 @@ class PythonBackend(ExecutorBackend):
             builtins._ = value  # type: ignore[attr-defined]
 
     def _report_rich(self, error: BaseException) -> int:
-        frames = _users_frames(error)
+        frames = users_frames(error)
         _set_traceback(error, frames)
         sys.last_type, sys.last_value, sys.last_traceback = type(error), error, frames
         self.output.error(type(error).__name__, str(error), "".join(traceback.format_exception(error)))
@@ -94,25 +95,33 @@ class PythonBackend(ExecutorBackend):
 
     def _compile(self, code: str) -> list[CodeType]:
         """Compile a cell; an expression that comes last becomes a part of its own, which shows its value as a REPL does."""
-        code = code.removeprefix("\ufeff")
-        filename = f"<cell {len(self._cells) + 1}>"
-        self._cells.append(filename)
-        _linecache[filename] = (len(code), None, list(io.StringIO(code, newline=None)), filename)
+        code, filename = self._add_cell(code)
         show_value = self._show_value or self.output.rich
         if show_value and _SIMPLE(code):
             # One simple statement: the compiler's own REPL mode takes it in one pass.
-            part = _compile(code, filename, "single", self._flags, dont_inherit=True)
-            self._flags |= part.co_flags & _FUTURE_MASK
-            return [part]
+            return [self._compile_part(code, filename, "single")]
         tree: ast.Module = _compile(code, filename, "exec", self._flags | ast.PyCF_ONLY_AST, dont_inherit=True)
         last = tree.body.pop() if show_value and tree.body and isinstance(tree.body[-1], ast.Expr) else None
         parts = []
         if tree.body:
-            parts.append(_compile(tree, filename, "exec", self._flags, dont_inherit=True))
-            self._flags |= parts[0].co_flags & _FUTURE_MASK
+            parts.append(self._compile_part(tree, filename, "exec"))
         if last is not None:
-            parts.append(_compile(ast.Interactive([last]), filename, "single", self._flags, dont_inherit=True))
+            parts.append(self._compile_part(ast.Interactive([last]), filename, "single"))
         return parts
+
+    def _add_cell(self, code: str) -> tuple[str, str]:
+        """Keep the lines of a cell for tracebacks; returns its source and the name that it goes by."""
+        code = code.removeprefix("\ufeff")
+        filename = f"<cell {len(self._cells) + 1}>"
+        self._cells.append(filename)
+        _linecache[filename] = (len(code), None, list(io.StringIO(code, newline=None)), filename)
+        return code, filename
+
+    def _compile_part(self, source: str | ast.Module | ast.Interactive, filename: str, mode: str) -> CodeType:
+        """Compile, with what earlier cells have imported from ``__future__``."""
+        part: CodeType = _compile(source, filename, mode, self._flags, dont_inherit=True)
+        self._flags |= part.co_flags & _FUTURE_MASK
+        return part
 
 
 def _report(error: BaseException) -> int:
@@ -146,7 +155,7 @@ def _exit_code(error: SystemExit) -> int:
 
 def _show(error: BaseException) -> None:
     """Print the traceback of an uncaught exception without our own frames, through the user's hook if there is one."""
-    frames = _users_frames(error)
+    frames = users_frames(error)
     _set_traceback(error, frames)
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, frames
     sys.last_exc = error  # type: ignore[attr-defined,unused-ignore]
@@ -155,7 +164,7 @@ def _show(error: BaseException) -> None:
         try:
             hook(type(error), error, frames)
         except Exception as fault:  # noqa: BLE001 - the user's hook
-            _set_traceback(fault, _users_frames(fault))
+            _set_traceback(fault, users_frames(fault))
             _set_context(fault, None)
             _print("Error in sys.excepthook:", file=sys.stderr)
             traceback.print_exception(fault)
@@ -166,8 +175,8 @@ def _show(error: BaseException) -> None:
     traceback.print_exception(error)
 
 
-def _users_frames(error: BaseException) -> TracebackType | None:
-    """Return the traceback of an exception without the frames of this module, wherever they are in it."""
+def users_frames(error: BaseException) -> TracebackType | None:
+    """Return the traceback of an exception without the frames of the backends, wherever they are in it."""
     entries = []
     entry = _traceback_of(error)
     while entry is not None:
@@ -175,7 +184,7 @@ def _users_frames(error: BaseException) -> TracebackType | None:
         entry = entry.tb_next
     frames = None
     for entry in reversed(entries):
-        if entry.tb_frame.f_code.co_filename != __file__:
+        if not entry.tb_frame.f_code.co_filename.startswith(_OWN_DIRECTORY):
             frames = TracebackType(frames, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return frames
 

@@ -1,0 +1,244 @@
+"""The guards: what a transformed cell calls for every attribute, item, iteration and write."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable, Iterable
+from types import BuiltinMethodType, CodeType, FrameType, FunctionType, MethodType
+from typing import Any
+
+from coding_gym_server.backends.restricted import names
+from coding_gym_server.backends.restricted.imports import Imports, is_module
+from coding_gym_server.backends.restricted.opaque import class_behind, class_of, opaque
+
+__all__ = ["Guards"]
+
+_MAIN = "__main__"
+
+# Subclasses of classes of these modules have no private attributes but their own.
+_PLAIN_MODULES = {_MAIN, "builtins", "abc", "typing", "enum", "collections", "collections.abc", "numbers", "dataclasses"}
+_PLAIN_KINDS = frozenset({bool, bytes, complex, dict, float, frozenset, int, list, range, set, str, tuple, type(None)})
+_CONTAINERS = _PLAIN_KINDS | {enumerate, filter, map, reversed, zip, type(_ for _ in ())}
+_IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {
+    "+=": operator.iadd,
+    "-=": operator.isub,
+    "*=": operator.imul,
+    "/=": operator.itruediv,
+    "%=": operator.imod,
+    "**=": operator.ipow,
+    "<<=": operator.ilshift,
+    ">>=": operator.irshift,
+    "|=": operator.ior,
+    "^=": operator.ixor,
+    "&=": operator.iand,
+    "//=": operator.ifloordiv,
+    "@=": operator.imatmul,
+}
+
+# The class's own dictionary, whatever its metaclass says.
+_dict_of: Callable[[type], Any] = type.__dict__["__dict__"].__get__
+_mro_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
+
+
+class Guards:
+    """Decides what a cell may reach. What belongs to the cells, their classes and functions, is theirs to change.
+
+    Args:
+        namespace: The variables of the cells.
+        imports: What may be imported, and which attributes of it are public.
+    """
+
+    def __init__(self, namespace: dict[str, Any], imports: Imports) -> None:
+        self._namespace = namespace
+        self._imports = imports
+        self._substitutes: dict[int, tuple[object, object]] = {}
+
+    def substitute(self, original: object, replacement: object) -> None:
+        """Hand out something else wherever a cell comes upon an object."""
+        self._substitutes[id(original)] = (original, replacement)
+
+    # What a cell gets to see.
+
+    def admit(self, value: Any) -> Any:
+        """Return a value that a cell has come upon, or what it may have in its place.
+
+        Raises:
+            AttributeError: It may have nothing of it.
+        """
+        kind = type(value)
+        if kind in _PLAIN_KINDS:
+            return value
+        if id(value) in self._substitutes:
+            return self._substitutes[id(value)][1]
+        if kind is BuiltinMethodType or kind is MethodType:
+            return self._admit_method(value)
+        if issubclass(kind, type):
+            return opaque(value)
+        if is_module(value):
+            self._imports.check_module(value)
+        elif kind is FrameType or kind is CodeType or _is_event_loop(kind):
+            message = f"{kind.__name__!r} objects are not available in the restricted backend"
+            raise AttributeError(message)
+        return value
+
+    def _admit_method(self, method: Any) -> Any:
+        owner = method.__self__
+        if type(method) is BuiltinMethodType and issubclass(type(owner), str) and method.__name__ in {"format", "format_map"}:
+            unbound = self._substitutes[id(getattr(str, method.__name__))][1]
+            return MethodType(unbound, owner)
+        return method
+
+    def getattr(self, target: Any, name: str, *default: Any) -> Any:
+        """Do what ``getattr`` does, for public attributes and for the cells' own.
+
+        Raises:
+            AttributeError: There is none of that name, or it may not be read.
+        """
+        if type(name) is not str:
+            message = "attribute name must be string"
+            raise TypeError(message)
+        if not names.may_read(name):
+            raise _refusal(target, name)
+        if is_module(target):
+            return self.admit(self._imports.attribute(target, name, *default))
+        if name.startswith("_"):
+            return self._private(target, name, *default)
+        return self.admit(getattr(target, name, *default))
+
+    def _private(self, target: Any, name: str, *default: Any) -> Any:
+        if names.is_private(name):
+            if not self._is_own_attribute(target, name):
+                if default and not hasattr(target, name):
+                    return default[0]
+                raise _refusal(target, name)
+        elif name == "__class__":
+            if not self._is_own_class(type(target)):
+                raise _refusal(target, name)
+            return class_of(target)
+        elif name == "__dict__":
+            if not self._has_own_dict(target):
+                raise _refusal(target, name)
+        elif name in {"__setattr__", "__delattr__"}:
+            return self._setter(target, getattr(target, name))
+        elif name == "__annotations__":
+            # A copy: dataclasses writes the names in it into source text.
+            return dict(getattr(target, name, *default)) if self.is_own(target) else {}
+        return self.admit(getattr(target, name, *default))
+
+    def hasattr(self, target: Any, name: str) -> bool:
+        """Say whether there is an attribute that a cell may read."""
+        try:
+            self.getattr(target, name)
+        except AttributeError:
+            return False
+        return True
+
+    def getitem(self, target: Any, key: Any) -> Any:
+        """Return an item."""
+        return self.admit(target[key])
+
+    def getiter(self, iterable: Iterable[Any]) -> Iterable[Any]:
+        """Return what gives the items of an iterable, each admitted; a container has only what was admitted already."""
+        return iterable if type(iterable) in _CONTAINERS else map(self.admit, iterable)
+
+    def dir(self, *target: Any) -> list[str]:
+        """Return the names of the attributes that may be read, or of the variables of the cells."""
+        if not target:
+            return sorted(name for name in self._namespace if names.may_use(name))
+        return [name for name in dir(target[0]) if names.may_read(name) and not names.is_private(name)]
+
+    def vars(self, target: Any) -> Any:
+        """Return the attributes of an object of a class of the cells."""
+        return self.getattr(target, "__dict__")
+
+    def metaclass(self, value: Any, keyword: str | None) -> Any:
+        """Return the metaclass of a class statement, or its ``**`` arguments."""
+        if keyword is None:
+            if "metaclass" in (arguments := dict(value)):
+                message = "a metaclass has to be written as metaclass=..."
+                raise TypeError(message)
+            return arguments
+        return class_behind(value)
+
+    # What a cell may change.
+
+    def write(self, target: Any, name: str) -> Any:
+        """Return an object of which the attribute of that name may be set or deleted.
+
+        Raises:
+            AttributeError: It may not be.
+        """
+        if type(name) is not str or not names.may_set(name):
+            raise _refusal(target, name, "set")
+        if self.is_own(target) or (not name.startswith("_") and self._imports.is_instance_of_authorized(target)):
+            return target
+        raise _refusal(target, name, "set")
+
+    def setattr(self, target: Any, name: str, value: Any) -> None:
+        """Set an attribute of what belongs to the cells."""
+        setattr(self.write(target, name), name, value)
+
+    def delattr(self, target: Any, name: str) -> None:
+        """Delete an attribute of what belongs to the cells."""
+        delattr(self.write(target, name), name)
+
+    def _setter(self, target: Any, method: Callable[..., None]) -> Callable[..., None]:
+        """Return ``object.__setattr__`` or the like with the check of a write."""
+        is_unbound = issubclass(type(target), type)
+        bound_to = target.__self__ if type(target) is super else target
+
+        def checked(*arguments: Any) -> None:
+            owner, name = (arguments[0], arguments[1]) if is_unbound else (bound_to, arguments[0])
+            self.write(owner, name)
+            method(*arguments)
+
+        return checked
+
+    def in_place(self, operation: str, target: Any, value: Any) -> Any:
+        """Return what ``target`` is after ``target += value`` and its like."""
+        return _IN_PLACE[operation](target, value)
+
+    # What belongs to the cells.
+
+    def is_own(self, target: Any) -> bool:
+        """Say whether an object is a class or a function of the cells, or an instance of such a class."""
+        kind = type(target)
+        if kind is FunctionType:
+            return target.__globals__ is self._namespace
+        return self._is_own_class(target if issubclass(kind, type) else kind)
+
+    @staticmethod
+    def _is_own_class(cls: type) -> bool:
+        return bool(_dict_of(cls).get("__module__") == _MAIN)
+
+    def _is_own_attribute(self, target: Any, name: str) -> bool:
+        """Say whether a private attribute is one that the cells have made."""
+        kind = type(target)
+        if kind is FunctionType:
+            return self.is_own(target)
+        cls = target.__self_class__ if kind is super else target if issubclass(kind, type) else kind
+        if name in names.NAMEDTUPLE_METHODS and issubclass(cls, tuple):
+            return True
+        for base in _mro_of(cls):
+            if name in _dict_of(base):
+                return self._is_own_class(base)
+        return self._has_own_dict(target)
+
+    def _has_own_dict(self, target: Any) -> bool:
+        """Say whether nobody but the cells puts attributes into an object."""
+        cls = type(target)
+        if issubclass(cls, type):
+            return False
+        modules = [_dict_of(base).get("__module__", base.__module__) for base in _mro_of(cls)]
+        return modules[0] == _MAIN and _PLAIN_MODULES.issuperset(modules)
+
+
+def _is_event_loop(kind: type) -> bool:
+    events = sys.modules.get("asyncio.events")
+    return events is not None and issubclass(kind, events.AbstractEventLoop)
+
+
+def _refusal(target: Any, name: object, verb: str = "read") -> AttributeError:
+    kind = type(target).__name__
+    return AttributeError(f"the attribute {name!r} of {kind!r} objects may not be {verb} in the restricted backend")

@@ -1,0 +1,208 @@
+"""What a cell may import, and which attributes of a module are public.
+
+A module of the standard library shows what it documents as its own, and nothing that it has imported for itself.
+"""
+
+from __future__ import annotations
+
+import decimal
+import functools
+import importlib
+import sys
+import types
+from collections.abc import Iterator
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any
+
+from coding_gym_server.backends.restricted import names
+
+__all__ = ["Imports", "is_module"]
+
+# Shown as far as they say that it is public.
+_WHOLE = set(
+    "abc array base64 binascii bisect calendar cmath collections collections.abc colorsys contextlib copy csv dataclasses "
+    "datetime decimal difflib enum fractions functools graphlib hashlib heapq hmac html itertools json keyword math "
+    "numbers operator pprint queue random re reprlib secrets statistics string struct textwrap time typing unicodedata "
+    "urllib.parse zlib".split()
+)
+
+# Of these, what is named.
+_IN_PART = {
+    "__future__": "annotations",
+    "ast": "literal_eval",
+    "asyncio": "ALL_COMPLETED CancelledError Condition Event FIRST_COMPLETED FIRST_EXCEPTION LifoQueue Lock PriorityQueue Queue "
+    "QueueEmpty QueueFull Semaphore TimeoutError as_completed create_task gather iscoroutine iscoroutinefunction run shield "
+    "sleep timeout wait wait_for",
+    "io": "BytesIO SEEK_CUR SEEK_END SEEK_SET StringIO",
+    "traceback": "format_exc print_exc",
+    "types": "BuiltinFunctionType FunctionType GeneratorType LambdaType MappingProxyType MethodType ModuleType NoneType "
+    "SimpleNamespace UnionType",
+    "urllib": "parse",
+    "uuid": "NAMESPACE_DNS NAMESPACE_OID NAMESPACE_URL NAMESPACE_X500 UUID uuid3 uuid4 uuid5",
+    "warnings": "filterwarnings simplefilter warn",
+    "weakref": "WeakKeyDictionary WeakSet WeakValueDictionary ref",
+}
+
+# What reads attributes by name, runs or loads code, or writes to what is not the cell's.
+_WITHHELD = {
+    "abc": "get_cache_token update_abstractmethods",
+    "collections": "UserString",
+    "contextlib": "chdir",
+    "dataclasses": "make_dataclass",
+    "enum": "EnumType global_enum global_enum_repr global_flag_repr global_str",
+    "numpy": "ctypeslib distutils f2py fromfile load memmap testing",
+    "numpy.lib": "format npyio",
+    "reprlib": "aRepr",
+    "typing": "ForwardRef evaluate_forward_ref get_type_hints no_type_check no_type_check_decorator",
+}
+
+_DESCRIPTIVE = {"__name__", "__doc__", "__version__"}
+_WRITABLE = (decimal.Context, types.SimpleNamespace)
+_MISSING = object()
+
+
+def is_module(value: object) -> bool:
+    """Say whether a value is a module, whatever it says of itself."""
+    return issubclass(type(value), ModuleType)
+
+
+class Imports:
+    """Finds modules and what is public of them.
+
+    Args:
+        authorized: Modules that a cell may import beyond ours, with their submodules and all that is public in them.
+    """
+
+    def __init__(self, authorized: tuple[str, ...]) -> None:
+        self._authorized = authorized
+
+    def load(self, name: str) -> ModuleType:
+        """Import a module.
+
+        Raises:
+            ImportError: It is not authorised, or it is not there.
+        """
+        if not self._may_load(name):
+            message = f"import of {name!r} is not authorised in the restricted backend. Authorised: {', '.join(self._listing())}"
+            raise ImportError(message, name=name)
+        return importlib.import_module(name)
+
+    def load_top(self, name: str, is_named: bool) -> ModuleType:  # noqa: FBT001 - called from rewritten code
+        """Do what ``import a.b`` does, or, if it is named, ``import a.b as name``."""
+        module = self.load(name)
+        return module if is_named else sys.modules[name.partition(".")[0]]
+
+    def load_from(self, name: str, attribute: str) -> Any:
+        """Do what ``from name import attribute`` does.
+
+        Raises:
+            ImportError: The module or the attribute is not authorised, or not there.
+        """
+        module = self.load(name)
+        value = _MISSING
+        try:
+            value = self.attribute(module, attribute)
+        except AttributeError as error:
+            if not self._may_load(f"{name}.{attribute}"):
+                message = f"cannot import name {attribute!r} from {name!r} in the restricted backend"
+                raise ImportError(message, name=name) from error
+        return self.load(f"{name}.{attribute}") if value is _MISSING else value
+
+    def load_all(self, name: str) -> Iterator[tuple[str, Any]]:
+        """Give the names and values of ``from name import *``."""
+        module = self.load(name)
+        for public in getattr(module, "__all__", None) or dir(module):
+            if not public.startswith("_") and (value := self._optional(module, public)) is not _MISSING:
+                yield public, value
+
+    def attribute(self, module: ModuleType, name: str, *default: Any) -> Any:
+        """Read an attribute of a module.
+
+        Raises:
+            AttributeError: It is not public, or it is not there.
+        """
+        owner = module.__name__
+        if default and not hasattr(module, name):
+            return default[0]
+        if name in _DESCRIPTIVE:
+            return getattr(module, name)
+        public = self._public(owner)
+        if name.startswith("_") or (public is not None and name not in public) or name in _WITHHELD.get(owner, "").split():
+            raise _not_public(owner, name)
+        value = getattr(module, name)
+        if is_module(value):
+            self.check_module(value)
+        elif public is None and self._is_foreign(value):
+            raise _not_public(owner, name)
+        return value
+
+    def check_module(self, module: ModuleType) -> None:
+        """Find out whether a module may be seen.
+
+        Raises:
+            AttributeError: It is not authorised.
+        """
+        if not self._may_load(module.__name__):
+            message = f"the module {module.__name__!r} is not authorised in the restricted backend"
+            raise AttributeError(message)
+
+    def is_instance_of_authorized(self, target: Any) -> bool:
+        """Say whether an object is an instance of a class of an authorised package, or made to have its attributes set."""
+        kind = type(target)
+        if issubclass(kind, type | ModuleType | FunctionType):
+            return False
+        return issubclass(kind, _WRITABLE) or self._covers(str(kind.__module__))
+
+    def _covers(self, name: str) -> bool:
+        """Say whether a module was authorised by the caller."""
+        return any(name == each or name.startswith(f"{each}.") for each in self._authorized)
+
+    def _may_load(self, name: str) -> bool:
+        if name in _WHOLE or name in _IN_PART or any(each.startswith(f"{name}.") for each in self._authorized):
+            return True
+        parent, _, own = name.rpartition(".")
+        return self._covers(name) and own not in _WITHHELD.get(parent, "").split()
+
+    def _public(self, name: str) -> frozenset[str] | None:
+        """Return the names that are public in a module, or None for all without an underscore."""
+        if self._covers(name):
+            return None
+        if name in _WHOLE:
+            return _documented(name)
+        return frozenset(_IN_PART.get(name, "").split()) or self._below(name)
+
+    def _below(self, name: str) -> frozenset[str]:
+        """Return the ways to authorised submodules of a package that is not authorised itself."""
+        ways = (each.removeprefix(f"{name}.") for each in self._authorized if each.startswith(f"{name}."))
+        return frozenset(way.partition(".")[0] for way in ways)
+
+    def _is_foreign(self, value: Any) -> bool:
+        """Say whether a function or class that a package shows is one of the standard library's that may not be imported."""
+        if not isinstance(value, type | FunctionType | BuiltinFunctionType):
+            return False
+        origin = str(value.__module__)
+        is_standard = origin.partition(".")[0] in sys.stdlib_module_names and not origin.startswith("_")
+        return is_standard and origin != "builtins" and not self._may_load(origin)
+
+    def _optional(self, module: ModuleType, name: str) -> Any:
+        try:
+            return self.attribute(module, name)
+        except AttributeError:
+            return _MISSING
+
+    def _listing(self) -> list[str]:
+        return sorted({*_WHOLE, *_IN_PART, *self._authorized} - {"__future__"})
+
+
+@functools.cache
+def _documented(name: str) -> frozenset[str]:
+    module = importlib.import_module(name)
+    public = getattr(module, "__all__", None)
+    if public is None:
+        public = [each for each in dir(module) if not is_module(getattr(module, each))]
+    extra = ["abc"] if name == "collections" else []
+    return frozenset(each for each in (*public, *extra) if not names.is_private(each) and not names.is_dunder(each))
+
+
+def _not_public(module: str, name: str) -> AttributeError:
+    return AttributeError(f"module {module!r} has no attribute {name!r} in the restricted backend", name=name)

@@ -1,0 +1,83 @@
+"""What patterns take apart, by the rules of :pep:`634` and through the guards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from coding_gym_server.backends.restricted.opaque import Opaque
+
+__all__ = ["Matching"]
+
+_MISSING = object()
+_SELF_MATCHING = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
+
+_Parts = tuple[Any, ...] | None
+
+
+class Matching:
+    """Returns the parts of a subject that the parts of a pattern are for, or None if it does not match.
+
+    Args:
+        read: Reads an attribute.
+        admit: Passes on an item.
+    """
+
+    def __init__(self, read: Callable[..., Any], admit: Callable[[Any], Any]) -> None:
+        self._read = read
+        self._admit = admit
+
+    def match_class(self, subject: Any, cls: Any, positional: int, keywords: tuple[str, ...]) -> _Parts:
+        """Take the attributes of an instance, those of ``cls.__match_args__`` first.
+
+        Raises:
+            TypeError: The class has no such pattern.
+        """
+        if not isinstance(cls, type | Opaque):
+            message = "called match pattern must be a class"
+            raise TypeError(message)
+        if not isinstance(subject, cls):  # type: ignore[arg-type]
+            return None
+        arguments = getattr(cls, "__match_args__", None)
+        is_itself = arguments is None and isinstance(cls, type) and issubclass(cls, _SELF_MATCHING)
+        arguments = () if arguments is None else arguments
+        accepted = 1 if is_itself else len(arguments)
+        if positional > accepted:
+            plural = "" if accepted == 1 else "s"
+            message = f"{cls.__name__}() accepts {accepted} positional sub-pattern{plural} ({positional} given)"
+            raise TypeError(message)
+        values = [subject] if is_itself and positional else []
+        for name in (*arguments[:positional], *keywords):
+            value = self._read(subject, name, _MISSING)
+            if value is _MISSING:
+                return None
+            values.append(value)
+        return tuple(values)
+
+    def match_sequence(self, subject: Any, count: int, star: int | None) -> _Parts:
+        """Take the items of a sequence.
+
+        Args:
+            subject: What may be a sequence.
+            count: The number of parts.
+            star: Which of them takes a list of all that the others leave.
+        """
+        if not isinstance(subject, Sequence) or isinstance(subject, str | bytes | bytearray):
+            return None
+        if len(subject) != count if star is None else len(subject) < count - 1:
+            return None
+        items = [self._admit(item) for item in subject]
+        if star is None:
+            return tuple(items)
+        end = len(items) - (count - 1 - star)
+        return (*items[:star], items[star:end], *items[end:])
+
+    def match_mapping(self, subject: Any, keys: tuple[Any, ...], wants_rest: bool) -> _Parts:  # noqa: FBT001 - of no person's making
+        """Take the values of keys, and a dict of the others."""
+        if not isinstance(subject, Mapping):
+            return None
+        values = [subject.get(key, _MISSING) for key in keys]
+        if any(value is _MISSING for value in values):
+            return None
+        rest = [{key: value for key, value in subject.items() if key not in keys}] if wants_rest else []
+        return (*map(self._admit, values), *rest)

@@ -1,0 +1,131 @@
+"""``match`` statements as chains of ``if``, so that what a pattern reads passes the guards.
+
+The interpreter itself reads the attributes of a class pattern, by names that a class may choose (``__match_args__``).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import TypeVar
+
+__all__ = ["MATCH_CLASS", "MATCH_MAPPING", "MATCH_SEQUENCE", "Internal", "at", "rewrite_match"]
+
+MATCH_CLASS = "_match_class_"
+MATCH_MAPPING = "_match_mapping_"
+MATCH_SEQUENCE = "_match_sequence_"
+
+_Node = TypeVar("_Node", bound=ast.AST)
+
+
+class Internal(ast.Name):
+    """A name that the transformation has made, and that no cell can contain."""
+
+
+def rewrite_match(node: ast.Match, new_name: Callable[[], str]) -> list[ast.stmt]:
+    """Return statements that do what ``node`` does.
+
+    Args:
+        node: A statement whose parts are not yet transformed.
+        new_name: Makes names of temporary variables.
+    """
+    subject = new_name()
+    statements: list[ast.stmt] = [at(node, ast.Assign([_store(subject)], node.subject))]
+    otherwise: list[ast.stmt] = []
+    for case in reversed(node.cases):
+        test = _Case(new_name).condition(case, subject)
+        otherwise = [at(case.pattern, ast.If(test, case.body, otherwise))]
+    return [*statements, *otherwise]
+
+
+class _Case:
+    """One case: names are bound once the whole pattern has matched, and before its guard is asked.
+
+    Args:
+        new_name: Makes names of temporary variables.
+    """
+
+    def __init__(self, new_name: Callable[[], str]) -> None:
+        self._new_name = new_name
+        self._captures: dict[str, str] = {}
+
+    def condition(self, case: ast.match_case, subject: str) -> ast.expr:
+        tests = [self._test(case.pattern, _load(subject))]
+        if self._captures:
+            # A list that is not empty is true.
+            names = [ast.NamedExpr(ast.Name(name, ast.Store()), _load(value)) for name, value in self._captures.items()]
+            tests.append(ast.List([*names], ast.Load()))
+        if case.guard is not None:
+            tests.append(case.guard)
+        return _all(tests)
+
+    def _test(self, pattern: ast.pattern, subject: ast.expr) -> ast.expr:
+        match pattern:
+            case ast.MatchValue(value):
+                return ast.Compare(subject, [ast.Eq()], [value])
+            case ast.MatchSingleton(value):
+                return ast.Compare(subject, [ast.Is()], [ast.Constant(value)])
+            case ast.MatchAs(inner, name):
+                return self._named(inner, name, subject)
+            case ast.MatchOr(patterns):
+                # The subject may be an expression with an effect: it is evaluated once.
+                value = self._new_name()
+                tests = [self._test(each, _load(value)) for each in patterns]
+                return _all([_keep(value, subject), ast.BoolOp(ast.Or(), tests)])
+            case ast.MatchClass(cls, positional, names, by_name):
+                keywords = ast.Tuple([ast.Constant(name) for name in names], ast.Load())
+                arguments = [subject, cls, ast.Constant(len(positional)), keywords]
+                return self._parts(MATCH_CLASS, arguments, [*positional, *by_name])
+            case ast.MatchMapping(keys, values, rest):
+                wants_rest = ast.Constant(rest is not None)
+                arguments = [subject, ast.Tuple(list(keys), ast.Load()), wants_rest]
+                remainder = [ast.MatchAs(None, rest)] if rest is not None else []
+                return self._parts(MATCH_MAPPING, arguments, [*values, *remainder])
+            case ast.MatchSequence(patterns):
+                stars = [place for place, each in enumerate(patterns) if isinstance(each, ast.MatchStar)]
+                star = ast.Constant(stars[0] if stars else None)
+                parts = [ast.MatchAs(None, each.name) if isinstance(each, ast.MatchStar) else each for each in patterns]
+                return self._parts(MATCH_SEQUENCE, [subject, ast.Constant(len(patterns)), star], parts)
+        message = f"{type(pattern).__name__} patterns are not known"
+        raise NotImplementedError(message)
+
+    def _named(self, inner: ast.pattern | None, name: str | None, subject: ast.expr) -> ast.expr:
+        if name is None:
+            return ast.List([subject], ast.Load())
+        value = self._captures.setdefault(name, self._new_name())
+        kept = _keep(value, subject)
+        return kept if inner is None else _all([kept, self._test(inner, _load(value))])
+
+    def _parts(self, function: str, arguments: list[ast.expr], patterns: list[ast.pattern]) -> ast.expr:
+        """Take a subject apart: the function returns the parts, or None if it does not match."""
+        parts = self._new_name()
+        matched = ast.NamedExpr(_store(parts), ast.Call(_load(function), arguments, []))
+        tests: list[ast.expr] = [ast.Compare(matched, [ast.IsNot()], [ast.Constant(None)])]
+        for place, pattern in enumerate(patterns):
+            if not (isinstance(pattern, ast.MatchAs) and pattern.name is None):
+                tests.append(self._test(pattern, ast.Subscript(_load(parts), ast.Constant(place), ast.Load())))
+        return _all(tests)
+
+
+def _keep(name: str, value: ast.expr) -> ast.expr:
+    return ast.List([ast.NamedExpr(_store(name), value)], ast.Load())
+
+
+def _all(tests: list[ast.expr]) -> ast.expr:
+    return tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests)
+
+
+def _load(name: str) -> Internal:
+    return Internal(name, ast.Load())
+
+
+def _store(name: str) -> Internal:
+    return Internal(name, ast.Store())
+
+
+def at(place: ast.AST, node: _Node) -> _Node:
+    """Give a place in the source to the parts of a node that have none."""
+    for new in ast.walk(node):
+        if "lineno" in new._attributes and not hasattr(new, "lineno"):
+            ast.copy_location(new, place)
+    return node
