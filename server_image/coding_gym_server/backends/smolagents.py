@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import sys
 from typing import Any
 
 from smolagents import local_python_executor
-from smolagents.local_python_executor import InterpreterError, LocalPythonExecutor, PrintContainer
+from smolagents.local_python_executor import LocalPythonExecutor, PrintContainer
 
 from coding_gym_server.backends import tools
 from coding_gym_server.backends.base import ExecutorBackend
@@ -15,15 +17,13 @@ from coding_gym_server.backends.output import Output
 __all__ = ["SmolagentsBackend"]
 
 _INTERRUPTED = 130
-_MAX_OPERATIONS = 2**63
-_KEPT_OUTPUT = 0
-"""The worker's streams carry what is printed; smolagents itself need keep nothing of it."""
+_UNLIMITED = sys.maxsize
 
 
-class _Streamed(PrintContainer):  # type: ignore[misc]
+class _Streamed(PrintContainer):  # type: ignore[misc,unused-ignore]
     """Passes on what a cell prints, at once, so that it is not lost with a cell that fails or is killed."""
 
-    def append(self, text: Any) -> _Streamed:
+    def append(self, text: object) -> _Streamed:
         sys.stdout.write(str(text))
         return self
 
@@ -31,17 +31,18 @@ class _Streamed(PrintContainer):  # type: ignore[misc]
 
 
 class SmolagentsBackend(ExecutorBackend):
-    """Runs cells with ``LocalPythonExecutor``, whose own limits on time and operations give way to those of the session."""
+    """Runs cells with ``LocalPythonExecutor``, without its own limits on time and operations.
+
+    A cell that goes on for too long is interrupted, and killed if need be, as with any other backend.
+    """
 
     def __init__(self, output: Output, *, authorized_imports: tuple[str, ...] = ()) -> None:
         super().__init__(output, authorized_imports=authorized_imports)
         self._show_value = True
         local_python_executor.PrintContainer = _Streamed
-        # A cell that goes on for too long is interrupted, and killed if need be, like one of any other backend.
-        local_python_executor.MAX_OPERATIONS = local_python_executor.MAX_WHILE_ITERATIONS = _MAX_OPERATIONS
+        local_python_executor.MAX_OPERATIONS = local_python_executor.MAX_WHILE_ITERATIONS = _UNLIMITED
         self._executor = LocalPythonExecutor(
-            additional_authorized_imports=[*authorized_imports, "json"],
-            max_print_outputs_length=_KEPT_OUTPUT,
+            additional_authorized_imports=[name for name in authorized_imports if _is_installed(name)],
             additional_functions={"format_exc": tools.format_exc, "safe_json_dumps": tools.safe_json_dumps},
             timeout_seconds=None,
         )
@@ -52,13 +53,36 @@ class SmolagentsBackend(ExecutorBackend):
 
     def execute(self, code: str) -> int:
         try:
-            value = self._executor(code).output
-            if value is not None and _ends_with_expression(code):
+            value = self._executor(code.removeprefix("\ufeff")).output
+            if value is not None and (self._show_value or self.output.rich) and _ends_with_expression(code):
                 self._show(value)
-        except KeyboardInterrupt:
-            return self._report("KeyboardInterrupt", "", "KeyboardInterrupt", _INTERRUPTED)
-        except SystemExit as error:
-            return error.code & 0xFF if isinstance(error.code, int) else 0 if error.code is None else 1
         except BaseException as error:  # noqa: BLE001 - whatever user code raises is an observation
-            return 1
+            return self._report(error)
         return 0
+
+    def _show(self, value: Any) -> None:
+        if self.output.rich:
+            self.output.result({"text/plain": repr(value)}, is_value=True)
+        else:
+            print(repr(value))
+
+    def _report(self, error: BaseException) -> int:
+        """Say what a cell raised, in the interpreter's own words: its frames are not the user's."""
+        if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
+            return (error.code or 0) & 0xFF
+        name, value = type(error).__name__, str(error)
+        text = f"{name}: {value}" if value else name
+        if self.output.rich:
+            self.output.error(name, value, text)
+        else:
+            print(text, file=sys.stderr)
+        return _INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
+
+
+def _ends_with_expression(code: str) -> bool:
+    body = ast.parse(code.removeprefix("\ufeff")).body
+    return bool(body) and isinstance(body[-1], ast.Expr)
+
+
+def _is_installed(module: str) -> bool:
+    return importlib.util.find_spec(module.partition(".")[0]) is not None

@@ -41,7 +41,11 @@ class RestrictedBackend(PythonBackend):
         compile(code, filename, "exec", self._flags, dont_inherit=True)
         tree = ast.parse(code, filename)
         with _deep_recursion():
-            tree = PolicyTransformer(filename, code).visit(tree)
+            try:
+                tree = PolicyTransformer(filename, code).visit(tree)
+            except SyntaxError as refusal:
+                # The way that led to it is none of the user's.
+                raise refusal.with_traceback(None) from None
             last = tree.body[-1] if tree.body else None
             if isinstance(last, ast.Expr) and (self._show_value or self.output.rich):
                 last.value = at(last.value, ast.Call(Internal(_SHOW_VALUE, ast.Load()), [last.value], []))

@@ -1,0 +1,1 @@
+"""Programs that the restricted backend refuses, and programs that it runs."""

@@ -1,0 +1,44 @@
+"""The policy, through real sessions: what it runs as plain Python does, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.backends.corpus.escapes import ESCAPES, LOOT, NAME_GUARDS
+from tests.backends.corpus.programs import PROGRAMS
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_an_ordinary_program_prints_what_it_prints_in_plain_python(plain, restricted, name):
+    plain.reset()
+    restricted.reset()
+    expected = plain.run_all(PROGRAMS[name])
+    shown = restricted.run_all(PROGRAMS[name])
+    assert shown.stdout == expected.stdout
+    assert shown.exit_code == expected.exit_code
+    assert shown.stderr.splitlines()[-1:] == expected.stderr.splitlines()[-1:]
+
+
+@pytest.mark.parametrize("name", ESCAPES)
+def test_an_escape_finds_nothing(plain, restricted, name):
+    plain.reset()
+    assert LOOT.search(plain.run(ESCAPES[name]).stdout)
+    restricted.reset()
+    shown = restricted.run(ESCAPES[name])
+    # Tracebacks quote the source.
+    assert not LOOT.search(shown.stdout)
+    assert "root:x:0" not in shown.stderr
+
+
+@pytest.mark.parametrize("name", NAME_GUARDS)
+def test_the_place_of_a_guard_cannot_be_taken(restricted, name):
+    restricted.reset()
+    shown = restricted.run(NAME_GUARDS[name])
+    assert shown.exit_code == 1
+    assert not LOOT.search(shown.stdout)
+    assert restricted.run("print('x'.upper())").stdout == "X\n"
+
+
+def test_the_corpora_are_as_large_as_they_are_said_to_be():
+    assert len(PROGRAMS) >= 45
+    assert len(ESCAPES) >= 45
