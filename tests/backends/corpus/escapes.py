@@ -19,6 +19,9 @@ LOOT = re.compile(
     r"|<class 'type'>\)?, <class|PWNED"
 )
 
+# A name that gives the text of the __init__ that dataclasses makes a default of its own.
+_FIELD = """'x=print("PWNED")):\\n#'"""
+
 ESCAPES = {
     # Straight through the front door.
     "import os": "import os\nprint(os)",
@@ -41,45 +44,45 @@ ESCAPES = {
     "subclasses through type": "print(type(type(1)).__subclasses__(object))",
     "mro as a method": "print(int.mro()[1].__subclasses__())",
     "class with three arguments": (
-        "C = type('C', (), {'__annotations__': {'x=print(\"PWNED\")': int}})\n"
         "import dataclasses\n"
+        f"C = type('C', (), {{'__annotations__': {{{_FIELD}: dataclasses.InitVar[int]}}}})\n"
         "dataclasses.dataclass(C)"
     ),
     "metaclass by typing.Type": (
         "import typing\n"
         "class M(typing.Type): pass\n"
-        "C = M('C', (), {'__annotations__': {'x=print(\"PWNED\")': int}})\n"
         "import dataclasses\n"
+        f"C = M('C', (), {{'__annotations__': {{{_FIELD}: dataclasses.InitVar[int]}}}})\n"
         "dataclasses.dataclass(C)"
     ),
     "metaclass by origin": (
         "import typing\n"
         "T = typing.get_origin(typing.Type[int])\n"
-        "C = T('C', (), {'__annotations__': {'x=print(\"PWNED\")': int}})\n"
         "import dataclasses\n"
+        f"C = T('C', (), {{'__annotations__': {{{_FIELD}: dataclasses.InitVar[int]}}}})\n"
         "dataclasses.dataclass(C)"
     ),
     "metaclass of abc": (
         "import abc, dataclasses\n"
-        "C = abc.ABCMeta('C', (), {'__annotations__': {'x=print(\"PWNED\")': int}})\n"
+        f"C = abc.ABCMeta('C', (), {{'__annotations__': {{{_FIELD}: dataclasses.InitVar[int]}}}})\n"
         "dataclasses.dataclass(C)"
     ),
     "annotations of a class": (
         "import dataclasses\n"
-        "class C: x: int\n"
-        "C.__annotations__['y=print(\"PWNED\")'] = int\n"
+        "class C: y: int\n"
+        f"C.__annotations__[{_FIELD}] = dataclasses.InitVar[int]\n"
         "dataclasses.dataclass(C)"
     ),
     "annotations in a class body": (
         "import dataclasses\n"
-        "class C:\n    x: int\n    __annotations__['y=print(\"PWNED\")'] = int\n"
+        f"class C:\n    y: int\n    __annotations__[{_FIELD}] = dataclasses.InitVar[int]\n"
         "dataclasses.dataclass(C)"
     ),
     "annotations by update_wrapper": (
         "import dataclasses, functools\n"
         "class Liar:\n"
         "    def __getattr__(self, name):\n"
-        "        return {'y=print(\"PWNED\")': int} if name == '__annotations__' else 'x'\n"
+        f"        return {{{_FIELD}: dataclasses.InitVar[int]}} if name == '__annotations__' else 'x'\n"
         "class C: x: int\n"
         "functools.update_wrapper(C, Liar(), updated=())\n"
         "dataclasses.dataclass(C)"
@@ -177,7 +180,11 @@ ESCAPES = {
     ),
     "UserString.format": "import collections\ndef f(): pass\nprint(collections.UserString('{0.__globals__}').format(f))",
     "f-string": "def f(): pass\nprint(f'{f.__globals__}')",
-    "f-string in a format specification": "def f(): pass\nprint(f'{\"\":{str(f.__globals__)}<1}')",
+    "f-string in a format specification": (
+        "def f(): pass\n"
+        "class S:\n    def __format__(self, spec): return spec\n"
+        "print(f'{S():{f.__globals__}}')"
+    ),
     # Reading attributes by other means.
     "attrgetter": "import operator\ndef f(): pass\nprint(operator.attrgetter('__globals__')(f))",
     "dotted attrgetter": "import operator, random\nprint(operator.attrgetter('Random.seed.__globals__')(random)['_os'])",
@@ -187,8 +194,6 @@ ESCAPES = {
         "import random\n"
         "class S(str):\n"
         "    def startswith(self, *a): return False\n"
-        "    def __eq__(self, other): return False\n"
-        "    def __hash__(self): return 0\n"
         "print(getattr(random, S('_os')))"
     ),
     "pattern by keyword": "def f(): pass\nmatch f:\n    case object(__globals__=loot): print(loot)",
@@ -248,7 +253,7 @@ ESCAPES = {
     "collections._sys": "import collections\nprint(collections._sys)",
     "contextlib.os": "import contextlib\nprint(contextlib.os)",
     "uuid.os": "import uuid\nprint(uuid.os)",
-    "weakref": "import weakref\nprint(weakref._weakrefset)",
+    "weakref.sys": "import weakref\nprint(weakref.sys)",
     "star import": "from statistics import *\nimport statistics\nprint(statistics.sys)",
     # What evaluates text or runs code.
     "get_type_hints": "import typing\ndef f(x: '__import__(\"os\")'): pass\nprint(typing.get_type_hints(f, {}, {}))",
@@ -277,7 +282,12 @@ ESCAPES = {
         "print(copy.copy(C()))"
     ),
     "linecache": "import linecache\nprint(linecache.getlines('/etc/passwd'))",
-    "warning that shows a line": "import warnings\nwarnings.warn_explicit('x', UserWarning, '/etc/passwd', 1)",
+    "warning that shows a line": (
+        "import contextlib, io, warnings\n"
+        "with contextlib.redirect_stderr(io.StringIO()) as shown:\n"
+        "    warnings.warn_explicit('x', UserWarning, '/etc/passwd', 1)\n"
+        "print(shown.getvalue())"
+    ),
     "fileinput": "import fileinput\nprint(*fileinput.input('/etc/passwd'))",
     "io.open": "import io\nprint(io.open('/etc/passwd').read())",
     "io.FileIO": "import io\nprint(io.FileIO('/etc/passwd').read().decode())",
@@ -293,7 +303,6 @@ ESCAPES = {
     ),
     "default of a parameter": "def f(x=().__class__.__base__.__subclasses__()): return x\nprint(f())",
     "annotation": "def f(x: print(().__class__.__base__.__subclasses__())): pass",
-    "deletion": "class C: pass\ndel C.__doc__\nprint(C.__base__.__subclasses__())",
     "exception group (CVE-2025-22153)": (
         "try:\n    raise ExceptionGroup('', [ValueError()])\n"
         "except* ValueError as e:\n    print(e.__traceback__.tb_frame)"
@@ -315,6 +324,78 @@ ESCAPES = {
     "loop that writes to a module": "import math\nfor math.pi in ['PWNED']: pass\nprint(math.pi)",
     "with that writes to a module": (
         "import contextlib, math\nwith contextlib.nullcontext('PWNED') as math.pi: pass\nprint(math.pi)"
+    ),
+    "methods of a module by contextmanager": (
+        "import asyncio, contextlib\n"
+        "spawn = contextlib.contextmanager(asyncio).create_subprocess_shell\n"
+        "async def f():\n    await (await spawn('echo PW''NED')).wait()\n"
+        "asyncio.run(f())"
+    ),
+    "methods of a module by a decorating context": (
+        "import asyncio, contextlib\n"
+        "spawn = contextlib.ContextDecorator()(asyncio).create_subprocess_shell\n"
+        "async def f():\n    await (await spawn('echo PW''NED')).wait()\n"
+        "asyncio.run(f())"
+    ),
+    "guards in the memo of a deep copy": (
+        "import copy\n"
+        "memo = {}\n"
+        "class C: run = eval\n"
+        "try:\n    copy.deepcopy([getattr, hasattr, dir, type, C.run], memo)\nexcept Exception:\n    pass\n"
+        "print(memo)"
+    ),
+    "event loop by __setattr__": (
+        "import asyncio\n"
+        "class Q(asyncio.Queue):\n"
+        "    def __setattr__(self, name, value):\n"
+        "        if name == '_loop': found.append(value)\n"
+        "        super().__setattr__(name, value)\n"
+        "found = []\n"
+        "async def f():\n"
+        "    q = Q(1)\n"
+        "    t = asyncio.create_task(q.get())\n"
+        "    await asyncio.sleep(0)\n"
+        "    q.put_nowait(1)\n"
+        "    print('PWNED' if found[0].subprocess_shell else '')\n"
+        "asyncio.run(f())"
+    ),
+    "fields of a subclass of Field": (
+        "import dataclasses\n"
+        "class F(type(dataclasses.field())):\n"
+        f"    name = property(lambda s: {_FIELD}, lambda s, v: None)\n"
+        "@dataclasses.dataclass\nclass C:\n"
+        "    x: dataclasses.InitVar[int] = F(*[dataclasses.MISSING] * 2, True, True, None, True, {}, False)"
+    ),
+    "fields renamed by a copy": (
+        "import copy, dataclasses\n"
+        "@dataclasses.dataclass\nclass Base: x: dataclasses.InitVar[int] = 1\n"
+        "@dataclasses.dataclass\nclass Other: x: int = 1\n"
+        "field = dataclasses.fields(Other)[0]\n"
+        "class C:\n"
+        "    __slots__ = ('name',)\n"
+        "    def __new__(cls): return field\n"
+        "c = object.__new__(C)\n"
+        "c.name = 'PWNED'\n"
+        "copy.copy(c)\n"
+        "print(field.name)"
+    ),
+    "format by fields of an instance": (
+        "import dataclasses\n"
+        "def f(): pass\n"
+        "@dataclasses.dataclass\nclass S(str):\n    x: int = 1\n"
+        "@dataclasses.dataclass\nclass Other: x: int = 1\n"
+        "import types\n"
+        "field = types.SimpleNamespace(name='format', _field_type=None)\n"
+        "s = S.__new__(S, '{0.__globals__}')\n"
+        "kind = dataclasses.fields(Other)[0]._field_type\n"
+        "field._field_type = kind\n"
+        "s.__dict__['__dataclass_fields__'] = {'x': field}\n"
+        "print(max(dataclasses.asdict(s).values(), key=id)(f))"
+    ),
+    "text inside of an annotation for singledispatch": (
+        "import functools\n"
+        "@functools.singledispatch\ndef f(x): pass\n"
+        "@f.register\ndef g(x: int | list['print(().__class__.__base__.__subclasses__()) or int']): pass"
     ),
     "dataclass of another class": (
         "import dataclasses, random\n"
@@ -342,11 +423,11 @@ NAME_GUARDS = {
     "star of a pattern": "match [1]:\n    case [*_getattr_]: print('PWNED')",
     "rest of a pattern": "match {1: 1}:\n    case {**_getattr_}: print('PWNED')",
     "class body": "class C:\n    _getattr_ = lambda o, n: 'PWNED'\n    x = ().x\nprint(C.x)",
-    "keyword of a call": "def f(**k): return k\nprint(f(a=1)) if False else print(__builtins__)",
+    "reading the built-in names": "print(__builtins__)",
     "private name that is mangled to a guard's": "class getattr_:\n    __x = 1\nclass _:\n    def f(self): return __builtins__\nprint(_().f())",
     "reading a guard": "print(_getattr_)",
     "del": "del __builtins__\nprint('PWNED')",
     "annotated": "_getattr_: int = 1\nprint('PWNED')",
-    "type parameter or alias": "import math as _import_\nprint('PWNED')",
+    "import under the name of a guard": "import math as _import_\nprint('PWNED')",
 }
 """Ways to take the place of a guard, whose names are RestrictedPython's: in plain Python they mean nothing."""

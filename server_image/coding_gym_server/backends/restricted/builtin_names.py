@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import types
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -26,6 +27,9 @@ _PLAIN = (
 )
 _WITHHELD_EXCEPTIONS = {"BaseExceptionGroup", "ExceptionGroup"}
 """CPython lets a subclass of these confuse the interpreter (CVE-2025-22153)."""
+
+_SEALED = (type, dataclasses.Field)
+"""A class of classes could make any other. What a field of a dataclass says its name is becomes source text."""
 
 _TYPING_KINDS = ("typing", "types")
 
@@ -57,7 +61,7 @@ def builtin_names(guards: Guards, imports: Imports, namespace: dict[str, Any]) -
         GUARDS["write"]: guards.write,
         GUARDS["in_place"]: guards.in_place,
         GUARDS["metaclass"]: guards.metaclass,
-        GUARDS["load"]: imports.load_top,
+        GUARDS["load"]: lambda name, is_named: guards.admit(imports.load_top(name, is_named)),
         GUARDS["load_from"]: lambda name, attribute: guards.admit(imports.load_from(name, attribute)),
         GUARDS["load_all"]: load_all,
         patterns.MATCH_CLASS: matching.match_class,
@@ -72,11 +76,11 @@ def _build_class(body: Callable[[], Any], name: str, /, *bases: Any, **keywords:
     for base in bases:
         if not isinstance(base, type) and type(base).__module__ not in _TYPING_KINDS and not _is_typing_function(base):
             # What the interpreter asks of such a base, it could answer differently each time.
-            message = f"{base!r} cannot be a base class in the restricted backend"
+            message = f"{getattr(base, '__name__', base)!r} cannot be a base class in the restricted backend"
             raise TypeError(message)
     for base in types.resolve_bases(bases):
-        if issubclass(base, type):
-            message = "metaclasses cannot be made in the restricted backend"
+        if issubclass(base, _SEALED):
+            message = f"{base.__name__!r} cannot be a base class in the restricted backend"
             raise TypeError(message)
     return builtins.__build_class__(body, name, *bases, **keywords)
 

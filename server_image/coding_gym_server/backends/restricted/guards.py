@@ -5,12 +5,12 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable, Iterable
-from types import BuiltinMethodType, CodeType, FrameType, FunctionType, MethodType
+from types import BuiltinMethodType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from coding_gym_server.backends.restricted import names
 from coding_gym_server.backends.restricted.imports import Imports, is_module
-from coding_gym_server.backends.restricted.opaque import class_behind, class_of, opaque
+from coding_gym_server.backends.restricted.opaque import ModuleView, class_behind, class_of, opaque, view
 
 __all__ = ["Guards"]
 
@@ -77,9 +77,8 @@ class Guards:
             return opaque(value)
         if is_module(value):
             self._imports.check_module(value)
-        elif kind is FrameType or kind is CodeType or _is_event_loop(kind):
-            message = f"{kind.__name__!r} objects are not available in the restricted backend"
-            raise AttributeError(message)
+            return view(value)
+        _check_kind(kind)
         return value
 
     def _admit_method(self, method: Any) -> Any:
@@ -100,8 +99,9 @@ class Guards:
             raise TypeError(message)
         if not names.may_read(name):
             raise _refusal(target, name)
-        if is_module(target):
-            return self.admit(self._imports.attribute(target, name, *default))
+        if type(target) is ModuleView:
+            return self.admit(self._imports.attribute(target._module, name, *default))
+        _check_kind(type(target))
         if name.startswith("_"):
             return self._private(target, name, *default)
         return self.admit(getattr(target, name, *default))
@@ -146,7 +146,8 @@ class Guards:
         """Return the names of the attributes that may be read, or of the variables of the cells."""
         if not target:
             return sorted(name for name in self._namespace if names.may_use(name))
-        return [name for name in dir(target[0]) if names.may_read(name) and not names.is_private(name)]
+        described = target[0]._module if type(target[0]) is ModuleView else target[0]
+        return [name for name in dir(described) if names.may_read(name) and not names.is_private(name)]
 
     def vars(self, target: Any) -> Any:
         """Return the attributes of an object of a class of the cells."""
@@ -234,11 +235,15 @@ class Guards:
         return modules[0] == _MAIN and _PLAIN_MODULES.issuperset(modules)
 
 
-def _is_event_loop(kind: type) -> bool:
+def _check_kind(kind: type) -> None:
+    """Find out whether a cell may do anything with objects of a kind, which it may have got from a library's call."""
     events = sys.modules.get("asyncio.events")
-    return events is not None and issubclass(kind, events.AbstractEventLoop)
+    is_event_loop = events is not None and issubclass(kind, events.AbstractEventLoop)
+    if is_event_loop or kind is FrameType or kind is CodeType or issubclass(kind, ModuleType):
+        message = f"{kind.__name__!r} objects are not available in the restricted backend"
+        raise AttributeError(message)
 
 
 def _refusal(target: Any, name: object, verb: str = "read") -> AttributeError:
-    kind = type(target).__name__
+    kind = class_of(target).__name__
     return AttributeError(f"the attribute {name!r} of {kind!r} objects may not be {verb} in the restricted backend")

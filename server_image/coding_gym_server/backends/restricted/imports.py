@@ -48,7 +48,8 @@ _WITHHELD = {
     "abc": "get_cache_token update_abstractmethods",
     "collections": "UserString",
     "contextlib": "chdir",
-    "dataclasses": "make_dataclass",
+    "copy": "replace",
+    "dataclasses": "Field make_dataclass",
     "enum": "EnumType global_enum global_enum_repr global_flag_repr global_str",
     "numpy": "ctypeslib distutils f2py fromfile load memmap testing",
     "numpy.lib": "format npyio",
@@ -56,6 +57,7 @@ _WITHHELD = {
     "typing": "ForwardRef evaluate_forward_ref get_type_hints no_type_check no_type_check_decorator",
 }
 
+_HIDDEN = {f"{module}.{name}" for module, listed in _WITHHELD.items() for name in listed.split()}
 _DESCRIPTIVE = {"__name__", "__doc__", "__version__"}
 _WRITABLE = (decimal.Context, types.SimpleNamespace)
 _MISSING = object()
@@ -85,7 +87,11 @@ class Imports:
         if not self._may_load(name):
             message = f"import of {name!r} is not authorised in the restricted backend. Authorised: {', '.join(self._listing())}"
             raise ImportError(message, name=name)
-        return importlib.import_module(name)
+        module = importlib.import_module(name)
+        if name in self._authorized and module.__name__ != name:
+            # Such as os.path, which is posixpath.
+            self._authorized = (*self._authorized, module.__name__)
+        return module
 
     def load_top(self, name: str, is_named: bool) -> ModuleType:  # noqa: FBT001 - called from rewritten code
         """Do what ``import a.b`` does, or, if it is named, ``import a.b as name``."""
@@ -99,14 +105,13 @@ class Imports:
             ImportError: The module or the attribute is not authorised, or not there.
         """
         module = self.load(name)
-        value = _MISSING
-        try:
-            value = self.attribute(module, attribute)
-        except AttributeError as error:
-            if not self._may_load(f"{name}.{attribute}"):
-                message = f"cannot import name {attribute!r} from {name!r} in the restricted backend"
-                raise ImportError(message, name=name) from error
-        return self.load(f"{name}.{attribute}") if value is _MISSING else value
+        value = self._optional(module, attribute)
+        if value is not _MISSING:
+            return value
+        if self._may_load(f"{name}.{attribute}"):
+            return self.load(f"{name}.{attribute}")
+        message = f"cannot import name {attribute!r} from {name!r} in the restricted backend"
+        raise ImportError(message, name=name)
 
     def load_all(self, name: str) -> Iterator[tuple[str, Any]]:
         """Give the names and values of ``from name import *``."""
@@ -127,7 +132,7 @@ class Imports:
         if name in _DESCRIPTIVE:
             return getattr(module, name)
         public = self._public(owner)
-        if name.startswith("_") or (public is not None and name not in public) or name in _WITHHELD.get(owner, "").split():
+        if name.startswith("_") or (public is not None and name not in public) or f"{owner}.{name}" in _HIDDEN:
             raise _not_public(owner, name)
         value = getattr(module, name)
         if is_module(value):
@@ -160,8 +165,10 @@ class Imports:
     def _may_load(self, name: str) -> bool:
         if name in _WHOLE or name in _IN_PART or any(each.startswith(f"{name}.") for each in self._authorized):
             return True
-        parent, _, own = name.rpartition(".")
-        return self._covers(name) and own not in _WITHHELD.get(parent, "").split()
+        parts = name.split(".")
+        ways = {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
+        is_private = any(part.startswith("_") for part in parts) and not ways.intersection(self._authorized)
+        return self._covers(name) and not is_private and ways.isdisjoint(_HIDDEN)
 
     def _public(self, name: str) -> frozenset[str] | None:
         """Return the names that are public in a module, or None for all without an underscore."""

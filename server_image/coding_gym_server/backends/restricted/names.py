@@ -13,12 +13,12 @@ _OPERATORS = (
     "rmatmul rmod rmul ror round rpow rrshift rshift rsub rtruediv rxor setitem str sub truediv trunc xor bytes"
 )
 _LIFE = (
-    "aenter aexit aiter anext await class_getitem copy deepcopy enter exit init init_subclass new post_init replace set_name"
+    "aenter aexit aiter anext await class_getitem copy deepcopy enter exit init init_subclass new post_init"
 )
 _METHODS = frozenset(f"__{name}__" for name in f"{_OPERATORS} {_LIFE}".split())
 
 _DEFINABLE = _METHODS | {
-    *("__getattr__", "__setattr__", "__delattr__", "__get__", "__set__", "__delete__", "__dir__"),
+    *("__getattr__", "__setattr__", "__delattr__", "__get__", "__set__", "__delete__", "__set_name__", "__dir__"),
     *("__slots__", "__match_args__", "__doc__"),
 }
 _READABLE = _METHODS | {

@@ -1,6 +1,7 @@
-"""Stand-ins for the classes that make classes, functions and modules: a cell may compare and test with them, not call them.
+"""Stand-ins for what a cell must not hold in its hands: modules, and the classes that make classes, functions and modules.
 
-Whoever can call ``type`` with three arguments can give a class what a class statement may not give it.
+Whoever can call ``type`` with three arguments can give a class what a class statement may not give it. And much of the
+standard library copies the dictionary of an object (``functools.wraps``), which for a module is all that it has imported.
 """
 
 from __future__ import annotations
@@ -10,12 +11,28 @@ import types
 import typing
 from typing import Any, NoReturn
 
-__all__ = ["Opaque", "class_behind", "class_of", "opaque"]
+__all__ = ["ModuleView", "Opaque", "class_behind", "class_of", "opaque", "view"]
 
 _HIDDEN = frozenset({types.FunctionType, types.CodeType, types.ModuleType, types.FrameType})
 
 
-class Opaque:
+class _StandIn:
+    """Keeps what is behind it to itself when it is copied, too: a copy's memo shows all that was copied."""
+
+    __slots__ = ("__weakref__",)
+
+    def __copy__(self) -> _StandIn:
+        return self
+
+    def __deepcopy__(self, memo: object) -> _StandIn:
+        return self
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        message = "it cannot be copied or pickled"
+        raise TypeError(message)
+
+
+class Opaque(_StandIn):
     """Stands for a class. As ``type``, it tells the class of an object.
 
     Args:
@@ -41,7 +58,7 @@ class Opaque:
         raise TypeError(message)
 
     def __instancecheck__(self, instance: object) -> bool:
-        return isinstance(instance, self._behind) or (self._behind is type and type(instance) is Opaque)
+        return isinstance(instance, self._behind) or class_of(instance) is self
 
     def __subclasscheck__(self, subclass: type) -> bool:
         return issubclass(class_behind(subclass), self._behind)
@@ -60,6 +77,28 @@ class Opaque:
         raise TypeError(message)
 
 
+class ModuleView(_StandIn):
+    """Stands for a module. Its attributes are read by the guards only.
+
+    Args:
+        module: The module.
+    """
+
+    __slots__ = ("_module",)
+
+    def __init__(self, module: types.ModuleType) -> None:
+        self._module = module
+
+    def __repr__(self) -> str:
+        return repr(self._module)
+
+
+@functools.cache
+def view(module: types.ModuleType) -> ModuleView:
+    """Return what a cell gets to see of a module."""
+    return ModuleView(module)
+
+
 @functools.cache
 def _stand_in(cls: type) -> Opaque:
     return Opaque(cls)
@@ -72,7 +111,8 @@ def opaque(cls: Any) -> Any:
 
 def class_of(target: Any) -> Any:
     """Return what a cell gets to see of the class of an object."""
-    return _stand_in(type) if type(target) is Opaque else opaque(type(target))
+    kind = type(target)
+    return _stand_in(type) if kind is Opaque else _stand_in(types.ModuleType) if kind is ModuleView else opaque(kind)
 
 
 def class_behind(cls: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _string
 import asyncio
 import builtins
+import copy
 import dataclasses
 import functools
 import operator
@@ -37,10 +38,46 @@ def unavailable(name: str) -> _Function:
     return refuse
 
 
+def _function(method: _Function) -> _Function:
+    """Return a function that calls a method: a deep copy of the method would have one of the guards in its memo."""
+    return lambda *arguments: method(*arguments)
+
+
 def install(guards: Guards) -> None:
     """Have the guards hand out the safe versions, whichever way a cell comes upon the originals."""
     for original, replacement in (*_builtins(guards), *_formatting(guards), *_reading(guards), *_decorating(guards)):
         guards.substitute(original, replacement)
+    _harden_library()
+
+
+def _harden_library() -> None:
+    """Have the library itself check, in this process, what it takes an object's word for."""
+    reconstruct, fields = copy._reconstruct, dataclasses.fields  # type: ignore[attr-defined]
+
+    def checked_reconstruct(original: Any, memo: Any, make: _Function, arguments: Any, *state: Any, **options: Any) -> Any:
+        def checked(*values: Any) -> Any:
+            made = make(*values)
+            if type(made) is not type(original):
+                # It would have its attributes set.
+                message = f"the copy of a {type(original).__name__!r} object is of another class"
+                raise TypeError(message)
+            return made
+
+        return reconstruct(original, memo, checked, arguments, *state, **options)
+
+    def checked_fields(target: Any) -> Any:
+        _check_fields(target)
+        return fields(target)
+
+    copy._reconstruct = checked_reconstruct  # type: ignore[attr-defined]
+    dataclasses.fields = checked_fields
+
+
+def _check_fields(target: Any) -> None:
+    """Find out whether an instance has brought fields of its own, whose names would be read."""
+    if not isinstance(target, type) and "__dataclass_fields__" in getattr(target, "__dict__", ()):
+        message = "the fields of a dataclass are those of its class"
+        raise TypeError(message)
 
 
 _Pairs = Iterator[tuple[object, object]]
@@ -51,7 +88,7 @@ def _builtins(guards: Guards) -> _Pairs:
         if hasattr(builtins, name):
             yield getattr(builtins, name), unavailable(name)
     for name in ("getattr", "hasattr", "setattr", "delattr", "vars", "dir"):
-        yield getattr(builtins, name), getattr(guards, name)
+        yield getattr(builtins, name), _function(getattr(guards, name))
     for owner in (object, type, super):
         yield owner.__dict__["__getattribute__"], unavailable("__getattribute__")
 
@@ -122,6 +159,10 @@ def _decorating(guards: Guards) -> _Pairs:
 
         return decorate if cls is None else decorate(cls)
 
+    def replace(target: Any, /, **changes: Any) -> Any:
+        _check_fields(target)
+        return dataclasses.replace(target, **changes)
+
     def total_ordering(cls: Any) -> Any:
         check_class(cls, "total_ordering")
         return functools.total_ordering(cls)
@@ -143,9 +184,9 @@ def _decorating(guards: Guards) -> _Pairs:
 
         def register(cls: Any, method: Any = None) -> Any:
             if method is None and not isinstance(cls, type | types.UnionType):
-                # It evaluates annotations that are text.
-                annotations = getattr(cls, "__annotations__", {})
-                if not all(isinstance(each, type | types.UnionType | None) for each in annotations.values()):
+                # It evaluates annotations that are text, also when they are inside of others.
+                is_plain = type(cls) is types.FunctionType and all(_is_class(each) for each in cls.__annotations__.values())
+                if not is_plain:
                     message = "in the restricted backend register() wants classes as annotations, or a class: register(cls)"
                     raise TypeError(message)
             return original(class_behind(cls), method)
@@ -159,8 +200,13 @@ def _decorating(guards: Guards) -> _Pairs:
             self.dispatcher = singledispatch(func)  # type: ignore[assignment]
 
     yield dataclasses.dataclass, dataclass
+    yield dataclasses.replace, replace
     yield functools.total_ordering, total_ordering
     yield functools.update_wrapper, update_wrapper
     yield functools.wraps, wraps
     yield functools.singledispatch, singledispatch
     yield functools.singledispatchmethod, singledispatchmethod
+
+
+def _is_class(value: Any) -> bool:
+    return value is None or issubclass(type(value), type)

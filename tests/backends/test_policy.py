@@ -1,0 +1,185 @@
+"""What the restricted backend promises beyond its corpora: the six validation programs, imports, results, interrupts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from coding_gym_server.backends import backend_class
+
+
+@pytest.fixture(autouse=True)
+def fresh(restricted):
+    restricted.reset()
+
+
+# The validation programs of the coding environment that had this backend first.
+
+
+def test_basic_execution(restricted):
+    shown = restricted.run("x = 6\ny = x * 7\nprint('answer', y)")
+    assert (shown.stdout, shown.stderr, shown.exit_code) == ("answer 42\n", "", 0)
+
+
+def test_exceptions_have_the_users_stack(restricted):
+    shown = restricted.run("def inner():\n    return 1 / 0\n\ndef outer():\n    return inner()\n\nouter()")
+    assert shown.exit_code == 1
+    lines = shown.stderr.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert [line for line in lines if line.startswith("  File")] == [
+        '  File "<cell 1>", line 7, in <module>',
+        '  File "<cell 1>", line 5, in outer',
+        '  File "<cell 1>", line 2, in inner',
+    ]
+    assert lines[-1] == "ZeroDivisionError: division by zero"
+
+
+def test_dataclass(restricted):
+    shown = restricted.run(
+        "from dataclasses import dataclass\n"
+        "@dataclass\nclass Point:\n    x: int\n    y: int\n    def norm1(self) -> int:\n        return abs(self.x) + abs(self.y)\n"
+        "p = Point(3, y=-4)\nprint(p, p.norm1())"
+    )
+    assert shown.stdout == "Point(x=3, y=-4) 7\n"
+
+
+def test_persistence(restricted):
+    restricted.run("base = 10\ndef add(n): return base + n\nclass Kept: size = 3")
+    assert restricted.run("base += 1\nprint(add(5), Kept().size)").stdout == "16 3\n"
+
+
+def test_import_restrictions(restricted):
+    assert restricted.run("import math\nprint(math.sqrt(16))").stdout == "4.0\n"
+    shown = restricted.run("import os")
+    assert shown.exit_code == 1
+    last = shown.stderr.splitlines()[-1]
+    assert last.startswith("ImportError: import of 'os' is not authorised in the restricted backend. Authorised: abc, ")
+    assert " math, " in last
+
+
+def test_utilities(restricted):
+    shown = restricted.run("try:\n    {}['k']\nexcept KeyError:\n    print(format_exc())")
+    assert shown.stdout.splitlines()[0] == "Traceback (most recent call last):"
+    assert shown.stdout.splitlines()[-2:] == ["KeyError: 'k'", ""]
+    assert restricted.run("print(safe_json_dumps({'a': [1, {2}, None]}))").stdout == '{"a": [1, "{2}", null]}\n'
+    assert restricted.run("print(format_exc(), end='')").stdout == "NoneType: None\n"
+
+
+# What is refused, and how that is said.
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("().__class__.__base__", "SyntaxError: the attribute '__base__' may not be read (a rule of the restricted backend)"),
+        ("g = (i for i in [])\ngetattr(g, 'gi_frame')", "AttributeError: the attribute 'gi_frame' of 'generator' objects may not"),
+        ("import random\nrandom._os", "AttributeError: module 'random' has no attribute '_os' in the restricted backend"),
+        ("from statistics import sys", "ImportError: cannot import name 'sys' from 'statistics' in the restricted backend"),
+        ("open('f', 'w')", "NameError: open() is not available in the restricted backend"),
+        ("import math\nmath.pi = 3", "AttributeError: the attribute 'pi' of 'module' objects may not be set in the restricted"),
+        ("type('C', (), {})", "TypeError: type() cannot make anything in the restricted backend: use a class or def statement"),
+        ("class M(type): pass", "TypeError: 'type' cannot be a base class in the restricted backend"),
+        ("__builtins__", "SyntaxError: '__builtins__' is not a name that a cell may use"),
+        ("from . import x", "ImportError: import of '.' is not authorised"),
+        ("import numpy", "ImportError: import of 'numpy' is not authorised"),
+    ],
+)
+def test_a_refusal_says_what_and_who(restricted, code, error):
+    shown = restricted.run(code)
+    assert shown.exit_code == 1
+    assert shown.stderr.splitlines()[-1].startswith(error)
+    assert "coding_gym_server" not in shown.stderr
+
+
+def test_a_refused_cell_does_nothing_at_all(restricted):
+    restricted.run("print('begun')\nx = 1\nx.__class__.__mro__")
+    shown = restricted.run("x")
+    assert "NameError" in shown.stderr
+    assert shown.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "'{0.__class__}'.format(1)",
+        "raise SyntaxError('x', ('/etc/passwd', 1, 1, None))",
+        "class C:\n    def __repr__(self): return 1\nC()",
+        "class E(Exception):\n    def __str__(self): raise KeyboardInterrupt\nraise E",
+        "def f(): f()\nf()",
+        "x = " + "(" * 80 + "1" + ")" * 80 + "\n" + "+".join(["1"] * 3000),
+        "import functools\nfunctools.update_wrapper(3, 4)",
+        "\0",
+    ],
+)
+def test_odd_cells_leave_the_session_alive(restricted, code):
+    shown = restricted.run(code)
+    assert "root:x:0" not in shown.stdout + shown.stderr
+    assert restricted.run("print('alive')").stdout == "alive\n"
+
+
+@pytest.mark.parametrize("code", ["while True: pass", "while True:\n    try:\n        while True: pass\n    except:\n        pass"])
+def test_a_loop_is_ended_whatever_it_catches(restricted, code):
+    begun = time.monotonic()
+    shown = restricted.run(f"print('begun')\n{code}", timeout=0.3)
+    assert shown.stdout == "begun\n"
+    assert shown.exit_code == 124
+    assert time.monotonic() - begun < 5
+    assert restricted.run("print('alive')").stdout == "alive\n"
+
+
+def test_exit_codes(restricted):
+    assert restricted.run("raise SystemExit(7)").exit_code == 7
+    assert restricted.run("exit()").exit_code == 0
+    assert restricted.run("1 +").exit_code == 1
+    assert restricted.run("raise KeyboardInterrupt").exit_code == 130
+
+
+def test_rich_cells_report_values_and_exceptions(execute):
+    messages = execute("print('out')\n{'a': 1}")
+    assert [each["text"] for each in messages if each["type"] == "stdout"] == ["out\n"]
+    (result,) = (each for each in messages if each["type"] == "result")
+    assert (result["text"], result["is_main_result"]) == ("{'a': 1}", True)
+    assert not [each for each in execute("x = 1") if each["type"] == "result"]
+    (error,) = (each for each in execute("x.__class__.__mro__") if each["type"] == "error")
+    assert error["name"] == "SyntaxError"
+    assert "a rule of the restricted backend" in error["value"]
+    (error,) = (each for each in execute("import random\nrandom._os") if each["type"] == "error")
+    assert error["name"] == "AttributeError"
+    assert "<cell" in error["traceback"]
+
+
+_IN_PROCESS = """
+import json, sys
+from coding_gym_server.backends.output import Output
+from coding_gym_server.backends.restricted import RestrictedBackend
+backend = RestrictedBackend(Output(print), authorized_imports=("numpy", "os.path"))
+for code in json.loads(sys.argv[1]):
+    print(backend.execute(code), flush=True)
+"""
+
+
+def _run_authorized(*cells: str) -> str:
+    command = [sys.executable, "-c", _IN_PROCESS, json.dumps(cells)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout
+
+
+def test_an_authorised_package_is_there_with_its_submodules_and_nothing_else():
+    assert _run_authorized(
+        "import numpy as np\na = np.arange(6).reshape(2, 3)\na[0] += 1\na[1, 1:] = 9\na.shape = (3, 2)\na.T.tolist(), np.linalg.det(np.eye(2))",
+        "from numpy import random\nimport numpy.fft\nrandom.default_rng(0).integers(5), numpy.fft.fft([1.0]).real",
+        "import os.path as p\np.join('a', 'b')",
+    ).endswith("a/b'\n0\n")
+    refused = ["np.os", "np.lib.os", "np.testing", "np.ctypeslib", "np.load", "np._core", "np.linalg._linalg.sys", "import os; os.system"]
+    assert _run_authorized("import numpy as np", *refused).splitlines() == ["0", *["1"] * len(refused)]
+
+
+def test_a_missing_package_is_named_with_its_remedy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "smolagents", None)
+    monkeypatch.delitem(sys.modules, "coding_gym_server.backends.smolagents", raising=False)
+    with pytest.raises(ImportError, match=r"needs 'smolagents', which is not installed: pip install 'coding-gym\[backends\]'"):
+        backend_class("smolagents")
