@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.backends.corpus.escapes import ESCAPES, LOOT, NAME_GUARDS
-from tests.backends.corpus.programs import PROGRAMS
+from tests.backends.corpus import ESCAPES, GUARDS, LOOT, PROGRAMS
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -30,10 +29,10 @@ def test_an_escape_finds_nothing(plain, restricted, name):
     assert "root:x:0" not in shown.stderr
 
 
-@pytest.mark.parametrize("name", NAME_GUARDS)
+@pytest.mark.parametrize("name", GUARDS)
 def test_the_place_of_a_guard_cannot_be_taken(restricted, name):
     restricted.reset()
-    shown = restricted.run(NAME_GUARDS[name])
+    shown = restricted.run(GUARDS[name])
     assert shown.exit_code == 1
     assert not LOOT.search(shown.stdout)
     assert restricted.run("print('x'.upper())").stdout == "X\n"

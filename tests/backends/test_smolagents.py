@@ -51,14 +51,15 @@ def test_syntax_errors_are_observations(smol):
     assert "Code parsing failed on line 1" in shown.stderr
 
 
-@pytest.mark.parametrize("code", ["while True:\n    pass", "while True:\n    try:\n        1 / 0\n    except:\n        pass", "sum(range(10**12))"])
+@pytest.mark.parametrize(
+    "code", ["while True:\n    pass", "while True:\n    try:\n        1 / 0\n    except:\n        pass", "sum(range(10**12))"]
+)
 def test_a_loop_that_hangs_it_is_ended(smol, code):
     begun = time.monotonic()
     shown = smol.run(f"print('begun')\n{code}", timeout=0.5)
     assert (shown.stdout, shown.exit_code) == ("begun\n", 124)
     assert time.monotonic() - begun < 6
     assert smol.run("print('alive')").stdout == "alive\n"
-
 
 
 def test_utilities(smol):

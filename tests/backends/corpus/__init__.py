@@ -1,1 +1,32 @@
-"""Programs that the restricted backend refuses, and programs that it runs."""
+"""Programs that the restricted backend runs, and programs that it refuses, from text files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+__all__ = ["ESCAPES", "GUARDS", "LOOT", "PROGRAMS"]
+
+
+def _read(name: str) -> dict[str, list[str]]:
+    """Return the cells of each program of a file."""
+    text = Path(__file__).with_name(name).read_text(encoding="utf-8")
+    found = {}
+    for part in re.split(r"^=== ", text, flags=re.MULTILINE)[1:]:
+        title, _, body = part.partition("\n")
+        found[title] = body.rstrip("\n").split("\n---\n")
+    return found
+
+
+PROGRAMS = _read("programs.txt")
+ESCAPES = {name: cell for name, (cell,) in _read("escapes.txt").items()}
+GUARDS = {name: cell for name, (cell,) in _read("guards.txt").items()}
+
+LOOT = re.compile(
+    r"root:x:0"  # the content of /etc/passwd
+    r"|<module '(os|sys|posix|builtins|subprocess|codecs|inspect)'"
+    r"|<frame at|<code object|<built-in function (eval|exec|open|__import__|compile|system|getattr)>"
+    r"|<slot wrapper '__getattribute__'|<attribute '__globals__'|<member '__globals__'"
+    r"|'__builtins__':|<class 'os\._wrap_close'>|<class 'warnings\.catch_warnings'>|<class 'type'>, <class|PWNED"
+)
+"""What an escape prints when it has found something."""

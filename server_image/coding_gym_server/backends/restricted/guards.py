@@ -52,7 +52,7 @@ class Guards:
     def __init__(self, namespace: dict[str, Any], imports: Imports) -> None:
         self._namespace = namespace
         self._imports = imports
-        self._substitutes: dict[int, tuple[object, object]] = {}
+        self._substitutes: dict[int, tuple[Any, Any]] = {}
 
     def substitute(self, original: object, replacement: object) -> None:
         """Hand out something else wherever a cell comes upon an object."""
@@ -187,7 +187,7 @@ class Guards:
     def _setter(self, target: Any, method: Callable[..., None]) -> Callable[..., None]:
         """Return ``object.__setattr__`` or the like with the check of a write."""
         is_unbound = issubclass(type(target), type)
-        bound_to = target.__self__ if type(target) is super else target
+        bound_to: Any = getattr(target, "__self__", None) if type(target) is super else target
 
         def checked(*arguments: Any) -> None:
             owner, name = (arguments[0], arguments[1]) if is_unbound else (bound_to, arguments[0])

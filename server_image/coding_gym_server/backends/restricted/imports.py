@@ -19,20 +19,20 @@ from coding_gym_server.backends.restricted import names
 __all__ = ["Imports", "is_module"]
 
 # Shown as far as they say that it is public.
-_WHOLE = set(
-    "abc array base64 binascii bisect calendar cmath collections collections.abc colorsys contextlib copy csv dataclasses "
-    "datetime decimal difflib enum fractions functools graphlib hashlib heapq hmac html itertools json keyword math "
-    "numbers operator pprint queue random re reprlib secrets statistics string struct textwrap time typing unicodedata "
-    "urllib.parse zlib".split()
-)
+_WHOLE = """
+abc array base64 binascii bisect calendar cmath collections collections.abc colorsys contextlib copy csv dataclasses
+datetime decimal difflib enum fractions functools graphlib hashlib heapq hmac html itertools json keyword math numbers
+operator pprint queue random re reprlib secrets statistics string struct textwrap time typing unicodedata urllib.parse zlib
+"""
+_WHOLE_NAMES = frozenset(_WHOLE.split())
 
 # Of these, what is named.
 _IN_PART = {
     "__future__": "annotations",
     "ast": "literal_eval",
-    "asyncio": "ALL_COMPLETED CancelledError Condition Event FIRST_COMPLETED FIRST_EXCEPTION LifoQueue Lock PriorityQueue Queue "
-    "QueueEmpty QueueFull Semaphore TimeoutError as_completed create_task gather iscoroutine iscoroutinefunction run shield "
-    "sleep timeout wait wait_for",
+    "asyncio": "ALL_COMPLETED CancelledError Condition Event FIRST_COMPLETED FIRST_EXCEPTION LifoQueue Lock PriorityQueue "
+    "Queue QueueEmpty QueueFull Semaphore TimeoutError as_completed create_task gather iscoroutine iscoroutinefunction run "
+    "shield sleep timeout wait wait_for",
     "io": "BytesIO SEEK_CUR SEEK_END SEEK_SET StringIO",
     "traceback": "format_exc print_exc",
     "types": "BuiltinFunctionType FunctionType GeneratorType LambdaType MappingProxyType MethodType ModuleType NoneType "
@@ -85,7 +85,9 @@ class Imports:
             ImportError: It is not authorised, or it is not there.
         """
         if not self._may_load(name):
-            message = f"import of {name!r} is not authorised in the restricted backend. Authorised: {', '.join(self._listing())}"
+            message = (
+                f"import of {name!r} is not authorised in the restricted backend. Authorised: {', '.join(self._listing())}"
+            )
             raise ImportError(message, name=name)
         module = importlib.import_module(name)
         if name in self._authorized and module.__name__ != name:
@@ -93,7 +95,7 @@ class Imports:
             self._authorized = (*self._authorized, module.__name__)
         return module
 
-    def load_top(self, name: str, is_named: bool) -> ModuleType:  # noqa: FBT001 - called from rewritten code
+    def load_top(self, name: str, is_named: bool) -> ModuleType:
         """Do what ``import a.b`` does, or, if it is named, ``import a.b as name``."""
         module = self.load(name)
         return module if is_named else sys.modules[name.partition(".")[0]]
@@ -163,7 +165,7 @@ class Imports:
         return any(name == each or name.startswith(f"{each}.") for each in self._authorized)
 
     def _may_load(self, name: str) -> bool:
-        if name in _WHOLE or name in _IN_PART or any(each.startswith(f"{name}.") for each in self._authorized):
+        if name in _WHOLE_NAMES or name in _IN_PART or any(each.startswith(f"{name}.") for each in self._authorized):
             return True
         parts = name.split(".")
         ways = {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
@@ -174,7 +176,7 @@ class Imports:
         """Return the names that are public in a module, or None for all without an underscore."""
         if self._covers(name):
             return None
-        if name in _WHOLE:
+        if name in _WHOLE_NAMES:
             return _documented(name)
         return frozenset(_IN_PART.get(name, "").split()) or self._below(name)
 
@@ -198,7 +200,7 @@ class Imports:
             return _MISSING
 
     def _listing(self) -> list[str]:
-        return sorted({*_WHOLE, *_IN_PART, *self._authorized} - {"__future__"})
+        return sorted({*_WHOLE_NAMES, *_IN_PART, *self._authorized} - {"__future__"})
 
 
 @functools.cache

@@ -72,7 +72,7 @@ class Matching:
         end = len(items) - (count - 1 - star)
         return (*items[:star], items[star:end], *items[end:])
 
-    def match_mapping(self, subject: Any, keys: tuple[Any, ...], wants_rest: bool) -> _Parts:  # noqa: FBT001 - of no person's making
+    def match_mapping(self, subject: Any, keys: tuple[Any, ...], wants_rest: bool) -> _Parts:
         """Take the values of keys, and a dict of the others."""
         if not isinstance(subject, Mapping):
             return None

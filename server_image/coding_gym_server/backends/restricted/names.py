@@ -12,9 +12,7 @@ _OPERATORS = (
     "length_hint lshift lt matmul missing mod mul ne neg next or pos pow radd rand rdivmod repr reversed rfloordiv rlshift "
     "rmatmul rmod rmul ror round rpow rrshift rshift rsub rtruediv rxor setitem str sub truediv trunc xor bytes"
 )
-_LIFE = (
-    "aenter aexit aiter anext await class_getitem copy deepcopy enter exit init init_subclass new post_init"
-)
+_LIFE = "aenter aexit aiter anext await class_getitem copy deepcopy enter exit init init_subclass new post_init"
 _METHODS = frozenset(f"__{name}__" for name in f"{_OPERATORS} {_LIFE}".split())
 
 _DEFINABLE = _METHODS | {

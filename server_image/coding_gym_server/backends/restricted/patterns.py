@@ -63,15 +63,15 @@ class _Case:
         match pattern:
             case ast.MatchValue(value):
                 return ast.Compare(subject, [ast.Eq()], [value])
-            case ast.MatchSingleton(value):
-                return ast.Compare(subject, [ast.Is()], [ast.Constant(value)])
+            case ast.MatchSingleton(constant):
+                return ast.Compare(subject, [ast.Is()], [ast.Constant(constant)])
             case ast.MatchAs(inner, name):
                 return self._named(inner, name, subject)
             case ast.MatchOr(patterns):
                 # The subject may be an expression with an effect: it is evaluated once.
-                value = self._new_name()
-                tests = [self._test(each, _load(value)) for each in patterns]
-                return _all([_keep(value, subject), ast.BoolOp(ast.Or(), tests)])
+                kept = self._new_name()
+                tests = [self._test(each, _load(kept)) for each in patterns]
+                return _all([_keep(kept, subject), ast.BoolOp(ast.Or(), tests)])
             case ast.MatchClass(cls, positional, names, by_name):
                 keywords = ast.Tuple([ast.Constant(name) for name in names], ast.Load())
                 arguments = [subject, cls, ast.Constant(len(positional)), keywords]

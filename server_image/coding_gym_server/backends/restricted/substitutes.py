@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import _string
+import _string  # type: ignore[import-not-found]
 import asyncio
 import builtins
 import copy
@@ -70,7 +70,7 @@ def _harden_library() -> None:
         return fields(target)
 
     copy._reconstruct = checked_reconstruct  # type: ignore[attr-defined]
-    dataclasses.fields = checked_fields
+    dataclasses.fields = checked_fields  # type: ignore[assignment]
 
 
 def _check_fields(target: Any) -> None:
