@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import sys
 from collections.abc import Callable, Iterable
@@ -9,12 +10,15 @@ from types import BuiltinMethodType, CodeType, FrameType, FunctionType, MethodTy
 from typing import Any
 
 from coding_gym_server.backends.restricted import names
-from coding_gym_server.backends.restricted.imports import Imports, is_module
+from coding_gym_server.backends.restricted.imports import Imports
 from coding_gym_server.backends.restricted.opaque import ModuleView, class_behind, class_of, opaque, view
 
 __all__ = ["Guards"]
 
 _MAIN = "__main__"
+
+# The sorts of objects, by what is to be done with them. Members of an enum would make every attribute slower by half.
+_PLAIN, _METHOD, _CLASS, _MODULE, _VIEW, _BARRED, _OTHER = range(7)
 
 # Subclasses of classes of these modules have no private attributes but their own.
 _PLAIN_MODULES = {_MAIN, "builtins", "abc", "typing", "enum", "collections", "collections.abc", "numbers", "dataclasses"}
@@ -66,19 +70,20 @@ class Guards:
         Raises:
             AttributeError: It may have nothing of it.
         """
-        kind = type(value)
-        if kind in _PLAIN_KINDS:
+        sort = _sort(type(value))
+        if sort == _PLAIN:
             return value
         if id(value) in self._substitutes:
             return self._substitutes[id(value)][1]
-        if kind is BuiltinMethodType or kind is MethodType:
+        if sort == _METHOD:
             return self._admit_method(value)
-        if issubclass(kind, type):
+        if sort == _CLASS:
             return opaque(value)
-        if is_module(value):
+        if sort == _MODULE:
             self._imports.check_module(value)
             return view(value)
-        _check_kind(kind)
+        if sort == _BARRED:
+            raise _bar(value)
         return value
 
     def _admit_method(self, method: Any) -> Any:
@@ -99,9 +104,11 @@ class Guards:
             raise TypeError(message)
         if not names.may_read(name):
             raise _refusal(target, name)
-        if type(target) is ModuleView:
+        sort = _sort(type(target))
+        if sort == _VIEW:
             return self.admit(self._imports.attribute(target._module, name, *default))
-        _check_kind(type(target))
+        if sort in (_BARRED, _MODULE):
+            raise _bar(target)
         if name.startswith("_"):
             return self._private(target, name, *default)
         return self.admit(getattr(target, name, *default))
@@ -113,7 +120,7 @@ class Guards:
                     return default[0]
                 raise _refusal(target, name)
         elif name == "__class__":
-            if not self._is_own_class(type(target)):
+            if not _is_own_class(type(target)):
                 raise _refusal(target, name)
             return class_of(target)
         elif name == "__dict__":
@@ -207,11 +214,7 @@ class Guards:
         kind = type(target)
         if kind is FunctionType:
             return target.__globals__ is self._namespace
-        return self._is_own_class(target if issubclass(kind, type) else kind)
-
-    @staticmethod
-    def _is_own_class(cls: type) -> bool:
-        return bool(_dict_of(cls).get("__module__") == _MAIN)
+        return _is_own_class(target if issubclass(kind, type) else kind)
 
     def _is_own_attribute(self, target: Any, name: str) -> bool:
         """Say whether a private attribute is one that the cells have made."""
@@ -223,7 +226,7 @@ class Guards:
             return True
         for base in _mro_of(cls):
             if name in _dict_of(base):
-                return self._is_own_class(base)
+                return _is_own_class(base)
         return self._has_own_dict(target)
 
     def _has_own_dict(self, target: Any) -> bool:
@@ -235,13 +238,33 @@ class Guards:
         return modules[0] == _MAIN and _PLAIN_MODULES.issuperset(modules)
 
 
-def _check_kind(kind: type) -> None:
-    """Find out whether a cell may do anything with objects of a kind, which it may have got from a library's call."""
+def _sort_of(kind: type) -> int:
+    """Return what is to be done with objects of a kind."""
     events = sys.modules.get("asyncio.events")
+    if kind in _PLAIN_KINDS:
+        return _PLAIN
+    if kind is BuiltinMethodType or kind is MethodType:
+        return _METHOD
+    if issubclass(kind, type):
+        return _CLASS
+    if issubclass(kind, ModuleType):
+        return _MODULE
+    if kind is ModuleView:
+        return _VIEW
     is_event_loop = events is not None and issubclass(kind, events.AbstractEventLoop)
-    if is_event_loop or kind is FrameType or kind is CodeType or issubclass(kind, ModuleType):
-        message = f"{kind.__name__!r} objects are not available in the restricted backend"
-        raise AttributeError(message)
+    return _BARRED if is_event_loop or kind is FrameType or kind is CodeType else _OTHER
+
+
+def _is_made_in_a_cell(cls: type) -> bool:
+    return bool(_dict_of(cls).get("__module__") == _MAIN)
+
+
+_sort: Callable[[type], int] = functools.lru_cache(maxsize=4096)(_sort_of)
+_is_own_class: Callable[[type], bool] = functools.lru_cache(maxsize=4096)(_is_made_in_a_cell)
+
+
+def _bar(value: object) -> AttributeError:
+    return AttributeError(f"{type(value).__name__!r} objects are not available in the restricted backend")
 
 
 def _refusal(target: Any, name: object, verb: str = "read") -> AttributeError:

@@ -16,7 +16,7 @@ from typing import Any
 
 from coding_gym_server.backends.restricted import names
 
-__all__ = ["Imports", "is_module"]
+__all__ = ["Imports"]
 
 # Shown as far as they say that it is public.
 _WHOLE = """
@@ -61,11 +61,6 @@ _HIDDEN = {f"{module}.{name}" for module, listed in _WITHHELD.items() for name i
 _DESCRIPTIVE = {"__name__", "__doc__", "__version__"}
 _WRITABLE = (decimal.Context, types.SimpleNamespace)
 _MISSING = object()
-
-
-def is_module(value: object) -> bool:
-    """Say whether a value is a module, whatever it says of itself."""
-    return issubclass(type(value), ModuleType)
 
 
 class Imports:
@@ -137,7 +132,7 @@ class Imports:
         if name.startswith("_") or (public is not None and name not in public) or f"{owner}.{name}" in _HIDDEN:
             raise _not_public(owner, name)
         value = getattr(module, name)
-        if is_module(value):
+        if _is_module(value):
             self.check_module(value)
         elif public is None and self._is_foreign(value):
             raise _not_public(owner, name)
@@ -208,10 +203,14 @@ def _documented(name: str) -> frozenset[str]:
     module = importlib.import_module(name)
     public = getattr(module, "__all__", None)
     if public is None:
-        public = [each for each in dir(module) if not is_module(getattr(module, each))]
+        public = [each for each in dir(module) if not _is_module(getattr(module, each))]
     extra = ["abc"] if name == "collections" else []
     return frozenset(each for each in (*public, *extra) if not names.is_private(each) and not names.is_dunder(each))
 
 
 def _not_public(module: str, name: str) -> AttributeError:
     return AttributeError(f"module {module!r} has no attribute {name!r} in the restricted backend", name=name)
+
+
+def _is_module(value: object) -> bool:
+    return issubclass(type(value), ModuleType)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from RestrictedPython.transformer import INSPECT_ATTRIBUTES
 
 __all__ = ["NAMEDTUPLE_METHODS", "is_dunder", "is_private", "may_define", "may_read", "may_set", "may_use"]
@@ -62,11 +64,13 @@ def may_define(name: str) -> bool:
     return may_use(name) or name in _DEFINABLE
 
 
+@functools.lru_cache(maxsize=4096)
 def may_read(name: str) -> bool:
     """Say whether an attribute of a name may be read of some object, at least."""
     return name not in _FORBIDDEN and (not is_dunder(name) or name in _READABLE)
 
 
+@functools.lru_cache(maxsize=4096)
 def may_set(name: str) -> bool:
     """Say whether an attribute of a name may be set or deleted of some object, at least."""
     return name not in _FORBIDDEN and (not is_dunder(name) or name in _SETTABLE)
