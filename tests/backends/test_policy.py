@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 import time
 
 import pytest
+from backend_session import BackendSession
+from running_server import RunningServer
+from websockets.sync.client import connect
 
 from coding_gym_server.backends import backend_class
 
@@ -158,40 +159,50 @@ def test_rich_cells_report_values_and_exceptions(execute):
     assert "<cell" in error["traceback"]
 
 
-_IN_PROCESS = """
-import json, sys
-from coding_gym_server.backends.output import Output
-from coding_gym_server.backends.restricted import RestrictedBackend
-backend = RestrictedBackend(Output(print), authorized_imports=("numpy", "os.path"))
-for code in json.loads(sys.argv[1]):
-    print(backend.execute(code), flush=True)
-"""
+@pytest.fixture(scope="module")
+def authorized(tmp_path_factory):
+    options = ("--backend", "restricted", "--authorized-imports", "numpy,os.path")
+    with (
+        RunningServer(tmp_path_factory.mktemp("authorized"), *options) as server,
+        connect(server.ws_url, proxy=None) as socket,
+    ):
+        yield BackendSession(socket, "restricted")
 
 
-def _run_authorized(*cells: str) -> str:
-    command = [sys.executable, "-c", _IN_PROCESS, json.dumps(cells)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    return done.stdout
+def test_an_authorised_package_is_there_with_its_submodules(authorized):
+    authorized.reset()
+    shown = authorized.run_all(
+        [
+            "import numpy as np\na = np.arange(6).reshape(2, 3)\na[0] += 1\na[1, 1:] = 9\na.shape = (3, 2)",
+            "a.T.tolist(), float(np.linalg.det(np.eye(2)))",
+            "from numpy import random\nimport numpy.fft",
+            "int(random.default_rng(0).integers(5)), numpy.fft.fft([1.0]).real.tolist()",
+            "import os.path as p\np.join('a', 'b')",
+        ]
+    )
+    assert shown.stdout.splitlines() == ["([[1, 3, 9], [2, 3, 9]], 1.0)", "(4, [1.0])", "'a/b'"]
+    assert shown.stderr == ""
 
 
-def test_an_authorised_package_is_there_with_its_submodules_and_nothing_else():
-    assert _run_authorized(
-        "import numpy as np\na = np.arange(6).reshape(2, 3)\na[0] += 1\na[1, 1:] = 9\na.shape = (3, 2)",
-        "a.T.tolist(), np.linalg.det(np.eye(2))",
-        "from numpy import random\nimport numpy.fft\nrandom.default_rng(0).integers(5), numpy.fft.fft([1.0]).real",
-        "import os.path as p\np.join('a', 'b')",
-    ).endswith("a/b'\n0\n")
-    refused = [
-        "np.os",
-        "np.lib.os",
-        "np.testing",
-        "np.ctypeslib",
-        "np.load",
-        "np._core",
-        "np.linalg._linalg.sys",
-        "import os; os.system",
-    ]
-    assert _run_authorized("import numpy as np", *refused).splitlines() == ["0", *["1"] * len(refused)]
+@pytest.mark.parametrize(
+    "code",
+    [
+        *("np.os", "np.lib.os", "np.testing", "np.ctypeslib", "np.load", "np._core", "np.linalg._linalg.sys"),
+        *("from numpy import testing", "import numpy.testing._private.utils", "import numpy._core", "import numpyro"),
+        *(
+            "import os\nos.system",
+            "import os.path\nos.system",
+            "import os.path as p\np.os.system",
+            "import os.path as p\np.genericpath",
+            "import sys",
+        ),
+    ],
+)
+def test_what_an_authorised_package_has_imported_is_not_authorised(authorized, code):
+    authorized.reset()
+    shown = authorized.run(f"import numpy as np\n{code}\nprint('reached')")
+    assert (shown.stdout, shown.exit_code) == ("", 1)
+    assert shown.stderr.splitlines()[-1].startswith(("AttributeError: ", "ImportError: ", "SyntaxError: "))
 
 
 def test_a_missing_package_is_named_with_its_remedy(monkeypatch):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from tests.backends.corpus import ESCAPES, GUARDS, LOOT, PROGRAMS
+from corpus import ESCAPES, GUARDS, LOOT, PROGRAMS
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

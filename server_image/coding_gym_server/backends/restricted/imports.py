@@ -164,8 +164,9 @@ class Imports:
             return True
         parts = name.split(".")
         ways = {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
-        is_private = any(part.startswith("_") for part in parts) and not ways.intersection(self._authorized)
-        return self._covers(name) and not is_private and ways.isdisjoint(_HIDDEN)
+        return ways.isdisjoint(_HIDDEN) and any(
+            name == each or (name.startswith(f"{each}.") and "._" not in name.removeprefix(each)) for each in self._authorized
+        )
 
     def _public(self, name: str) -> frozenset[str] | None:
         """Return the names that are public in a module, or None for all without an underscore."""
