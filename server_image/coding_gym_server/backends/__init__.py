@@ -20,7 +20,7 @@ BACKENDS = {
 
 _INSTALL_EXTRA = "pip install 'coding-gym[backends]'"
 _INSTALL = {
-    "smolagents": f"{_INSTALL_EXTRA}, or build the image with --build-arg WITH_SMOLAGENTS=1",
+    "smolagents": f"{_INSTALL_EXTRA}; for a container packages=['smolagents'], or docker build --build-arg WITH_SMOLAGENTS=1",
 }
 
 JUPYTER_PREFIX = "jupyter:"

@@ -55,7 +55,7 @@ def may_use(name: str) -> bool:
     The names of the guards begin and end with an underscore, so that no variable can take their place.
     """
     if is_private(name):
-        return not name.endswith("_") or name == "_" or name in _ENUM_HOOKS
+        return not name.endswith("_") or name == "_" or name in _ENUM_HOOKS or name.startswith("_repr_")
     return not is_dunder(name)
 
 

@@ -73,7 +73,7 @@ class PolicyTransformer(RestrictingNodeTransformer):
             return
         if self._mangled(name) != name:
             return
-        self.error(node, f"{name!r} is not a name that a cell may use: two underscores begin the language's own")
+        self.error(node, f"{name!r} is not a name that a cell may use: it is the language's or a guard's")
 
     def _mangled(self, name: str) -> str:
         """Return what the compiler makes of a private name inside of a class."""
