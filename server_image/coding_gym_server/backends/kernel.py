@@ -1,0 +1,275 @@
+"""A Jupyter kernel: its process, and the messages to and from it (https://jupyter-client.readthedocs.io/en/stable/messaging.html)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import string
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import zmq
+from jupyter_client.connect import ConnectionFileMixin
+from jupyter_client.kernelspec import KernelSpec
+
+from coding_gym_server.backends.kernelspecs import speaks_tcp_only
+from coding_gym_server.isolation.confinement import Confinement
+
+__all__ = ["Kernel", "KernelDiedError", "KernelStartError", "Message"]
+
+_CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
+_RECONNECT_MILLISECONDS = 5
+_ASK_AGAIN_MILLISECONDS = 50
+_LAST_WORDS_SECONDS = 0.2
+_DIED, _INTERRUPT = b"d", b"i"
+
+Message = dict[str, Any]
+
+
+class KernelDiedError(RuntimeError):
+    """The kernel's process has ended.
+
+    Attributes:
+        exit_code: As a shell reports it.
+    """
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(f"the kernel died with exit code {exit_code}")
+        self.exit_code = exit_code
+
+
+class KernelStartError(RuntimeError):
+    """The kernel could not be started."""
+
+
+class Kernel:
+    """A running kernel. While it is asked nothing, its end is that of the calling process.
+
+    It is reached over Unix sockets in the session's directory for temporary files, or over ports of the session's own.
+
+    Args:
+        spec: Which one.
+        confinement: What the session is confined to.
+
+    Raises:
+        KernelStartError: It wants ports and the session has none, or its program cannot be run.
+    """
+
+    def __init__(self, spec: KernelSpec, confinement: Confinement) -> None:
+        self._by_message = spec.interrupt_mode == "message"
+        self._is_asked = False
+        self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._connection = _connection(spec, confinement)
+        signal.signal(signal.SIGCHLD, self._on_child)
+        self._process = _start(spec, self._connection.connection_file, confinement)
+        context = zmq.Context()
+        context.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MILLISECONDS)
+        context.setsockopt(zmq.LINGER, 0)
+        self._connection.context = context
+        self._session = self._connection.session
+        self._shell = self._connection.connect_shell()
+        self._iopub = self._connection.connect_iopub()
+        self._control = self._connection.connect_control()
+        self._poller = zmq.Poller()
+        for source in (self._iopub, self._shell, self._wake):
+            self._poller.register(source, zmq.POLLIN)
+        self._is_ready = False
+        self.interrupted = False
+        self.language = ""
+
+    def wait_until_ready(self) -> None:
+        """Wait until it answers, and what it publishes arrives.
+
+        Raises:
+            KernelDiedError: It died.
+            KeyboardInterrupt: It did not in time; it may yet.
+        """
+        if self._is_ready:
+            return
+        answered = published = False
+        with _Asking(self):
+            while not (answered and published):
+                # Published messages are lost until the subscription is there, of which nobody tells.
+                self._session.send(self._shell, "kernel_info_request")
+                deadline = time.monotonic() + _ASK_AGAIN_MILLISECONDS / 1000
+                while not answered or (not published and time.monotonic() < deadline):
+                    for channel, message in self._received(_ASK_AGAIN_MILLISECONDS):
+                        published |= channel is self._iopub
+                        if message["msg_type"] == "kernel_info_reply":
+                            answered = True
+                            self.language = str(message["content"].get("language_info", {}).get("name", "")).lower()
+                    if self.interrupted:
+                        raise KeyboardInterrupt
+            self._is_ready = True
+
+    def execute(self, code: str, *, silent: bool = False) -> Iterator[Message]:
+        """Run code; yields what is published meanwhile, and the reply as the last.
+
+        SIGINT interrupts the kernel until then, not this process.
+
+        Raises:
+            KernelDiedError: It died.
+        """
+        content = {
+            "code": code,
+            "silent": silent,
+            "store_history": not silent,
+            "user_expressions": {},
+            "allow_stdin": False,
+            "stop_on_error": True,
+        }
+        reply: Message | None = None
+        idle = False
+        with _Asking(self):
+            request = self._session.send(self._shell, "execute_request", content)["header"]["msg_id"]
+            while reply is None or not idle:
+                for channel, message in self._received(None):
+                    ours = message["parent_header"].get("msg_id") == request
+                    if channel is self._shell:
+                        reply = message if ours else reply
+                    elif message["msg_type"] == "status":
+                        idle |= ours and message["content"].get("execution_state") == "idle"
+                    elif ours or message["msg_type"] == "stream":
+                        # What an earlier cell has left running may still print.
+                        yield message
+        yield reply
+
+    def _received(self, timeout: int | None) -> Iterator[tuple[zmq.Socket[bytes], Message]]:
+        """Wait, and yield a message of each channel that has one.
+
+        Args:
+            timeout: Milliseconds.
+        """
+        ready = dict(self._poller.poll(timeout))
+        if self._wake in ready:
+            self._heed(os.read(self._wake, 4096))
+        for channel in (self._iopub, self._shell):
+            if channel in ready:
+                message = self._receive(channel)
+                if message is not None:
+                    yield channel, message
+
+    def _receive(self, channel: zmq.Socket[bytes]) -> Message | None:
+        try:
+            message: Message | None = self._session.recv(channel)[1]
+        except ValueError:
+            # A message that somebody else has signed, or nobody.
+            return None
+        return message
+
+    def _heed(self, signals: bytes) -> None:
+        if _INTERRUPT in signals:
+            self.interrupted = True
+            if self._is_ready:
+                self._interrupt()
+        if _DIED in signals and self._process.poll() is not None:
+            raise KernelDiedError(_exit_code(self._process.returncode))
+
+    def last_words(self) -> Iterator[Message]:
+        """Yield what a kernel that died had published and nobody has seen yet."""
+        deadline = time.monotonic() + _LAST_WORDS_SECONDS
+        while time.monotonic() < deadline and self._iopub.poll(_ASK_AGAIN_MILLISECONDS):
+            message = self._receive(self._iopub)
+            if message is not None:
+                yield message
+
+    def _interrupt(self) -> None:
+        if self._by_message:
+            self._session.send(self._control, "interrupt_request", {})
+        else:
+            os.killpg(self._process.pid, signal.SIGINT)
+
+    def _on_child(self, _number: int, _frame: FrameType | None) -> None:
+        if self._is_asked:
+            os.write(self._waker, _DIED)
+        elif self._process.poll() is not None:
+            os._exit(_exit_code(self._process.returncode))
+
+    def _on_interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        os.write(self._waker, _INTERRUPT)
+
+
+class _Asking:
+    """While it lasts, signals are noted, and heeded where messages are waited for: never in the middle of one.
+
+    Args:
+        kernel: The kernel.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def __enter__(self) -> None:
+        self._kernel.interrupted = False
+        self._kernel._is_asked = True
+        self._before: Callable[[int, FrameType | None], Any] | int | None = signal.signal(
+            signal.SIGINT, self._kernel._on_interrupt
+        )
+        # It may have died just before.
+        os.write(self._kernel._waker, _DIED)
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+        self._kernel._is_asked = False
+
+
+def _connection(spec: KernelSpec, confinement: Confinement) -> ConnectionFileMixin:
+    """Choose where a kernel listens, and write it to a file for it."""
+    directory = tempfile.mkdtemp(prefix="k")
+    connection = ConnectionFileMixin(connection_file=os.path.join(directory, "c.json"))
+    if speaks_tcp_only(spec):
+        if len(confinement.ports) < len(_CHANNELS):
+            message = (
+                f"The {spec.display_name} kernel speaks TCP only, and nothing here keeps other sessions from it: "
+                "that wants Linux 6.7 or later with Landlock"
+            )
+            raise KernelStartError(message)
+        connection.transport, connection.ip = "tcp", "127.0.0.1"
+        for channel, port in zip(_CHANNELS, confinement.ports, strict=False):
+            setattr(connection, f"{channel}_port", port)
+    else:
+        connection.transport, connection.ip = "ipc", os.path.join(directory, "s")
+    connection.session.key = os.urandom(32).hex().encode()
+    connection.write_connection_file()
+    return connection
+
+
+def _start(spec: KernelSpec, connection_file: str, confinement: Confinement) -> subprocess.Popen[bytes]:
+    places = {"connection_file": connection_file, "resource_dir": spec.resource_dir, "prefix": sys.prefix}
+    command = []
+    for argument in spec.argv:
+        for name, value in places.items():
+            argument = argument.replace(f"{{{name}}}", value)
+        command.append(argument)
+    environment = {**os.environ, "JPY_PARENT_PID": str(os.getpid())}
+    if spec.language == "python":
+        # Without sockets ipykernel does without one that only children of its process would use; every cell would tell.
+        environment["PYTHONWARNINGS"] = "ignore:Couldn't bind IOPub Pipe"
+    environment |= {name: string.Template(value).safe_substitute(os.environ) for name, value in spec.env.items()}
+
+    def prepare() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        confinement.apply_to_kernel()
+
+    try:
+        # In a session of its own, SIGINT reaches it when it is sent on, and not together with this process.
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=prepare,
+        )
+    except OSError as error:
+        message = f"The {spec.display_name} kernel cannot be started: {Path(command[0]).name}: {error.strerror}"
+        raise KernelStartError(message) from error
+
+
+def _exit_code(status: int) -> int:
+    return status if status >= 0 else 128 - status
