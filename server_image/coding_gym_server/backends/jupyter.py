@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
-from coding_gym_server.backends import kernel_environment
 from coding_gym_server.backends.base import ExecutorBackend
 from coding_gym_server.backends.kernel import Kernel, KernelDiedError, KernelStartError, Message
+from coding_gym_server.backends.kernel_dialects import DIAGNOSIS
 from coding_gym_server.backends.kernelspecs import find_kernel, missing_kernel, speaks_tcp_only
 from coding_gym_server.backends.output import Output
 
@@ -19,6 +19,7 @@ __all__ = ["JupyterBackend", "of_kernel"]
 _T = TypeVar("_T")
 
 _INTERRUPTED = 130
+_INTERRUPT = {"ename": "Interrupted", "evalue": "the cell was interrupted"}
 _PORTS = 5
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
@@ -63,8 +64,8 @@ class JupyterBackend(ExecutorBackend):
             yield
             return
         self._until_death(kernel, kernel.wait_until_ready)
-        code = kernel_environment.setting(kernel.language, variables)
-        if code is None:
+        dialect = kernel.dialect
+        if not dialect.sets_environment:
             language = kernel.language or "this language"
             self._refusal = f"The environment variables of a cell cannot be set in {language}: leave them out"
             try:
@@ -72,12 +73,11 @@ class JupyterBackend(ExecutorBackend):
             finally:
                 self._refusal = ""
             return
-        self._until_death(kernel, lambda: self._execute_silently(kernel, code))
+        self._until_death(kernel, lambda: self._ask(kernel, dialect.set_environment(variables)))
         try:
             yield
         finally:
-            restore = kernel_environment.restoring(kernel.language, variables)
-            self._until_death(kernel, lambda: self._execute_silently(kernel, restore))
+            self._until_death(kernel, lambda: self._ask(kernel, dialect.restore_environment()))
 
     def _execute(self, kernel: Kernel, code: str) -> int:
         kernel.wait_until_ready()
@@ -88,14 +88,23 @@ class JupyterBackend(ExecutorBackend):
             reply = message["content"]
         if reply.get("status") == "ok":
             return 0
+        interrupted = kernel.interrupted
         if not raised:
-            self._show_error(reply)
-        return _INTERRUPTED if kernel.interrupted else 1
+            self._show_error(_INTERRUPT if interrupted else self._diagnose(kernel, code) or reply)
+        return _INTERRUPTED if interrupted else 1
 
-    def _execute_silently(self, kernel: Kernel, code: str) -> None:
-        for message in kernel.execute(code, silent=True):
-            if message["msg_type"] == "stream":
-                self._show(message)
+    def _ask(self, kernel: Kernel, code: str) -> None:
+        for message in kernel.ask(code):
+            self._show(message)
+
+    def _diagnose(self, kernel: Kernel, code: str) -> dict[str, Any] | None:
+        """Find out what is wrong with a cell of which the kernel says only that it is; None if that cannot be found out."""
+        diagnosis = kernel.dialect.diagnose(code)
+        reason = ""
+        for message in kernel.ask(diagnosis, until=DIAGNOSIS) if diagnosis else ():
+            if message["msg_type"] == DIAGNOSIS:
+                reason = str(message["content"].get("message", ""))
+        return {"ename": "SyntaxError", "evalue": reason} if reason else None
 
     def _until_death(self, kernel: Kernel, work: Callable[[], _T]) -> _T:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import string
@@ -18,6 +19,7 @@ import zmq
 from jupyter_client.connect import ConnectionFileMixin
 from jupyter_client.kernelspec import KernelSpec
 
+from coding_gym_server.backends.kernel_dialects import SETTLED, Dialect, dialect_of
 from coding_gym_server.backends.kernelspecs import speaks_tcp_only
 from coding_gym_server.isolation.confinement import Confinement
 
@@ -27,7 +29,7 @@ _CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
 _RECONNECT_MILLISECONDS = 5
 _ASK_AGAIN_MILLISECONDS = 50
 _LAST_WORDS_SECONDS = 0.2
-_DIED, _INTERRUPT = b"d", b"i"
+_SIGNALS = 4096
 
 Message = dict[str, Any]
 
@@ -66,6 +68,8 @@ class Kernel:
         self._is_asked = False
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._connection = _connection(spec, confinement)
+        # ZeroMQ may go on waiting after a signal: what it waits for has to include them.
+        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, self._on_child)
         self._process = _start(spec, self._connection.connection_file, confinement)
         context = zmq.Context()
@@ -80,8 +84,12 @@ class Kernel:
         for source in (self._iopub, self._shell, self._wake):
             self._poller.register(source, zmq.POLLIN)
         self._is_ready = False
+        self._replies: dict[str, Message] = {}
+        self._idle: set[str] = set()
+        self._last_kind = ""
         self.interrupted = False
         self.language = ""
+        self.dialect = Dialect()
 
     def wait_until_ready(self) -> None:
         """Wait until it answers, and what it publishes arrives.
@@ -103,19 +111,43 @@ class Kernel:
                         published |= channel is self._iopub
                         if message["msg_type"] == "kernel_info_reply":
                             answered = True
-                            self.language = str(message["content"].get("language_info", {}).get("name", "")).lower()
+                            self._meet(message["content"])
                     if self.interrupted:
                         raise KeyboardInterrupt
             self._is_ready = True
+        if self.dialect.prelude:
+            for _ in self.ask(self.dialect.prelude):
+                pass
 
-    def execute(self, code: str, *, silent: bool = False) -> Iterator[Message]:
-        """Run code; yields what is published meanwhile, and the reply as the last.
+    def execute(self, code: str) -> Iterator[Message]:
+        """Run a cell; yields what is published meanwhile, and the reply as the last.
 
         SIGINT interrupts the kernel until then, not this process.
 
         Raises:
             KernelDiedError: It died.
         """
+        with _Asking(self):
+            request = self._request(code, silent=False)
+            yield from self._published(request)
+            if self.dialect.settle:
+                yield from self._published(self._request(self.dialect.settle, silent=True), earlier=request, until=SETTLED)
+        yield self._replies[request]
+
+    def ask(self, code: str, *, until: str | None = None) -> Iterator[Message]:
+        """Run code of ours, which is no cell; yields what is published meanwhile.
+
+        Args:
+            code: The code.
+            until: The type of the message that it publishes in the end, if it does.
+
+        Raises:
+            KernelDiedError: It died.
+        """
+        with _Asking(self):
+            yield from self._published(self._request(code, silent=True), until=until)
+
+    def _request(self, code: str, *, silent: bool) -> str:
         content = {
             "code": code,
             "silent": silent,
@@ -124,21 +156,52 @@ class Kernel:
             "allow_stdin": False,
             "stop_on_error": True,
         }
-        reply: Message | None = None
-        idle = False
-        with _Asking(self):
-            request = self._session.send(self._shell, "execute_request", content)["header"]["msg_id"]
-            while reply is None or not idle:
-                for channel, message in self._received(None):
-                    ours = message["parent_header"].get("msg_id") == request
-                    if channel is self._shell:
-                        reply = message if ours else reply
-                    elif message["msg_type"] == "status":
-                        idle |= ours and message["content"].get("execution_state") == "idle"
-                    elif ours or message["msg_type"] == "stream":
-                        # What an earlier cell has left running may still print.
-                        yield message
-        yield reply
+        sent = self._session.send(self._shell, "execute_request", content)
+        request: str = sent["header"]["msg_id"]
+        return request
+
+    def _published(self, request: str, *, earlier: str = "", until: str | None = None) -> Iterator[Message]:
+        """Yield what is published until a request is done.
+
+        Args:
+            request: The request.
+            earlier: Another one, whose messages may still come.
+            until: The type of a message that is published last if the request succeeds; without it, the kernel is idle then.
+        """
+        while not self._is_done(request, until):
+            for channel, message in self._received(None):
+                parent, kind, content = message["parent_header"].get("msg_id"), message["msg_type"], message["content"]
+                if channel is self._shell:
+                    self._replies[parent] = message
+                elif kind == "status":
+                    if content.get("execution_state") == "idle":
+                        self._idle.add(parent)
+                elif parent in (request, earlier) or kind == "stream":
+                    # What an earlier cell has left running may still print.
+                    self._last_kind = kind
+                    yield message
+
+    def _is_done(self, request: str, until: str | None) -> bool:
+        reply = self._replies.get(request)
+        if reply is None:
+            return False
+        if until is None or reply["content"].get("status") != "ok":
+            return request in self._idle
+        return self._last_kind == until
+
+    def _begin_to_ask(self) -> None:
+        self.interrupted = False
+        self._is_asked = True
+        self._replies.clear()
+        self._idle.clear()
+        with contextlib.suppress(BlockingIOError):
+            # Signals that came before are history, but for its death.
+            os.read(self._wake, _SIGNALS)
+        os.write(self._waker, bytes([signal.SIGCHLD]))
+
+    def _meet(self, info: dict[str, Any]) -> None:
+        self.language = str(info.get("language_info", {}).get("name", "")).lower()
+        self.dialect = dialect_of(str(info.get("implementation", "")), self.language)
 
     def _received(self, timeout: int | None) -> Iterator[tuple[zmq.Socket[bytes], Message]]:
         """Wait, and yield a message of each channel that has one.
@@ -148,7 +211,7 @@ class Kernel:
         """
         ready = dict(self._poller.poll(timeout))
         if self._wake in ready:
-            self._heed(os.read(self._wake, 4096))
+            self._heed(os.read(self._wake, _SIGNALS))
         for channel in (self._iopub, self._shell):
             if channel in ready:
                 message = self._receive(channel)
@@ -164,11 +227,11 @@ class Kernel:
         return message
 
     def _heed(self, signals: bytes) -> None:
-        if _INTERRUPT in signals:
+        if signal.SIGINT in signals:
             self.interrupted = True
             if self._is_ready:
                 self._interrupt()
-        if _DIED in signals and self._process.poll() is not None:
+        if signal.SIGCHLD in signals and self._process.poll() is not None:
             raise KernelDiedError(_exit_code(self._process.returncode))
 
     def last_words(self) -> Iterator[Message]:
@@ -186,17 +249,12 @@ class Kernel:
             os.killpg(self._process.pid, signal.SIGINT)
 
     def _on_child(self, _number: int, _frame: FrameType | None) -> None:
-        if self._is_asked:
-            os.write(self._waker, _DIED)
-        elif self._process.poll() is not None:
+        if not self._is_asked and self._process.poll() is not None:
             os._exit(_exit_code(self._process.returncode))
-
-    def _on_interrupt(self, _number: int, _frame: FrameType | None) -> None:
-        os.write(self._waker, _INTERRUPT)
 
 
 class _Asking:
-    """While it lasts, signals are noted, and heeded where messages are waited for: never in the middle of one.
+    """While it lasts, signals are heeded where messages are waited for, never in the middle of one.
 
     Args:
         kernel: The kernel.
@@ -206,13 +264,8 @@ class _Asking:
         self._kernel = kernel
 
     def __enter__(self) -> None:
-        self._kernel.interrupted = False
-        self._kernel._is_asked = True
-        self._before: Callable[[int, FrameType | None], Any] | int | None = signal.signal(
-            signal.SIGINT, self._kernel._on_interrupt
-        )
-        # It may have died just before.
-        os.write(self._kernel._waker, _DIED)
+        self._kernel._begin_to_ask()
+        self._before: Callable[[int, FrameType | None], Any] | int | None = signal.signal(signal.SIGINT, lambda *_: None)
 
     def __exit__(self, *_: object) -> None:
         signal.signal(signal.SIGINT, self._before)
