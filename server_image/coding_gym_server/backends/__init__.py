@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 __all__ = [
     "BACKENDS",
     "JUPYTER_PREFIX",
-    "LANGUAGES",
     "UnknownBackendError",
     "backend_class",
     "check_backend",
@@ -28,17 +27,6 @@ BACKENDS = {
 
 JUPYTER_PREFIX = "jupyter:"
 """``jupyter:NAME`` is the Jupyter kernel of that name."""
-
-LANGUAGES = {
-    "python": "notebook",
-    "javascript": "jupyter:deno",
-    "js": "jupyter:deno",
-    "typescript": "jupyter:deno",
-    "ts": "jupyter:deno",
-    "bash": "bash",
-    "sh": "bash",
-}
-"""The backend for each language that has one, under all the names that it goes by."""
 
 _KERNEL_NAME = re.compile(r"[a-z0-9._-]+", re.IGNORECASE)
 _BASH = f"{JUPYTER_PREFIX}bash"

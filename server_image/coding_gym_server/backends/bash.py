@@ -46,7 +46,7 @@ trap _coding_gym_save EXIT
 _RESUME = "{{ builtin source {state}; builtin source {options}; }} 2>/dev/null\n"
 # Sourced as a descriptor, a cell has line numbers of its own and, in messages, a name that is the same everywhere.
 _CELL = "builtin source /dev/fd/{source} {source}<{cell} {reply}>&-\nbuiltin printf '%d\\n' \"$?\" >&{reply}\n"
-_SET = '_coding_gym_before="$(builtin declare -p {names} 2>/dev/null)"; builtin export {assignments}'
+_SET = '_coding_gym_before="$(builtin declare -p {names} 2>/dev/null)"; builtin unset -v {names}; builtin export {assignments}'
 _RESTORE = 'builtin unset -v {names}; builtin eval "$_coding_gym_before"; builtin unset -v _coding_gym_before'
 
 

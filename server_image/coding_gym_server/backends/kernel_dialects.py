@@ -71,13 +71,13 @@ class _Python(Dialect):
 
 class _Deno(Dialect):
     def set_environment(self, variables: Mapping[str, str]) -> str:
-        return f"{_OURS}.setEnvironment(JSON.parse({_literal(dict(variables))}), globalThis._)"
+        return f"{_OURS}.setEnvironment(JSON.parse({_literal(dict(variables))}))"
 
     def restore_environment(self) -> str:
-        return f"{_OURS}.restoreEnvironment(globalThis._)"
+        return f"{_OURS}.restoreEnvironment()"
 
     def diagnose(self, code: str) -> str:
-        return f"await {_OURS}.diagnose(JSON.parse({_literal(code)}), globalThis._)"
+        return f"await {_OURS}.diagnose(JSON.parse({_literal(code)}))"
 
 
 def dialect_of(implementation: str, language: str) -> Dialect:
@@ -88,7 +88,7 @@ def dialect_of(implementation: str, language: str) -> Dialect:
         language: The language that it says it executes.
     """
     if implementation == "Deno kernel":
-        return _Deno(_DENO_PRELUDE.read_text(), f"{_OURS}.settle(globalThis._)", sets_environment=True)
+        return _Deno(_DENO_PRELUDE.read_text(), f"{_OURS}.settle()", sets_environment=True)
     if language == "python":
         return _Python(sets_environment=True)
     return Dialect()

@@ -54,29 +54,25 @@
 
   Object.defineProperty(globalThis, Symbol.for("coding_gym"), {
     value: Object.freeze({
-      // Returns what becomes the last value, `_`, and so leaves it as it is.
-      settle(last) {
+      settle() {
         flush();
         broadcast("coding_gym_settled", {});
-        return last;
       },
-      setEnvironment(variables, last) {
+      setEnvironment(variables) {
         environment = {};
         for (const [name, value] of Object.entries(variables)) {
           environment[name] = Deno.env.get(name);
           Deno.env.set(name, value);
         }
-        return last;
       },
-      restoreEnvironment(last) {
+      restoreEnvironment() {
         for (const [name, value] of Object.entries(environment)) {
           value === undefined ? Deno.env.delete(name) : Deno.env.set(name, value);
         }
         environment = {};
-        return last;
       },
       // The kernel does not say what is wrong with code that cannot be compiled.
-      async diagnose(code, last) {
+      async diagnose(code) {
         const { stripTypeScriptTypes } = await import("node:module");
         let message = "";
         try {
@@ -85,7 +81,6 @@
           message = error.message.replace(/^SyntaxError: /, "").replace(/\n\s*at file:.*$/, "");
         }
         broadcast("coding_gym_diagnosis", { message });
-        return last;
       },
     }),
   });
