@@ -59,8 +59,8 @@ def server(tmp_path_factory) -> Iterator[RunningServer]:
         yield server
 
 
-@pytest.fixture
-def open_session(server) -> Iterator[Callable[[str], BackendSession]]:
+@contextlib.contextmanager
+def _opening_sessions(server: RunningServer) -> Iterator[Callable[[str], BackendSession]]:
     with contextlib.ExitStack() as stack:
 
         def open_session(backend: str) -> BackendSession:
@@ -68,6 +68,19 @@ def open_session(server) -> Iterator[Callable[[str], BackendSession]]:
             return BackendSession(stack.enter_context(connection), backend)
 
         yield open_session
+
+
+@pytest.fixture
+def open_session(server) -> Iterator[Callable[[str], BackendSession]]:
+    with _opening_sessions(server) as open_session:
+        yield open_session
+
+
+@pytest.fixture(scope="session")
+def shared_deno(server) -> Iterator[BackendSession]:
+    """A session for tests that leave nothing in it."""
+    with _opening_sessions(server) as open_session:
+        yield open_session("jupyter:deno")
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import pytest
@@ -139,7 +140,7 @@ def test_the_name_of_a_kernel(open_session):
 
 @pytest.mark.docker
 def test_in_a_container(docker_engine, connect):
-    with start_sandbox(SandboxConfig(provider="docker")) as sandbox:
+    with contextlib.closing(start_sandbox(SandboxConfig(provider="docker"))) as sandbox:
         session = connect(sandbox)
         session.reset(backend="bash")
         session.run("x=5; set -e")

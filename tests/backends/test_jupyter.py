@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import subprocess
@@ -90,8 +91,8 @@ def test_state_stays(kernel):
         ("", ""),
     ],
 )
-def test_typescript(deno, code, stdout):
-    step = deno.run(code)
+def test_typescript(shared_deno, code, stdout):
+    step = shared_deno.run(code)
     assert (step["stdout"], step["stderr"], step["exit_code"]) == (stdout, "", 0)
 
 
@@ -109,11 +110,11 @@ def test_typescript(deno, code, stdout):
         ('new Deno.Command("nosuchprogram").outputSync()', "NotFound"),
     ],
 )
-def test_exceptions(deno, code, stderr):
-    step = deno.run(f"console.log(1);{code}" if "rror" not in stderr[:12] else code)
+def test_exceptions(shared_deno, code, stderr):
+    step = shared_deno.run(f"console.log(1);{code}" if "rror" not in stderr[:12] else code)
     assert step["stderr"].startswith(stderr)
     assert (step["exit_code"], step["outcome"], step["state_lost"]) == (1, "error", False)
-    assert deno.run("1 + 1")["stdout"] == "2\n"
+    assert shared_deno.run("1 + 1")["stdout"] == "2\n"
 
 
 def test_an_endless_loop_is_interrupted(kernel):
@@ -140,17 +141,17 @@ def test_waiting_in_vain_costs_the_kernel(deno):
 
 
 @pytest.mark.parametrize("line", ['"x".repeat(1000)', '"x"'])
-def test_a_flood_is_bounded(deno, line):
-    deno.run("let x = 5")
-    step = deno.run(f"while (true) console.log({line})", timeout=0.5)
+def test_a_flood_is_bounded(shared_deno, line):
+    shared_deno.run("let x = 5")
+    step = shared_deno.run(f"while (true) console.log({line})", timeout=0.5)
     assert (step["exit_code"], step["state_lost"]) == (124, False)
     assert len(step["stdout"]) == 16_384
-    step = deno.run("x")
+    step = shared_deno.run("x")
     assert (step["stdout"], step["stderr"]) == ("5\n", "")
 
 
-def test_many_lines(deno):
-    step = deno.run("for (let i = 0; i < 200_000; i++) console.log(i)")
+def test_many_lines(shared_deno):
+    step = shared_deno.run("for (let i = 0; i < 200_000; i++) console.log(i)")
     assert step["stdout"].startswith("0\n1\n")
     assert step["stdout"].endswith("199998\n199999\n")
     assert "characters cut" in step["stdout"]
@@ -173,11 +174,11 @@ def test_the_kernel_dies_in_a_cell(deno, end, exit_code):
     assert deno.run("typeof x")["stdout"] == '"undefined"\n'
 
 
-def test_the_kernel_dies_between_cells(kernel):
-    pid = int(kernel.run("Deno.pid" if kernel.is_deno else "import os; os.getpid()")["stdout"])
+def test_the_kernel_dies_between_cells(deno):
+    pid = int(deno.run("Deno.pid")["stdout"])
     psutil.Process(pid).kill()
     time.sleep(0.2)
-    step = kernel.run("6 * 7")
+    step = deno.run("6 * 7")
     assert (step["stdout"], step["exit_code"], step["state_lost"]) == ("42\n", 0, True)
 
 
@@ -248,11 +249,11 @@ def test_sessions_are_isolated(open_session):
     assert "PermissionError" in python.run("import socket; socket.socket()")["stderr"]
 
 
-def test_reset_gives_a_fresh_kernel(kernel):
-    kernel.run("let x = 5" if kernel.is_deno else "x = 5")
-    pid = int(kernel.run("Deno.pid" if kernel.is_deno else "import os; os.getpid()")["stdout"])
-    kernel.reset()
-    assert kernel.run("x")["exit_code"] == 1
+def test_reset_gives_a_fresh_kernel(deno):
+    deno.run("let x = 5")
+    pid = int(deno.run("Deno.pid")["stdout"])
+    deno.reset()
+    assert deno.run("x")["exit_code"] == 1
     assert not psutil.pid_exists(pid)
 
 
@@ -362,7 +363,7 @@ confinement.apply_to_zygote(); confinement.apply_to_root("."); confinement.apply
 
 @pytest.mark.docker
 def test_in_a_container(docker_engine, connect):
-    with start_sandbox(SandboxConfig(provider="docker", sessions=2)) as sandbox:
+    with contextlib.closing(start_sandbox(SandboxConfig(provider="docker", sessions=2))) as sandbox:
         one, other = connect(sandbox), connect(sandbox)
         for session in (one, other):
             session.reset(backend="jupyter:deno")

@@ -1,8 +1,8 @@
 """bash: one shell per worker, whose variables, functions, options and working directory stay from cell to cell.
 
-The shell reads a script that never ends, from a pipe, a line per cell; so a cell's own stdin is empty. What ends the shell, ``exit``, a
-command that fails under ``set -e``, or SIGINT, ends the cell: on its way out the shell writes down what it has, and the next one
-begins with that.
+The shell reads a script that never ends, from a pipe, a line per cell; so a cell's own stdin is empty. What ends the shell,
+``exit``, a command that fails under ``set -e``, or SIGINT, ends the cell: on its way out the shell writes down what it has, and
+the next one begins with that.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ __all__ = ["Kernel", "KernelDiedError", "KernelStartError", "Message"]
 _CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
 _RECONNECT_MILLISECONDS = 5
 _ASK_AGAIN_MILLISECONDS = 50
+_INSIST_MILLISECONDS = 150
 _LAST_WORDS_SECONDS = 0.2
 _SIGNALS = 4096
 
@@ -70,8 +71,9 @@ class Kernel:
         self._connection = _connection(spec, confinement)
         # ZeroMQ may go on waiting after a signal: what it waits for has to include them.
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, self._on_child)
         self._process = _start(spec, self._connection.connection_file, confinement)
+        # If it has died by now, whoever asks it first is told.
+        signal.signal(signal.SIGCHLD, self._on_child)
         context = zmq.Context()
         context.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MILLISECONDS)
         context.setsockopt(zmq.LINGER, 0)
@@ -169,7 +171,8 @@ class Kernel:
             until: The type of a message that is published last if the request succeeds; without it, the kernel is idle then.
         """
         while not self._is_done(request, until):
-            for channel, message in self._received(None):
+            insist = self.interrupted and self._by_message
+            for channel, message in self._received(_INSIST_MILLISECONDS if insist else None):
                 parent, kind, content = message["parent_header"].get("msg_id"), message["msg_type"], message["content"]
                 if channel is self._shell:
                     self._replies[parent] = message
@@ -210,6 +213,9 @@ class Kernel:
             timeout: Milliseconds.
         """
         ready = dict(self._poller.poll(timeout))
+        if not ready and self.interrupted:
+            # An interrupt may come when there is nothing to interrupt yet.
+            self._interrupt()
         if self._wake in ready:
             self._heed(os.read(self._wake, _SIGNALS))
         for channel in (self._iopub, self._shell):
