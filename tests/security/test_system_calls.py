@@ -205,11 +205,13 @@ def test_the_internet_is_forbidden_on_top(machine, monkeypatch):
     for family in range(64):
         expected = ERRNO | errno.EACCES if family in (2, 10) else ALLOW
         assert decide(programs[0], architecture, numbers["socket"], family, 1, 0) == expected
-    for name, position in {"sendto": 3, "sendmsg": 2, "sendmmsg": 3}.items():
+    # sendto, sendmsg, sendmmsg, and where their flags are.
+    sending = (44, 46, 307) if numbers["socket"] == 41 else (206, 211, 269)
+    for number, position in zip(sending, (3, 2, 3), strict=True):
         arguments = [2**32 - 1] * 6
-        assert decide(programs[1], architecture, numbers[name], *arguments) == ERRNO | errno.EPERM
+        assert decide(programs[1], architecture, number, *arguments) == ERRNO | errno.EPERM
         arguments[position] ^= 0x20000000
-        assert decide(programs[1], architecture, numbers[name], *arguments) == ALLOW
+        assert decide(programs[1], architecture, number, *arguments) == ALLOW
 
 
 def test_a_thread_may_keep_its_policy(machine):
