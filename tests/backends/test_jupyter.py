@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
+import re
 import subprocess
 import sys
 import time
@@ -13,8 +13,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from coding_gym.config import SandboxConfig
-from coding_gym.providers import start_sandbox
 from coding_gym_server.backends import UnknownBackendError, backend_class, check_backend, check_installed
 from coding_gym_server.backends.kernelspecs import installed_kernels
 from coding_gym_server.isolation.probe import probe
@@ -249,6 +247,14 @@ def test_sessions_are_isolated(open_session):
     assert "PermissionError" in python.run("import socket; socket.socket()")["stderr"]
 
 
+def test_no_path_of_a_session_is_given_away(kernel, server):
+    kernel.run("1")
+    own = {process.pid for process in psutil.Process(server.process.pid).children(recursive=True)}
+    shown = [Path(f"/proc/{pid}/cmdline").read_text() for pid in own] + Path("/proc/net/unix").read_text().splitlines()
+    assert any("connection.json" in text for text in shown)
+    assert not [text for text in shown if re.search(r"/ws-\d+/[0-9a-f]{32}", text)]
+
+
 def test_reset_gives_a_fresh_kernel(deno):
     deno.run("let x = 5")
     pid = int(deno.run("Deno.pid")["stdout"])
@@ -361,15 +367,13 @@ confinement.apply_to_zygote(); confinement.apply_to_root("."); confinement.apply
     ], run.stderr
 
 
-@pytest.mark.docker
-def test_in_a_container(docker_engine, connect):
-    with contextlib.closing(start_sandbox(SandboxConfig(provider="docker", sessions=2))) as sandbox:
-        one, other = connect(sandbox), connect(sandbox)
-        for session in (one, other):
-            session.reset(backend="jupyter:deno")
-        assert one.run('let x: number = await Promise.resolve(41); console.log("a"); x + 1').stdout == "a\n42\n"
-        assert other.run("typeof x").stdout == '"undefined"\n'
-        assert one.run("while (true) {}", timeout=0.5).exit_code == 124
-        assert one.run("x").stdout == "41\n"
-        assert one.run("Deno.exit(3)").exit_code == 3
-        assert one.run("1").stdout == "1\n"
+def test_in_a_sandbox(sandbox, connect):
+    one, other = connect(sandbox), connect(sandbox)
+    for session in (one, other):
+        session.reset(backend="jupyter:deno")
+    assert one.run('let x: number = await Promise.resolve(41); console.log("a"); x + 1').stdout == "a\n42\n"
+    assert other.run("typeof x").stdout == '"undefined"\n'
+    assert one.run("while (true) {}", timeout=0.5).exit_code == 124
+    assert one.run("x").stdout == "41\n"
+    assert one.run("Deno.exit(3)").exit_code == 3
+    assert one.run("1").stdout == "1\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 import string
@@ -31,6 +32,7 @@ _ASK_AGAIN_MILLISECONDS = 50
 _INSIST_MILLISECONDS = 150
 _LAST_WORDS_SECONDS = 0.2
 _SIGNALS = 4096
+_DIRECTORY_DESCRIPTOR = 60
 
 Message = dict[str, Any]
 
@@ -68,10 +70,11 @@ class Kernel:
         self._by_message = spec.interrupt_mode == "message"
         self._is_asked = False
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._connection = _connection(spec, confinement)
+        descriptor = _private_directory()
+        self._connection = _connection(spec, confinement, f"/proc/self/fd/{descriptor}")
         # ZeroMQ may go on waiting after a signal: what it waits for has to include them.
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
-        self._process = _start(spec, self._connection.connection_file, confinement)
+        self._process = _start(spec, self._connection.connection_file, confinement, descriptor)
         # If it has died by now, whoever asks it first is told.
         signal.signal(signal.SIGCHLD, self._on_child)
         context = zmq.Context()
@@ -278,10 +281,21 @@ class _Asking:
         self._kernel._is_asked = False
 
 
-def _connection(spec: KernelSpec, confinement: Confinement) -> ConnectionFileMixin:
+def _private_directory() -> int:
+    """Make a directory for a kernel's files, and open it.
+
+    Other sessions can read command lines and the names of Unix sockets: by its descriptor, the directory's path is in neither.
+    """
+    opened = os.open(tempfile.mkdtemp(prefix="kernel-"), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, _DIRECTORY_DESCRIPTOR)
+    finally:
+        os.close(opened)
+
+
+def _connection(spec: KernelSpec, confinement: Confinement, directory: str) -> ConnectionFileMixin:
     """Choose where a kernel listens, and write it to a file for it."""
-    directory = tempfile.mkdtemp(prefix="k")
-    connection = ConnectionFileMixin(connection_file=os.path.join(directory, "c.json"))
+    connection = ConnectionFileMixin(connection_file=os.path.join(directory, "connection.json"))
     if speaks_tcp_only(spec):
         if len(confinement.ports) < len(_CHANNELS):
             message = (
@@ -293,13 +307,13 @@ def _connection(spec: KernelSpec, confinement: Confinement) -> ConnectionFileMix
         for channel, port in zip(_CHANNELS, confinement.ports, strict=False):
             setattr(connection, f"{channel}_port", port)
     else:
-        connection.transport, connection.ip = "ipc", os.path.join(directory, "s")
+        connection.transport, connection.ip = "ipc", os.path.join(directory, "socket")
     connection.session.key = os.urandom(32).hex().encode()
     connection.write_connection_file()
     return connection
 
 
-def _start(spec: KernelSpec, connection_file: str, confinement: Confinement) -> subprocess.Popen[bytes]:
+def _start(spec: KernelSpec, connection_file: str, confinement: Confinement, directory: int) -> subprocess.Popen[bytes]:
     places = {"connection_file": connection_file, "resource_dir": spec.resource_dir, "prefix": sys.prefix}
     command = []
     for argument in spec.argv:
@@ -323,6 +337,7 @@ def _start(spec: KernelSpec, connection_file: str, confinement: Confinement) -> 
             stdin=subprocess.DEVNULL,
             env=environment,
             start_new_session=True,
+            pass_fds=(directory,),
             preexec_fn=prepare,
         )
     except OSError as error:
