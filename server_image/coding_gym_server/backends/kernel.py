@@ -93,6 +93,7 @@ class Kernel:
         self._idle: set[str] = set()
         self._last_kind = ""
         self.interrupted = False
+        self._insist_at = 0.0
         self.language = ""
         self.dialect = Dialect()
 
@@ -216,8 +217,8 @@ class Kernel:
             timeout: Milliseconds.
         """
         ready = dict(self._poller.poll(timeout))
-        if not ready and self.interrupted:
-            # An interrupt may come when there is nothing to interrupt yet.
+        if self.interrupted and self._by_message and time.monotonic() > self._insist_at:
+            # One that comes at an odd moment may come to nothing.
             self._interrupt()
         if self._wake in ready:
             self._heed(os.read(self._wake, _SIGNALS))
@@ -252,6 +253,7 @@ class Kernel:
                 yield message
 
     def _interrupt(self) -> None:
+        self._insist_at = time.monotonic() + _INSIST_MILLISECONDS / 1000
         if self._by_message:
             self._session.send(self._control, "interrupt_request", {})
         else:
