@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from coding_gym_server.backends.base import ExecutorBackend
-from coding_gym_server.backends.kernel import Kernel, KernelDiedError, KernelStartError, Message
+from coding_gym_server.backends.kernel import Kernel, KernelDiedError, Message
 from coding_gym_server.backends.kernel_dialects import DIAGNOSIS
+from coding_gym_server.backends.kernel_process import KernelStartError
 from coding_gym_server.backends.kernelspecs import find_kernel, missing_kernel, speaks_tcp_only
 from coding_gym_server.backends.output import Output
 

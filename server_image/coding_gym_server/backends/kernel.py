@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
-import string
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import zmq
-from jupyter_client.connect import ConnectionFileMixin
 from jupyter_client.kernelspec import KernelSpec
 
 from coding_gym_server.backends.kernel_dialects import SETTLED, Dialect, dialect_of
-from coding_gym_server.backends.kernelspecs import speaks_tcp_only
+from coding_gym_server.backends.kernel_process import choose_connection, exit_code_of, open_private_directory, start_process
 from coding_gym_server.isolation.confinement import Confinement
 
-__all__ = ["Kernel", "KernelDiedError", "KernelStartError", "Message"]
+__all__ = ["Kernel", "KernelDiedError", "Message"]
 
-_CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
 _RECONNECT_MILLISECONDS = 5
 _ASK_AGAIN_MILLISECONDS = 50
 _INSIST_MILLISECONDS = 150
 _LAST_WORDS_SECONDS = 0.2
 _SIGNALS = 4096
-_DIRECTORY_DESCRIPTOR = 60
 
 Message = dict[str, Any]
 
@@ -47,10 +38,6 @@ class KernelDiedError(RuntimeError):
     def __init__(self, exit_code: int) -> None:
         super().__init__(f"the kernel died with exit code {exit_code}")
         self.exit_code = exit_code
-
-
-class KernelStartError(RuntimeError):
-    """The kernel could not be started."""
 
 
 class Kernel:
@@ -70,11 +57,11 @@ class Kernel:
         self._by_message = spec.interrupt_mode == "message"
         self._is_asked = False
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        descriptor = _private_directory()
-        self._connection = _connection(spec, confinement, f"/proc/self/fd/{descriptor}")
+        descriptor = open_private_directory()
+        self._connection = choose_connection(spec, confinement, f"/proc/self/fd/{descriptor}")
         # ZeroMQ may go on waiting after a signal: what it waits for has to include them.
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
-        self._process = _start(spec, self._connection.connection_file, confinement, descriptor)
+        self._process = start_process(spec, self._connection.connection_file, confinement, descriptor)
         # If it has died by now, whoever asks it first is told.
         signal.signal(signal.SIGCHLD, self._on_child)
         context = zmq.Context()
@@ -242,7 +229,7 @@ class Kernel:
             if self._is_ready:
                 self._interrupt()
         if signal.SIGCHLD in signals and self._process.poll() is not None:
-            raise KernelDiedError(_exit_code(self._process.returncode))
+            raise KernelDiedError(exit_code_of(self._process.returncode))
 
     def last_words(self) -> Iterator[Message]:
         """Yield what a kernel that died had published and nobody has seen yet."""
@@ -261,7 +248,7 @@ class Kernel:
 
     def _on_child(self, _number: int, _frame: FrameType | None) -> None:
         if not self._is_asked and self._process.poll() is not None:
-            os._exit(_exit_code(self._process.returncode))
+            os._exit(exit_code_of(self._process.returncode))
 
 
 class _Asking:
@@ -281,71 +268,3 @@ class _Asking:
     def __exit__(self, *_: object) -> None:
         signal.signal(signal.SIGINT, self._before)
         self._kernel._is_asked = False
-
-
-def _private_directory() -> int:
-    """Make a directory for a kernel's files, and open it.
-
-    Other sessions can read command lines and the names of Unix sockets: by its descriptor, the directory's path is in neither.
-    """
-    opened = os.open(tempfile.mkdtemp(prefix="kernel-"), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        return fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, _DIRECTORY_DESCRIPTOR)
-    finally:
-        os.close(opened)
-
-
-def _connection(spec: KernelSpec, confinement: Confinement, directory: str) -> ConnectionFileMixin:
-    """Choose where a kernel listens, and write it to a file for it."""
-    connection = ConnectionFileMixin(connection_file=os.path.join(directory, "connection.json"))
-    if speaks_tcp_only(spec):
-        if len(confinement.ports) < len(_CHANNELS):
-            message = (
-                f"The {spec.display_name} kernel speaks TCP only, and nothing here keeps other sessions from it: "
-                "that wants Linux 6.7 or later with Landlock"
-            )
-            raise KernelStartError(message)
-        connection.transport, connection.ip = "tcp", "127.0.0.1"
-        for channel, port in zip(_CHANNELS, confinement.ports, strict=False):
-            setattr(connection, f"{channel}_port", port)
-    else:
-        connection.transport, connection.ip = "ipc", os.path.join(directory, "socket")
-    connection.session.key = os.urandom(32).hex().encode()
-    connection.write_connection_file()
-    return connection
-
-
-def _start(spec: KernelSpec, connection_file: str, confinement: Confinement, directory: int) -> subprocess.Popen[bytes]:
-    places = {"connection_file": connection_file, "resource_dir": spec.resource_dir, "prefix": sys.prefix}
-    command = []
-    for argument in spec.argv:
-        for name, value in places.items():
-            argument = argument.replace(f"{{{name}}}", value)
-        command.append(argument)
-    environment = {**os.environ, "JPY_PARENT_PID": str(os.getpid())}
-    if spec.language == "python":
-        # Without sockets ipykernel does without one that only children of its process would use; every cell would tell.
-        environment["PYTHONWARNINGS"] = "ignore:Couldn't bind IOPub Pipe"
-    environment |= {name: string.Template(value).safe_substitute(os.environ) for name, value in spec.env.items()}
-
-    def prepare() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        confinement.apply_to_kernel()
-
-    try:
-        # In a session of its own, SIGINT reaches it when it is sent on, and not together with this process.
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            env=environment,
-            start_new_session=True,
-            pass_fds=(directory,),
-            preexec_fn=prepare,
-        )
-    except OSError as error:
-        message = f"The {spec.display_name} kernel cannot be started: {Path(command[0]).name}: {error.strerror}"
-        raise KernelStartError(message) from error
-
-
-def _exit_code(status: int) -> int:
-    return status if status >= 0 else 128 - status
