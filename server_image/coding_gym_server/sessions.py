@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from coding_gym_server.backends import check_backend
+from coding_gym_server.backends import JUPYTER_PREFIX, check_backend, check_installed
 from coding_gym_server.gathering import Gathering
 from coding_gym_server.interpreter.files import Workspace
 from coding_gym_server.protocol import (
@@ -110,7 +110,10 @@ class Session:
             ForkError: There are no processes, memory or disk left, or the backend cannot be loaded.
             LinkClosedError: The zygote died.
         """
-        check_backend(options.backend or self._defaults.backend)
+        backend = options.backend or self._defaults.backend
+        check_backend(backend)
+        if backend.startswith(JUPYTER_PREFIX):
+            await asyncio.to_thread(check_installed, backend)
         self._options = options
         self._directory = directory or self._shared
         self.state = SessionState(episode_id=options.episode_id or str(uuid.uuid4()))

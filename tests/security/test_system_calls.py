@@ -64,6 +64,8 @@ def decide(program, architecture, number, *arguments):
                 position += then if accumulator >= value else otherwise
             case 0x45:
                 position += then if accumulator & value else otherwise
+            case 0x54:
+                accumulator &= value
             case 0x06:
                 return value
     raise AssertionError("the program does not end")
@@ -174,6 +176,52 @@ def test_arguments(verdict, name, arguments, expected):
 def test_families_with_a_network(machine, family, expected):
     architecture, numbers = machine
     assert decide(seccomp._program(internet=True, inotify=False), architecture, numbers["socket"], family, 1) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((2, 1, 0), ALLOW),
+        ((10, 0x80801, 6), ALLOW),
+        ((1, 2, 0), ALLOW),
+        *(((family, kind, 0), ERRNO | errno.EACCES) for family in (2, 10) for kind in (2, 3, 5, 0x80802)),
+        *(((2, 1, protocol), ERRNO | errno.EACCES) for protocol in (17, 132, 262)),
+        ((17, 1, 0), ERRNO | errno.EACCES),
+        ((40, 1, 0), ERRNO | errno.EACCES),
+    ],
+)
+def test_tcp_alone(machine, arguments, expected):
+    architecture, numbers = machine
+    program = seccomp._program(internet=False, inotify=False, tcp=True)
+    assert decide(program, architecture, numbers["socket"], *arguments) == expected
+
+
+def test_the_internet_is_forbidden_on_top(machine, monkeypatch):
+    architecture, numbers = machine
+    programs = []
+    monkeypatch.setattr(seccomp, "_apply", programs.append)
+    seccomp.forbid_internet()
+    seccomp.forbid_fast_open()
+    for family in range(64):
+        expected = ERRNO | errno.EACCES if family in (2, 10) else ALLOW
+        assert decide(programs[0], architecture, numbers["socket"], family, 1, 0) == expected
+    # sendto, sendmsg, sendmmsg, and where their flags are.
+    sending = (44, 46, 307) if numbers["socket"] == 41 else (206, 211, 269)
+    for number, position in zip(sending, (3, 2, 3), strict=True):
+        arguments = [2**32 - 1] * 6
+        assert decide(programs[1], architecture, number, *arguments) == ERRNO | errno.EPERM
+        arguments[position] ^= 0x20000000
+        assert decide(programs[1], architecture, number, *arguments) == ALLOW
+
+
+def test_a_thread_may_keep_its_policy(machine):
+    architecture, numbers = machine
+    program = seccomp._program(internet=False, inotify=False)
+    # Success, and nothing done.
+    assert decide(program, architecture, numbers["sched_setscheduler"], 5, 0) == ERRNO
+    for policy in (1, 2, 3, 5, 6, 1 << 30):
+        assert decide(program, architecture, numbers["sched_setscheduler"], 5, policy) == ERRNO | errno.EPERM
+        assert decide(program, architecture, numbers["sched_setscheduler"], 0, policy) == ALLOW
 
 
 @pytest.mark.parametrize(("inotify", "expected"), [(True, ALLOW), (False, ERRNO | errno.ENOSYS)])

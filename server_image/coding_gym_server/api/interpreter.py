@@ -54,7 +54,7 @@ def interpreter_routes(contexts: Contexts) -> list[Route]:
         if identifier and language:
             return PlainTextResponse("Only one of context_id or language can be provided", 400)
         try:
-            context = contexts.get(identifier) if identifier else contexts.default(language)
+            context = contexts.get(identifier) if identifier else await contexts.default(language)
         except ContextNotFoundError as error:
             return PlainTextResponse(str(error), 404)
         except UnknownBackendError:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from coding_gym_server.backends.output import Output
+from coding_gym_server.isolation.confinement import Confinement
 
 __all__ = ["ExecutorBackend"]
 
@@ -23,7 +24,12 @@ class ExecutorBackend(ABC):
     Args:
         output: Takes what is more than text.
         authorized_imports: Modules that a backend with a whitelist admits beyond its own.
+
+    Attributes:
+        confinement: What the session is confined to; set before its first episode.
     """
+
+    confinement = Confinement()
 
     def __init__(self, output: Output, *, authorized_imports: tuple[str, ...] = ()) -> None:
         self.output = output
@@ -42,6 +48,11 @@ class ExecutorBackend(ABC):
             ImportError: A package that it needs is not installed.
         """
         _ = name
+
+    @classmethod
+    def ports_needed(cls) -> int:
+        """Return how many TCP ports a session needs, for a program that speaks nothing else; see ``Confinement.ports``."""
+        return 0
 
     @abstractmethod
     def configure(self, *, show_value: bool) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from coding_gym_server.backends import check_backend
+from coding_gym_server.backends import check_backend, check_installed
 from coding_gym_server.interpreter import messages
 from coding_gym_server.interpreter.languages import DEFAULT_LANGUAGE, backend_of, normalize
 from coding_gym_server.protocol import ResetOptions
@@ -226,13 +226,18 @@ class Contexts:
         self._contexts[context.id] = context
         return context
 
-    def default(self, language: str | None) -> Context:
+    async def default(self, language: str | None) -> Context:
         """Return the default context of a language, Python if None; its interpreter starts at the first execution.
 
         Raises:
             UnknownBackendError: Nothing here executes that language.
         """
-        return self._default(DEFAULT_LANGUAGE if language is None else normalize(language))
+        language = DEFAULT_LANGUAGE if language is None else normalize(language)
+        backend = backend_of(language, python=self._settings.python)
+        if backend not in self._defaults:
+            check_backend(backend)
+            await asyncio.to_thread(check_installed, backend)
+        return self._default(language)
 
     async def delete(self, identifier: str) -> None:
         """Delete a context; if it was a default one, the next call gets another.
@@ -251,7 +256,6 @@ class Contexts:
         # One for what one backend executes: TypeScript sees the variables of JavaScript.
         backend = backend_of(language, python=self._settings.python)
         if backend not in self._defaults:
-            check_backend(backend)
             context = self._defaults[backend] = self._make(language, HOME)
             self._contexts[context.id] = context
         return self._defaults[backend]

@@ -50,6 +50,7 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
         max_memory_bytes: Limit on a process's private writable memory (``RLIMIT_DATA``); None where the container limits it.
         max_file_bytes: Limit on the size of a file (``RLIMIT_FSIZE``).
         max_tasks: Limit on all tasks of the user (``RLIMIT_NPROC``; the kernel does not apply it to uid 0).
+        ports: TCP ports that belong to the session, for programs that speak TCP and nothing else.
     """
 
     landlock: bool = True
@@ -63,11 +64,17 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
     max_memory_bytes: int | None = None
     max_file_bytes: int | None = None
     max_tasks: int | None = None
+    ports: tuple[int, ...] = ()
 
     @property
     def scopes_signals(self) -> bool:
         """Whether the first layer keeps the session's signals to itself."""
         return self.landlock and landlock.abi_version() >= SIGNAL_SCOPE_ABI
+
+    @property
+    def can_have_ports(self) -> bool:
+        """Whether a session can have TCP ports that other sessions cannot connect to."""
+        return self.network or (self.landlock and landlock.covers_tcp())
 
     def apply_to_server(self, directories: list[str]) -> None:
         """Confine the calling process, a server outside of any container, and all that it will start.
@@ -80,14 +87,16 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
             rules = landlock.Rules(
                 read=(*(path for path in _SYSTEM if path != _CONFIGURATION), *_public(_CONFIGURATION), *python_directories()),
                 write=(*directories, *_DEVICES, *_TERMINALS, "/dev/shm", "/proc/self"),
-                tcp=self.network,
+                # The sessions' own layers forbid it again, but for the ports of those that have some.
+                tcp=True,
             )
             landlock.restrict_self(rules)
 
     def apply_to_zygote(self) -> None:
         """Put the calling process, which has one thread, under the filter, and all that it will fork."""
         if self.seccomp:
-            seccomp.install(internet=self.network, inotify=not self.shared)
+            # Each root decides for itself whether TCP stays allowed, for a filter can only ever be narrowed.
+            seccomp.install(internet=self.network, inotify=not self.shared, tcp=True)
 
     def apply_to_root(self, *directories: str) -> None:
         """Confine the calling process, a session root, and all that it will fork, to the session's directories."""
@@ -104,8 +113,15 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
                 write=(*directories, *_DEVICES, *(() if self.shared else _TERMINALS), *self.private_directories),
                 drop_boxes=("/dev/shm",),
                 tcp=self.network,
+                bind=self.ports,
+                connect=self.ports,
             )
             landlock.restrict_self(rules)
+        if self.seccomp and not self.network:
+            if self.ports:
+                seccomp.forbid_fast_open()
+            else:
+                seccomp.forbid_internet()
 
     def apply_to_worker(self) -> None:
         """Put the calling process, a worker, into a signal scope of its own, and all that it will start."""
@@ -113,6 +129,11 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
             landlock.restrict_self(landlock.Rules(files=False, tcp=True))
         if self.seccomp and not self.file_modes:
             seccomp.forbid_changing_modes()
+
+    def apply_to_kernel(self) -> None:
+        """Let the calling process, a kernel that its worker connects to, listen on the session's ports and connect to none."""
+        if self.landlock and not self.network:
+            landlock.restrict_self(landlock.Rules(files=False, bind=self.ports))
 
     def _resource_limits(self) -> list[tuple[int, int]]:
         limits = [

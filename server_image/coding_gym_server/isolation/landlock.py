@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntFlag
 
-__all__ = ["Rules", "abi_version", "restrict_self"]
+__all__ = ["Rules", "abi_version", "covers_tcp", "restrict_self"]
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -24,6 +24,7 @@ _NR_ADD_RULE = 445
 _NR_RESTRICT_SELF = 446
 _CREATE_RULESET_VERSION = 1
 _RULE_PATH_BENEATH = 1
+_RULE_NET_PORT = 2
 _PR_SET_NO_NEW_PRIVS = 38
 
 
@@ -52,7 +53,8 @@ _WRITE = _ALL & ~(_Fs.MAKE_CHAR | _Fs.MAKE_BLOCK)
 _DROP_BOX = _Fs.READ_FILE | _Fs.WRITE_FILE | _Fs.TRUNCATE | _Fs.MAKE_REG | _Fs.REMOVE_FILE
 _ON_FILES = _Fs.EXECUTE | _Fs.WRITE_FILE | _Fs.READ_FILE | _Fs.TRUNCATE | _Fs.IOCTL_DEV
 
-_TCP_BIND_AND_CONNECT = 0b11
+_TCP_BIND, _TCP_CONNECT = 0b01, 0b10
+_TCP_ABI = 4
 _SCOPE_ABSTRACT_UNIX_SOCKET_AND_SIGNAL = 0b11
 
 
@@ -66,6 +68,8 @@ class Rules:
         drop_boxes: Directories in which regular files may be made, used and removed by name, but never listed.
         files: Whether file access is restricted at all.
         tcp: Whether TCP ``bind`` and ``connect`` stay allowed.
+        bind: Ports that may be bound nevertheless.
+        connect: Ports that may be connected to nevertheless, on any host.
     """
 
     read: Iterable[str] = ()
@@ -73,12 +77,19 @@ class Rules:
     drop_boxes: Iterable[str] = ()
     files: bool = True
     tcp: bool = False
+    bind: Iterable[int] = ()
+    connect: Iterable[int] = ()
 
 
 def abi_version() -> int:
     """Return the kernel's Landlock ABI version: 6 and above scope signals; 0 where Landlock is missing or disabled."""
     version: int = _libc.syscall(_NR_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_CREATE_RULESET_VERSION))
     return max(version, 0)
+
+
+def covers_tcp() -> bool:
+    """Say whether the kernel's Landlock restricts TCP."""
+    return abi_version() >= _TCP_ABI
 
 
 def restrict_self(rules: Rules) -> None:
@@ -93,9 +104,9 @@ def restrict_self(rules: Rules) -> None:
     abi = abi_version()
     # Without a rule that allows it, every layer forbids to move files from one directory to another.
     handled = _fs_rights_of(abi) if rules.files else _Fs.REFER & _fs_rights_of(abi)
-    tcp = _TCP_BIND_AND_CONNECT if abi >= 4 and not rules.tcp else 0
+    tcp = _TCP_BIND | _TCP_CONNECT if abi >= _TCP_ABI and not rules.tcp else 0
     scopes = _SCOPE_ABSTRACT_UNIX_SOCKET_AND_SIGNAL if abi >= 6 else 0
-    attributes = struct.pack("QQQ", handled, tcp, scopes)[: 8 if abi < 4 else 16 if abi < 6 else 24]
+    attributes = struct.pack("QQQ", handled, tcp, scopes)[: 8 if abi < _TCP_ABI else 16 if abi < 6 else 24]
     if not any(struct.unpack(f"{len(attributes) // 8}Q", attributes)):
         return
     ruleset = _call(
@@ -107,6 +118,9 @@ def restrict_self(rules: Rules) -> None:
                 _allow(ruleset, path, rights & handled)
         if not rules.files:
             _allow(ruleset, "/", handled)
+        for ports, right in ((rules.bind, _TCP_BIND), (rules.connect, _TCP_CONNECT)):
+            for port in ports if tcp else ():
+                _add_rule(f"port {port}", ruleset, _RULE_NET_PORT, struct.pack("=QQ", right, port))
         if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS)")
         _call("landlock_restrict_self", _NR_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0))
@@ -134,17 +148,13 @@ def _allow(ruleset: int, path: str, rights: _Fs) -> None:
         if not stat.S_ISDIR(os.fstat(beneath).st_mode):
             rights &= _ON_FILES
         if rights:
-            rule = struct.pack("=Qi", rights, beneath)
-            _call(
-                f"landlock_add_rule({path})",
-                _NR_ADD_RULE,
-                ctypes.c_int(ruleset),
-                ctypes.c_int(_RULE_PATH_BENEATH),
-                rule,
-                ctypes.c_uint32(0),
-            )
+            _add_rule(path, ruleset, _RULE_PATH_BENEATH, struct.pack("=Qi", rights, beneath))
     finally:
         os.close(beneath)
+
+
+def _add_rule(what: str, ruleset: int, kind: int, rule: bytes) -> None:
+    _call(f"landlock_add_rule({what})", _NR_ADD_RULE, ctypes.c_int(ruleset), ctypes.c_int(kind), rule, ctypes.c_uint32(0))
 
 
 def _call(what: str, *arguments: object) -> int:

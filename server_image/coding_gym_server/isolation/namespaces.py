@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
+import socket
 import struct
 from collections.abc import Iterable
 from pathlib import Path
@@ -36,6 +38,8 @@ _EMPTIED = ("/dev/shm", "/sys/kernel/debug", "/sys/kernel/tracing")
 _WRITABLE = ("/dev/shm", "/proc")
 
 _NOBODY = 65534
+_SIOCSIFFLAGS = 0x8914
+_IFF_UP = 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -58,6 +62,8 @@ def enter(*, keep: list[str], readable: Iterable[str], network: bool) -> None:
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    if not network:
+        _bring_up_loopback()
     _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
     emptied = [entry.path for entry in os.scandir("/") if entry.name not in _KEPT and entry.is_dir(follow_symlinks=False)]
     below = tuple(f"{directory}/" for directory in emptied)
@@ -80,6 +86,12 @@ def disown(directory: str) -> None:
     """Give a directory to nobody, if this process may: its owner could close it to everyone."""
     with contextlib.suppress(OSError):
         os.chown(directory, _NOBODY, -1)
+
+
+def _bring_up_loopback() -> None:
+    """Turn 127.0.0.1 on, over which Jupyter kernels are reached that speak TCP only; a new namespace has it turned off."""
+    with socket.socket() as any_socket:
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP))
 
 
 def _mount(source: str, target: str, kind: str | None, flags: int, options: str | None = None) -> None:

@@ -17,7 +17,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = ["forbid_changing_modes", "install", "is_available"]
+__all__ = ["forbid_changing_modes", "forbid_fast_open", "forbid_internet", "install", "is_available"]
 
 _PR_SET_SECCOMP = 22
 _PR_SET_NO_NEW_PRIVS = 38
@@ -149,9 +149,10 @@ _CHANGING_MODES = {
 }
 """Landlock does not cover them."""
 
+_SCHED_SETSCHEDULER = _Call(144, 119)
+_SCHED_OTHER = 0
 _OWN_PID_ONLY = {
     "sched_setaffinity": _Call(203, 122),
-    "sched_setscheduler": _Call(144, 119),
     "sched_setparam": _Call(142, 118),
     "sched_setattr": _Call(314, 274),
 }
@@ -177,6 +178,11 @@ _FILE_IOCTLS = (
 _SOCKET, _SOCKETPAIR = _Call(41, 198), _Call(53, 199)
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 _NETLINK_ROUTE = 0
+_SOCKET_TYPE, _SOCK_STREAM = 0xF, 1
+_IPPROTO_TCP = 6
+_SENDING_FLAGS = ((_Call(44, 206), 3), (_Call(46, 211), 2), (_Call(307, 269), 3))
+"""``sendto``, ``sendmsg``, ``sendmmsg``, and which of their arguments is the flags."""
+_MSG_FASTOPEN = 0x20000000
 
 _Instruction = tuple[int, int, int, int]
 _Body = list[_Instruction]
@@ -193,17 +199,42 @@ def is_available() -> bool:
     return bool(result != 0 and ctypes.get_errno() == errno.EFAULT)
 
 
-def install(*, internet: bool, inotify: bool) -> None:
+def install(*, internet: bool, inotify: bool, tcp: bool = False) -> None:
     """Put the calling process, which has one thread, and all that it will start under the filter, for good.
 
     Args:
         internet: Whether sockets of IPv4 and IPv6 stay allowed.
         inotify: Whether files can be watched.
+        tcp: Whether at least those of TCP, which Landlock covers, stay allowed.
 
     Raises:
         OSError: The kernel refused.
     """
-    _apply(_program(internet=internet, inotify=inotify))
+    _apply(_program(internet=internet, inotify=inotify, tcp=tcp))
+
+
+def forbid_internet() -> None:
+    """Forbid sockets of IPv4 and IPv6.
+
+    Raises:
+        OSError: The kernel refused.
+    """
+    program, rule = _begin()
+    for call in (_SOCKET, _SOCKETPAIR):
+        rule(call, [_load(_argument(0)), *_if_any((_AF_INET, _AF_INET6), errno.EACCES), _return(_RET_ALLOW)])
+    _apply([*program, _return(_RET_ALLOW)])
+
+
+def forbid_fast_open() -> None:
+    """Forbid to send with TCP Fast Open, which connects where Landlock does not see it.
+
+    Raises:
+        OSError: The kernel refused.
+    """
+    program, rule = _begin()
+    for call, flags in _SENDING_FLAGS:
+        rule(call, [_load(_argument(flags)), _any_bit(_MSG_FASTOPEN, 0, 1), _refuse(errno.EPERM), _return(_RET_ALLOW)])
+    _apply([*program, _return(_RET_ALLOW)])
 
 
 def forbid_changing_modes() -> None:
@@ -244,7 +275,7 @@ def _begin() -> tuple[_Body, Callable[[_Call, _Body], None]]:
     return program, rule
 
 
-def _program(*, internet: bool, inotify: bool) -> _Body:
+def _program(*, internet: bool, inotify: bool, tcp: bool = False) -> _Body:
     program, rule = _begin()
     for call in _FORBIDDEN.values():
         rule(call, [_refuse(errno.EPERM)])
@@ -259,13 +290,16 @@ def _program(*, internet: bool, inotify: bool) -> _Body:
     rule(_FCNTL, [_load(_argument(1)), *_if_any((_F_SETLEASE, _F_NOTIFY), errno.EPERM), _return(_RET_ALLOW)])
     for call in _OWN_PID_ONLY.values():
         rule(call, [_load(_argument(0)), *_unless(0, [_refuse(errno.EPERM)]), _return(_RET_ALLOW)])
+    # ZeroMQ aborts unless its threads may set the policy that they have, each by its own id: say yes, and do nothing.
+    pretend = [_load(_argument(1)), *_unless(_SCHED_OTHER, [_refuse(errno.EPERM)]), _return(_RET_ERRNO)]
+    rule(_SCHED_SETSCHEDULER, [_load(_argument(0)), *_unless(0, pretend), _return(_RET_ALLOW)])
     for call, of_user in ((_SETPRIORITY, _PRIO_USER), (_IOPRIO_SET, _IOPRIO_WHO_USER)):
         whose = [_load(_argument(0)), *_if_any((of_user,), errno.EPERM)]
         rule(call, [*whose, _load(_argument(1)), *_unless(0, [_refuse(errno.EPERM)]), _return(_RET_ALLOW)])
     rule(_PRLIMIT, _own_limits_or_read_only())
     families = [_AF_UNIX, *((_AF_INET, _AF_INET6) if internet else ())]
     for call in (_SOCKET, _SOCKETPAIR):
-        rule(call, _sockets(families))
+        rule(call, [*(_tcp_sockets() if tcp and not internet else ()), *_sockets(families)])
     program.append(_return(_RET_ALLOW))
     return program
 
@@ -287,6 +321,13 @@ def _sockets(families: list[int]) -> _Body:
     return [*body, _equal(_AF_NETLINK, 0, len(netlink)), *netlink, _refuse(errno.EACCES)]
 
 
+def _tcp_sockets() -> _Body:
+    """Allow TCP over IPv4 and IPv6; Landlock does not cover the other streams, MPTCP's and SCTP's, everywhere."""
+    is_tcp = [_load(_argument(2)), _equal(0, 1, 0), _equal(_IPPROTO_TCP, 0, 1), _return(_RET_ALLOW)]
+    is_stream = [_load(_argument(1)), _and(_SOCKET_TYPE), _equal(_SOCK_STREAM, 0, len(is_tcp)), *is_tcp]
+    return [_load(_argument(0)), _equal(_AF_INET, 1, 0), _equal(_AF_INET6, 0, len(is_stream)), *is_stream]
+
+
 def _argument(index: int) -> int:
     """Return where the lower half of an argument is; both processors are little-endian."""
     return _ARGUMENTS + 8 * index
@@ -294,6 +335,10 @@ def _argument(index: int) -> int:
 
 def _load(offset: int) -> _Instruction:
     return 0x20, 0, 0, offset
+
+
+def _and(mask: int) -> _Instruction:
+    return 0x54, 0, 0, mask
 
 
 def _return(action: int) -> _Instruction:

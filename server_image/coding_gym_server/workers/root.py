@@ -15,8 +15,12 @@ import signal
 import socket
 import time
 
+import msgspec
+
+from coding_gym_server.backends import backend_class
 from coding_gym_server.isolation import oom
 from coding_gym_server.isolation.confinement import Confinement
+from coding_gym_server.isolation.ports import reserve_ports
 from coding_gym_server.workers import process_table
 from coding_gym_server.workers.channel import Channel, close_all
 from coding_gym_server.workers.child_exits import ChildExits
@@ -82,6 +86,10 @@ class Root:
         os.setsid()
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         oom.rank_root()
+        if self._confinement.can_have_ports:
+            self._reserved = reserve_ports(backend_class(self._backend).ports_needed())
+            ports = tuple(reservation.getsockname()[1] for reservation in self._reserved)
+            self._confinement = msgspec.structs.replace(self._confinement, ports=ports)
         self._confinement.apply_to_root(self._workspace, *([self._shared] if self._shared else []))
         exits = self._exits = ChildExits()
         poll = select.poll()

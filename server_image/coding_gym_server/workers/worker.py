@@ -77,6 +77,7 @@ class Worker:
         self._confinement.apply_to_worker()
         self._pid = os.getpid()
         backend = backend_class(self._backend_name)(self._output, authorized_imports=self._authorized_imports)
+        backend.confinement = self._confinement
         while True:
             match self._channel.receive():
                 case Configure(seed=seed, show_value=show_value, directory=directory):

@@ -1,0 +1,181 @@
+"""bash: one shell per worker, whose variables, functions, options and working directory stay from cell to cell.
+
+The shell reads a script that never ends, from a pipe, a line per cell; so a cell's own stdin is empty. What ends the shell,
+``exit``, a command that fails under ``set -e``, or SIGINT, ends the cell: on its way out the shell writes down what it has, and
+the next one begins with that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import select
+import shlex
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from coding_gym_server.backends.base import ExecutorBackend
+from coding_gym_server.backends.output import Output
+
+__all__ = ["BashBackend"]
+
+_LOOK_MILLISECONDS = 50
+_SOURCE = 60
+_OUR_DESCRIPTORS = 61
+"""They are out of the way of a user's, who writes ``exec 3>file``."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+_PROLOGUE = """
+exec {script}<&-
+BASH_ARGV0=bash
+shopt -s expand_aliases
+_coding_gym_save() {{
+  {{ set +o; shopt -p; }} >{options}
+  set +eux
+  {{ declare -p; declare -fp; alias -p; printf 'cd -- %q\\n' "$PWD"; }} >{state}
+}} 2>/dev/null
+trap _coding_gym_save EXIT
+"""
+# The variables that bash itself keeps are read-only.
+_RESUME = "{{ builtin source {state}; builtin source {options}; }} 2>/dev/null\n"
+# Sourced as a descriptor, a cell has line numbers of its own and, in messages, a name that is the same everywhere.
+_CELL = "builtin source /dev/fd/{source} {source}<{cell} {reply}>&-\nbuiltin printf '%d\\n' \"$?\" >&{reply}\n"
+_SET = '_coding_gym_before="$(builtin declare -p {names} 2>/dev/null)"; builtin unset -v {names}; builtin export {assignments}'
+_RESTORE = 'builtin unset -v {names}; builtin eval "$_coding_gym_before"; builtin unset -v _coding_gym_before'
+
+
+class BashBackend(ExecutorBackend):
+    """Runs cells in a shell. A cell's exit code is that of its last command, 2 if it is no bash."""
+
+    def __init__(self, output: Output, *, authorized_imports: tuple[str, ...] = ()) -> None:
+        super().__init__(output, authorized_imports=authorized_imports)
+        self._shell: _Shell | None = None
+        self._directory = Path()
+        self._refusal = ""
+
+    def configure(self, *, show_value: bool) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="bash-"))
+        self._shell = _Shell(self._directory)
+
+    def execute(self, code: str) -> int:
+        if self._refusal:
+            os.write(2, f"{self._refusal}\n".encode(errors="backslashreplace"))
+            exit_code = 1
+        else:
+            exit_code = self._run(code)
+        if exit_code != 0 and self.output.rich:
+            self.output.error("ExitCode", str(exit_code), self._refusal or f"The cell ended with exit code {exit_code}.")
+        return exit_code
+
+    @contextlib.contextmanager
+    def environment(self, variables: Mapping[str, str]) -> Iterator[None]:
+        odd = next((name for name in variables if not _NAME.fullmatch(name)), None)
+        if odd is not None:
+            self._refusal = f"{odd!r} cannot be a variable of bash: expected letters, digits and underscores"
+            try:
+                yield
+            finally:
+                self._refusal = ""
+            return
+        names = " ".join(variables)
+        assignments = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
+        self._run(_SET.format(names=names, assignments=assignments))
+        try:
+            yield
+        finally:
+            self._run(_RESTORE.format(names=names))
+
+    def _run(self, code: str) -> int:
+        # SIGINT reaches the shell as it reaches this process: what becomes of the cell is the shell's to say.
+        before = signal.signal(signal.SIGINT, lambda *_: None)
+        try:
+            if self._shell is None or self._shell.has_ended():
+                self._shell = _Shell(self._directory)
+            exit_code = self._shell.run(code)
+            if exit_code is None:
+                exit_code = self._shell.exit_code()
+                if not self._shell.was_saved():
+                    # Killed, or another program in its place: the server takes it from here, as with any interpreter.
+                    os._exit(exit_code)
+                self._shell = _Shell(self._directory)
+            return exit_code
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+class _Shell:
+    """A shell that has what the last one in the same directory has left.
+
+    Args:
+        directory: Where it keeps its files.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._cell, self._state, options = (directory / name for name in ("cell", "state", "options"))
+        script, self._script = _pipe()
+        self._reply, self._reply_end = _pipe()
+        self._process = subprocess.Popen(
+            ["bash", "--noprofile", "--norc", f"/dev/fd/{script}"],
+            stdin=subprocess.DEVNULL,
+            pass_fds=(script, self._reply_end),
+            # It would ignore for good what is ignored as it begins.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        os.close(script)
+        os.close(self._reply_end)
+        state, saved_options = shlex.quote(str(self._state)), shlex.quote(str(options))
+        begin = _PROLOGUE.format(script=script, state=state, options=saved_options)
+        if self._state.exists():
+            begin += _RESUME.format(state=f"{state}.last", options=saved_options)
+            self._state.rename(f"{self._state}.last")
+        os.write(self._script, begin.encode())
+
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def run(self, code: str) -> int | None:
+        """Run a cell to its end; returns the exit code, None if the shell has ended."""
+        self._cell.write_bytes(code.encode(errors="replace"))
+        line = _CELL.format(source=_SOURCE, cell=shlex.quote(str(self._cell)), reply=self._reply_end)
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._script, line.encode())
+        poll = select.poll()
+        poll.register(self._reply, select.POLLIN)
+        answer = b""
+        while not answer.endswith(b"\n"):
+            # What runs in the background may keep the pipe open when the shell has ended.
+            if not poll.poll(_LOOK_MILLISECONDS):
+                if self.has_ended():
+                    return None
+                continue
+            data = os.read(self._reply, 64)
+            if not data:
+                return None
+            answer += data
+        return int(answer) & 0xFF
+
+    def was_saved(self) -> bool:
+        """Say whether it has written down what it had."""
+        return self._state.exists()
+
+    def exit_code(self) -> int:
+        """Wait for its end."""
+        status = self._process.wait()
+        os.close(self._script)
+        os.close(self._reply)
+        return status if status >= 0 else 128 - status
+
+
+def _pipe() -> tuple[int, int]:
+    """Return the read end and the write end of a pipe."""
+    ends = os.pipe2(os.O_CLOEXEC)
+    moved = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, _OUR_DESCRIPTORS) for end in ends]
+    for end in ends:
+        os.close(end)
+    return moved[0], moved[1]

@@ -1,0 +1,379 @@
+"""Jupyter kernels, through sessions of a real server: Deno's over TCP, ipykernel's over Unix sockets."""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from coding_gym_server.backends import UnknownBackendError, backend_class, check_backend, check_installed
+from coding_gym_server.backends.kernelspecs import installed_kernels
+from coding_gym_server.isolation.probe import probe
+
+pytestmark = pytest.mark.skipif(probe().landlock_abi < 4, reason="Landlock does not cover TCP here")
+
+KERNELS = {"deno": "jupyter:deno", "python": "jupyter:python3"}
+
+
+ECHO_KERNEL = """
+from ipykernel.kernelapp import IPKernelApp
+from ipykernel.kernelbase import Kernel
+
+class Echo(Kernel):
+    implementation, implementation_version, banner = "Echo", "1", ""
+    language_info = {"name": "echo", "mimetype": "text/plain", "file_extension": ".txt"}
+
+    async def do_execute(self, code, silent, *_, **__):
+        self.send_response(self.iopub_socket, "stream", {"name": "stdout", "text": code})
+        return {"status": "ok", "execution_count": self.execution_count, "payload": [], "user_expressions": {}}
+
+IPKernelApp.launch_instance(kernel_class=Echo)
+"""
+
+
+@pytest.fixture
+def deno(open_session):
+    return open_session("jupyter:deno")
+
+
+@pytest.fixture(params=KERNELS)
+def kernel(request, open_session):
+    session = open_session(KERNELS[request.param])
+    session.is_deno = request.param == "deno"
+    return session
+
+
+@pytest.fixture
+def context(interpreter):
+    interpreter.use_fresh_context(language="typescript")
+    return interpreter
+
+
+def test_state_stays(kernel):
+    assert kernel.run("let x = 41" if kernel.is_deno else "x = 41")["stdout"] == ""
+    step = kernel.run("console.log('a'); x + 1" if kernel.is_deno else "print('a'); x + 1")
+    assert (step["stdout"], step["stderr"], step["exit_code"], step["outcome"]) == ("a\n42\n", "", 0, "ok")
+    kernel.reset(show_value=False)
+    assert kernel.run("5")["stdout"] == ""
+    step = kernel.run("x")
+    assert (step["exit_code"], step["outcome"], step["state_lost"]) == (1, "error", False)
+    assert "x is not defined" in step["stderr"] or "'x' is not defined" in step["stderr"]
+
+
+@pytest.mark.parametrize(
+    ("code", "stdout"),
+    [
+        ("const x: number = await Promise.resolve(5); x", "5\n"),
+        ("enum E { A = 4 }\ninterface I { z: number }\nconst i: I = { z: E.A }; i", "{ z: 4 }\n"),
+        ("let y = 1; let z = 2;\nconst y2 = y + z; y2", "3\n"),
+        ('import { join } from "node:path"; join("a", "b")', '"a/b"\n'),
+        ('console.log("grüße 🎉 \\ud800 \\0")', "grüße 🎉 \ufffd \ufffd\n"),
+        ("console.log({ a: [1, { b: null }] }, 1n, undefined)", "{ a: [ 1, { b: null } ] } 1n undefined\n"),
+        ('process.stdout.write("node\\n"); Deno.stdout.writeSync(new TextEncoder().encode("deno\\n"));', "node\ndeno\n5\n"),
+        ('console.log(prompt("?"))', "null\n"),
+        ('await new Promise((resolve) => setTimeout(resolve, 30)); console.log("later")', "later\n"),
+        ('Deno.writeTextFileSync("f", "text"); Deno.readTextFileSync("f")', '"text"\n'),
+        ('new TextDecoder().decode(new Deno.Command("echo", { args: ["hi"] }).outputSync().stdout)', '"hi\\n"\n'),
+        (
+            'console.log("a"); await Deno.jupyter.display({ "text/plain": "D" }, { raw: true }); console.log("b"); 7',
+            "a\nD\nb\n7\n",
+        ),
+        ("undefined", ""),
+        ("", ""),
+    ],
+)
+def test_typescript(shared_deno, code, stdout):
+    step = shared_deno.run(code)
+    assert (step["stdout"], step["stderr"], step["exit_code"]) == (stdout, "", 0)
+
+
+@pytest.mark.parametrize(
+    ("code", "stderr"),
+    [
+        ('throw new TypeError("no")', "TypeError: no\n    at "),
+        ("const f = () => { null.x };\nf()", "TypeError: Cannot read properties of null"),
+        ('throw "text"', "Error: text\n"),
+        ('await Promise.reject(new Error("late"))', "Error: late"),
+        ("if (", "SyntaxError: "),
+        ("syntax error", "SyntaxError: Expected ';'"),
+        ('await fetch("http://127.0.0.1:8000")', "TypeError: fetch failed"),
+        ("Deno.listen({ port: 0 })", "PermissionDenied"),
+        ('new Deno.Command("nosuchprogram").outputSync()', "NotFound"),
+    ],
+)
+def test_exceptions(shared_deno, code, stderr):
+    step = shared_deno.run(f"console.log(1);{code}" if "rror" not in stderr[:12] else code)
+    assert step["stderr"].startswith(stderr)
+    assert (step["exit_code"], step["outcome"], step["state_lost"]) == (1, "error", False)
+    assert shared_deno.run("1 + 1")["stdout"] == "2\n"
+
+
+def test_an_endless_loop_is_interrupted(kernel):
+    kernel.run("let x = 5" if kernel.is_deno else "x = 5")
+    step = kernel.run("while (true) {}" if kernel.is_deno else "while True: pass", timeout=0.5)
+    assert (step["exit_code"], step["outcome"], step["state_lost"]) == (124, "timeout", False)
+    assert kernel.run("x")["stdout"] == "5\n"
+
+
+def test_a_client_interrupts(kernel):
+    kernel.run("1")
+    kernel.begin("while (true) {}" if kernel.is_deno else "while True: pass")
+    time.sleep(0.2)
+    kernel.interrupt()
+    assert kernel.wait()["exit_code"] == 130
+    assert kernel.run("2")["stdout"] == "2\n"
+
+
+def test_waiting_in_vain_costs_the_kernel(deno):
+    deno.run("let x = 5")
+    step = deno.run("await new Promise((resolve) => setTimeout(resolve, 1e6))", timeout=0.3)
+    assert (step["exit_code"], step["state_lost"]) == (124, True)
+    assert deno.run("typeof x")["stdout"] == '"undefined"\n'
+
+
+@pytest.mark.parametrize("line", ['"x".repeat(1000)', '"x"'])
+def test_a_flood_is_bounded(shared_deno, line):
+    shared_deno.run("let x = 5")
+    step = shared_deno.run(f"while (true) console.log({line})", timeout=0.5)
+    assert (step["exit_code"], step["state_lost"]) == (124, False)
+    assert len(step["stdout"]) == 16_384
+    step = shared_deno.run("x")
+    assert (step["stdout"], step["stderr"]) == ("5\n", "")
+
+
+def test_many_lines(shared_deno):
+    step = shared_deno.run("for (let i = 0; i < 200_000; i++) console.log(i)")
+    assert step["stdout"].startswith("0\n1\n")
+    assert step["stdout"].endswith("199998\n199999\n")
+    assert "characters cut" in step["stdout"]
+
+
+@pytest.mark.parametrize(
+    ("end", "exit_code"),
+    [
+        ('console.log("last words"); Deno.exit(3)', 3),
+        ('console.log("last words"); process.exit(4)', 4),
+        ('console.log("last words"); await 0; Deno.kill(Deno.pid, "SIGKILL")', 137),
+    ],
+)
+def test_the_kernel_dies_in_a_cell(deno, end, exit_code):
+    deno.run("let x = 5")
+    step = deno.run(end)
+    assert (step["exit_code"], step["outcome"], step["state_lost"]) == (exit_code, "killed", True)
+    if exit_code != 137:
+        assert step["stdout"] == "last words\n"
+    assert deno.run("typeof x")["stdout"] == '"undefined"\n'
+
+
+def test_the_kernel_dies_between_cells(deno):
+    pid = int(deno.run("Deno.pid")["stdout"])
+    psutil.Process(pid).kill()
+    time.sleep(0.2)
+    step = deno.run("6 * 7")
+    assert (step["stdout"], step["exit_code"], step["state_lost"]) == ("42\n", 0, True)
+
+
+def test_the_kernel_dies_as_it_starts(open_session, kernel_spec):
+    kernel_spec("dying", {"argv": ["sh", "-c", "echo reason >&2; exit 9"], "display_name": "Dying", "language": "none"})
+    step = open_session("jupyter:dying").run("1")
+    assert (step["exit_code"], step["outcome"]) == (9, "killed")
+    assert "reason" in step["stderr"]
+
+
+@pytest.fixture
+def kernel_spec():
+    """Install a kernelspec beside the interpreter's, for one test."""
+    made = []
+
+    def install(name, spec):
+        directory = Path(sys.prefix, "share", "jupyter", "kernels", name)
+        directory.mkdir(parents=True)
+        made.append(directory)
+        (directory / "kernel.json").write_text(json.dumps(spec))
+
+    yield install
+    for directory in made:
+        (directory / "kernel.json").unlink()
+        directory.rmdir()
+
+
+def test_a_kernel_that_is_not_installed(open_session):
+    with pytest.raises(ValueError, match=r"The 'nope' kernel is not available\. Please pick another suitable kernel instead"):
+        open_session("jupyter:nope")
+    with pytest.raises(ValueError, match="expected one of python, "):
+        open_session("jupyter:../../etc")
+
+
+def test_names(kernel_spec):
+    assert {"deno", "python3"} <= installed_kernels().keys()
+    check_backend("jupyter:anything")
+    check_installed("jupyter:deno")
+    check_installed("python")
+    with pytest.raises(UnknownBackendError):
+        check_installed("jupyter:anything")
+    for name in ("jupyter:", "jupyter:a/b", "jupyter", ""):
+        with pytest.raises(UnknownBackendError):
+            check_backend(name)
+    kernel_spec("gone", {"argv": ["/no/such/program"], "display_name": "Gone", "language": "none"})
+    assert "gone" not in installed_kernels()
+    assert backend_class("jupyter:bash") is backend_class("bash")
+    assert backend_class("jupyter:deno").ports_needed() == 5
+    assert backend_class("jupyter:python3").ports_needed() == 0
+
+
+def test_sessions_are_isolated(open_session):
+    one, other = open_session("jupyter:deno"), open_session("jupyter:deno")
+    one.run('globalThis.secret = 1; Deno.writeTextFileSync("f", "")')
+    assert other.run('[typeof secret, [...Deno.readDirSync(".")].length]')["stdout"] == '[ "undefined", 0 ]\n'
+    pid = int(one.run("Deno.pid")["stdout"])
+    listening = [
+        connection.laddr.port for connection in psutil.Process(pid).net_connections("tcp") if connection.status == "LISTEN"
+    ]
+    assert len(listening) == 5
+    for port in listening:
+        assert "PermissionDenied" in other.run(f'await Deno.connect({{ hostname: "127.0.0.1", port: {port} }})')["stderr"]
+        # Not even its own: only the worker connects.
+        assert "PermissionDenied" in one.run(f'await Deno.connect({{ hostname: "127.0.0.1", port: {port} }})')["stderr"]
+    assert "PermissionDenied" in other.run(f"Deno.listen({{ port: {listening[0]} }})")["stderr"]
+    assert "PermissionDenied" in other.run(f'Deno.kill({pid}, "SIGTERM")')["stderr"]
+    python = open_session("python")
+    assert "PermissionError" in python.run("import socket; socket.socket()")["stderr"]
+
+
+def test_no_path_of_a_session_is_given_away(kernel, server):
+    kernel.run("1")
+    own = {process.pid for process in psutil.Process(server.process.pid).children(recursive=True)}
+    shown = [Path(f"/proc/{pid}/cmdline").read_text() for pid in own] + Path("/proc/net/unix").read_text().splitlines()
+    assert any("connection.json" in text for text in shown)
+    assert not [text for text in shown if re.search(r"/ws-\d+/[0-9a-f]{32}", text)]
+
+
+def test_reset_gives_a_fresh_kernel(deno):
+    deno.run("let x = 5")
+    pid = int(deno.run("Deno.pid")["stdout"])
+    deno.reset()
+    assert deno.run("x")["exit_code"] == 1
+    assert not psutil.pid_exists(pid)
+
+
+def test_a_reset_while_the_kernel_starts(deno):
+    for _ in range(3):
+        deno.reset()
+    assert deno.run("1")["stdout"] == "1\n"
+
+
+@pytest.mark.parametrize("language", ["js", "ipy"])
+def test_environment_of_a_cell(interpreter, kernel_spec, language):
+    if language == "ipy":
+        argv = ["python", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        kernel_spec("ipy", {"argv": argv, "display_name": "Python", "language": "python", "env": {"A": "${LANG}"}})
+    interpreter.use_fresh_context(language=language)
+    show = "console.log(%s)" if language == "js" else "import os; print(%s)"
+    get = "Deno.env.get('%s')" if language == "js" else "os.environ.get('%s')"
+    value = "ü🎉 \"'`${1}\\ \n{}%s"
+    assert interpreter.execute(show % (get % "A"), env_vars={"A": value, "HOME": "h"}).stdout == f"{value}\n"
+    before = "undefined" if language == "js" else "C.UTF-8"
+    after = interpreter.execute(show % f"{get % 'A'}, {get % 'HOME'}").stdout
+    assert after.startswith(f"{before} /")
+    assert interpreter.execute("throw 1" if language == "js" else "1 / 0", env_vars={"A": value}).error is not None
+    assert interpreter.execute(show % (get % "A")).stdout == f"{before}\n"
+
+
+def test_a_kernel_whose_environment_cannot_be_set(interpreter, kernel_spec):
+    kernel_spec(
+        "echo", {"argv": ["python", "-c", ECHO_KERNEL, "-f", "{connection_file}"], "display_name": "Echo", "language": "echo"}
+    )
+    interpreter.use_fresh_context(language="echo")
+    assert interpreter.execute("hello").stdout == "hello"
+    assert "cannot be set in echo: leave them out" in interpreter.execute("hello", env_vars={"A": "b"}).error["traceback"]
+    assert interpreter.execute("again").stdout == "again"
+
+
+def test_rich_results(context):
+    execution = context.execute("console.log('out'); console.error('err'); ({ a: 1 })")
+    assert (execution.stdout, execution.stderr, execution.text) == ("out\n", "err\n", "{ a: 1 }")
+    execution = context.execute(
+        "await Deno.jupyter.display(Deno.jupyter.html`<b>x</b>`); Deno.jupyter.svg`<svg/>`",
+    )
+    assert [result.get("html") or result.get("svg") for result in execution.results] == ["<b>x</b>", "<svg/>"]
+    error = context.execute('throw new RangeError("far")').error
+    assert (error["name"], error["value"]) == ("RangeError", "far")
+    assert "RangeError: far" in error["traceback"]
+    assert context.execute("if (").error["name"] == "SyntaxError"
+
+
+def test_javascript_and_typescript_share_a_context(interpreter):
+    interpreter.execute("globalThis.shared = 1", language="javascript")
+    assert interpreter.execute("shared as number", language="ts").text == "1"
+    response = interpreter.post("1", language="cobol")
+    assert response.status_code >= 400
+
+
+def test_eight_kernels(open_session):
+    sessions = [open_session("jupyter:deno") for _ in range(8)]
+    for number, session in enumerate(sessions):
+        session.begin(f"let n = {number}")
+    assert all(session.wait()["exit_code"] == 0 for session in sessions)
+    for session in sessions:
+        session.begin("n")
+    assert [session.wait()["stdout"] for session in sessions] == [f"{number}\n" for number in range(8)]
+
+
+TRIES = """
+import errno, socket
+def attempt(*arguments):
+    try:
+        with socket.socket(*arguments):
+            return "ok"
+    except OSError as error:
+        return errno.errorcode[error.errno]
+IN, IN6 = socket.AF_INET, socket.AF_INET6
+print([attempt(IN, 1), attempt(IN6, 1, 6), attempt(IN, 2), attempt(IN, 3, 1), attempt(IN, 1, 262), attempt(IN, 1, 132)])
+with socket.socket() as listener, socket.socket() as caller:
+    for action in (lambda: caller.sendto(b"x", 0x20000000, ("127.0.0.1", PORT)), lambda: caller.connect(("127.0.0.1", PORT)),
+                   lambda: listener.bind(("127.0.0.1", 0)), lambda: listener.bind(("127.0.0.1", PORT))):
+        try:
+            print("ok" if action() is None else "sent")
+        except OSError as error:
+            print(errno.errorcode[error.errno])
+"""
+
+
+def test_what_a_kernel_with_ports_may_do(tmp_path):
+    """The layers of a session with a port of its own, on a process of this test's: TCP, to listen on that port, and no more."""
+    program = """
+from coding_gym_server.isolation.confinement import Confinement
+from coding_gym_server.isolation.ports import reserve_ports
+import os
+reserved = reserve_ports(1)
+PORT = reserved[0].getsockname()[1]
+confinement = Confinement(ports=(PORT,))
+confinement.apply_to_zygote(); confinement.apply_to_root("."); confinement.apply_to_worker(); confinement.apply_to_kernel()
+""" + TRIES.replace("listener.bind", "listener.setsockopt(1, 2, 1) or listener.bind")
+    run = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert run.stdout.split("\n")[:5] == [
+        "['ok', 'ok', 'EACCES', 'EACCES', 'EACCES', 'EACCES']",
+        errno.errorcode[errno.EPERM],
+        errno.errorcode[errno.EACCES],
+        errno.errorcode[errno.EACCES],
+        "ok",
+    ], run.stderr
+
+
+def test_in_a_sandbox(sandbox, connect):
+    one, other = connect(sandbox), connect(sandbox)
+    for session in (one, other):
+        session.reset(backend="jupyter:deno")
+    assert one.run('let x: number = await Promise.resolve(41); console.log("a"); x + 1').stdout == "a\n42\n"
+    assert other.run("typeof x").stdout == '"undefined"\n'
+    assert one.run("while (true) {}", timeout=0.5).exit_code == 124
+    assert one.run("x").stdout == "41\n"
+    assert one.run("Deno.exit(3)").exit_code == 3
+    assert one.run("1").stdout == "1\n"
