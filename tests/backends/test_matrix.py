@@ -40,7 +40,7 @@ def backend_sandbox(docker_engine):
     from coding_gym.config import SandboxConfig
     from coding_gym.providers import start_sandbox
 
-    sandbox = start_sandbox(SandboxConfig(provider="docker", sessions=8, packages=("numpy", "pandas")))
+    sandbox = start_sandbox(SandboxConfig(provider="docker", sessions=8, packages=("numpy", "pandas", "smolagents")))
     yield sandbox
     sandbox.close()
 

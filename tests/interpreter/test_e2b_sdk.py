@@ -113,7 +113,7 @@ def test_contexts(sandbox):
     context = sandbox.create_code_context(cwd="/root", language="python")
     listed = sandbox.list_code_contexts()
     assert (listed[-1].id, listed[-1].language, listed[-1].cwd) == (context.id, "python", "/root")
-    assert "python" in [each.language for each in listed]
+    assert {"python", "javascript"} <= {each.language for each in listed}
     assert sandbox.run_code("import os; x = 1; os.getcwd()", context=context).text == "/root"
     sandbox.restart_code_context(context.id)
     after = sandbox.run_code("import os; os.getcwd(), 'x' in globals()", context=context)
@@ -121,6 +121,19 @@ def test_contexts(sandbox):
     sandbox.remove_code_context(context)
     with pytest.raises(Exception, match="not found"):
         sandbox.run_code("1", context=context)
+
+
+def test_javascript(sandbox):
+    assert sandbox.run_code("console.log('Hello, World!')", language="js").logs.stdout == ["Hello, World!\n"]
+    assert sandbox.run_code("const x: number = 1; x + 1", language="ts").text == "2"
+    assert sandbox.run_code("await Promise.resolve('done')", language="javascript").text == "done"
+    assert sandbox.run_code("process.env.FOO", envs={"FOO": "bar"}, language="js").text == "bar"
+    assert sandbox.run_code("process.env.FOO || 'default'", language="js").text == "default"
+    assert sandbox.run_code("process.cwd()", language="js").text == "/home/user"
+
+
+def test_bash(sandbox):
+    assert sandbox.run_code("pwd; echo $FOO", language="bash", envs={"FOO": "bar"}).logs.stdout == ["/home/user\nbar\n"]
 
 
 def test_an_unknown_language(sandbox):

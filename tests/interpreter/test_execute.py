@@ -368,3 +368,33 @@ def test_threads_of_one_client(interpreter):
     for thread in threads:
         thread.join()
     assert texts == {number: str(number) for number in range(10)}
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        ("%cd /tmp", "/tmp"),
+        ("%env VARIABLE=5\n!echo $VARIABLE", "5"),
+        ("%who_ls", ""),
+        ("%%time\n1", "time"),
+        ("%timeit -n1 -r1 1", "loop"),
+        ("%%writefile written.txt\ntext", "Writing written.txt"),
+        ("%pwd", ""),
+        ("%history", ""),
+        ("%alias hi echo hello\n%hi", "hello"),
+        ("%%capture out\nprint(1)", ""),
+        ("%pinfo print", "Prints the values"),
+        ("print?", "Prints the values"),
+        ("%matplotlib inline", ""),
+        ("%load_ext autoreload", ""),
+        ("%lsmagic", ""),
+        ("%xmode Plain", ""),
+        ("%precision 3", ""),
+        ("%bookmark here", ""),
+        ("%reset -f", ""),
+    ],
+)
+def test_magics(interpreter, code, shown):
+    execution = interpreter.execute(code)
+    assert execution.error is None
+    assert shown in execution.stdout + execution.stderr + str(execution.results)

@@ -62,7 +62,7 @@ def interpreter_routes(contexts: Contexts) -> list[Route]:
         return _Execution(context, code or "", environment, timeout)
 
     async def list_contexts(_: Request) -> Response:
-        return JSONResponse([_described(context) for context in contexts.list()])
+        return JSONResponse([_described(context) for context in await contexts.list()])
 
     async def create(request: Request) -> Response:
         body = Fields(await read_body(request))

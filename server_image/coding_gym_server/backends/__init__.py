@@ -22,6 +22,8 @@ BACKENDS = {
     "python": "coding_gym_server.backends.python:PythonBackend",
     "notebook": "coding_gym_server.backends.notebook:NotebookBackend",
     "restricted": "coding_gym_server.backends.restricted:RestrictedBackend",
+    # OpenEnv's name for it.
+    "restrictedpython": "coding_gym_server.backends.restricted:RestrictedBackend",
     "smolagents": "coding_gym_server.backends.smolagents:SmolagentsBackend",
     "bash": "coding_gym_server.backends.bash:BashBackend",
 }

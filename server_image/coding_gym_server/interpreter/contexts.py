@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import uuid
 from collections.abc import Callable
@@ -10,9 +11,9 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from coding_gym_server.backends import check_backend, check_installed
+from coding_gym_server.backends import UnknownBackendError, check_backend, check_installed
 from coding_gym_server.interpreter import messages
-from coding_gym_server.interpreter.languages import DEFAULT_LANGUAGE, backend_of, normalize
+from coding_gym_server.interpreter.languages import DEFAULT_LANGUAGE, USUAL_LANGUAGES, backend_of, normalize
 from coding_gym_server.protocol import ResetOptions
 from coding_gym_server.sessions import FAULTS, Session, Sessions
 from coding_gym_server.workers.messages import Execute
@@ -197,8 +198,11 @@ class Contexts:
         self._defaults: dict[str, Context] = {}
         self._default(DEFAULT_LANGUAGE)
 
-    def list(self) -> list[Context]:
-        """Return all contexts, the oldest first."""
+    async def list(self) -> list[Context]:
+        """Return all contexts, the oldest first; the default ones of the usual languages are always there."""
+        for language in USUAL_LANGUAGES:
+            with contextlib.suppress(UnknownBackendError):
+                await self.default(language)
         return list(self._contexts.values())
 
     def get(self, identifier: str) -> Context:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["DEFAULT_LANGUAGE", "backend_of", "normalize"]
+__all__ = ["DEFAULT_LANGUAGE", "USUAL_LANGUAGES", "backend_of", "normalize"]
 
 DEFAULT_LANGUAGE = "python"
+USUAL_LANGUAGES = (DEFAULT_LANGUAGE, "javascript")
+"""Those whose default contexts are listed before they are used."""
 
 _ALIASES = {"js": "javascript", "ts": "typescript", "sh": "bash", "shell": "bash", "py": "python", "python3": "python"}
 _BACKENDS = {"javascript": "jupyter:deno", "typescript": "jupyter:deno", "bash": "bash"}

@@ -87,6 +87,8 @@ class CellShell(InteractiveShell):
         # What is too long is cut by the server, which says so.
         config.PlainTextFormatter.max_seq_length = 0
         super().__init__(config=config, colors=_NO_COLORS, ipython_dir="", **kwargs)
+        # What magics such as %cd would keep in the profile's directory.
+        self._db = {}
         self.autoawait = True
         self.loop_runner = _run_async
         add_formatters(self.display_formatter)
