@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from coding_gym.client.address import Address
 from coding_gym.client.coding_messages import CodeAction, CodeObservation, CodeState, CodeStepResult
 from coding_gym.config import SandboxConfig
+from coding_gym.episode import check_backend
 from coding_gym.errors import ConfigurationError, InvalidActionError, TransportError, TransportTimeoutError
 from coding_gym.providers import start_sandbox
 
@@ -75,10 +75,10 @@ class CodingClient:
 
         Args:
             image: An image of our server; built from this package's own sources if None.
-            additional_imports: Modules that code may import: the standard library's are allowed, others installed and allowed.
-            executor_backend: How the server runs code; its default if None.
-            timeout_s: Seconds that the container may take to come up, not counting the build of its image; 120 or more where
-                ``additional_imports`` are to be installed.
+            additional_imports: Modules that code may import: the standard library's are allowed, others installed, once and
+                into an image of their own, and allowed.
+            executor_backend: How the server runs code: ``python``, ``restricted``, ``smolagents`` ...; its default if None.
+            timeout_s: Seconds that the container may take to come up, not counting the build of its image.
             message_timeout_s: Seconds that an answer may take.
             sandbox_options: Other fields of ``SandboxConfig``, such as ``mem="1g"``.
 
@@ -86,16 +86,15 @@ class CodingClient:
             ConfigurationError: A setting cannot be.
             ProviderUnavailableError: No engine answers.
             ImageBuildError: The image is not there, and could not be had.
+            PackageInstallError: One of ``additional_imports`` could not be installed.
             SandboxStartError: The container does not come up in time.
         """
         _seconds("message_timeout_s", message_timeout_s)
-        told = {}
-        if additional_imports:
-            told["ADDITIONAL_IMPORTS"] = _join(additional_imports)
         if executor_backend is not None:
-            told["EXECUTOR_BACKEND"] = executor_backend
-        config = SandboxConfig.of({"provider": "docker", "image": image, "start_timeout": timeout_s, **sandbox_options})
-        sandbox = start_sandbox(replace(config, environment={**config.environment, **told}))
+            check_backend(executor_backend, "executor_backend")
+        packages = (*sandbox_options.pop("packages", ()), *_module_names(additional_imports))
+        options = {"image": image, "start_timeout": timeout_s, "packages": packages, "backend": executor_backend}
+        sandbox = start_sandbox(SandboxConfig.of({"provider": "docker", **options, **sandbox_options}))
         try:
             client = cls(sandbox.address, message_timeout_s=message_timeout_s)
         except BaseException:
@@ -185,9 +184,8 @@ def _seconds(name: str, value: Any) -> float:
     return value
 
 
-def _join(names: Any) -> str:
-    """Return names as the server's environment variable has them."""
+def _module_names(names: Any) -> tuple[str, ...]:
     if isinstance(names, str) or not all(isinstance(name, str) and name.strip() and "," not in name for name in names):
         message = f"Expected additional_imports= to be a list of module names such as ['numpy'], got {names!r}"
         raise ConfigurationError(message)
-    return ",".join(names)
+    return tuple(names)

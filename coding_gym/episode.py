@@ -293,8 +293,12 @@ def check_count(name: str, value: Any, smallest: int) -> int:
     return value
 
 
-def check_backend(name: Any) -> None:
+def check_backend(name: Any, option: str = "backend") -> None:
     """Find out whether a name can be that of a backend; whether a sandbox has it, only a sandbox can tell.
+
+    Args:
+        name: The name.
+        option: What it was given as.
 
     Raises:
         ConfigurationError: It cannot.
@@ -302,7 +306,7 @@ def check_backend(name: Any) -> None:
     try:
         backends.check_backend(name)
     except (TypeError, ValueError, AttributeError) as error:
-        message = f"backend=: {error}"
+        message = f"{option}=: {error}"
         raise ConfigurationError(message) from None
 
 

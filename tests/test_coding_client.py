@@ -53,8 +53,8 @@ def client(server):
 def started(docker_engine):
     """A client that has started its container, with all that a container can be told."""
     with CodingClient.from_docker_image(
-        additional_imports=["json", "math"],
-        executor_backend="python",
+        additional_imports=["json", "toolz"],
+        executor_backend="restricted",
         timeout_s=60,
         preload=(),
         mem="512m",
@@ -117,9 +117,11 @@ def test_the_container_is_hardened_and_told_what_to_import(started, docker_engin
     assert attributes["HostConfig"]["ReadonlyRootfs"] is True
     assert attributes["HostConfig"]["NetworkMode"] == "none"
     assert attributes["HostConfig"]["Memory"] == 512 << 20
-    told = {"ADDITIONAL_IMPORTS=json,math", "EXECUTOR_BACKEND=python", "REWARDS=safety"}
-    assert told <= set(attributes["Config"]["Env"])
+    assert "REWARDS=safety" in attributes["Config"]["Env"]
     run_readme_example(started)
+    assert started.step(CodeAction(code="import toolz\nprint(toolz.first('ab'))")).observation.stdout == "a\n"
+    refused = started.step(CodeAction(code="import os")).observation
+    assert (refused.exit_code, "ImportError" in refused.stderr) == (1, True)
 
 
 @pytest.mark.docker
@@ -136,6 +138,8 @@ def test_what_cannot_start_says_so_and_leaves_nothing_behind(docker_engine):
         CodingClient.from_docker_image(timeout_s=0.001, preload=())
     with pytest.raises(ImageBuildError, match="There is no image 'coding-env:latest'"):
         CodingClient.from_docker_image("coding-env:latest")
+    with pytest.raises(ConfigurationError, match="executor_backend"):
+        CodingClient.from_docker_image(executor_backend="nope")
     with pytest.raises(ConfigurationError, match="message_timeout_s"):
         CodingClient.from_docker_image(message_timeout_s=0, preload=())
     assert own_containers(docker_engine) == before
