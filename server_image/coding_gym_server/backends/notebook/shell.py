@@ -73,7 +73,7 @@ class _Publisher(DisplayPublisher):
 class CellShell(InteractiveShell):
     """The shell of a worker; made in the zygote."""
 
-    output: Output | None = AnyTrait(None)  # type: ignore[assignment]
+    output: Output | None = AnyTrait(None)
     show_value = Bool(True)
     displayhook_class = Type(_ValueHook)
     display_pub_class = Type(_Publisher)
