@@ -55,6 +55,19 @@ def test_a_step_is_interrupted_and_keeps_its_variables(wire):
     assert wire.step("held")["stdout"] == "42\n"
 
 
+def test_a_step_that_has_hardly_begun_is_interrupted_and_keeps_its_variables(wire, server):
+    hogs = "import os, time\nfor _ in range(8):\n    if os.fork() == 0:\n        while True: pass\n"
+    with connect(server.ws_url) as neighbour:
+        neighbour.send(json.dumps({"type": "step", "data": {"code": hogs}}))
+        neighbour.recv(timeout=10)
+        wire.step("held = 42")
+        for _ in range(15):
+            wire.send("step", code="import time; time.sleep(20)")
+            wire.send("interrupt")
+            assert wire.receive()["metadata"]["state_lost"] is False
+        assert wire.step("held")["stdout"] == "42\n"
+
+
 def test_code_that_does_not_give_in_is_killed(wire):
     wire.send("step", code=STUBBORN)
     time.sleep(0.3)

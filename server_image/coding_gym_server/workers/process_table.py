@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["ancestors", "children", "cpu_time", "descendants", "is_below", "tasks_below", "tasks_of_user"]
+__all__ = ["ancestors", "children", "cpu_time", "descendants", "ignores", "is_below", "tasks_below", "tasks_of_user"]
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _STATE, _PARENT, _UTIME, _CSTIME, _THREADS = 0, 1, 11, 14, 17
@@ -94,6 +94,16 @@ def cpu_time(pid: int) -> float:
     """Return the CPU seconds that a process and its reaped children have used; 0 if it is gone."""
     fields = _stat(pid)
     return sum(map(int, fields[_UTIME : _CSTIME + 1])) / _TICKS_PER_SECOND if fields else 0.0
+
+
+def ignores(pid: int, number: int) -> bool:
+    """Say whether a process ignores a signal; no, if it is gone, or the kernel does not tell."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    _, found, rest = status.partition("SigIgn:")
+    return bool(found) and bool(int(rest.split(None, 1)[0], 16) >> (number - 1) & 1)
 
 
 def _stat(pid: int) -> list[str]:

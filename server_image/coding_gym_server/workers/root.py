@@ -46,6 +46,9 @@ _PR_SET_PDEATHSIG = 1
 _NICENESS = 10
 """How much user code yields to the server and the roots, which could not end a hundred busy processes otherwise."""
 
+_BEGINS_WITHIN = 0.25
+"""Seconds that a worker may take from its request to the first line of the cell, on a busy machine."""
+
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -129,8 +132,7 @@ class Root:
                 return self._fork(descriptors)
             case Interrupt():
                 if self._worker is not None:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.killpg(self._worker, signal.SIGINT)
+                    self._interrupt(self._worker)
                 self._channel.send(Interrupted())
             case Kill():
                 self._kill()
@@ -197,6 +199,14 @@ class Root:
                     os.kill(pid, signal.SIGKILL)
             self._reap()
             time.sleep(0.0005)
+
+    def _interrupt(self, worker: int) -> None:
+        """Interrupt what the worker executes; if it has been told to, but has not begun yet, as soon as it has."""
+        deadline = time.monotonic() + _BEGINS_WITHIN
+        while process_table.ignores(worker, signal.SIGINT) and time.monotonic() < deadline:
+            time.sleep(0.002)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(worker, signal.SIGINT)
 
     def _processes(self) -> set[int]:
         """Return the processes of the session, as far as that can be told without a scope."""

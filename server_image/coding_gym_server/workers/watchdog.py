@@ -16,6 +16,9 @@ __all__ = ["Limits", "Watchdog"]
 _INTERRUPT_GRACE = 0.5
 """Seconds that a step has to end after SIGINT before it is given up; ``subprocess`` alone takes a quarter of one."""
 
+_SENT_WITHIN = 2.0
+"""Seconds after which the root must have sent the signal."""
+
 _MIN_CPU_CHECK = 0.01
 
 
@@ -67,10 +70,11 @@ class Watchdog:
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(_INTERRUPT_GRACE, self._on_given_up)
+        self._timer = self._loop.call_later(_SENT_WITHIN + _INTERRUPT_GRACE, self._on_given_up)
         with contextlib.suppress(LinkClosedError):
             self._root.send(Interrupt())
             self._interrupt = self._root.expect()
+            self._interrupt.add_done_callback(self._begin_grace)
 
     async def stop(self) -> None:
         """The step has ended; when this returns, no interrupt can come any more that was meant for it."""
@@ -81,6 +85,12 @@ class Watchdog:
         if self._interrupt is not None:
             with contextlib.suppress(LinkClosedError):
                 await self._interrupt
+
+    def _begin_grace(self, _: asyncio.Future[FromProcess]) -> None:
+        """The signal has been sent: from now on the step has its grace, if it has not ended yet."""
+        if self._timer is not None and not self._timer.cancelled():
+            self._timer.cancel()
+            self._timer = self._loop.call_later(_INTERRUPT_GRACE, self._on_given_up)
 
     def _expire(self) -> None:
         self.expired = True
