@@ -212,7 +212,7 @@ while True:
 def _bombs(rng: Random) -> Iterator[Step]:
     yield Step(code=rng.choice([_FORKS, _SPAWNS]), outcomes=("killed", "timeout", "error"), state_lost=None)
     # What the bomb has left may still be there, and be ended with the interpreter, until the next episode.
-    yield Step(code="1", outcomes=("ok", "killed", "timeout"), state_lost=None)
+    yield Step(code="1", outcomes=("ok", "killed", "memory", "timeout"), state_lost=None)
 
 
 def _eats_memory(rng: Random) -> Iterator[Step]:
