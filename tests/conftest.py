@@ -84,7 +84,9 @@ def provider(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def sandbox(provider: str) -> Iterator[Sandbox]:
-    with contextlib.closing(start_sandbox(SandboxConfig(provider=provider, sessions=16))) as sandbox:
+    # It does not end by itself while other tests run.
+    config = SandboxConfig(provider=provider, sessions=16, idle_timeout=3600)
+    with contextlib.closing(start_sandbox(config)) as sandbox:
         yield sandbox
 
 
