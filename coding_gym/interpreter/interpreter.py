@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
 from coding_gym.client.address import Address
 from coding_gym.client.http import HttpClient
+from coding_gym.client.session import Session
 from coding_gym.config import SandboxConfig, sandbox_config
 from coding_gym.interpreter.execution import Execution, ExecutionError, Listeners
 from coding_gym.interpreter.files import Files
@@ -109,9 +110,16 @@ class CodeInterpreter:
         **sandbox_options: Any,
     ) -> None:
         self._sandbox: Sandbox | None = None
+        self._presence: Session | None = None
         if base_url is None:
-            defaults = _DEFAULTS if config is None else {}
-            self._sandbox = start_sandbox(sandbox_config(config, {**defaults, **sandbox_options}))
+            resolved = sandbox_config(config, {**(_DEFAULTS if config is None else {}), **sandbox_options})
+            # One more, for the connection that tells the sandbox that it is still wanted.
+            self._sandbox = start_sandbox(replace(resolved, sessions=resolved.sessions + 1))
+            try:
+                self._presence = self._sandbox.connect()
+            except BaseException:
+                self._sandbox.close()
+                raise
             address = self._sandbox.address
         else:
             address = Address.of_url(base_url, token=token)
@@ -171,6 +179,8 @@ class CodeInterpreter:
     def close(self) -> None:
         """Close the connections, and remove the sandbox if this started it; harmless when closed already."""
         self._http.close()
+        if self._presence is not None:
+            self._presence.close()
         if self._sandbox is not None:
             self._sandbox.close()
 

@@ -141,6 +141,13 @@ def test_a_connection_that_the_server_has_closed_is_not_used_again(interpreter):
     assert interpreter.execute("2").text == "2"
 
 
+def test_a_sandbox_waits_for_a_user_who_thinks():
+    with CodeInterpreter(provider="local", preload=(), sessions=1, idle_timeout=1) as interpreter:
+        interpreter.execute("x = 1")
+        time.sleep(3)
+        assert interpreter.execute("x").text == "1"
+
+
 def test_what_is_not_there():
     with pytest.raises(TransportError), CodeInterpreter("http://127.0.0.1:9") as interpreter:
         interpreter.execute("1")
