@@ -199,11 +199,12 @@ class Contexts:
         self._default(DEFAULT_LANGUAGE)
 
     async def list(self) -> list[Context]:
-        """Return all contexts, the oldest first; the default ones of the usual languages are always there."""
+        """Return all contexts: the default ones first, those of the usual languages always, then the others, the oldest first."""
         for language in USUAL_LANGUAGES:
             with contextlib.suppress(UnknownBackendError):
                 await self.default(language)
-        return list(self._contexts.values())
+        defaults = set(self._defaults.values())
+        return sorted(self._contexts.values(), key=lambda context: context not in defaults)
 
     def get(self, identifier: str) -> Context:
         """Return the context of an id.
