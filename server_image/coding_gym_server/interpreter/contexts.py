@@ -199,7 +199,7 @@ class Contexts:
         self._default(DEFAULT_LANGUAGE)
 
     async def list(self) -> list[Context]:
-        """Return all contexts: the default ones first, those of the usual languages always, then the others, the oldest first."""
+        """Return all contexts: first the default ones, of the usual languages always, then the others, the oldest first."""
         for language in USUAL_LANGUAGES:
             with contextlib.suppress(UnknownBackendError):
                 await self.default(language)
