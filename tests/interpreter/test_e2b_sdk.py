@@ -133,7 +133,8 @@ def test_javascript(sandbox):
 
 
 def test_bash(sandbox):
-    assert sandbox.run_code("pwd; echo $FOO", language="bash", envs={"FOO": "bar"}).logs.stdout == ["/home/user\nbar\n"]
+    stdout = sandbox.run_code("pwd; echo $FOO", language="bash", envs={"FOO": "bar"}).logs.stdout
+    assert "".join(stdout) == "/home/user\nbar\n"
 
 
 def test_an_unknown_language(sandbox):

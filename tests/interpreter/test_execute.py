@@ -398,3 +398,32 @@ def test_magics(interpreter, code, shown):
     execution = interpreter.execute(code)
     assert execution.error is None
     assert shown in execution.stdout + execution.stderr + str(execution.results)
+
+
+def test_displays_from_threads_and_children(interpreter):
+    code = """
+import os, threading
+def show():
+    for number in range(50):
+        display(number)
+threads = [threading.Thread(target=show) for _ in range(4)]
+[thread.start() for thread in threads]
+show()
+[thread.join() for thread in threads]
+if os.fork() == 0:
+    display('child')
+    os._exit(0)
+os.wait()
+"""
+    execution = interpreter.execute(code)
+    assert execution.error is None
+    assert len([result for result in execution.results if not result["is_main_result"]]) == 250
+    assert interpreter.execute("1").text == "1"
+
+
+def test_an_interrupt_among_large_displays_keeps_the_variables(interpreter):
+    interpreter.execute("from IPython.display import HTML\nx = 1")
+    for timeout in (0.1, 0.2, 0.3):
+        execution = interpreter.execute("while True: display(HTML('y' * 10**6))", timeout=timeout)
+        assert "variables are kept" in execution.error["value"]
+    assert interpreter.execute("x").text == "1"

@@ -27,6 +27,7 @@ __all__ = [
     "Ready",
     "Result",
     "RootForked",
+    "Taken",
     "ToProcess",
     "WorkerExited",
     "WorkerForked",
@@ -101,6 +102,10 @@ class Execute(msgspec.Struct, tag=True, omit_defaults=True):
     rich: bool = False
 
 
+class Taken(msgspec.Struct, tag=True):
+    """To a worker: what it had printed before a display has been read, and so the display is in its place."""
+
+
 class Ready(msgspec.Struct, tag=True):
     """From the zygote, once: the modules are imported.
 
@@ -152,7 +157,7 @@ class WorkerExited(msgspec.Struct, tag=True):
 
 
 class Result(msgspec.Struct, tag=True):
-    """From a worker, while a rich cell runs: a value or a display, in all the formats that it has.
+    """From a worker, while a rich cell runs: a value or a display, in all the formats that it has. Answered by ``Taken``.
 
     Attributes:
         texts: MIME type to text, binary formats in base64.
@@ -197,5 +202,5 @@ class Failed(msgspec.Struct, tag=True):
     reason: str
 
 
-ToProcess = ForkRoot | ForkWorker | Interrupt | Kill | CpuTime | Configure | Execute
+ToProcess = ForkRoot | ForkWorker | Interrupt | Kill | CpuTime | Configure | Execute | Taken
 FromProcess = Ready | RootForked | WorkerForked | Interrupted | Killed | CpuTimeUsed | WorkerExited | Result | Finished | Failed

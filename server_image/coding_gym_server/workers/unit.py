@@ -34,6 +34,7 @@ from coding_gym_server.workers.messages import (
     Killed,
     Raised,
     Result,
+    Taken,
     ToProcess,
     WorkerExited,
     WorkerForked,
@@ -427,6 +428,8 @@ class _WorkerEnd:
             self._stdout.drain()
             self._stderr.drain()
             self._on_event(result)
+        with contextlib.suppress(LinkClosedError):
+            self.link.send(Taken())
 
     def _on_closed(self) -> None:
         # It may run on, if user code closed the channel or executed another program: the root tells when it ends.

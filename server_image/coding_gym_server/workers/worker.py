@@ -10,6 +10,8 @@ import random
 import signal
 import sys
 import tempfile
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -19,7 +21,7 @@ from coding_gym_server.backends.output import Output
 from coding_gym_server.isolation.confinement import Confinement
 from coding_gym_server.workers import workspace
 from coding_gym_server.workers.channel import Channel
-from coding_gym_server.workers.messages import Configure, Execute, Finished, Result
+from coding_gym_server.workers.messages import Configure, Execute, Finished, Result, Taken
 
 __all__ = ["Worker"]
 
@@ -60,6 +62,8 @@ class Worker:
         self._confinement = confinement
         self._authorized_imports = authorized_imports
         self._output = Output(self._send_result)
+        # Threads of the cell display, too.
+        self._sending = threading.Lock()
         # What SIGINT does while user code runs; in between it is ignored, so that an interrupt that comes late hits nothing.
         self._on_interrupt: _Handler = signal.default_int_handler
 
@@ -106,12 +110,19 @@ class Worker:
         if os.getpid() != self._pid:
             # A child that the cell forked has come to the end of it; the rest is not its business.
             os._exit(exit_code)
-        self._channel.send(Finished(exit_code, self._output.raised))
+        with self._sending:
+            self._channel.send(Finished(exit_code, self._output.raised))
 
     def _send_result(self, result: Result) -> None:
-        if os.getpid() == self._pid:
-            _flush()
+        if os.getpid() != self._pid:
+            return
+        _flush()
+        with _uninterrupted(), self._sending:
             self._channel.send(result)
+            if not result.is_value and threading.current_thread() is threading.main_thread():
+                # What the cell prints next must not be read before the display is in its place. A value comes last.
+                while not isinstance(self._channel.receive(), Taken):
+                    pass
 
     def _adopt_descriptors(self) -> None:
         null = os.open(os.devnull, os.O_RDONLY)
@@ -147,6 +158,16 @@ class Worker:
         tempfile.tempdir = None
         sys.argv = [""]
         sys.path.insert(0, "")
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Have an interrupt wait: half a message would be the end of the channel."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _open_stream(number: int) -> TextIO:
