@@ -1008,7 +1008,7 @@ def test_what_is_read_conforms_to_the_openapi_document(api, path):
         ("/mcp", GenerationMode.POSITIVE),
     ],
 )
-def test_what_is_posted_conforms_to_the_openapi_document(api, path, mode):
+def test_what_is_posted_conforms_to_the_openapi_document(server, api, path, mode):
     @fuzz(max_examples=40)
     @given(api[path]["post"].as_strategy(generation_mode=mode))
     def check(case):
@@ -1022,6 +1022,10 @@ def test_what_is_posted_conforms_to_the_openapi_document(api, path, mode):
         assert response.status_code != 500 or "kernel is not available" in response.text
 
     check()
+    # Each context has a place.
+    for context in httpx.get(f"{server.url}/contexts").json():
+        httpx.delete(f"{server.url}/contexts/{context['id']}")
+    assert all_places_are_free(server)
 
 
 def test_refusals_conform_to_the_openapi_document(closed_server, server, api):
