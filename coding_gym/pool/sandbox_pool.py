@@ -456,7 +456,8 @@ class SandboxPool:
         """Without the lock: find out which idle sandboxes have died, and try again what has failed."""
         with self._lock:
             members = list(self._members)
-        timeout = min(_HEALTH_TIMEOUT, self.config.idle_timeout / 2)
+        # However long the dead take, the others are asked again before they think that they have been forgotten.
+        timeout = min(_HEALTH_TIMEOUT, self.config.idle_timeout / 2 / _CHECKS_BEFORE_LOST)
         # Also those in use: to be asked keeps a sandbox from ending by itself. All at once, for the dead take their time.
         with ThreadPoolExecutor(_PARALLEL_CHECKS) as threads:
             healthy = list(threads.map(partial(_answers, timeout=timeout), members))
