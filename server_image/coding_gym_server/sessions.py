@@ -94,7 +94,6 @@ class Session:
         self._directory = shared
         self._unit: Unit | None = None
         self._options = ResetOptions()
-        self._closed = False
         self.state = SessionState()
 
     async def reset(self, options: ResetOptions, *, directory: Path | None = None) -> ObservationData:
@@ -181,7 +180,6 @@ class Session:
 
     def close(self) -> None:
         """End the session and everything that it started; harmless when closed already."""
-        self._closed = True
         if self._unit is not None:
             self._units.release(self._unit)
             self._unit = None

@@ -1,12 +1,13 @@
-"""Bodies of HTTP requests, read in bounded memory."""
+"""What a client sends over HTTP: bodies, read in bounded memory, and its leaving."""
 
 from __future__ import annotations
 
 from starlette.requests import Request
+from starlette.types import Receive
 
 from coding_gym_server.protocol import MAX_FRAME_BYTES
 
-__all__ = ["BodyTooLargeError", "read_body"]
+__all__ = ["BodyTooLargeError", "read_body", "until_gone"]
 
 
 class BodyTooLargeError(Exception):
@@ -27,3 +28,9 @@ async def read_body(request: Request) -> bytes:
         if len(body) > MAX_FRAME_BYTES:
             raise BodyTooLargeError
     return bytes(body)
+
+
+async def until_gone(receive: Receive) -> None:
+    """Wait until the client drops the connection; its body must have been read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from coding_gym_server import __version__
-from coding_gym_server.api.bodies import read_body
+from coding_gym_server.api.bodies import read_body, until_gone
 from coding_gym_server.api.codec import BadRequestError, decode_json, field_of, value_error
 from coding_gym_server.api.mcp import answer_mcp_text, mcp_endpoint
 from coding_gym_server.api.openapi import HttpStep, json_schema, openapi_document
@@ -145,12 +145,7 @@ async def _unless_gone(request: Request, work: Awaitable[_T]) -> _T:
     Raises:
         ClientGoneError: It did.
     """
-
-    async def disconnect() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-
-    working, gone = asyncio.ensure_future(work), asyncio.ensure_future(disconnect())
+    working, gone = asyncio.ensure_future(work), asyncio.ensure_future(until_gone(request.receive))
     try:
         await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():

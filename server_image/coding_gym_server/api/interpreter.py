@@ -16,10 +16,11 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from coding_gym_server.api.bodies import read_body
+from coding_gym_server.api.bodies import read_body, until_gone
 from coding_gym_server.api.fields import Fields
 from coding_gym_server.api.routing import by_method
 from coding_gym_server.backends import JUPYTER_PREFIX, UnknownBackendError
+from coding_gym_server.backends.kernelspecs import missing_kernel
 from coding_gym_server.interpreter import messages
 from coding_gym_server.interpreter.contexts import (
     HOME,
@@ -115,7 +116,7 @@ class _Execution(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         execution = asyncio.create_task(self._execute())
         execution.add_done_callback(lambda _: self._news.set())
-        client = asyncio.create_task(_until_gone(receive))
+        client = asyncio.create_task(until_gone(receive))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await self._stream(execution, client, send)
@@ -161,11 +162,6 @@ class _Execution(Response):
         await asyncio.wait([execution])
 
 
-async def _until_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
 async def _send_body(send: Send, body: bytes, *, more: bool) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": more})
 
@@ -188,7 +184,5 @@ def _described(context: Context) -> dict[str, str]:
 def _no_kernel(language: str) -> Response:
     """Answer as e2b's server does, which quotes Jupyter."""
     kernel = backend_of(normalize(language), python=DEFAULT_LANGUAGE).removeprefix(JUPYTER_PREFIX)
-    what = f"The '{kernel}' kernel is not available."
-    message = f"{what} Please pick another suitable kernel instead, or install that kernel."
-    reason = json.dumps({"message": message, "short_message": f"{kernel} not found"})
+    reason = json.dumps({"message": missing_kernel(kernel), "short_message": f"{kernel} not found"})
     return PlainTextResponse(f"Failed to create context: {reason}", 500)
