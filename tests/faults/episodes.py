@@ -11,7 +11,7 @@ from typing import Any
 
 from coding_gym.env import CodingEnv
 
-__all__ = ["SMALL", "after", "assert_infrastructure", "assert_starts_over", "outcome", "shown", "wait_for"]
+__all__ = ["SMALL", "after", "assert_infrastructure", "assert_starts_over", "outcome", "shown"]
 
 SMALL: dict[str, Any] = {
     "preload": (),
@@ -65,13 +65,3 @@ def after(seconds: float, action: Callable[[], object]) -> threading.Timer:
     timer = threading.Timer(seconds, action)
     timer.start()
     return timer
-
-
-def wait_for(condition: Callable[[], object], seconds: float) -> bool:
-    """Wait until something is so; says whether it is."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True

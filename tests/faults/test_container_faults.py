@@ -8,7 +8,8 @@ import time
 
 import docker.errors
 import pytest
-from episodes import after, assert_infrastructure, assert_starts_over, shown, wait_for
+from episodes import after, assert_infrastructure, assert_starts_over, shown
+from sandbox_faults import eventually
 from sandbox_processes import server_of
 
 from coding_gym.errors import SandboxStartError
@@ -71,7 +72,7 @@ def test_gone_between_two_steps(env, containers, action, options):
     assert_starts_over(env)
     assert env.sandbox.container.id != container.id
     env.close()
-    assert wait_for(lambda: not containers() & {container.id}, 5)
+    assert eventually(lambda: not containers() & {container.id}, 5)
 
 
 def test_killed_between_two_episodes(env):
@@ -137,7 +138,7 @@ def test_killed_while_it_starts(make, docker_engine, containers, strike_the_next
     strike_the_next_one("kill")
     with pytest.raises(SandboxStartError, match="ended before it was ready"):
         env.reset()
-    assert wait_for(lambda: not containers(), 5)
+    assert eventually(lambda: not containers(), 5)
     assert_starts_over(env)
 
 
@@ -150,7 +151,7 @@ def test_killed_as_it_is_closed(env, containers, caplog):
     killer = after(0, kill)
     env.close()
     killer.join()
-    assert wait_for(lambda: not containers(), 5)
+    assert eventually(lambda: not containers(), 5)
     assert not caplog.records
 
 
@@ -204,7 +205,7 @@ def test_paused_while_it_starts(make, docker_engine, containers, strike_the_next
     with pytest.raises(SandboxStartError):
         env.reset()
     assert time.monotonic() - started < 10
-    assert wait_for(lambda: not containers(), 5)
+    assert eventually(lambda: not containers(), 5)
 
 
 def test_a_paused_one_takes_only_its_own_environments_along(make, docker_engine, impatient, containers):
@@ -219,7 +220,7 @@ def test_a_paused_one_takes_only_its_own_environments_along(make, docker_engine,
     assert not envs.step(["mark"] * 4)[3].any()
     observations, *_ = envs.step(["'mark' in globals()"] * 4)
     assert observations["stdout"] == ("False\n", "False\n", "True\n", "True\n")
-    assert wait_for(lambda: len(containers()) == 2, 5)
+    assert eventually(lambda: len(containers()) == 2, 5)
 
 
 def test_a_paused_one_is_closed_at_once(env, containers):
@@ -227,4 +228,4 @@ def test_a_paused_one_is_closed_at_once(env, containers):
     started = time.monotonic()
     env.close()
     assert time.monotonic() - started < 5
-    assert wait_for(lambda: not containers(), 5)
+    assert eventually(lambda: not containers(), 5)

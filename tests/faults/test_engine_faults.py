@@ -15,7 +15,7 @@ from pathlib import Path
 import docker
 import psutil
 import pytest
-from episodes import after, assert_infrastructure, assert_starts_over, shown, wait_for
+from episodes import after, assert_infrastructure, assert_starts_over, shown
 from running_server import gone_within
 from sandbox_faults import eventually
 from sandbox_processes import processes_of
@@ -53,7 +53,7 @@ class PrivateEngine:
             command += [f"--{option}", str(self._directory / name)]
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        assert wait_for(lambda: self._process.poll() is not None or self._answers(), 60), "it does not answer"
+        assert eventually(lambda: self._process.poll() is not None or self._answers(), 60), "it does not answer"
         assert self._process.poll() is None, (self._directory / "log").read_text()[-2000:]
 
     def stop(self, number: signal.Signals) -> None:
@@ -131,7 +131,7 @@ def engine(private_engine, monkeypatch):
     yield private_engine
     if private_engine._process is None:
         private_engine.start()
-    assert wait_for(lambda: not private_engine.containers(), 20)
+    assert eventually(lambda: not private_engine.containers(), 20)
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_the_engine_is_killed_and_restarts(env, engine):
     assert env.sandbox.container.id == old
     # An engine that comes back ends the containers of the last one.
     engine.start()
-    assert wait_for(lambda: old not in engine.containers(), 20)
+    assert eventually(lambda: old not in engine.containers(), 20)
     assert_infrastructure(env.step("1"))
     assert_starts_over(env)
     assert engine.containers() == [env.sandbox.container.id]

@@ -7,7 +7,8 @@ import textwrap
 
 import gymnasium as gym
 import pytest
-from episodes import SMALL, outcome, shown, wait_for
+from episodes import SMALL, outcome, shown
+from sandbox_faults import eventually
 from sandbox_processes import server_of, zygote_of
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
@@ -56,7 +57,7 @@ def env(shared):
     assert shown(env, "import os; sum(map(os.listdir, ('.', '/tmp', '/dev/shm')), [])") == "[]\n"
     # The last episode's files go while this one begins, and their memory with them.
     large = f"{64 << 20}\n"
-    assert wait_for(lambda: env.step("x = bytearray(b'1') * (64 << 20); len(x)")[0]["stdout"] == large, 10)
+    assert eventually(lambda: env.step("x = bytearray(b'1') * (64 << 20); len(x)")[0]["stdout"] == large, 10)
     assert env.sandbox.container.id == container
     assert [server_of(env.sandbox), zygote_of(env.sandbox)] == servants
 

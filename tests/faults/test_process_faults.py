@@ -11,8 +11,9 @@ import gymnasium as gym
 import psutil
 import pytest
 from docker.errors import APIError
-from episodes import SMALL, after, assert_infrastructure, assert_starts_over, outcome, shown, wait_for
+from episodes import SMALL, after, assert_infrastructure, assert_starts_over, outcome, shown
 from running_server import gone_within
+from sandbox_faults import eventually
 from sandbox_processes import as_seen_from_outside, processes_of, server_of, workers_of, zygote_of
 
 SLEEP = "import time; time.sleep(30)"
@@ -76,7 +77,7 @@ def spare_worker_of(envs):
         spares.extend(worker for worker in workers_of(envs.envs[0].sandbox) if worker not in used)
         return spares
 
-    assert wait_for(find, 10)
+    assert eventually(find, 10)
     return spares[0]
 
 
@@ -166,7 +167,7 @@ def test_zygotes_that_die_again_and_again_end_the_sandbox(alone):
             zygote_of(sandbox).kill()
         return not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
 
-    assert wait_for(kill, 30)
+    assert eventually(kill, 30)
     assert_infrastructure(alone.step("1"))
     assert_starts_over(alone)
     assert alone.sandbox is not sandbox

@@ -9,7 +9,7 @@ import textwrap
 
 import psutil
 import pytest
-from episodes import wait_for
+from sandbox_faults import eventually
 
 from coding_gym.providers import owner
 from coding_gym.providers.docker import our_containers, sweep
@@ -93,7 +93,7 @@ def test_a_trainer_is_killed(provider, request, moment, delays):
         directories = [directory for pid in pids for directory in directories_of(pid)]
         return processes_in(directories) + [container for container in containers() if container.status != "created"]
 
-    assert wait_for(lambda: not alive(), 15), alive()
+    assert eventually(lambda: not alive(), 15), alive()
     # Only a process that lives can remove the rest: the next that starts a sandbox.
     sweep(engine) if engine else sweep_runtime_directories()
     assert not containers()
@@ -110,7 +110,7 @@ def test_the_sleeper_of_a_local_session_goes_with_its_trainer(tmp_path):
         return [process for process in psutil.process_iter() if command_of(process) == ["sleep", mark]]
 
     with trainer:
-        started = wait_for(sleepers, 60)
+        started = eventually(sleepers, 60)
         trainer.kill()
     assert started
-    assert wait_for(lambda: not sleepers(), 15)
+    assert eventually(lambda: not sleepers(), 15)

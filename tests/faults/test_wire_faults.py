@@ -23,6 +23,7 @@ import schemathesis
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from running_server import RunningServer
+from sandbox_faults import eventually
 from schemathesis import GenerationMode
 from websockets.frames import Opcode
 
@@ -201,10 +202,7 @@ def step_request(code):
 
 
 def wait_for(condition, seconds=_PROMPTLY):
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return condition()
+    return eventually(condition, seconds)
 
 
 def opened(stack, server):

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 from docker.errors import NotFound
+from sandbox_faults import eventually
 
 from coding_gym.config import SandboxConfig
 from coding_gym.errors import ImageBuildError, ProviderUnavailableError, SandboxStartError
@@ -69,13 +70,6 @@ def printed(observation):
 
 def containers_of(engine, pid):
     return [container for container, owner in our_containers(engine) if owner.pid == pid]
-
-
-def wait_for(condition, seconds):
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return condition()
 
 
 ATTEMPT = """
@@ -467,7 +461,7 @@ def test_containers_of_a_killed_trainer_end_by_themselves(docker_engine, kind, c
         if kind == "vector":
             time.sleep(0.5)
         trainer.send_signal(signal.SIGKILL)
-    assert wait_for(lambda: not containers_of(docker_engine, trainer.pid), 10)
+    assert eventually(lambda: not containers_of(docker_engine, trainer.pid), 10)
 
 
 def test_a_sweep_removes_what_dead_owners_left(docker_engine):

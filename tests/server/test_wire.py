@@ -20,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from running_server import RunningServer, gone_within
+from sandbox_faults import eventually
 from websockets.exceptions import ConnectionClosed, ConnectionClosedError, ConnectionClosedOK, InvalidStatus
 from websockets.sync.client import connect
 
@@ -557,13 +558,6 @@ def test_an_oversized_message_in_fragments(server):
 
 
 # Places
-
-
-def wait_for(condition, seconds):
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return condition()
 
 
 def wait_for_place(url, within):
@@ -1151,5 +1145,5 @@ def test_workspaces_are_removed_with_their_sessions(tmp_path):
         with Wire(server.ws_url) as wire:
             wire.reset()
             wire.stdout("import os; os.makedirs('a/b'); open('a/b/f', 'w').close(); os.chmod('a', 0)")
-        assert wait_for(lambda: len(list(workspaces.glob("*/work"))) <= 1, 3)
-        assert wait_for(lambda: not list(workspaces.glob("*/work/a")), 3)
+        assert eventually(lambda: len(list(workspaces.glob("*/work"))) <= 1, 3)
+        assert eventually(lambda: not list(workspaces.glob("*/work/a")), 3)
