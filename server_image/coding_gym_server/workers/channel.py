@@ -4,34 +4,40 @@ from __future__ import annotations
 
 import fcntl
 import os
+import select
 import socket
 import struct
 from collections.abc import Iterator
+from typing import Generic, TypeVar, cast
 
 import msgspec
 
-from coding_gym_server.workers.messages import ForkRoot, ForkWorker, FromProcess, ToProcess
+from coding_gym_server.workers.messages import ForkDisplay, ForkRoot, ForkWorker, ToProcess
 
 __all__ = ["HEADER", "Channel", "close_all"]
 
 HEADER = struct.Struct("<I")
-_DESCRIPTORS_OF = {ForkRoot: 1, ForkWorker: 3}
+_DESCRIPTORS_OF: dict[type, int] = {ForkRoot: 1, ForkWorker: 3, ForkDisplay: 2}
 _MAX_DESCRIPTORS = 3
 _READ_BYTES = 65_536
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(ToProcess)
 
+_Request = TypeVar("_Request")
 
-class Channel:
+
+class Channel(Generic[_Request]):
     """Receives requests, with any descriptors that came along, and sends answers.
 
     Args:
         connection: A connected stream socket; the channel owns it from now on.
+        decoder: Of the requests, where they are not ``ToProcess``.
     """
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, decoder: msgspec.msgpack.Decoder[_Request] | None = None) -> None:
         self._socket = connection
+        self._decoder = decoder or cast("msgspec.msgpack.Decoder[_Request]", _decoder)
         self._buffer = bytearray()
         self._descriptors: list[int] = []
 
@@ -47,7 +53,7 @@ class Channel:
         self._socket.close()
         self._socket = socket.socket(fileno=moved)
 
-    def receive(self) -> ToProcess:
+    def receive(self) -> _Request:
         """Wait for the next request.
 
         Raises:
@@ -60,7 +66,13 @@ class Channel:
             self._buffer += data
         return message
 
-    def requests(self) -> Iterator[tuple[ToProcess, list[int]]]:
+    def has_request(self, patience: float) -> bool:
+        """Wait for a request, or the end, for so many seconds; says whether one is there."""
+        if self._end_of_message() is not None:
+            return True
+        return bool(select.select([self._socket], [], [], patience)[0])
+
+    def requests(self) -> Iterator[tuple[_Request, list[int]]]:
         """Wait for the next request; yields it, with its descriptors, and those that came along, for polling tells of none.
 
         Raises:
@@ -70,7 +82,7 @@ class Channel:
         while self._end_of_message() is not None:
             yield self._receive_with_descriptors()
 
-    def _receive_with_descriptors(self) -> tuple[ToProcess, list[int]]:
+    def _receive_with_descriptors(self) -> tuple[_Request, list[int]]:
         while (message := self._next()) is None:
             data, received, _, _ = socket.recv_fds(self._socket, _READ_BYTES, _MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
             if not data:
@@ -81,15 +93,15 @@ class Channel:
         descriptors, self._descriptors = self._descriptors[:count], self._descriptors[count:]
         return message, descriptors
 
-    def send(self, message: FromProcess) -> None:
+    def send(self, message: msgspec.Struct) -> None:
         body = _encoder.encode(message)
         self._socket.sendall(HEADER.pack(len(body)) + body)
 
-    def _next(self) -> ToProcess | None:
+    def _next(self) -> _Request | None:
         end = self._end_of_message()
         if end is None:
             return None
-        message: ToProcess = _decoder.decode(memoryview(self._buffer)[HEADER.size : end])
+        message: _Request = self._decoder.decode(memoryview(self._buffer)[HEADER.size : end])
         del self._buffer[:end]
         return message
 

@@ -6,11 +6,12 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable
+from typing import Generic, TypeVar, cast
 
 import msgspec
 
 from coding_gym_server.workers.channel import HEADER
-from coding_gym_server.workers.messages import FromProcess, ToProcess, WorkerExited
+from coding_gym_server.workers.messages import FromProcess, WorkerExited
 
 __all__ = ["Link", "LinkClosedError"]
 
@@ -20,6 +21,8 @@ _READ_BYTES = 65_536
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(FromProcess)
 
+_Message = TypeVar("_Message")
+
 
 class LinkClosedError(ConnectionError):
     """The process at the other end is gone, or has sent something that is no message."""
@@ -28,7 +31,7 @@ class LinkClosedError(ConnectionError):
         super().__init__("one of its processes is gone")
 
 
-class Link:
+class Link(Generic[_Message]):
     """Sends requests to one process and receives its messages.
 
     Args:
@@ -36,15 +39,19 @@ class Link:
         on_message: Called with each message that no ``call`` waits for.
         on_closed: Called once, when the other end goes away; not after ``close``.
         max_bytes: The largest message to accept; the sender of a larger one is not listened to any more.
+        decoder: Of the messages, where they are not ``FromProcess``.
+        unasked: The type of messages that no call waits for.
     """
 
     def __init__(
         self,
         connection: socket.socket,
         *,
-        on_message: Callable[[FromProcess], None] | None = None,
+        on_message: Callable[[_Message], None] | None = None,
         on_closed: Callable[[], None] | None = None,
         max_bytes: int = _MAX_ANSWER_BYTES,
+        decoder: msgspec.msgpack.Decoder[_Message] | None = None,
+        unasked: type[msgspec.Struct] = WorkerExited,
     ) -> None:
         connection.setblocking(False)
         self._socket = connection
@@ -52,12 +59,14 @@ class Link:
         self._on_message = on_message
         self._on_closed = on_closed
         self._max_bytes = max_bytes
+        self._decoder = decoder or cast("msgspec.msgpack.Decoder[_Message]", _decoder)
+        self._unasked = unasked
         self._received = bytearray()
         self._unsent = bytearray()
-        self._calls: deque[asyncio.Future[FromProcess]] = deque()
+        self._calls: deque[asyncio.Future[_Message]] = deque()
         self._loop.add_reader(connection.fileno(), self._read)
 
-    def send(self, message: ToProcess, descriptors: tuple[int, ...] = ()) -> None:
+    def send(self, message: msgspec.Struct, descriptors: tuple[int, ...] = ()) -> None:
         """Send a message without waiting; what the socket does not take at once follows in the background.
 
         Raises:
@@ -81,7 +90,7 @@ class Link:
             self._unsent += data[sent:]
             self._loop.add_writer(self._socket.fileno(), self._write)
 
-    async def call(self, message: ToProcess, descriptors: tuple[int, ...] = ()) -> FromProcess:
+    async def call(self, message: msgspec.Struct, descriptors: tuple[int, ...] = ()) -> _Message:
         """Send a request and wait for its answer.
 
         Raises:
@@ -90,9 +99,9 @@ class Link:
         self.send(message, descriptors)
         return await self.expect()
 
-    def expect(self) -> asyncio.Future[FromProcess]:
+    def expect(self) -> asyncio.Future[_Message]:
         """Return a future for the next message that no earlier call waits for."""
-        answer: asyncio.Future[FromProcess] = self._loop.create_future()
+        answer: asyncio.Future[_Message] = self._loop.create_future()
         self._calls.append(answer)
         return answer
 
@@ -125,14 +134,14 @@ class Link:
             body = bytes(self._received[HEADER.size : HEADER.size + size])
             del self._received[: HEADER.size + size]
             try:
-                message = _decoder.decode(body)
+                message = self._decoder.decode(body)
             except msgspec.MsgspecError:
                 self._lose()
                 return
             self._dispatch(message)
 
-    def _dispatch(self, message: FromProcess) -> None:
-        if self._calls and not isinstance(message, WorkerExited):
+    def _dispatch(self, message: _Message) -> None:
+        if self._calls and not isinstance(message, self._unasked):
             answer = self._calls.popleft()
             if not answer.done():
                 answer.set_result(message)

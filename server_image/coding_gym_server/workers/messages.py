@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import msgspec
 
+from coding_gym_server.display.messages import DisplayConfig
+
 __all__ = [
     "MAX_RESULT_BYTES",
     "Configure",
     "CpuTime",
     "CpuTimeUsed",
+    "DisplayForked",
     "Execute",
     "Failed",
     "Finished",
+    "ForkDisplay",
     "ForkRoot",
     "ForkWorker",
     "FromProcess",
@@ -51,6 +55,16 @@ class ForkRoot(msgspec.Struct, tag=True):
     shared: str | None = None
 
 
+class ForkDisplay(msgspec.Struct, tag=True):
+    """To the zygote, with two descriptors: fork a display process that is controlled over the one and serves the other.
+
+    Attributes:
+        config: What the display is to be.
+    """
+
+    config: DisplayConfig
+
+
 class ForkWorker(msgspec.Struct, tag=True):
     """To a root, with three descriptors: put a new worker with this channel, stdout and stderr in the place of all that runs.
 
@@ -81,11 +95,15 @@ class Configure(msgspec.Struct, tag=True, kw_only=True):
             absent.
         show_value: Whether the value of a last expression is shown.
         directory: The working directory; the workspace's own when absent.
+        display: The screen's name, as programs find it in ``DISPLAY``; none when absent.
+        display_cookie: What programs must present to draw on it.
     """
 
     seed: str | None
     show_value: bool
     directory: str | None = None
+    display: str | None = None
+    display_cookie: bytes = b""
 
 
 class Execute(msgspec.Struct, tag=True, omit_defaults=True):
@@ -121,6 +139,16 @@ class RootForked(msgspec.Struct, tag=True):
 
     Attributes:
         pid: The process id of the root, in the server's pid namespace.
+    """
+
+    pid: int
+
+
+class DisplayForked(msgspec.Struct, tag=True):
+    """The answer to ``ForkDisplay``.
+
+    Attributes:
+        pid: The process id of the display process, in the server's pid namespace.
     """
 
     pid: int
@@ -202,5 +230,17 @@ class Failed(msgspec.Struct, tag=True):
     reason: str
 
 
-ToProcess = ForkRoot | ForkWorker | Interrupt | Kill | CpuTime | Configure | Execute | Taken
-FromProcess = Ready | RootForked | WorkerForked | Interrupted | Killed | CpuTimeUsed | WorkerExited | Result | Finished | Failed
+ToProcess = ForkRoot | ForkDisplay | ForkWorker | Interrupt | Kill | CpuTime | Configure | Execute | Taken
+FromProcess = (
+    Ready
+    | RootForked
+    | DisplayForked
+    | WorkerForked
+    | Interrupted
+    | Killed
+    | CpuTimeUsed
+    | WorkerExited
+    | Result
+    | Finished
+    | Failed
+)

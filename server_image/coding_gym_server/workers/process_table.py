@@ -8,9 +8,20 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["ancestors", "children", "cpu_time", "descendants", "ignores", "is_below", "tasks_below", "tasks_of_user"]
+__all__ = [
+    "ancestors",
+    "children",
+    "cpu_time",
+    "descendants",
+    "ignores",
+    "is_below",
+    "is_runnable",
+    "tasks_below",
+    "tasks_of_user",
+]
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_RUNNABLE = ("R", "D")
 _STATE, _PARENT, _UTIME, _CSTIME, _THREADS = 0, 1, 11, 14, 17
 
 
@@ -55,6 +66,15 @@ def is_below(pid: int, ancestor: int) -> bool:
     """Say whether ``pid`` is a descendant of ``ancestor``; where a process on the way is gone, yes, to be safe."""
     above = ancestors(pid)
     return ancestor in above or 0 not in above
+
+
+def is_runnable(pid: int) -> bool:
+    """Say whether a thread of a process runs, or waits for nothing but its turn; not if the process is gone."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return False
+    return any((fields := _stat(f"{pid}/task/{thread}")) and fields[_STATE] in _RUNNABLE for thread in threads)
 
 
 def tasks_below(ancestors: Iterable[int]) -> Counter[int]:
@@ -106,7 +126,7 @@ def ignores(pid: int, number: int) -> bool:
     return bool(found) and bool(int(rest.split(None, 1)[0], 16) >> (number - 1) & 1)
 
 
-def _stat(pid: int) -> list[str]:
+def _stat(pid: int | str) -> list[str]:
     """Return the fields of /proc/PID/stat from the state (field 3) on; empty if the process is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_bytes()

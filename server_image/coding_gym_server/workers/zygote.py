@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -27,8 +28,19 @@ from coding_gym_server.workers import process_table
 from coding_gym_server.workers.channel import Channel, close_all
 from coding_gym_server.workers.child_exits import ChildExits
 from coding_gym_server.workers.huge_pages import collapse_heap
-from coding_gym_server.workers.messages import Failed, ForkRoot, Ready, RootForked
+from coding_gym_server.workers.messages import (
+    DisplayForked,
+    Failed,
+    ForkDisplay,
+    ForkRoot,
+    Ready,
+    RootForked,
+    ToProcess,
+)
 from coding_gym_server.workers.root import Root
+
+if TYPE_CHECKING:
+    from coding_gym_server.display.process import DisplayProcess
 
 __all__ = ["ZygoteConfig", "main"]
 
@@ -49,6 +61,9 @@ _OWN_PRELOAD = (
 )
 
 
+_DISPLAY_MODULE = "coding_gym_server.display.process"
+
+
 class ZygoteConfig(msgspec.Struct, kw_only=True):
     """What the server tells the zygote on its command line, as JSON.
 
@@ -58,6 +73,7 @@ class ZygoteConfig(msgspec.Struct, kw_only=True):
         confinement: What each session is confined to.
         authorized_imports: Modules that backends with a list of such let user code import, beyond their own.
         overlay: A directory of packages beyond the interpreter's own.
+        displays: Whether sessions may have screens.
     """
 
     preload: list[str]
@@ -65,22 +81,23 @@ class ZygoteConfig(msgspec.Struct, kw_only=True):
     confinement: Confinement
     authorized_imports: tuple[str, ...] = ()
     overlay: str | None = None
+    displays: bool = False
 
 
 def main() -> None:
-    """Serve ``ForkRoot`` requests until the server is gone. Arguments: the channel's descriptor and a ``ZygoteConfig``."""
-    channel = Channel(socket.socket(fileno=int(sys.argv[1])))
+    """Fork what the server asks for, until it is gone. Arguments: the channel's descriptor and a ``ZygoteConfig``."""
+    channel: Channel[ToProcess] = Channel(socket.socket(fileno=int(sys.argv[1])))
     config = msgspec.json.decode(sys.argv[2], type=ZygoteConfig)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if config.overlay is not None:
         overlay.use(Path(config.overlay))
-    missing = _preload(config.preload)
+    missing = _preload([*config.preload, *([_DISPLAY_MODULE] if config.displays else [])])
     _prepare(config.backend)
     config.confinement.apply_to_zygote()
     channel.send(Ready(missing))
-    root = _Zygote(channel, config).serve()
-    if root is not None:
-        root.run()
+    forked = _Zygote(channel, config).serve()
+    if forked is not None:
+        forked.run()
 
 
 def _preload(modules: list[str]) -> list[str]:
@@ -105,23 +122,23 @@ def _prepare(backend: str) -> None:
 
 
 class _Zygote:
-    """Forks session roots, and ends what a root that died has left.
+    """Forks session roots and display processes, and ends what one that died has left.
 
     Args:
         channel: The server's requests.
         config: What the server told.
     """
 
-    def __init__(self, channel: Channel, config: ZygoteConfig) -> None:
+    def __init__(self, channel: Channel[ToProcess], config: ZygoteConfig) -> None:
         self._channel = channel
         self._config = config
-        self._roots: set[int] = set()
-        # The processes of a root that dies become ours.
+        self._forked: set[int] = set()
+        # The processes of one that dies become ours.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._exits = ChildExits()
 
-    def serve(self) -> Root | None:
-        """Answer requests; returns the new root in each forked child, and None once the server is gone."""
+    def serve(self) -> Root | DisplayProcess | None:
+        """Answer requests; returns what to run in each forked child, and None once the server is gone."""
         poll = select.poll()
         poll.register(self._channel.fileno(), select.POLLIN)
         poll.register(self._exits.fileno(), select.POLLIN)
@@ -134,46 +151,57 @@ class _Zygote:
                 continue
             try:
                 for message, descriptors in self._channel.requests():
-                    assert isinstance(message, ForkRoot)
-                    root = self._answer(message, descriptors)
-                    if root is not None:
-                        return root
+                    forked = self._answer(message, descriptors)
+                    if forked is not None:
+                        return forked
             except (EOFError, ConnectionError):
                 return None
 
-    def _answer(self, request: ForkRoot, descriptors: list[int]) -> Root | None:
+    def _answer(self, request: ToProcess, descriptors: list[int]) -> Root | DisplayProcess | None:
+        assert isinstance(request, ForkRoot | ForkDisplay)
         self._bury()
         pid = None
         try:
-            _prepare(request.backend)
+            if isinstance(request, ForkRoot):
+                _prepare(request.backend)
             pid = os.fork()
         except OSError as error:
             self._channel.send(Failed(f"fork: {error}"))
         except Exception as error:  # noqa: BLE001 - whatever an optional package does as it is imported
-            self._channel.send(Failed(f"the backend {request.backend!r} cannot be loaded: {type(error).__name__}: {error}"))
+            backend = request.backend if isinstance(request, ForkRoot) else None
+            self._channel.send(Failed(f"the backend {backend!r} cannot be loaded: {type(error).__name__}: {error}"))
         if pid == 0:
             self._exits.close()
             self._channel.close()
-            return Root(
-                Channel(socket.socket(fileno=descriptors[0])),
-                self._config.confinement,
-                request.workspace,
-                backend=request.backend,
-                shared=request.shared,
-                authorized_imports=self._config.authorized_imports,
-            )
+            return self._be(request, descriptors)
         close_all(descriptors)
         if pid is not None:
-            self._roots.add(pid)
-            self._channel.send(RootForked(pid))
+            self._forked.add(pid)
+            self._channel.send(RootForked(pid) if isinstance(request, ForkRoot) else DisplayForked(pid))
         return None
 
+    def _be(self, request: ForkRoot | ForkDisplay, descriptors: list[int]) -> Root | DisplayProcess:
+        """Return what a forked child is to be."""
+        control, *others = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+        if isinstance(request, ForkDisplay):
+            from coding_gym_server.display.process import DisplayProcess, display_requests
+
+            return DisplayProcess(Channel(control, display_requests), others[0], request.config, self._config.confinement)
+        return Root(
+            Channel(control),
+            self._config.confinement,
+            request.workspace,
+            backend=request.backend,
+            shared=request.shared,
+            authorized_imports=self._config.authorized_imports,
+        )
+
     def _bury(self) -> None:
-        """Reap what has died, and kill the orphans of dead roots."""
+        """Reap what has died, and kill its orphans."""
         with contextlib.suppress(ChildProcessError):
             while pid := os.waitpid(-1, os.WNOHANG)[0]:
-                self._roots.discard(pid)
-        for orphan in process_table.children(os.getpid()) - self._roots:
+                self._forked.discard(pid)
+        for orphan in process_table.children(os.getpid()) - self._forked:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(orphan, signal.SIGKILL)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from coding_gym_server.workers.link import Link
-from coding_gym_server.workers.messages import Failed, ForkRoot, FromProcess, Ready, RootForked
+from coding_gym_server.workers.messages import DisplayForked, Failed, ForkDisplay, ForkRoot, FromProcess, Ready, RootForked
 from coding_gym_server.workers.zygote import ZygoteConfig
 
 __all__ = ["ForkError", "ZygoteProcess"]
@@ -43,7 +43,7 @@ class ZygoteProcess:
     def __init__(self, config: ZygoteConfig, *, font_cache: Path | None = None) -> None:
         self._config = config
         self._font_cache = font_cache
-        self._link: Link | None = None
+        self._link: Link[FromProcess] | None = None
         self._ready: asyncio.Future[FromProcess] | None = None
         self._on_gone: Callable[[], None] = lambda: None
         self._lives_left = _LIVES
@@ -87,6 +87,21 @@ class ZygoteProcess:
         if isinstance(answer, Failed):
             raise ForkError(answer.reason)
         assert isinstance(answer, RootForked)
+        return answer.pid
+
+    async def fork_display(self, request: ForkDisplay, control: socket.socket, listener: socket.socket) -> int:
+        """Fork a display process that is controlled over ``control`` and serves ``listener``; returns its process id.
+
+        Raises:
+            ForkError: There are no processes or no memory left.
+            LinkClosedError: The zygote died.
+        """
+        await self.ready()
+        assert self._link is not None
+        answer = await self._link.call(request, (control.fileno(), listener.fileno()))
+        if isinstance(answer, Failed):
+            raise ForkError(answer.reason)
+        assert isinstance(answer, DisplayForked)
         return answer.pid
 
     def close(self) -> None:
@@ -149,6 +164,9 @@ def _environment(font_cache: Path | None) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
         "MPLBACKEND": "Agg",
+        # Nobody listens, and what a program prints is its own.
+        "SDL_AUDIODRIVER": "dummy",
+        "PYGAME_HIDE_SUPPORT_PROMPT": "1",
         **({"MPLCONFIGDIR": str(font_cache)} if font_cache is not None else {}),
         **{name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ},
     }
