@@ -13,8 +13,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from coding_gym_server.config import ServerConfig, parse_arguments
+from coding_gym_server.display.installed import can_have_screens
 from coding_gym_server.isolation import namespaces
-from coding_gym_server.isolation.confinement import Confinement, python_directories
+from coding_gym_server.isolation.confinement import FONT_CACHE, Confinement, python_directories
 from coding_gym_server.isolation.probe import IsolationReport, probe, report
 from coding_gym_server.protocol import MAX_FRAME_BYTES
 from coding_gym_server.workers import font_cache
@@ -69,7 +70,8 @@ def main() -> None:
         max_tasks=None if config.max_processes is None else tasks_of_user(os.getuid()) + config.max_processes,
     )
     if config.confine_server:
-        confinement.apply_to_server(directories)
+        # An empty one of its own, where the sockets of screens are.
+        confinement.apply_to_server([*directories, *(["/tmp"] if has_namespaces else [])])
     # The zygote imports for most of a second: let it begin before the server loads its own modules.
     wanted = ZygoteConfig(
         preload=list(config.preload),
@@ -77,6 +79,7 @@ def main() -> None:
         confinement=confinement,
         authorized_imports=config.authorized_imports,
         overlay=None if config.overlay is None else str(config.overlay),
+        displays=can_have_screens(),
     )
     zygote = ZygoteProcess(wanted, font_cache=fonts)
     # No process of the same user may look into the server's memory or environment.
@@ -104,7 +107,7 @@ def _with_packages(config: ServerConfig) -> ServerConfig:
 
 def _enter_namespaces(directories: list[str], *, network: bool) -> bool:
     try:
-        namespaces.enter(keep=directories, readable=python_directories(), network=network)
+        namespaces.enter(keep=directories, readable=(*python_directories(), FONT_CACHE), network=network)
     except OSError as error:
         _log.warning("no namespaces of its own, so this user's Unix sockets and datagrams are within reach: %s", error)
         return False

@@ -19,9 +19,12 @@ import msgspec
 from coding_gym_server.isolation import capabilities, landlock, seccomp
 from coding_gym_server.isolation.probe import SIGNAL_SCOPE_ABI
 
-__all__ = ["Confinement", "python_directories"]
+__all__ = ["FONT_CACHE", "Confinement", "python_directories"]
 
-_SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys")
+FONT_CACHE = "/var/cache/fontconfig"
+"""Without it, every process that draws text looks through all fonts, for half a second."""
+
+_SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", FONT_CACHE)
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 _CONFIGURATION = "/etc"
 _TERMINALS = ("/dev/ptmx", "/dev/pts")
@@ -32,6 +35,8 @@ _PRECAUTIONS = (
     (resource.RLIMIT_SIGPENDING, 4096),
 )
 _OPEN_FILES = 4096
+_DISPLAY_BYTES = 768 << 20
+_SCREEN_BYTES = 128 << 20
 
 
 class Confinement(msgspec.Struct, kw_only=True, frozen=True):
@@ -122,6 +127,25 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
                 seccomp.forbid_fast_open()
             else:
                 seccomp.forbid_internet()
+
+    def apply_to_display(self, directory: str) -> None:
+        """Confine the calling process, which serves a display, and all that it will start.
+
+        Args:
+            directory: Where the screen is kept, out of the reach of sessions.
+        """
+        capabilities.drop_all()
+        for kind, limit in (*_PRECAUTIONS, (resource.RLIMIT_DATA, _DISPLAY_BYTES), (resource.RLIMIT_FSIZE, _SCREEN_BYTES)):
+            with contextlib.suppress(OSError, ValueError):
+                _lower_limit(kind, limit)
+        if self.landlock:
+            # Xvfb compiles its keymap into a file in one of these, and knows no other place.
+            rules = landlock.Rules(
+                read=(*_SYSTEM, *python_directories()), write=(directory, *_DEVICES), drop_boxes=("/tmp", "/var/lib/xkb")
+            )
+            landlock.restrict_self(rules)
+        if self.seccomp:
+            seccomp.forbid_internet()
 
     def apply_to_worker(self) -> None:
         """Put the calling process, a worker, into a signal scope of its own, and all that it will start."""

@@ -35,7 +35,9 @@ _MOUNT_ATTR_RDONLY = 1
 
 _KEPT = {"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "opt", "proc", "sbin", "sys", "usr"}
 _EMPTIED = ("/dev/shm", "/sys/kernel/debug", "/sys/kernel/tracing")
-_WRITABLE = ("/dev/shm", "/proc")
+_WRITABLE = ("/dev/shm", "/proc", "/tmp")
+
+_X_SOCKETS = "/tmp/.X11-unix"
 
 _NOBODY = 65534
 _SIOCSIFFLAGS = 0x8914
@@ -73,6 +75,11 @@ def enter(*, keep: list[str], readable: Iterable[str], network: bool) -> None:
     for directory in filter(os.path.isdir, (*emptied, *_EMPTIED)):
         _mount("tmpfs", directory, "tmpfs", _MS_NOSUID_NODEV, "mode=1777")
         disown(directory)
+    # Programs look for screens there.
+    with contextlib.suppress(OSError):
+        os.mkdir(_X_SOCKETS)
+        os.chmod(_X_SOCKETS, 0o1777)  # noqa: S103 - as /tmp itself, of which this is a part
+        disown(_X_SOCKETS)
     for directory, descriptor in kept:
         os.makedirs(directory, exist_ok=True)
         _mount(f"/proc/self/fd/{descriptor}", directory, None, _MS_BIND | _MS_REC)
