@@ -21,6 +21,8 @@ from coding_gym_server.api.interpreter import interpreter_routes
 from coding_gym_server.api.websocket import SessionEndpoint
 from coding_gym_server.backends import UnknownBackendError
 from coding_gym_server.config import ServerConfig
+from coding_gym_server.display.installed import can_have_screens
+from coding_gym_server.display.screen import NoScreenError, ScreenRefusedError, Screens
 from coding_gym_server.interpreter.contexts import HOME, Contexts, ContextSettings
 from coding_gym_server.interpreter.files import FilesError, Workspace
 from coding_gym_server.isolation.probe import IsolationReport
@@ -55,8 +57,15 @@ def create_app(config: ServerConfig, zygote: ZygoteProcess, *, isolation: Isolat
         since=time.time(),
     )
     kind = Kind(backend=config.backend)
+    screens = Screens(
+        zygote=zygote,
+        base=config.workspaces,
+        opengl=config.opengl,
+        available=can_have_screens(),
+        shared=config.max_sessions > 1,
+    )
     units = Units(zygote, config.workspaces, kind=kind, spares=config.spare_workers, leftovers=leftovers)
-    sessions = Sessions(units, defaults, limit=config.max_sessions)
+    sessions = Sessions(units, screens, defaults, limit=config.max_sessions)
     python = "notebook" if config.backend == "python" else config.backend
     contexts = Contexts(sessions, config.home_directory, ContextSettings(python=python))
     guard = None
@@ -92,6 +101,8 @@ def create_app(config: ServerConfig, zygote: ZygoteProcess, *, isolation: Isolat
             BodyTooLargeError: http.body_too_large,
             CapacityError: http.at_capacity,
             FilesError: http.bad_option,
+            NoScreenError: http.bad_option,
+            ScreenRefusedError: http.bad_option,
             UnknownBackendError: http.bad_option,
             http.ClientGoneError: http.client_gone,
             ClientDisconnect: http.client_gone,

@@ -44,6 +44,7 @@ class ServerConfig:
         max_file_bytes: Limit on the size of a file, None for no limit.
         max_processes: Limit on processes and threads beyond those that the user has already, None where the container limits
             them.
+        opengl: Whether screens offer GLX.
         backend: What executes code unless a reset says otherwise.
         step_timeout: Default wall-clock limit of a step in seconds.
         rewards: What the reward of a step is the sum of unless a reset says otherwise, names of ``protocol.REWARDS``.
@@ -72,6 +73,7 @@ class ServerConfig:
     max_memory_bytes: int | None = None
     max_file_bytes: int | None = None
     max_processes: int | None = None
+    opengl: bool = False
     backend: str = "python"
     step_timeout: float = 30.0
     rewards: tuple[str, ...] = ()
@@ -131,6 +133,12 @@ def parse_arguments(arguments: list[str] | None = None) -> ServerConfig:
     parser.add_argument("--max-memory-bytes", type=int, help="limit on a process's private memory")
     parser.add_argument("--max-file-bytes", type=int, help="limit on the size of a file")
     parser.add_argument("--max-processes", type=int, help="limit on the user's processes")
+    parser.add_argument(
+        "--opengl",
+        action="store_true",
+        default=bool(os.environ.get("CODING_GYM_OPENGL")),
+        help="let programs draw with OpenGL (default: whether the variable CODING_GYM_OPENGL is set)",
+    )
     parser.add_argument("--step-timeout", type=float, default=default.step_timeout, help="seconds (default: %(default)s)")
     parser.add_argument(
         "--rewards",

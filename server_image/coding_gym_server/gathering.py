@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from coding_gym_server.protocol import RichResult
 from coding_gym_server.workers.capture import cut_middle
-from coding_gym_server.workers.unit import Completion, Event, Printed
+from coding_gym_server.workers.unit import Completion
+from coding_gym_server.workers.worker_end import Event, Printed
 
 __all__ = ["Gathering"]
 

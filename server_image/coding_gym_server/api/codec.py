@@ -7,10 +7,23 @@ from typing import Any, TypeVar
 import msgspec
 
 from coding_gym_server.backends import UnknownBackendError
-from coding_gym_server.protocol import ErrorCode, ErrorData, Request, Response
+from coding_gym_server.display.pictures import png
+from coding_gym_server.display.screen import NoScreenError, ScreenRefusedError
+from coding_gym_server.protocol import (
+    ErrorCode,
+    ErrorData,
+    Frame,
+    ObservationData,
+    ObservationMessage,
+    Pixels,
+    Request,
+    Response,
+    Screen,
+    ScreenMessage,
+)
 from coding_gym_server.workers.capture import cut_middle
 
-__all__ = ["BadRequestError", "decode_json", "decode_request", "encode_response", "field_of", "value_error"]
+__all__ = ["BadRequestError", "decode_json", "decode_request", "encode_json", "encode_response", "field_of", "value_error"]
 
 _json_request = msgspec.json.Decoder(Request)
 _msgpack_request = msgspec.msgpack.Decoder(Request)
@@ -20,9 +33,11 @@ _msgpack = msgspec.msgpack.Encoder()
 _MAX_QUOTED_CHARS = 1000
 """The most of a request, which may have megabytes, that an error message repeats."""
 
-_REQUEST_TYPES = ("reset", "step", "interrupt", "state", "close", "mcp")
+_REQUEST_TYPES = ("reset", "step", "interrupt", "state", "close", "mcp", "screen")
 
 _T = TypeVar("_T")
+
+_FIELDS: dict[type[Exception], str] = {UnknownBackendError: "backend", NoScreenError: "screen", ScreenRefusedError: "inputs"}
 
 
 class BadRequestError(ValueError):
@@ -39,7 +54,32 @@ class BadRequestError(ValueError):
 
 def encode_response(response: Response, *, binary: bool) -> str | bytes:
     """Encode a message as msgpack or as JSON text."""
-    return _msgpack.encode(response) if binary else _json.encode(response).decode()
+    return _msgpack.encode(response) if binary else encode_json(response).decode()
+
+
+def encode_json(content: Any) -> bytes:
+    """Encode as JSON; pictures are PNG in base64, then."""
+    if isinstance(content, ObservationMessage | ScreenMessage):
+        return _json.encode(type(content)(_with_png(content.data)))
+    return _json.encode(_with_png(content))
+
+
+def _with_png(content: Any) -> Any:
+    """Return the content of an answer in the form that text can carry."""
+    if isinstance(content, ObservationData):
+        observation = content.observation
+        if observation.screenshot is not None or observation.frames:
+            frames = [Frame(frame.time, _png(frame.pixels)) for frame in observation.frames]
+            screenshot = None if observation.screenshot is None else _png(observation.screenshot)
+            observation = msgspec.structs.replace(observation, screenshot=screenshot, frames=frames)
+            return msgspec.structs.replace(content, observation=observation)
+    if isinstance(content, Screen):
+        return msgspec.structs.replace(content, screenshot=_png(content.screenshot))
+    return content
+
+
+def _png(picture: str | Pixels) -> str:
+    return png(picture) if isinstance(picture, Pixels) else picture
 
 
 def decode_request(frame: str | bytes) -> Request:
@@ -101,7 +141,7 @@ def _faults(error: Exception) -> list[dict[str, Any]]:
 
 def field_of(error: Exception) -> str:
     """Return the option of a reset that an error is about."""
-    return "backend" if isinstance(error, UnknownBackendError) else "files"
+    return _FIELDS.get(type(error), "files")
 
 
 def value_error(location: list[str], message: str) -> dict[str, Any]:

@@ -6,14 +6,13 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from coding_gym_server import __version__
 from coding_gym_server.api.bodies import read_body, until_gone
-from coding_gym_server.api.codec import BadRequestError, decode_json, field_of, value_error
+from coding_gym_server.api.codec import BadRequestError, decode_json, encode_json, field_of, value_error
 from coding_gym_server.api.mcp import answer_mcp_text, mcp_endpoint
 from coding_gym_server.api.openapi import HttpStep, json_schema, openapi_document
 from coding_gym_server.api.tasks import ENVIRONMENT_NAME, task_routes
@@ -136,7 +135,7 @@ def client_gone(_: Request, __: Exception) -> Response:
 
 
 def _json(content: Any, status_code: int = 200) -> Response:
-    return Response(msgspec.json.encode(content), status_code=status_code, media_type="application/json")
+    return Response(encode_json(content), status_code=status_code, media_type="application/json")
 
 
 async def _unless_gone(request: Request, work: Awaitable[_T]) -> _T:

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs
 from coding_gym_server.api.codec import BadRequestError, decode_request, encode_response, field_of, value_error
 from coding_gym_server.api.mcp import answer_mcp
 from coding_gym_server.backends import UnknownBackendError
+from coding_gym_server.display.screen import NoScreenError, ScreenRefusedError
 from coding_gym_server.interpreter.files import FilesError
 from coding_gym_server.protocol import (
     MAX_FRAME_BYTES,
@@ -20,6 +21,7 @@ from coding_gym_server.protocol import (
     ErrorCode,
     ErrorData,
     Interrupt,
+    Look,
     Mcp,
     McpMessage,
     ObservationMessage,
@@ -27,6 +29,7 @@ from coding_gym_server.protocol import (
     Reset,
     ResetOptions,
     Response,
+    ScreenMessage,
     State,
     StateMessage,
     Step,
@@ -172,7 +175,7 @@ class _Conversation:
         except BadRequestError as error:
             last = error.data.code is ErrorCode.SESSION_ERROR
             response = Error(error.data)
-        except (FilesError, UnknownBackendError) as error:
+        except (FilesError, NoScreenError, ScreenRefusedError, UnknownBackendError) as error:
             faults = [value_error(["data", field_of(error)], str(error))]
             response = Error(ErrorData(message=str(error), code=ErrorCode.VALIDATION_ERROR, errors=faults))
         except Exception as error:  # noqa: BLE001 - a fault of ours is an answer, too
@@ -220,6 +223,8 @@ async def _answer(session: Session, request: Request) -> Response:
             return ObservationMessage(await session.step(action))
         case Reset(options):
             return ObservationMessage(await session.reset(options or ResetOptions()))
+        case Look(options):
+            return ScreenMessage(await session.look(options.region if options is not None else None))
         case State():
             return StateMessage(session.state)
         case Mcp(call):

@@ -12,13 +12,14 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from coding_gym_server.backends import UnknownBackendError, check_backend, check_installed
+from coding_gym_server.display.pictures import png
 from coding_gym_server.interpreter import messages
 from coding_gym_server.interpreter.languages import DEFAULT_LANGUAGE, USUAL_LANGUAGES, backend_of, normalize
 from coding_gym_server.protocol import ResetOptions
 from coding_gym_server.sessions import FAULTS, Session, Sessions
-from coding_gym_server.workers.messages import Execute
-from coding_gym_server.workers.unit import Event, Printed
+from coding_gym_server.workers.messages import Execute, Result
 from coding_gym_server.workers.watchdog import Limits
+from coding_gym_server.workers.worker_end import Event, Printed
 
 __all__ = ["HOME", "Context", "ContextNotFoundError", "ContextSettings", "Contexts", "WorkingDirectoryError"]
 
@@ -111,13 +112,17 @@ class Context:
                     self._count += 1
                 emit(messages.counted(self._count))
                 self._running = asyncio.current_task()
-                completion = await session.execute(cell, limits, on_event=on_event)
+                seen = await session.execute(cell, limits, on_event=on_event)
             except FAULTS as fault:
                 self._count = 0
                 emit(messages.error_line(messages.lost(fault)))
                 return
             finally:
                 self._running = None
+            if seen.picture is not None and seen.is_new:
+                emit(messages.result(Result({"image/png": png(seen.picture)}, {}, is_value=False)))
+            completion = seen.completion
+            assert completion is not None
             if completion.state_lost:
                 self._count = 0
             error = messages.error_of(completion)

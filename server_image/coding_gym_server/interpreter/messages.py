@@ -12,7 +12,8 @@ import msgspec
 
 from coding_gym_server.protocol import Outcome
 from coding_gym_server.workers.messages import Raised, Result
-from coding_gym_server.workers.unit import Completion, Printed
+from coding_gym_server.workers.unit import Completion
+from coding_gym_server.workers.worker_end import Printed
 
 __all__ = ["ABORTED", "END", "KEEPALIVE", "counted", "error_line", "error_of", "lost", "printed", "result"]
 

@@ -67,7 +67,7 @@ class Root:
 
     def __init__(
         self,
-        channel: Channel,
+        channel: Channel[ToProcess],
         confinement: Confinement,
         workspace: str,
         *,

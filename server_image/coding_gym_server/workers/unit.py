@@ -19,10 +19,9 @@ from pathlib import Path
 from coding_gym_server.isolation import oom
 from coding_gym_server.protocol import TIMEOUT_EXIT_CODE, Outcome
 from coding_gym_server.workers import workspace
-from coding_gym_server.workers.capture import OutputCapture, cut_middle
+from coding_gym_server.workers.capture import cut_middle
 from coding_gym_server.workers.link import Link, LinkClosedError
 from coding_gym_server.workers.messages import (
-    MAX_RESULT_BYTES,
     Configure,
     Execute,
     Failed,
@@ -33,23 +32,17 @@ from coding_gym_server.workers.messages import (
     Kill,
     Killed,
     Raised,
-    Result,
-    Taken,
     ToProcess,
     WorkerExited,
     WorkerForked,
 )
 from coding_gym_server.workers.watchdog import Limits, Watchdog
+from coding_gym_server.workers.worker_end import DEFAULT_MAX_OUTPUT_CHARS, Event, WorkerEnd
 from coding_gym_server.workers.zygote_process import ForkError, ZygoteProcess
 
-__all__ = ["DEFAULT_MAX_OUTPUT_CHARS", "Completion", "Event", "Kind", "Printed", "Unit"]
-
-DEFAULT_MAX_OUTPUT_CHARS = 16_384
+__all__ = ["Completion", "Kind", "Unit"]
 
 _ROOT_ANSWERS_WITHIN = 10.0
-_REST_SECONDS = 0.01
-_MAX_MESSAGE_BYTES = MAX_RESULT_BYTES + (1 << 20)
-_RESULT_OVERHEAD = 100
 _SIGKILLED = 128 + signal.SIGKILL
 
 
@@ -64,23 +57,6 @@ class Kind:
 
     backend: str = "python"
     shared: Path | None = None
-
-
-@dataclass(frozen=True)
-class Printed:
-    """A piece of what a cell printed.
-
-    Attributes:
-        stream: ``stdout`` or ``stderr``.
-        text: The piece.
-    """
-
-    stream: str
-    text: str
-
-
-Event = Printed | Result
-"""What a cell shows while it runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,11 +96,12 @@ class Unit:
         self._broken = False
         self.root_pid = 0
         self.being_replaced = False
-        self._root: Link
-        self._worker: _WorkerEnd | None = None
+        self.on_interrupted: Callable[[], None] = _nothing
+        self._root: Link[FromProcess]
+        self._worker: WorkerEnd | None = None
         self._configuration: Configure | None = None
         self._max_output_chars = DEFAULT_MAX_OUTPUT_CHARS
-        self._waiter: asyncio.Future[Finished | None] | None = None
+        self._run: _Run | None = None
         self._watchdog: Watchdog | None = None
         self._interrupt_due = False
         self._overrun = ""
@@ -159,19 +136,32 @@ class Unit:
         """Whether neither the root nor the worker is known to have died."""
         return not self._broken and self._worker is not None and not self._worker.gone
 
-    def configure(self, *, seed: int | None, show_value: bool, max_output_chars: int, directory: Path | None = None) -> None:
+    def configure(self, configuration: Configure, *, max_output_chars: int) -> None:
         """Set the worker up for an episode, and any worker that has to take its place. It must not have run anything yet."""
-        self._configuration = Configure(
-            seed=None if seed is None else f"{seed:x}",
-            show_value=show_value,
-            directory=None if directory is None else str(directory),
-        )
+        self._configuration = configuration
         self._max_output_chars = max_output_chars
         assert self._worker is not None
         self._worker.configure(self._configuration, max_output_chars)
 
-    async def execute(self, cell: Execute, limits: Limits, *, on_event: Callable[[Event], None] | None = None) -> Completion:
-        """Run a cell to its end or to the end of its time.
+    @property
+    def is_running(self) -> bool:
+        """Whether a cell runs that ``execute`` or ``resume`` has left running."""
+        return self._run is not None
+
+    @property
+    def worker_pid(self) -> int:
+        """The process that runs the cells."""
+        assert self._worker is not None
+        return self._worker.pid
+
+    async def execute(
+        self,
+        cell: Execute,
+        limits: Limits,
+        *,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> Completion | None:
+        """Run a cell to its end or to the end of its time, or until ``pause``; none may be running.
 
         A worker that dies, in the step or since the last one, is replaced by a new one in the same workspace.
 
@@ -180,11 +170,15 @@ class Unit:
             limits: Its time.
             on_event: Called with what the cell shows as it comes. Without it, all that is printed is in the completion.
 
+        Returns:
+            How it ended; None if it has been left running.
+
         Raises:
             ForkError: The worker died and no new one could be forked.
             LinkClosedError: The root died.
         """
         assert self._worker is not None
+        assert self._run is None
         if self._broken:
             # Nobody would tell of the worker's end.
             raise LinkClosedError
@@ -192,20 +186,52 @@ class Unit:
         dead = None
         if self._worker.gone:
             dead, _ = await self._replace_worker()
-        worker = self._worker
-        waiter = self._waiter = asyncio.get_running_loop().create_future()
-        watchdog = self._watchdog = Watchdog(self._root, limits, on_given_up=lambda: self._resolve(None))
+        self._run = _Run(self._worker, dead)
+        return await self._go_on(limits, cell, on_event)
+
+    async def resume(self, limits: Limits, *, on_event: Callable[[Event], None] | None = None) -> Completion | None:
+        """Let a cell that was left running go on; all else as in ``execute``."""
+        self._interrupt_due = False
+        return await self._go_on(limits, None, on_event)
+
+    def pause(self) -> None:
+        """Leave the cell running that ``execute`` or ``resume`` waits for."""
+        if self._run is not None:
+            self._run.wake()
+
+    async def _go_on(self, limits: Limits, cell: Execute | None, on_event: Callable[[Event], None] | None) -> Completion | None:
+        run = self._run
+        assert run is not None
+        run.woken = asyncio.get_running_loop().create_future()
+        watchdog = self._watchdog = Watchdog(
+            self._root, limits, on_given_up=lambda: self._resolve(None), on_interrupted=lambda: self.on_interrupted()
+        )
         try:
             await watchdog.start()
-            worker.execute(cell, on_event)
+            if cell is not None:
+                run.worker.execute(cell, on_event)
+            else:
+                run.worker.attach(on_event)
             if self._interrupt_due:
                 watchdog.interrupt()
-            finished = await waiter
+            if not run.has_ended:
+                await run.woken
+            if not run.has_ended:
+                run.worker.end_events()
+                return None
         except LinkClosedError:
-            finished = None
+            run.end(None)
+        except BaseException:
+            self._run = None
+            raise
         finally:
-            self._waiter = self._watchdog = None
+            self._watchdog = None
             await watchdog.stop()
+        self._run = None
+        return await self._complete(run, run.finished, limits, expired=watchdog.expired)
+
+    async def _complete(self, run: _Run, finished: Finished | None, limits: Limits, *, expired: bool) -> Completion:
+        worker, dead = run.worker, run.dead
         if finished is not None:
             exit_code = finished.exit_code
             outcome = Outcome.OK if exit_code == 0 else Outcome.ERROR
@@ -213,7 +239,7 @@ class Unit:
             _, status = await self._replace_worker()
             exit_code = _exit_code(status)
             outcome = Outcome.MEMORY if exit_code == _SIGKILLED and oom.has_struck() else Outcome.KILLED
-        if watchdog.expired:
+        if expired:
             outcome, exit_code = Outcome.TIMEOUT, TIMEOUT_EXIT_CODE
         state_lost = dead is not None or finished is None
         overrun, self._overrun = self._overrun, ""
@@ -235,6 +261,11 @@ class Unit:
             note=note,
             raised=finished.raised if finished is not None else None,
         )
+
+    def take_output(self) -> tuple[str, str]:
+        """Return stdout and stderr since the last step: of a cell that is left running, or of what cells have left behind."""
+        assert self._worker is not None
+        return self._worker.take_output()
 
     def interrupt(self) -> None:
         """Interrupt the cell that is running, if one is, as Ctrl-C does; one that waits for a new worker, as it begins."""
@@ -272,7 +303,9 @@ class Unit:
             OSError: The workspace cannot be renamed.
         """
         self._configuration = None
+        self._run = None
         self._overrun = ""
+        self.on_interrupted = _nothing
         # Whoever had it knows its name: the next one gets another, once nobody is left to see which.
         await self.kill()
         self.workspace = self.workspace.rename(_random_name(self.workspace.parent))
@@ -294,13 +327,13 @@ class Unit:
             workspace.clear(self.workspace)
             self.workspace.rmdir()
 
-    async def _replace_worker(self) -> tuple[_WorkerEnd | None, int | None]:
+    async def _replace_worker(self) -> tuple[WorkerEnd | None, int | None]:
         """Have the root kill all that runs and fork a new worker; returns the old one, to be closed, and its wait status."""
         self.being_replaced = True
         ours, theirs = socket.socketpair()
         out_read, out_write = os.pipe2(os.O_CLOEXEC)
         err_read, err_write = os.pipe2(os.O_CLOEXEC)
-        new = _WorkerEnd(ours, out_read, err_read, on_finished=self._resolve)
+        new = WorkerEnd(ours, out_read, err_read, on_finished=self._resolve)
         try:
             request = ForkWorker(str(self.workspace))
             answer = await self._ask_root(request, (theirs.fileno(), out_write, err_write))
@@ -315,6 +348,7 @@ class Unit:
             theirs.close()
             os.close(out_write)
             os.close(err_write)
+        new.pid = answer.pid
         oom.rank_worker(answer.pid)
         old, self._worker = self._worker, new
         if self._configuration is not None:
@@ -343,97 +377,40 @@ class Unit:
         self._resolve(None)
 
     def _resolve(self, result: Finished | None) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(result)
+        if self._run is not None:
+            self._run.end(result)
 
 
-class _WorkerEnd:
-    """The server's end of a worker: its channel and what it prints.
+@dataclass
+class _Run:
+    """A cell that runs.
 
-    Args:
-        channel: Its channel.
-        stdout: The read end of its descriptor 1.
-        stderr: The read end of its descriptor 2.
-        on_finished: Called with the result of a cell, or with None if what came is no result.
+    Attributes:
+        worker: What runs it.
+        dead: The worker before, which had died since the last step.
+        has_ended: Whether it has finished, or its worker has died or is given up.
+        finished: How it has finished.
+        woken: What whoever waits for it waits for.
     """
 
-    def __init__(
-        self, channel: socket.socket, stdout: int, stderr: int, *, on_finished: Callable[[Finished | None], None]
-    ) -> None:
-        self.gone = False
-        self._on_finished = on_finished
-        self._on_event: Callable[[Event], None] | None = None
-        self._room = 0
-        self.link = Link(channel, on_message=self._on_message, on_closed=self._on_closed, max_bytes=_MAX_MESSAGE_BYTES)
-        self._stdout = OutputCapture(stdout, max_chars=DEFAULT_MAX_OUTPUT_CHARS)
-        self._stderr = OutputCapture(stderr, max_chars=DEFAULT_MAX_OUTPUT_CHARS)
-        self._loop = asyncio.get_running_loop()
-        self._rest = self._loop.call_later(_REST_SECONDS, self._start_reading)
+    worker: WorkerEnd
+    dead: WorkerEnd | None
+    has_ended: bool = False
+    finished: Finished | None = None
+    woken: asyncio.Future[None] | None = None
 
-    def configure(self, configuration: Configure, max_output_chars: int) -> None:
-        self._stdout.max_chars = self._stderr.max_chars = max_output_chars
-        with contextlib.suppress(LinkClosedError):
-            self.link.send(configuration)
+    def end(self, finished: Finished | None) -> None:
+        if not self.has_ended:
+            self.has_ended, self.finished = True, finished
+            self.wake()
 
-    def execute(self, cell: Execute, on_event: Callable[[Event], None] | None) -> None:
-        """Send a cell. What a short one prints fits into the pipes: not to read them at first saves the server a wake-up."""
-        self._on_event = on_event
-        self._room = _MAX_MESSAGE_BYTES
-        if on_event is not None:
-            self._stdout.stream(lambda text: on_event(Printed("stdout", text)))
-            self._stderr.stream(lambda text: on_event(Printed("stderr", text)))
-        self._rest.cancel()
-        self._stdout.rest()
-        self._stderr.rest()
-        self._rest = self._loop.call_later(_REST_SECONDS, self._start_reading)
-        self.link.send(cell)
+    def wake(self) -> None:
+        if self.woken is not None and not self.woken.done():
+            self.woken.set_result(None)
 
-    def end_events(self) -> bool:
-        """Hand out what has been printed and not been handed out yet; says whether somebody wanted events."""
-        if self._on_event is None:
-            return False
-        self._on_event = None
-        self._stdout.end_stream()
-        self._stderr.end_stream()
-        return True
 
-    def take_output(self, note: str = "") -> tuple[str, str]:
-        """Return stdout and stderr since the last call, the latter with a note at its end."""
-        return self._stdout.take(), self._stderr.take(note)
-
-    def close(self) -> None:
-        self._rest.cancel()
-        self.link.close()
-        self._stdout.close()
-        self._stderr.close()
-
-    def _start_reading(self) -> None:
-        self._stdout.start_reading()
-        self._stderr.start_reading()
-
-    def _on_message(self, message: FromProcess) -> None:
-        # A worker can lie about what its cell returned, and about nothing else.
-        match message:
-            case Result():
-                self._on_result(message)
-            case Finished(exit_code) if 0 <= exit_code <= 255:
-                self._on_finished(message)
-            case _:
-                self._on_finished(None)
-
-    def _on_result(self, result: Result) -> None:
-        self._room -= sum(map(len, (*result.texts.values(), *result.documents.values()))) + _RESULT_OVERHEAD
-        if self._on_event is not None and self._room > 0:
-            # What was printed before it comes first.
-            self._stdout.drain()
-            self._stderr.drain()
-            self._on_event(result)
-        with contextlib.suppress(LinkClosedError):
-            self.link.send(Taken())
-
-    def _on_closed(self) -> None:
-        # It may run on, if user code closed the channel or executed another program: the root tells when it ends.
-        self.gone = True
+def _nothing() -> None:
+    pass
 
 
 def _random_name(base: Path) -> Path:

@@ -42,13 +42,22 @@ class Watchdog:
         root: Whom to ask for the interrupt and for the CPU time.
         limits: The limits.
         on_given_up: Called when the step has not ended in spite of the interrupt.
+        on_interrupted: Called when the interrupt has been sent.
     """
 
-    def __init__(self, root: Link, limits: Limits, *, on_given_up: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        root: Link[FromProcess],
+        limits: Limits,
+        *,
+        on_given_up: Callable[[], None],
+        on_interrupted: Callable[[], None],
+    ) -> None:
         self.expired = False
         self._root = root
         self._limits = limits
         self._on_given_up = on_given_up
+        self._on_interrupted = on_interrupted
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._cpu_task: asyncio.Task[None] | None = None
@@ -88,6 +97,7 @@ class Watchdog:
 
     def _begin_grace(self, _: asyncio.Future[FromProcess]) -> None:
         """The signal has been sent: from now on the step has its grace, if it has not ended yet."""
+        self._on_interrupted()
         if self._timer is not None and not self._timer.cancelled():
             self._timer.cancel()
             self._timer = self._loop.call_later(_INTERRUPT_GRACE, self._on_given_up)

@@ -19,9 +19,9 @@ from coding_gym_server.backends import backend_class
 from coding_gym_server.backends.base import ExecutorBackend
 from coding_gym_server.backends.output import Output
 from coding_gym_server.isolation.confinement import Confinement
-from coding_gym_server.workers import workspace
+from coding_gym_server.workers import gui, workspace
 from coding_gym_server.workers.channel import Channel
-from coding_gym_server.workers.messages import Configure, Execute, Finished, Result, Taken
+from coding_gym_server.workers.messages import Configure, Execute, Finished, Result, Taken, ToProcess
 
 __all__ = ["Worker"]
 
@@ -46,7 +46,7 @@ class Worker:
 
     def __init__(
         self,
-        channel: Channel,
+        channel: Channel[ToProcess],
         stdout: int,
         stderr: int,
         directory: str,
@@ -77,17 +77,22 @@ class Worker:
 
     def _serve(self) -> None:
         os.setsid()
+        # CPython 3.11 keeps the id that it had before the fork, and matplotlib takes this thread for another one.
+        threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
         self._adopt_descriptors()
         self._confinement.apply_to_worker()
         self._pid = os.getpid()
         backend = backend_class(self._backend_name)(self._output, authorized_imports=self._authorized_imports)
         backend.confinement = self._confinement
         while True:
+            gui.pump_until(self._channel.has_request)
             match self._channel.receive():
-                case Configure(seed=seed, show_value=show_value, directory=directory):
-                    self._enter_workspace(directory)
-                    _seed(None if seed is None else int(seed, 16))
-                    backend.configure(show_value=show_value)
+                case Configure() as settings:
+                    self._enter_workspace(settings.directory)
+                    if settings.display is not None:
+                        gui.offer_screen(settings.display, settings.display_cookie, self._directory)
+                    _seed(None if settings.seed is None else int(settings.seed, 16))
+                    backend.configure(show_value=settings.show_value)
                 case Execute() as cell:
                     self._execute(backend, cell)
 

@@ -1,0 +1,109 @@
+"""GUI programs in a worker: where their screen is, and what keeps their windows alive between two cells."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from coding_gym_server.display.authority import write_authority
+
+__all__ = ["offer_screen", "pump_until"]
+
+_AUTHORITY = "Xauthority"
+_PUMP_SECONDS = 0.01
+_MAX_EVENTS = 100
+_MATPLOTLIB_BACKEND = "TkAgg"
+
+
+def offer_screen(display: str, cookie: bytes, workspace: Path) -> None:
+    """Tell programs where to draw.
+
+    Args:
+        display: What ``DISPLAY`` is to be.
+        cookie: What the display wants to see.
+        workspace: The session's directory, for the file that ``XAUTHORITY`` names.
+    """
+    authority = workspace / _AUTHORITY
+    with contextlib.suppress(OSError):
+        authority.unlink(missing_ok=True)
+        write_authority(authority, cookie)
+    os.environ["DISPLAY"] = display
+    os.environ["XAUTHORITY"] = str(authority)
+    if os.environ.get("MPLBACKEND") == "Agg":
+        # Figures are shown, then.
+        os.environ["MPLBACKEND"] = _MATPLOTLIB_BACKEND
+        matplotlib: Any = sys.modules.get("matplotlib")
+        if matplotlib is not None:
+            matplotlib.rcParams["backend"] = _MATPLOTLIB_BACKEND
+
+
+def pump_until(has_request: Callable[[float], bool]) -> None:
+    """Wait for a request; meanwhile the windows that cells have left open are painted, and answer to hands.
+
+    Args:
+        has_request: Waits so many seconds for a request; says whether there is one.
+    """
+    while pumps := [pump for module, pump in _PUMPS.items() if module in sys.modules]:
+        if has_request(_PUMP_SECONDS):
+            return
+        _interruptible(pumps)
+
+
+def _interruptible(pumps: list[Callable[[], None]]) -> None:
+    """Handle what events there are. What the user's handlers do may be interrupted, and may fail."""
+    worker = os.getpid()
+    with contextlib.suppress(BaseException):
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            for pump in pumps:
+                pump()
+        finally:
+            signal.signal(signal.SIGINT, before)
+    if os.getpid() != worker:
+        # A child that a handler forked; requests are not its business.
+        os._exit(0)
+
+
+def _pump_tkinter() -> None:
+    tkinter: Any = sys.modules["tkinter"]
+    root = getattr(tkinter, "_default_root", None)
+    if root is not None:
+        for _ in range(_MAX_EVENTS):
+            if not root.tk.dooneevent(tkinter._tkinter.DONT_WAIT):
+                break
+
+
+def _pump_qt(widgets: Any) -> None:
+    application = widgets.QCoreApplication.instance()
+    if application is not None:
+        application.processEvents()
+
+
+def _pump_pygame() -> None:
+    pygame: Any = sys.modules["pygame"]
+    if pygame.display.get_init():
+        pygame.event.pump()
+
+
+def _pump_glib() -> None:
+    context = sys.modules["gi.repository.GLib"].MainContext.default()
+    for _ in range(_MAX_EVENTS):
+        if not context.iteration(False):
+            break
+
+
+_PUMPS: dict[str, Callable[[], None]] = {
+    "tkinter": _pump_tkinter,
+    "pygame": _pump_pygame,
+    "gi.repository.GLib": _pump_glib,
+    **{
+        f"{binding}.QtCore": lambda binding=binding: _pump_qt(sys.modules[f"{binding}.QtCore"])  # type: ignore[misc]
+        for binding in ("PySide6", "PyQt6", "PySide2", "PyQt5")
+    },
+}
+"""What to do for a toolkit, by the module whose import says that it is in use."""
