@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Diagnosis", "diagnose"]
 
+_PROGRAM = """\
+print("hello")
+import os
+if "DISPLAY" in os.environ:
+    from Xlib.display import Display
+    print("a screen of", Display().screen().width_in_pixels)
+"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
@@ -27,7 +35,7 @@ class Diagnosis:
         works: Whether a sandbox could be started, ran code and was removed.
         start_seconds: How long the start took; None if it failed.
         isolation: What the server says of itself at ``/health``, see ``coding_gym_server.isolation.probe.IsolationReport``.
-        facts: What else there is to know, such as the engine's version and runtimes.
+        facts: What else there is to know: whether programs have a screen, the engine's version and runtimes.
         problem: Why it does not work, or what it lacks; empty if there is nothing to say.
     """
 
@@ -60,22 +68,23 @@ def diagnose(provider: str, *, runtime: str | None = None) -> Diagnosis:
             seconds = time.perf_counter() - started_at
             isolation = sandbox.health()["isolation"]
             with contextlib.closing(sandbox.connect()) as session:
-                session.ask_step("print('hello')")
-                works = session.wait(timeout=config.start_timeout).observation.stdout == "hello\n"
+                session.ask_step(_PROGRAM)
+                printed = session.wait(timeout=config.start_timeout).observation.stdout
     except CodingGymError as error:
         problem = error.reason if isinstance(error, ProviderUnavailableError) else str(error)
         return Diagnosis(provider=provider, works=False, facts=facts, problem=problem)
+    works, has_screen = "hello" in printed, "a screen" in printed
     return Diagnosis(
         provider=provider,
         works=works,
         start_seconds=seconds,
         isolation=isolation,
-        facts=facts,
-        problem="; ".join(_weaknesses(isolation)) if works else "a step did not print what it should",
+        facts={**facts, "screen": has_screen},
+        problem="; ".join(_weaknesses(isolation, has_screen)) if works else "a step did not print what it should",
     )
 
 
-def _weaknesses(isolation: Mapping[str, Any]) -> Iterator[str]:
+def _weaknesses(isolation: Mapping[str, Any], has_screen: bool) -> Iterator[str]:
     """Say what a sandbox lacks, and what to do about it."""
     if not isolation["signal_scope"] or not isolation["seccomp"]:
         lacking = [
@@ -86,6 +95,8 @@ def _weaknesses(isolation: Mapping[str, Any]) -> Iterator[str]:
         yield f"its kernel lacks {' and '.join(lacking)}: give each session a sandbox of its own (sessions=1)"
     if isolation["capabilities"]:
         yield "its server has capabilities"
+    if not has_screen:
+        yield "programs have no screen: install Xvfb (apt install xvfb) and python-xlib (pip install 'coding-gym[display]')"
 
 
 def _facts_of_engine() -> dict[str, Any]:

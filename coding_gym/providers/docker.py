@@ -56,6 +56,7 @@ _LOG_BYTES = 4000
 _SOCKET_DIRECTORY = "/run/coding-gym"
 _HOME = "/home/user"
 _WORKSPACES = "/workspaces"
+_X_SOCKETS = "/tmp/.X11-unix"
 _INODES = 100_000
 _DESCRIPTORS = 8192
 _PODMAN_PROCESSES = 32_768
@@ -268,7 +269,10 @@ def _create(
             shm_size=config.shm_size,
             ulimits=[Ulimit(name=name, soft=limit, hard=limit) for name, limit in ulimits.items()],
             # Nobody but root can list the one, or make it listable: sessions have random names there.
-            tmpfs={_WORKSPACES: f"{tmpfs},mode=1733", "/tmp": f"{tmpfs},mode=1777", _HOME: f"{tmpfs},mode=1777"},
+            tmpfs={
+                _WORKSPACES: f"{tmpfs},mode=1733",
+                **dict.fromkeys(("/tmp", _HOME, *([_X_SOCKETS] if config.sessions > 1 else [])), f"{tmpfs},mode=1777"),
+            },
             runtime=config.runtime,
             **options,
         )

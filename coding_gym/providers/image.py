@@ -6,15 +6,19 @@ import contextlib
 import fcntl
 import hashlib
 import io
+import json
 import logging
 import os
+import re
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import docker
 from docker.errors import APIError, DockerException, ImageNotFound
+from docker.utils import parse_repository_tag
 
 import coding_gym_server
 from coding_gym.errors import ImageBuildError
@@ -25,7 +29,8 @@ _log = logging.getLogger("coding_gym")
 
 IMAGE_REPOSITORY = "coding-gym/sandbox"
 
-_BUILD_FILES = ("Dockerfile", "pyproject.toml", "requirements.txt")
+_BUILD_FILES = ("Dockerfile", "pyproject.toml", "requirements.txt", "requirements-gui.txt")
+_NO_ARGUMENTS: Mapping[str, str] = MappingProxyType({})
 _LOG_LINES = 20
 _NEXT_STEP = (
     "Building needs debian:trixie-slim, Debian's packages and PyPI: check that the engine reaches them, "
@@ -33,12 +38,19 @@ _NEXT_STEP = (
 )
 
 
-def image_name() -> str:
-    """Return the name of the image of exactly these sources: another server is another image."""
+def image_name(arguments: Mapping[str, str] = _NO_ARGUMENTS) -> str:
+    """Return the name of the image of exactly these sources: another server is another image.
+
+    Args:
+        arguments: The build arguments, if there are any: others are another image, too.
+    """
     digest = hashlib.sha256()
     for name, content in sorted(_sources().items()):
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
-    return f"{IMAGE_REPOSITORY}:{coding_gym_server.__version__}-{digest.hexdigest()[:12]}"
+    name = f"{IMAGE_REPOSITORY}:{coding_gym_server.__version__}-{digest.hexdigest()[:12]}"
+    if not arguments:
+        return name
+    return f"{name}-with-{hashlib.sha256(json.dumps(arguments, sort_keys=True).encode()).hexdigest()[:12]}"
 
 
 def ensure_image(client: docker.DockerClient, image: str | None) -> str:
@@ -48,11 +60,10 @@ def ensure_image(client: docker.DockerClient, image: str | None) -> str:
         ImageBuildError: It is not there and could not be had.
     """
     name = image or image_name()
-    with contextlib.suppress(ImageNotFound):
-        client.images.get(name)
+    if _is_there(client, name):
         return name
     if image is None:
-        _log.warning("building the image %s: once, in about a minute", name)
+        _log.warning("building the image %s: once, in a few minutes", name)
         return build_image(client)
     try:
         client.images.pull(image)
@@ -62,43 +73,84 @@ def ensure_image(client: docker.DockerClient, image: str | None) -> str:
     return image
 
 
-def build_image(client: docker.DockerClient, *, on_line: Callable[[str], None] | None = None, force: bool = False) -> str:
+def build_image(
+    client: docker.DockerClient,
+    *,
+    arguments: Mapping[str, str] = _NO_ARGUMENTS,
+    tag: str | None = None,
+    on_line: Callable[[str], None] | None = None,
+    force: bool = False,
+) -> str:
     """Build the image, unless it is there already; returns its name.
 
     Args:
         client: The engine.
+        arguments: Build arguments of the Dockerfile, such as ``{"WITH_OPENGL": "1"}``.
+        tag: One more name for it, which is then returned.
         on_line: Called with each line of the build's log.
         force: Whether to build it even if it is there, from the first step on.
 
     Raises:
+        ValueError: The Dockerfile has no such argument.
         ImageBuildError: It does not build; the error shows the end of the log.
     """
-    name = image_name()
+    known = re.findall(r"^ARG (\w+)", _sources()["Dockerfile"].decode(), re.MULTILINE)
+    unknown = sorted(arguments.keys() - set(known))
+    if unknown:
+        message = f"The image has no build argument {unknown[0]!r}. It has {', '.join(sorted(known))}."
+        raise ValueError(message)
+    name = image_name(arguments)
     with only_one_build("build"):
-        if not force:
-            with contextlib.suppress(ImageNotFound):
-                client.images.get(name)
-                return name
-        log: list[str] = []
-        try:
-            for line in _build(client, name, no_cache=force):
-                log.append(line)
-                if on_line is not None:
-                    on_line(line)
-        except (APIError, _BuildFailed) as error:
-            log.append(str(error))
-            message = f"The image {name} does not build. {_NEXT_STEP} The log ends:"
-            raise ImageBuildError(message, log[-_LOG_LINES:]) from error
-    return name
+        if force or not _is_there(client, name):
+            _build_logged(client, name, arguments, on_line=on_line, no_cache=force)
+    if tag is None:
+        return name
+    client.api.tag(name, *parse_repository_tag(tag))
+    return tag
+
+
+def _is_there(client: docker.DockerClient, name: str) -> bool:
+    try:
+        client.images.get(name)
+    except ImageNotFound:
+        return False
+    return True
+
+
+def _build_logged(
+    client: docker.DockerClient,
+    name: str,
+    arguments: Mapping[str, str],
+    *,
+    on_line: Callable[[str], None] | None,
+    no_cache: bool,
+) -> None:
+    log: list[str] = []
+    try:
+        for line in _build(client, name, arguments, no_cache=no_cache):
+            log.append(line)
+            if on_line is not None:
+                on_line(line)
+    except (APIError, _BuildFailed) as error:
+        log.append(str(error))
+        message = f"The image {name} does not build. {_NEXT_STEP} The log ends:"
+        raise ImageBuildError(message, log[-_LOG_LINES:]) from error
 
 
 class _BuildFailed(Exception):
     """A step of the Dockerfile failed."""
 
 
-def _build(client: docker.DockerClient, name: str, *, no_cache: bool) -> Iterator[str]:
+def _build(client: docker.DockerClient, name: str, arguments: Mapping[str, str], *, no_cache: bool) -> Iterator[str]:
     events = client.api.build(
-        fileobj=_context(), custom_context=True, tag=name, rm=True, forcerm=True, nocache=no_cache, decode=True
+        fileobj=_context(),
+        custom_context=True,
+        tag=name,
+        buildargs=dict(arguments),
+        rm=True,
+        forcerm=True,
+        nocache=no_cache,
+        decode=True,
     )
     error = None
     # To the end even after an error, or the SDK leaves the connection open.
