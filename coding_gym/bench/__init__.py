@@ -32,6 +32,7 @@ class Group(StrEnum):
     OPENENV = "openenv"
     INTERPRETER = "interpreter"
     PACKAGES = "packages"
+    DISPLAY = "display"
 
 
 def run_benchmarks(
@@ -50,7 +51,7 @@ def run_benchmarks(
         ProviderError: A sandbox cannot be had.
     """
     # Imported late: the command line shows its help without them.
-    from coding_gym.bench import interpreter, latency, openenv, resources
+    from coding_gym.bench import display, interpreter, latency, openenv, resources
     from coding_gym.bench.plan import choose_provider
     from coding_gym.bench.report import build_table, write_json
 
@@ -65,6 +66,7 @@ def run_benchmarks(
         Group.OPENENV: openenv.measure_openenv,
         Group.INTERPRETER: interpreter.measure_interpreter,
         Group.PACKAGES: interpreter.measure_packages,
+        Group.DISPLAY: display.measure_display,
     }
     plan = choose_provider(provider, quick=quick)
     rows: list[Row] = []

@@ -1,4 +1,4 @@
-"""What a step is compared with: a worker without client and server, and a Jupyter kernel."""
+"""What a step is compared with: a worker without client and server, a Jupyter kernel, and screenshots by a program for that."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import asyncio
 import contextlib
 import importlib.util
 import os
+import secrets
+import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from coding_gym_server.display.authority import write_authority
 from coding_gym_server.isolation.confinement import Confinement
 from coding_gym_server.isolation.probe import probe
 from coding_gym_server.workers.channel import HEADER
@@ -31,10 +35,17 @@ from coding_gym_server.workers.messages import (
 from coding_gym_server.workers.zygote import ZygoteConfig
 from coding_gym_server.workers.zygote_process import ZygoteProcess
 
-__all__ = ["bare_worker", "ipykernel"]
+__all__ = ["bare_worker", "import_after_half_a_second", "ipykernel"]
 
 _ANSWER_SECONDS = 10
 _READ_BYTES = 65_536
+
+_INTERPRETER = "import sys, tkinter\nfor line in sys.stdin:\n    exec(eval(line), {})\n    print(flush=True)"
+_TAKE_PICTURE = """
+import subprocess, time
+time.sleep(0.5)
+subprocess.run(["import", "-window", "root", "png:-"], check=True, stdout=subprocess.DEVNULL)
+"""
 
 _decoder: msgspec.msgpack.Decoder[FromProcess] = msgspec.msgpack.Decoder(FromProcess)
 
@@ -107,6 +118,54 @@ def ipykernel() -> Iterator[Callable[[str], str] | None]:
             if client is not None:
                 client.stop_channels()
             manager.shutdown_kernel(now=True)
+
+
+@contextlib.contextmanager
+def import_after_half_a_second(size: tuple[int, int]) -> Iterator[Callable[[str, str], None] | None]:
+    """Start Xvfb and a warm interpreter, and give a function that takes a picture of a program's windows; None if it cannot be.
+
+    The function runs what draws, waits for half a second, has ImageMagick's ``import`` take the picture, and runs what ends the
+    program: what environments do that know nothing of when a picture is complete.
+    """
+    has_tkinter = importlib.util.find_spec("_tkinter") is not None
+    if not (has_tkinter and shutil.which("Xvfb") and shutil.which("import")):
+        yield None
+        return
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="coding-gym-bench-")))
+        authority = directory / "authority"
+        write_authority(authority, secrets.token_bytes(16))
+        number, number_write = os.pipe()
+        screen = ["-screen", "0", "{}x{}x24".format(*size), "-nolisten", "tcp", "-displayfd", str(number_write)]
+        server = subprocess.Popen(
+            ["Xvfb", *screen, "-auth", str(authority)],
+            pass_fds=[number_write],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        stack.callback(_end, server)
+        os.close(number_write)
+        with open(number) as file:
+            display = f":{file.readline().strip()}"
+        environment = {**os.environ, "DISPLAY": display, "XAUTHORITY": str(authority)}
+        interpreter = subprocess.Popen(
+            [sys.executable, "-c", _INTERPRETER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+        stack.callback(_end, interpreter)
+
+        def take_picture(drawing: str, ending: str) -> None:
+            assert interpreter.stdin is not None
+            assert interpreter.stdout is not None
+            print(repr(f"{drawing}\n{_TAKE_PICTURE}\n{ending}"), file=interpreter.stdin, flush=True)
+            assert interpreter.stdout.readline(), "the interpreter has died"
+
+        yield take_picture
+
+
+def _end(process: subprocess.Popen[Any]) -> None:
+    with process:
+        # Politely: an X server takes its socket with it.
+        process.terminate()
 
 
 def _execute_in_kernel(client: Any, code: str) -> str:
