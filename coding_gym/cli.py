@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import re
+import tokenize
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -28,13 +28,12 @@ __all__ = ["app"]
 
 _WIDTH_WITHOUT_TERMINAL = 160
 _CONFLICT = 409
-_STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
 
 
-class BenchProvider(StrEnum):
-    """Where to measure."""
+class Provider(StrEnum):
+    """What starts a sandbox."""
 
     AUTO = "auto"
     DOCKER = "docker"
@@ -60,18 +59,36 @@ def main(
 
 @app.command()
 def build_image(
+    build_arg: Annotated[
+        list[str] | None,
+        typer.Option("--build-arg", metavar="NAME=VALUE", help="Such as WITH_OPENGL=1, or WITH_GUI= for less; repeatable."),
+    ] = None,
+    tag: Annotated[str | None, typer.Option("--tag", "-t", help="One more name for the image, to pass as image=.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Build it even if it is there, from the first step on.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the image's name.")] = False,
 ) -> None:
     """Build the image of the docker provider, unless it is there already."""
+    from coding_gym.build_progress import BuildProgress
     from coding_gym.providers.image import build_image as build
 
+    arguments = dict(_name_and_value(argument) for argument in build_arg or ())
     with _engine() as client:
-        with _BuildProgress(_console(), quiet=quiet) as progress:
-            name = build(client, on_line=progress.show, force=force)
+        with BuildProgress(_console(), quiet=quiet) as progress:
+            try:
+                name = build(client, arguments=arguments, tag=tag, on_line=progress.show, force=force)
+            except ValueError as error:
+                raise typer.BadParameter(str(error), param_hint="--build-arg") from error
         if not progress.has_begun and not quiet:
             typer.echo("The image is there already:")
     typer.echo(name)
+
+
+def _name_and_value(argument: str) -> tuple[str, str]:
+    name, equals, value = argument.partition("=")
+    if not equals:
+        message = f"{argument!r} is not NAME=VALUE."
+        raise typer.BadParameter(message, param_hint="--build-arg")
+    return name, value
 
 
 @app.command()
@@ -146,12 +163,13 @@ def doctor(
 
 @app.command()
 def bench(
-    provider: Annotated[BenchProvider, typer.Option(help="Where to measure.")] = BenchProvider.AUTO,
+    provider: Annotated[Provider, typer.Option(help="Where to measure.")] = Provider.AUTO,
     quick: Annotated[bool, typer.Option("--quick", help="Measure a tenth as often.")] = False,
     only: Annotated[
         list[Group] | None,
         typer.Option(metavar="GROUP", help=f"Measure only this; may be given several times: {', '.join(Group)}."),
     ] = None,
+    display: Annotated[bool, typer.Option("--display", help="The same as --only display.")] = False,
     json: Annotated[
         Path | None, typer.Option(metavar="PATH", dir_okay=False, writable=True, help="Also write the figures here.")
     ] = None,
@@ -160,8 +178,50 @@ def bench(
     if json is not None and not json.parent.is_dir():
         message = f"there is no directory {json.parent}"
         raise typer.BadParameter(message)
+    groups = list(dict.fromkeys([*(only or []), *([Group.DISPLAY] if display else [])]))
     with _errors_in_red():
-        run_benchmarks(_console(), provider=provider.value, quick=quick, only=only or list(Group), json_path=json)
+        run_benchmarks(_console(), provider=provider.value, quick=quick, only=groups, json_path=json)
+
+
+@app.command()
+def record(
+    program: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A program with windows.")],
+    output: Annotated[
+        Path, typer.Argument(dir_okay=False, help="What to write: .mp4, .webm, .gif, or .png, its last picture.")
+    ],
+    fps: Annotated[float, typer.Option(min=1, max=120, help="Frames a second.")] = 30,
+    screen: Annotated[str, typer.Option(metavar="WxH", help="Width and height of the screen in pixels.")] = "640x480",
+    seconds: Annotated[float, typer.Option(min=0.1, help="Stop the program after this time.")] = 10,
+    window_manager: Annotated[bool, typer.Option("--window-manager", help="Run a window manager on the screen.")] = False,
+    provider: Annotated[Provider, typer.Option(help="What starts the sandbox.")] = Provider.AUTO,
+    packages: Annotated[
+        list[str] | None, typer.Option("--packages", metavar="NAME", help="Install this; may be given several times.")
+    ] = None,
+) -> None:
+    """Run a program in a sandbox, and write what it shows to a file.
+
+    The exit code is the program's; 0 if it was stopped in time, and 1 if there is no file.
+    """
+    from coding_gym.movies import check_movie_path, write_movie
+    from coding_gym.recording import record_program
+
+    with _errors_in_red():
+        check_movie_path(output)
+        recording = record_program(
+            _source(program),
+            seconds=seconds,
+            rate=fps,
+            screen=_size(screen),
+            window_manager=window_manager,
+            provider=provider.value,
+            packages=packages or (),
+        )
+        typer.echo(recording.stdout, nl=False)
+        typer.echo(recording.stderr, nl=False, err=True)
+        typer.echo(recording.ending, err=True)
+        count = write_movie(output, recording.video, rate=fps, end=recording.end)
+    typer.echo(f"wrote {output}: {count} frames, {screen}, {output.stat().st_size / 1e3:.0f} kB", err=True)
+    raise typer.Exit(0 if recording.was_stopped else recording.exit_code)
 
 
 def _show_diagnosis(diagnosis: Diagnosis) -> None:
@@ -178,55 +238,22 @@ def _show_diagnosis(diagnosis: Diagnosis) -> None:
     _console().print(table)
 
 
-class _BuildProgress:
-    """Shows a build's log: a bar and the current line on a terminal, else all lines as they are.
+def _source(program: Path) -> str:
+    # As Python reads it: with the encoding that its first lines may name.
+    try:
+        with tokenize.open(program) as file:
+            return file.read()
+    except (SyntaxError, UnicodeError) as error:
+        message = f"{program} is no Python program: {error}"
+        raise typer.BadParameter(message) from None
 
-    Args:
-        console: Where.
-        quiet: Whether to show nothing at all.
-    """
 
-    def __init__(self, console: Console, *, quiet: bool) -> None:
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-        from rich.table import Column
-
-        self.has_begun = False
-        self._is_plain = not console.is_terminal
-        self._quiet = quiet
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=20),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[line]}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
-            console=console,
-            transient=True,
-            disable=quiet or self._is_plain,
-            expand=True,
-        )
-        self._task = self._progress.add_task("Building", total=None, line="")
-
-    def __enter__(self) -> _BuildProgress:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def show(self, line: str) -> None:
-        """Show one line of the log."""
-        self.has_begun = True
-        if self._quiet:
-            return
-        if self._is_plain:
-            typer.echo(line)
-        elif (step := _STEP.match(line)) is not None:
-            number, total, command = int(step[1]), int(step[2]), step[3]
-            self._progress.update(
-                self._task, description=f"Step {number}/{total}", completed=number - 1, total=total, line=command
-            )
-        else:
-            self._progress.update(self._task, line=line.strip())
+def _size(text: str) -> tuple[int, int]:
+    width, _, height = text.partition("x")
+    if not (width.isdecimal() and height.isdecimal()):
+        message = f"expected --screen to be a size such as 640x480, got {text!r}"
+        raise typer.BadParameter(message)
+    return int(width), int(height)
 
 
 def _console() -> Console:
