@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from coding_gym.config import SandboxConfig
 from coding_gym.episode import (
     FIRST_RESET_TIMEOUT,
+    LOOK_TIMEOUT,
     RESET_TIMEOUT,
     Episode,
-    EpisodeSettings,
     Info,
     Obs,
     ResetAttempts,
@@ -35,9 +35,12 @@ from coding_gym.errors import (
     StepTimeoutError,
     TransportError,
 )
+from coding_gym.frames import decode_pixels
+from coding_gym.looking import NO_PICTURE, Region, look_at
 from coding_gym.pool import SandboxPool, make_slot, resolve_config
 from coding_gym.providers import Sandbox, SandboxSlot
-from coding_gym_server.protocol import ObservationData, Outcome, ResetOptions
+from coding_gym.settings import EpisodeSettings
+from coding_gym_server.protocol import LookOptions, ObservationData, Outcome, ResetOptions, Screen, StepAction, Window
 
 if TYPE_CHECKING:
     from coding_gym.client.async_session import AsyncSession
@@ -149,16 +152,23 @@ class AsyncCodingEnv:
         """
         self._episode.check_action(action)
         async with self._turn:
-            self._episode.step_begins(action)
-            data = await self._run(action)
+            data = await self._run(self._episode.step_begins(action))
             obs, reward, terminated, truncated, info = self._episode.step_ended(data)
         obs = own_screenshot(obs)
         if self.on_timeout == "raise" and info["outcome"] == Outcome.TIMEOUT:
             raise StepTimeoutError(obs, info)
         return obs, reward, terminated, truncated, info
 
+    async def windows(self) -> list[Window]:
+        """Return the windows that can be seen, the lowest first. What ``CodingEnv.windows`` says applies."""
+        return (await self._look(NO_PICTURE)).windows
+
+    async def capture(self, region: Region = None) -> NDArray[np.uint8]:
+        """Return what the screen shows now: uint8, shape (height, width, 3). What ``CodingEnv.capture`` says applies."""
+        return decode_pixels((await self._look(look_at(region))).screenshot)
+
     def render(self) -> str | NDArray[np.uint8] | None:
-        """Return the episode as ``render_mode`` says: its transcript, a picture of it, or None."""
+        """Return the episode as ``render_mode`` says: its transcript, a picture of the screen or of the transcript, or None."""
         return self._episode.render()
 
     async def aclose(self) -> None:
@@ -224,10 +234,22 @@ class AsyncCodingEnv:
                 self._drop_session()
                 await asyncio.sleep(attempts.pause_after(error))
 
-    async def _run(self, action: str) -> ObservationData:
+    async def _look(self, options: LookOptions) -> Screen:
+        self._episode.check_look()
+        async with self._turn:
+            if self._session is None:
+                raise TransportError(self._fault)
+            try:
+                return await self._session.look(options, timeout=LOOK_TIMEOUT)
+            except TransportError as error:
+                self._fault = str(error)
+                self._drop_session()
+                raise
+
+    async def _run(self, action: StepAction) -> ObservationData:
         if self._session is not None:
             try:
-                return await self._session.step(str(action), timeout=self._episode.answer_within)
+                return await self._session.step(action, timeout=self._episode.answer_within)
             except (TransportError, ProtocolError) as error:
                 self._fault = str(error)
                 self._drop_session()

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Self
 from coding_gym.client.address import Address
 from coding_gym.client.coding_messages import CodeAction, CodeObservation, CodeState, CodeStepResult
 from coding_gym.config import SandboxConfig
-from coding_gym.episode import check_backend
 from coding_gym.errors import ConfigurationError, InvalidActionError, TransportError, TransportTimeoutError
 from coding_gym.providers import start_sandbox
+from coding_gym.settings import check_backend
 
 if TYPE_CHECKING:
     from coding_gym.client.openenv import OpenEnvSession
@@ -109,7 +109,8 @@ class CodingClient:
         Args:
             seed: Seeds ``random`` and ``numpy.random``.
             episode_id: The name of the episode in ``state``; the server makes one up if None.
-            options: Whatever else the server takes, of ours ``rewards=["safety", "quality"]`` or ``step_timeout=5``.
+            options: Whatever else the server takes, of ours ``rewards=["safety", "quality"]``, ``step_timeout=5``,
+                ``screen=(1024, 768)``, or ``capture="auto"``, which sends a screenshot whenever there is something to see.
 
         Raises:
             TransportError: There was no answer.
@@ -132,6 +133,8 @@ class CodingClient:
 
     def step(self, action: CodeAction) -> CodeStepResult:
         """Run code in the episode. Whatever the code does is an observation.
+
+        With ``capture_screenshot=True`` that has a picture of the screen: ``observation.screenshot``, a PNG in Base64.
 
         Raises:
             InvalidActionError: It is no action.

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from coding_gym.config import SandboxConfig
 from coding_gym.episode import (
     FIRST_RESET_TIMEOUT,
-    RENDER_MODES,
+    LOOK_TIMEOUT,
     RESET_TIMEOUT,
     Episode,
-    EpisodeSettings,
     Info,
     Obs,
     ResetAttempts,
@@ -27,11 +26,15 @@ from coding_gym.episode import (
     Timing,
     infrastructure_failure,
     own_screenshot,
+    refuse_action,
 )
 from coding_gym.errors import CapacityError, ProtocolError, TransportError
+from coding_gym.frames import decode_pixels
+from coding_gym.looking import NO_PICTURE, Region, look_at
 from coding_gym.pool import SandboxPool, make_slot, resolve_config
 from coding_gym.providers import Sandbox, SandboxSlot
-from coding_gym_server.protocol import ObservationData
+from coding_gym.settings import RENDER_MODES, EpisodeSettings, ScreenOption
+from coding_gym_server.protocol import LookOptions, ObservationData, Screen, Window
 
 if TYPE_CHECKING:
     from coding_gym.client.session import Session
@@ -52,19 +55,29 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
     Observation:
         A dict of ``stdout`` and ``stderr`` (``CodeText``, cut in the middle at ``max_output_chars``), ``exit_code``
         (``Discrete(256)``: 0 ok, 1 exception, n of ``sys.exit(n)``, 124 timeout, 128 + signal) and ``screenshot`` (uint8, shape
-        (height, width, 3), black while nothing was drawn).
+        (height, width, 3), what windows show once it has settled, black while there are none).
 
     Reward:
         Always 0: wrap the environment to shape one.
 
     Info:
-        ``outcome`` (``ok``, ``error``, ``timeout``, ``memory``, ``killed`` or ``infrastructure``) and ``state_lost`` (whether
-        the namespace is gone).
+        ``outcome`` (``ok``, ``error``, ``running``, ``timeout``, ``memory``, ``killed`` or ``infrastructure``), ``state_lost``
+        (whether the namespace is gone), and ``idle`` after a program that waited for events (``closed`` or ``returned``).
 
     Args:
-        render_mode: ``ansi`` (the transcript of the episode), ``rgb_array`` (the same as a picture of the screen's size) or
-            None.
-        screen: Width and height of the screenshot in pixels; None leaves it out of the observation.
+        render_mode: ``ansi`` (the transcript of the episode), ``rgb_array`` (the last screenshot, or a picture of the
+            transcript that is as large while there is nothing on the screen) or None.
+        screen: Width and height of the screen in pixels; ``auto`` is 640 x 480, and black for ever in a sandbox that cannot
+            have a screen; None is no screen, and no screenshot in the observation.
+        window_manager: Whether a window manager runs on the screen: for programs that want the whole of it, or have several
+            windows.
+        capture: When the observation has the screen: ``auto`` (when there is something on it), ``always``, or ``never``, which
+            leaves it black.
+        on_idle: What becomes of a program that waits for events while its screen has settled: ``close`` closes its windows, and
+            interrupts it if it does not take the hint; ``return`` returns from the step, with outcome ``running``, and the next
+            step with code closes it.
+        frames: Frames a second, at most, of ``info["frames"]``, what the screen showed during the step (``Video``); None for
+            none. When they were taken differs from run to run.
         step_timeout: Wall-clock limit of a step in seconds.
         cpu_timeout: CPU-time limit of a step in seconds, summed over all its processes; None for no limit.
         max_output_chars: The most code points of stdout, and of stderr.
@@ -95,7 +108,11 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         self,
         *,
         render_mode: str | None = None,
-        screen: tuple[int, int] | None = (640, 480),
+        screen: ScreenOption = "auto",
+        window_manager: bool = False,
+        capture: str = "auto",
+        on_idle: str = "close",
+        frames: float | None = None,
         step_timeout: float = 30.0,
         cpu_timeout: float | None = None,
         max_output_chars: int = 16_384,
@@ -110,6 +127,10 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         settings: dict[str, Any] = {
             "render_mode": render_mode,
             "screen": screen,
+            "window_manager": window_manager,
+            "capture": capture,
+            "on_idle": on_idle,
+            "frames": frames,
             "step_timeout": step_timeout,
             "cpu_timeout": cpu_timeout,
             "max_output_chars": max_output_chars,
@@ -185,8 +206,33 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         return own_screenshot(obs), reward, terminated, truncated, info
 
     def render(self) -> str | NDArray[np.uint8] | None:
-        """Return the episode as ``render_mode`` says: its transcript, a picture of it, or None."""
+        """Return the episode as ``render_mode`` says: its transcript, a picture of the screen or of the transcript, or None."""
         return self._episode.render()
+
+    def windows(self) -> list[Window]:
+        """Return the windows that can be seen, the lowest first.
+
+        Raises:
+            ConfigurationError: There is no screen.
+            gymnasium.error.ResetNeeded: There was no ``reset`` before.
+            TransportError: The session is lost.
+        """
+        return self._look(NO_PICTURE).windows
+
+    def capture(self, region: Region = None) -> NDArray[np.uint8]:
+        """Return what the screen shows now: uint8, shape (height, width, 3).
+
+        Args:
+            region: A rectangle, as ``Rectangle`` or (x, y, width, height), black where it is beside the screen; or a window, as
+                ``Window`` or its id; the whole screen if None.
+
+        Raises:
+            ConfigurationError: There is no screen, or it is no region.
+            ProtocolError: There is no such window.
+            gymnasium.error.ResetNeeded: There was no ``reset`` before.
+            TransportError: The session is lost.
+        """
+        return decode_pixels(self._look(look_at(region)).screenshot)
 
     def close(self) -> None:
         """End the session and remove the sandbox, or give it back to the pool; harmless when closed already."""
@@ -244,12 +290,12 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
 
     def begin_step(self, action: str) -> None:
         """Ask for ``action`` to be run; it has passed ``check_action``."""
-        self._episode.step_begins(action)
+        asked = self._episode.step_begins(action)
         if self._session is None:
             self._fault = self._fault or "the session is gone"
             return
         try:
-            self._session.ask_step(str(action))
+            self._session.ask_step(asked)
         except TransportError as error:
             self._fail(error)
 
@@ -262,12 +308,23 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
             try:
                 return self._session.wait(timeout=self._episode.answer_within)
             except (TransportError, ProtocolError) as error:
+                refuse_action(error)
                 self._fail(error)
             except BaseException:
                 # Interrupted: the answer will come when nobody expects it.
                 self._drop_session()
                 raise
         return infrastructure_failure(self._fault or "the session is gone")
+
+    def _look(self, options: LookOptions) -> Screen:
+        self._episode.check_look()
+        if self._session is None:
+            raise TransportError(self._fault or "the session is gone")
+        try:
+            return self._session.look(options, timeout=LOOK_TIMEOUT)
+        except TransportError as error:
+            self._fail(error)
+            raise
 
     def _reconnect(self) -> None:
         """Open a session, in a new sandbox if need be, and ask for the episode."""

@@ -9,40 +9,45 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from msgspec import UNSET
 from numpy.typing import NDArray
 
 from coding_gym.errors import CapacityError, ConfigurationError, InvalidActionError, ProtocolError, TransportError
-from coding_gym.frames import black_frames, is_shared_black, shared_black
+from coding_gym.frames import black_frame, decode_pixels, is_shared_black, shared_black
 from coding_gym.rendering import DEFAULT_FRAME_SIZE, Turn, draw_transcript, format_transcript
 from coding_gym.results import Result
-from coding_gym.spaces import action_space, observation_space
-from coding_gym_server import backends
+from coding_gym.settings import EpisodeSettings
+from coding_gym.spaces import CodeText, action_space, observation_space
+from coding_gym.video import Video
 from coding_gym_server.protocol import (
     INFRASTRUCTURE_EXIT_CODE,
+    Capture,
     ErrorCode,
     FileContent,
     Metadata,
     Observation,
     ObservationData,
+    OnIdle,
     Outcome,
+    Pixels,
     ResetOptions,
+    StepAction,
 )
 
 __all__ = [
     "FIRST_RESET_TIMEOUT",
-    "RENDER_MODES",
+    "LOOK_TIMEOUT",
     "RESET_TIMEOUT",
     "Episode",
-    "EpisodeSettings",
     "Info",
     "Obs",
     "ResetAttempts",
     "StepResult",
     "Timing",
-    "check_backend",
-    "check_count",
+    "check_code",
     "infrastructure_failure",
     "own_screenshot",
+    "refuse_action",
 ]
 
 _ANSWER_SLACK = 15.0
@@ -52,7 +57,7 @@ FIRST_RESET_TIMEOUT = 60.0
 """Seconds that a server has for the first reset of a session: it may still be importing what it was told to."""
 
 RESET_TIMEOUT = 15.0
-RENDER_MODES = ("ansi", "rgb_array")
+LOOK_TIMEOUT = 15.0
 
 _RESET_ATTEMPTS = 2
 _PLACE_FREE_WITHIN = 2.0
@@ -77,46 +82,6 @@ class Timing:
     seconds: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class EpisodeSettings:
-    """What an environment is made with, but for its sandbox.
-
-    Attributes:
-        render_mode: ``ansi``, ``rgb_array`` or None.
-        screen: Width and height of the screenshot in pixels; None leaves it out of the observation.
-        step_timeout: Wall-clock limit of a step in seconds.
-        cpu_timeout: CPU-time limit of a step in seconds, summed over all its processes; None for no limit.
-        max_output_chars: The most code points of stdout, and of stderr.
-        max_code_chars: The most code points of an action.
-        show_value: Whether the value of a last expression is shown, as a REPL does.
-        backend: What executes the code; the sandbox's default if None.
-        results: Whether ``info["results"]`` has values and displays in all their formats.
-    """
-
-    render_mode: str | None = None
-    screen: tuple[int, int] | None = (640, 480)
-    step_timeout: float = 30.0
-    cpu_timeout: float | None = None
-    max_output_chars: int = 16_384
-    max_code_chars: int = 100_000
-    show_value: bool = True
-    backend: str | None = None
-    results: bool = False
-
-    def __post_init__(self) -> None:
-        if self.render_mode is not None and self.render_mode not in RENDER_MODES:
-            message = f"Expected render_mode= to be one of {', '.join(RENDER_MODES)} or None, got {self.render_mode!r}"
-            raise ConfigurationError(message)
-        object.__setattr__(self, "screen", _check_screen(self.screen))
-        object.__setattr__(self, "step_timeout", _check_seconds("step_timeout", self.step_timeout))
-        if self.cpu_timeout is not None:
-            object.__setattr__(self, "cpu_timeout", _check_seconds("cpu_timeout", self.cpu_timeout))
-        check_count("max_output_chars", self.max_output_chars, 256)
-        check_count("max_code_chars", self.max_code_chars, 1)
-        if self.backend is not None:
-            check_backend(self.backend)
-
-
 class Episode:
     """The episode of one environment, and those that follow it.
 
@@ -126,12 +91,13 @@ class Episode:
 
     def __init__(self, settings: EpisodeSettings) -> None:
         self.settings = settings
-        self.action_space = action_space(settings.max_code_chars)
-        self.observation_space = observation_space(settings.max_output_chars, settings.screen)
+        self.action_space: gym.Space[Any] = action_space(settings.max_code_chars)
+        self.observation_space = observation_space(settings.max_output_chars, settings.screen_size)
         self.options: ResetOptions | None = None
         self.last_timing: Timing | None = None
         self._turns: list[Turn] = []
         self._code = ""
+        self._picture: str | Pixels | None = None
         self._asked_at = 0.0
 
     def begin(
@@ -147,79 +113,126 @@ class Episode:
         Raises:
             ConfigurationError: An option cannot be.
         """
+        settings = self.settings
         self.options = ResetOptions(
             seed=int(np_random.integers(_MAX_DRAWN_SEED)) if seed is None else int(seed) % _MAX_SEED,
             episode_id=(options or {}).get("episode_id"),
             files=_files((options or {}).get("files")),
-            step_timeout=self.settings.step_timeout,
-            cpu_timeout=self.settings.cpu_timeout,
-            max_output_chars=self.settings.max_output_chars,
-            show_value=self.settings.show_value,
-            backend=self.settings.backend,
-            results=self.settings.results,
+            step_timeout=settings.step_timeout,
+            cpu_timeout=settings.cpu_timeout,
+            max_output_chars=settings.max_output_chars,
+            show_value=settings.show_value,
+            backend=settings.backend,
+            results=settings.results,
+            # A server that cannot have a screen refuses those that are asked for.
+            screen=UNSET if isinstance(settings.screen, str) else settings.screen,
+            window_manager=settings.window_manager,
+            capture=Capture(settings.capture),
+            on_idle=OnIdle(settings.on_idle),
+            frame_rate=settings.frames,
         )
         self._turns = []
+        self._picture = None
         self._asked_at = time.perf_counter()
         return self.options
 
     def begun(self, data: ObservationData) -> tuple[Obs, Info]:
-        """Return what ``reset`` returns for the server's answer; a black screenshot is shared and read-only."""
-        self.last_timing = Timing(time.perf_counter() - self._asked_at)
-        return self._observe(data.observation), self._info(data.observation.metadata)
+        """Return what ``reset`` returns for the server's answer; a black screenshot is shared and read-only.
 
-    def check_action(self, action: object) -> None:
+        Raises:
+            ProtocolError: The server has a screen of another size.
+        """
+        self.last_timing = Timing(time.perf_counter() - self._asked_at)
+        return self._observe(data.observation), self._info(data.observation)
+
+    def check_begun(self) -> None:
+        """Raise if there is no episode.
+
+        Raises:
+            gymnasium.error.ResetNeeded: None has begun.
+        """
+        if self.options is None:
+            message = "There is no episode yet: call reset() first"
+            raise gym.error.ResetNeeded(message)
+
+    def check_action(self, action: Any) -> None:
         """Raise if ``action`` cannot be run.
 
         Raises:
             InvalidActionError: It is not in the action space.
             gymnasium.error.ResetNeeded: No episode has begun.
         """
-        if self.options is None:
-            message = "Cannot call env.step() before calling env.reset()"
-            raise gym.error.ResetNeeded(message)
-        if action in self.action_space:
-            return
-        limit = self.action_space.max_length
-        if not isinstance(action, str):
-            message = f"Expected an action to be source text (str), got {type(action).__name__}"
-        elif len(action) > limit:
-            message = f"Expected an action of at most {limit} characters, got {len(action)}; raise max_code_chars="
-        else:
-            message = "Expected an action that UTF-8 can encode, got one with lone surrogates: decode it with errors='replace'"
-        raise InvalidActionError(message)
+        self.check_begun()
+        assert isinstance(self.action_space, CodeText)
+        check_code(action, self.action_space)
+
+    def check_look(self) -> None:
+        """Raise if there is nothing to look at.
+
+        Raises:
+            ConfigurationError: There is no screen.
+            gymnasium.error.ResetNeeded: No episode has begun.
+        """
+        if self.settings.screen is None:
+            message = "There is no screen to look at: make the environment without screen=None"
+            raise ConfigurationError(message)
+        self.check_begun()
 
     @property
     def answer_within(self) -> float:
         """Seconds within which a server that lives has answered a step."""
         return self.settings.step_timeout + _ANSWER_SLACK
 
-    def step_begins(self, action: str) -> None:
-        """Take note of an action that is about to be sent."""
-        self._code = action
-        self._asked_at = time.perf_counter()
+    def step_begins(self, action: Any) -> StepAction:
+        """Take note of an action that has passed ``check_action``; returns what to ask the server for."""
+        # Python's own text, for numpy's cannot be sent.
+        asked = StepAction(code=str(action))
+        self._take_note(asked)
+        return asked
 
     def step_ended(self, data: ObservationData) -> StepResult:
-        """Return what ``step`` returns for the server's answer; a black screenshot is shared and read-only."""
+        """Return what ``step`` returns for the server's answer; a black screenshot is shared and read-only.
+
+        Raises:
+            ProtocolError: The server has a screen of another size.
+        """
         observation = data.observation
         self.last_timing = Timing(time.perf_counter() - self._asked_at)
         if self.settings.render_mode is not None:
             self._turns.append(Turn(self._code, observation.stdout, observation.stderr, observation.exit_code))
         truncated = observation.metadata.outcome is Outcome.INFRASTRUCTURE
-        return self._observe(observation), 0.0, False, truncated, self._info(observation.metadata)
+        return self._observe(observation), 0.0, False, truncated, self._info(observation)
 
     def render(self) -> str | NDArray[np.uint8] | None:
-        """Return the episode as ``render_mode`` says: its transcript, a picture of it, or None."""
+        """Return the episode as ``render_mode`` says.
+
+        That is its transcript, None, or a picture: of the screen if the last observation had something on it, else of the
+        transcript, always of the same size.
+        """
         match self.settings.render_mode:
             case "ansi":
                 return format_transcript(self._turns)
             case "rgb_array":
-                return draw_transcript(self._turns, self.settings.screen or DEFAULT_FRAME_SIZE)
+                frame = None if self._picture is None else decode_pixels(self._picture)
+                if frame is not None and frame.any():
+                    return frame
+                return draw_transcript(self._turns, self.settings.screen_size or DEFAULT_FRAME_SIZE)
         return None
 
-    def _info(self, metadata: Metadata) -> Info:
+    def _take_note(self, asked: StepAction) -> None:
+        events = [f"# {event}" for event in asked.inputs]
+        self._code = "\n".join([asked.code, *events] if asked.code or not events else events)
+        self._asked_at = time.perf_counter()
+
+    def _info(self, observation: Observation) -> Info:
+        metadata = observation.metadata
         info: Info = {"outcome": metadata.outcome.value, "state_lost": metadata.state_lost}
+        if metadata.idle is not None:
+            info["idle"] = metadata.idle
         if self.settings.results:
             info["results"] = tuple(map(Result.of, metadata.results))
+        if self.settings.frames is not None:
+            info["frames"] = Video(observation.frames)
         return info
 
     def _observe(self, observation: Observation) -> Obs:
@@ -229,9 +242,21 @@ class Episode:
             "exit_code": np.int64(observation.exit_code),
         }
         if self.settings.screen is not None:
-            width, height = self.settings.screen
-            obs["screenshot"] = shared_black(height, width)
+            obs["screenshot"] = self._look_at(observation.screenshot)
         return obs
+
+    def _look_at(self, picture: str | Pixels | None) -> NDArray[np.uint8]:
+        size = self.settings.screen_size
+        assert size is not None
+        self._picture = picture
+        if picture is None:
+            return shared_black(size[1], size[0])
+        frame = decode_pixels(picture)
+        if frame.shape[1::-1] != size:
+            found = frame.shape[1::-1]
+            message = f"Expected a screen of {size[0]} x {size[1]} pixels, got {found[0]} x {found[1]}: pass screen={found}"
+            raise ProtocolError(message)
+        return frame
 
 
 class ResetAttempts:
@@ -273,41 +298,39 @@ def infrastructure_failure(reason: str) -> ObservationData:
     return ObservationData(observation=observation, reward=0.0, done=False, metadata=metadata)
 
 
+def check_code(code: Any, space: CodeText) -> None:
+    """Raise if ``code`` is no source text that can be run.
+
+    Raises:
+        InvalidActionError: It is not.
+    """
+    if code in space:
+        return
+    if not isinstance(code, str):
+        message = f"Expected an action to be source text (str), got {type(code).__name__}"
+    elif len(code) > space.max_length:
+        message = f"Expected an action of at most {space.max_length} characters, got {len(code)}; raise max_code_chars="
+    else:
+        message = "Expected an action that UTF-8 can encode, got one with lone surrogates: decode it with errors='replace'"
+    raise InvalidActionError(message)
+
+
+def refuse_action(error: Exception) -> None:
+    """Raise if the server refused an action for what it is; the session goes on.
+
+    Raises:
+        InvalidActionError: It did.
+    """
+    if isinstance(error, ProtocolError) and error.code == ErrorCode.VALIDATION_ERROR:
+        raise InvalidActionError(str(error)) from error
+
+
 def own_screenshot(obs: Obs) -> Obs:
     """Give an observation a screenshot that it shares with nobody."""
     frame = obs.get("screenshot")
     if frame is not None and is_shared_black(frame):
-        obs["screenshot"] = black_frames(1, *frame.shape[:2])[0]
+        obs["screenshot"] = black_frame(*frame.shape[:2])
     return obs
-
-
-def check_count(name: str, value: Any, smallest: int) -> int:
-    """Return ``value`` if it is a whole number of at least ``smallest``.
-
-    Raises:
-        ConfigurationError: It is not.
-    """
-    if not isinstance(value, int) or isinstance(value, bool) or value < smallest:
-        message = f"Expected {name}= to be a whole number of at least {smallest}, got {value!r}"
-        raise ConfigurationError(message)
-    return value
-
-
-def check_backend(name: Any, option: str = "backend") -> None:
-    """Find out whether a name can be that of a backend; whether a sandbox has it, only a sandbox can tell.
-
-    Args:
-        name: The name.
-        option: What it was given as.
-
-    Raises:
-        ConfigurationError: It cannot.
-    """
-    try:
-        backends.check_backend(name)
-    except (TypeError, ValueError, AttributeError) as error:
-        message = f"{option}=: {error}"
-        raise ConfigurationError(message) from None
 
 
 def _files(files: Any) -> dict[str, str | FileContent]:
@@ -325,23 +348,3 @@ def _files(files: Any) -> dict[str, str | FileContent]:
         message = f"Expected options['files'] to be a mapping of paths to str or bytes, got {files!r:.200}"
         raise ConfigurationError(message)
     return {path: content if isinstance(content, str) else FileContent(content) for path, content in files.items()}
-
-
-def _check_screen(screen: Any) -> tuple[int, int] | None:
-    if screen is None:
-        return None
-    try:
-        width, height = (int(side) for side in screen)
-    except (TypeError, ValueError, OverflowError):
-        width = height = 0
-    if not (16 <= width <= 4096 and 16 <= height <= 4096):
-        message = f"Expected screen= to be (width, height) of 16 to 4096 pixels each, or None, got {screen!r}"
-        raise ConfigurationError(message)
-    return width, height
-
-
-def _check_seconds(name: str, value: Any) -> float:
-    if not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-        message = f"Expected {name}= to be a positive number of seconds, got {value!r}"
-        raise ConfigurationError(message)
-    return float(value)

@@ -16,11 +16,12 @@ from gymnasium.vector.utils import iterate
 from numpy.typing import NDArray
 
 from coding_gym.env import CodingEnv
-from coding_gym.episode import Info, Obs, StepResult, check_count, own_screenshot
+from coding_gym.episode import Info, Obs, StepResult, own_screenshot
 from coding_gym.errors import CodingGymError, ConfigurationError, InvalidActionError
 from coding_gym.frames import black_frames, is_shared_black
 from coding_gym.pool import SandboxPool, make_slot, resolve_config
 from coding_gym.providers import SandboxSlot
+from coding_gym.settings import check_count
 
 __all__ = ["CodingVectorEnv"]
 

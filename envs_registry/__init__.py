@@ -19,3 +19,5 @@ def register_envs() -> None:
             vector_entry_point="coding_gym.vector:CodingVectorEnv",
             nondeterministic=False,
         )
+    if "CodingEnvGUI-v0" not in gym.registry:
+        gym.register(id="CodingEnvGUI-v0", entry_point="coding_gym.gui_env:CodingEnvGUI")

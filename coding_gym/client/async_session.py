@@ -13,9 +13,20 @@ from websockets.exceptions import InvalidHandshake, WebSocketException
 
 from coding_gym.client.address import Address
 from coding_gym.client.connection import MAX_MESSAGE_BYTES, MessageDecoder
-from coding_gym.client.session import expect_observation
+from coding_gym.client.session import expect_observation, expect_screen
 from coding_gym.errors import ProtocolError, TransportError, TransportTimeoutError
-from coding_gym_server.protocol import Interrupt, ObservationData, Reset, ResetOptions, Response, Step, StepAction
+from coding_gym_server.protocol import (
+    Interrupt,
+    Look,
+    LookOptions,
+    ObservationData,
+    Reset,
+    ResetOptions,
+    Response,
+    Screen,
+    Step,
+    StepAction,
+)
 
 __all__ = ["AsyncSession"]
 
@@ -92,18 +103,31 @@ class AsyncSession:
         """
         return expect_observation(await self._request(Reset(options), timeout))
 
-    async def step(self, code: str, *, timeout: float) -> ObservationData:
-        """Run code; when this is cancelled, the code is interrupted.
+    async def step(self, action: StepAction, *, timeout: float) -> ObservationData:
+        """Run an action; when this is cancelled, its code is interrupted.
 
         Args:
-            code: The source text.
+            action: The action.
             timeout: Seconds to wait for the answer; when they are over, the session is of no use any more.
 
         Raises:
             TransportError: There was no answer.
             ProtocolError: The answer is an error, or no answer at all.
         """
-        return expect_observation(await self._request(Step(StepAction(code=code)), timeout))
+        return expect_observation(await self._request(Step(action), timeout))
+
+    async def look(self, options: LookOptions, *, timeout: float) -> Screen:
+        """Return what is on the screen.
+
+        Args:
+            options: What to look at.
+            timeout: Seconds to wait for the answer; when they are over, the session is of no use any more.
+
+        Raises:
+            TransportError: There was no answer.
+            ProtocolError: The server refused, or sent no answer at all.
+        """
+        return expect_screen(await self._request(Look(options), timeout))
 
     def close(self) -> None:
         """End the session without waiting for anybody; harmless when ended already."""
@@ -117,7 +141,7 @@ class AsyncSession:
         """
         self._connection.loop.call_soon_threadsafe(self.close)
 
-    async def _request(self, request: Reset | Step, timeout: float) -> Response:
+    async def _request(self, request: Reset | Step | Look, timeout: float) -> Response:
         # Answers come in order: those to requests that were cancelled are nobody's.
         while self._unanswered:
             await self._receive(_INTERRUPTED_WITHIN)

@@ -8,11 +8,15 @@ from coding_gym.errors import CapacityError, ProtocolError, TransportError
 from coding_gym_server.protocol import (
     Error,
     ErrorCode,
+    Look,
+    LookOptions,
     ObservationData,
     ObservationMessage,
     Reset,
     ResetOptions,
     Response,
+    Screen,
+    ScreenMessage,
     SessionState,
     State,
     StateMessage,
@@ -20,7 +24,7 @@ from coding_gym_server.protocol import (
     StepAction,
 )
 
-__all__ = ["Session", "expect_observation"]
+__all__ = ["Session", "expect_observation", "expect_screen"]
 
 _decoder: MessageDecoder[Response] = MessageDecoder(Response)
 
@@ -45,9 +49,9 @@ class Session:
         """Ask for a new episode; ``wait`` for the answer."""
         self._ask(Reset(options))
 
-    def ask_step(self, code: str) -> None:
-        """Ask for code to be run; ``wait`` for the answer."""
-        self._ask(Step(StepAction(code=code)))
+    def ask_step(self, action: StepAction | str) -> None:
+        """Ask for an action, or nothing but code, to be run; ``wait`` for the answer."""
+        self._ask(Step(StepAction(code=action) if isinstance(action, str) else action))
 
     def wait(self, *, timeout: float) -> ObservationData:
         """Wait for the answer to ``ask_reset`` or ``ask_step``.
@@ -75,11 +79,21 @@ class Session:
             raise _refusal(response)
         return response.data
 
+    def look(self, options: LookOptions, *, timeout: float = 10.0) -> Screen:
+        """Return what is on the screen.
+
+        Raises:
+            TransportError: There was no answer.
+            ProtocolError: The server refused, or sent no answer at all.
+        """
+        self._ask(Look(options))
+        return expect_screen(self._receive(timeout))
+
     def close(self) -> None:
         """End the session; harmless when ended already."""
         self._connection.close()
 
-    def _ask(self, request: Reset | Step | State) -> None:
+    def _ask(self, request: Reset | Step | State | Look) -> None:
         if self._answer_due:
             # Answers carry no number: the one to the last request would be taken for the one to this.
             self.close()
@@ -103,6 +117,17 @@ def expect_observation(response: Response) -> ObservationData:
         ProtocolError: It is another error, or no answer at all.
     """
     if not isinstance(response, ObservationMessage):
+        raise _refusal(response)
+    return response.data
+
+
+def expect_screen(response: Response) -> Screen:
+    """Return what the answer to a look at the screen holds.
+
+    Raises:
+        ProtocolError: It is an error, or no answer at all.
+    """
+    if not isinstance(response, ScreenMessage):
         raise _refusal(response)
     return response.data
 

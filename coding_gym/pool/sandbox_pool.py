@@ -17,10 +17,10 @@ from types import TracebackType
 from typing import Any
 
 from coding_gym.config import SandboxConfig, sandbox_config
-from coding_gym.episode import check_count
 from coding_gym.errors import CodingGymError, ConfigurationError, PoolClosedError, PoolTimeoutError
 from coding_gym.pool.stats import PoolStats
 from coding_gym.providers import Sandbox, start_sandbox
+from coding_gym.settings import check_count
 
 __all__ = ["Lease", "SandboxPool"]
 
