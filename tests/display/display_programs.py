@@ -1,0 +1,94 @@
+"""Programs with windows, run as processes of their own."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from coding_gym_server.display.desktop import Desktop
+from coding_gym_server.protocol import Window
+
+__all__ = ["TOOLKITS", "Program", "XServer", "until", "window_of"]
+
+_PATIENCE = 5.0
+
+TOOLKITS = [
+    "tkinter",
+    *(
+        pytest.param(name, marks=pytest.mark.skipif(importlib.util.find_spec(name) is None, reason=f"{name} is not installed"))
+        for name in ("PySide6", "pygame")
+    ),
+]
+
+
+@dataclass(frozen=True)
+class XServer:
+    name: str
+    authority: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        quiet = {"SDL_AUDIODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1", "LANG": "C.UTF-8"}
+        return {**os.environ, **quiet, "DISPLAY": self.name, "XAUTHORITY": str(self.authority)}
+
+
+class Program:
+    """Runs Python code that prints literals, one a line."""
+
+    def __init__(self, source: str, server: XServer) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-u", "-c", source],
+            env=server.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        self._printed = b""
+
+    def read(self) -> object:
+        assert self.process.stdout is not None
+        while b"\n" not in self._printed:
+            ready, _, _ = select.select([self.process.stdout], [], [], _PATIENCE)
+            assert ready, "the program prints nothing"
+            data = os.read(self.process.stdout.fileno(), 65536)
+            assert data, "the program has ended"
+            self._printed += data
+        line, _, self._printed = self._printed.partition(b"\n")
+        return ast.literal_eval(line.decode())
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+def until(condition: Callable[[], bool], *, within: float = _PATIENCE) -> bool:
+    """Wait for a condition; say whether it came true."""
+    deadline = time.monotonic() + within
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def window_of(desktop: Desktop, title: str) -> Window:
+    """Wait for a window."""
+    found: list[Window] = []
+
+    def look() -> Iterable[Window]:
+        found[:] = [window for window in desktop.windows() if window.title == title]
+        return found
+
+    assert until(lambda: bool(look())), f"there is no window {title!r}"
+    return found[0]

@@ -1,0 +1,280 @@
+from __future__ import annotations
+
+import contextlib
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from display_programs import TOOLKITS, until, window_of
+from Xlib.error import ConnectionClosedError, DisplayConnectionError
+
+from coding_gym_server.display.authority import write_authority
+from coding_gym_server.display.connection import Connection, DisplayNotAnsweringError
+from coding_gym_server.display.desktop import Desktop, WindowNotFoundError
+from coding_gym_server.protocol import Rectangle
+
+RAW = """
+import sys, time
+from Xlib import X, Xatom, display
+from Xlib.protocol import event, request
+d = display.Display(); root = d.screen().root
+def window(x, y, width, height, title=None, kind=X.InputOutput, shown=True, **attributes):
+    made = root.create_window(x, y, width, height, 0, X.CopyFromParent, kind, **attributes)
+    if title is not None: made.change_property(Xatom.WM_NAME, Xatom.STRING, 8, title)
+    if shown: made.map()
+    return made
+def show(value=None): d.sync(); print(repr(value)); sys.stdin.read()
+"""
+
+# They sleep a second after they have come up.
+EVENT_LOOPS = {
+    "tkinter": """
+import tkinter, time
+root = tkinter.Tk(); root.title("loop"); root.after(1000, lambda: time.sleep(60)); root.mainloop()
+""",
+    "PySide6": """
+import time
+from PySide6.QtCore import QTimer
+from PySide6.QtWidgets import QApplication, QLabel
+app = QApplication([]); label = QLabel("x"); label.setWindowTitle("loop"); label.show()
+QTimer.singleShot(1000, lambda: time.sleep(60)); app.exec()
+""",
+    "pygame": """
+import pygame, sys, time
+pygame.display.init(); pygame.display.set_mode((200, 100)); pygame.display.set_caption("loop")
+end = time.monotonic() + 1
+while time.monotonic() < end:
+    if any(event.type == pygame.QUIT for event in pygame.event.get()): sys.exit()
+    time.sleep(0.01)
+time.sleep(60)
+""",
+}
+
+
+def test_a_window_has_its_title_and_its_place(desktop, start):
+    assert not desktop.has_windows()
+    assert desktop.windows() == []
+    start("import tkinter\nr = tkinter.Tk(); r.title('Grüße 漢 😀'); r.geometry('200x100+50+60'); r.mainloop()")
+    window = window_of(desktop, "Grüße 漢 😀")
+    assert (window.x, window.y, window.width, window.height, window.stacking) == (50, 60, 200, 100, 0)
+    assert desktop.has_windows()
+    assert desktop.geometry(window.id) == Rectangle(x=50, y=60, width=200, height=100)
+
+
+def test_what_can_be_seen_is_listed_from_the_lowest_to_the_highest(desktop, start):
+    source = """
+window(0, 0, 50, 50, b"low"); window(-20, 400, 50, 300, b"over the edge"); menu = window(5, 5, 9, 9, override_redirect=True)
+window(0, 0, 50, 50, b"hidden", shown=False); window(9, 9, 1, 1, b"helper"); window(-90, 0, 50, 50, b"outside")
+window(0, 0, 50, 50, None, X.InputOnly); window(20, 20, 50, 50, b"high")
+show(menu.id)
+"""
+    menu = start(RAW + source).read()
+    windows = desktop.windows()
+    assert [window.title for window in windows] == ["low", "over the edge", "", "high"]
+    assert [window.stacking for window in windows] == [0, 1, 2, 3]
+    assert (windows[1].x, windows[1].y, windows[1].height) == (-20, 400, 300)
+    assert menu == windows[2].id
+    assert menu not in desktop.applications()
+
+
+@pytest.mark.parametrize(
+    ("source", "title"),
+    [
+        ("", ""),
+        ("w.set_wm_name('caf\\xe9')", "café"),
+        ("w.change_property(Xatom.WM_NAME, Xatom.STRING, 8, b'\\xff\\xfe not UTF-8')", "ÿþ not UTF-8"),
+        ("w.change_property(Xatom.WM_NAME, Xatom.STRING, 8, 'UTF-8 é'.encode())", "UTF-8 é"),
+        ("w.change_property(Xatom.WM_NAME, Xatom.STRING, 8, b'a\\0b\\x1b[31m\\n')", "ab[31m"),
+        ("w.change_property(Xatom.WM_NAME, Xatom.STRING, 32, [1, 2, 3])", ""),
+        ("w.change_property(Xatom.WM_NAME, Xatom.WINDOW, 16, [1, 2, 3])", ""),
+        ("w.change_property(d.get_atom('_NET_WM_NAME'), Xatom.CARDINAL, 32, [7]); w.set_wm_name('old')", "old"),
+        ("w.change_property(Xatom.WM_NAME, Xatom.STRING, 8, ('x' + 'é' * 5000).encode())", "x" + "é" * 511),
+        (
+            "[w.change_property(Xatom.WM_NAME, Xatom.STRING, 8, b'A' * 200_000, X.PropModeAppend) for _ in range(40)]",
+            "A" * 1024,
+        ),
+    ],
+)
+def test_titles_lie(desktop, start, source, title):
+    start(f"{RAW}\nw = window(0, 0, 9, 9)\n{source}\nshow()").read()
+    assert [window.title for window in desktop.windows()] == [title]
+
+
+def test_windows_that_come_and_go_meanwhile(desktop, start):
+    source = """
+print("'ready'")
+while True:
+    made = [window(i, i, 20, 20, b"x", event_mask=X.ExposureMask) for i in range(20)]
+    for one in made: one.set_wm_protocols([d.get_atom("WM_DELETE_WINDOW"), d.get_atom("_NET_WM_PING")])
+    d.flush()
+    for one in made: one.destroy()
+"""
+    start(RAW + source).read()
+    end = time.monotonic() + 1
+    seen = 0
+    while time.monotonic() < end:
+        for window in desktop.windows():
+            seen += 1
+            with contextlib.suppress(WindowNotFoundError):
+                assert desktop.geometry(window.id).width == 20
+        desktop.has_windows()
+        desktop.ping()
+        desktop.answered()
+        desktop.close_windows()
+        desktop.wake()
+    assert seen
+    desktop.ping()
+    desktop.sync()
+
+
+def test_more_windows_than_the_protocol_can_count(desktop, start):
+    source = """
+import struct
+base = d.display.info.resource_id_base
+make = struct.Struct("=BBHLLhhHHHHLL").pack
+raw = b"".join(make(1, 24, 8, base + i, root.id, 0, 0, 9, 9, 0, 1, 0, 0) for i in range(1, 66_001))
+d.display.socket.sendall(raw)
+d = display.Display(); root = d.screen().root
+window(1, 1, 9, 9, b"top"); show()
+"""
+    start(RAW + source).read()
+    assert desktop.has_windows()
+    assert [window.title for window in desktop.windows()] == ["top"]
+    assert len(desktop.close_windows().unable) == 1
+
+
+@pytest.mark.parametrize("window", [0, -1, 1 << 40, 12345, 0xFFFFFFFF])
+def test_no_such_window(desktop, window):
+    with pytest.raises(WindowNotFoundError, match=str(window)) as raised:
+        desktop.geometry(window)
+    assert raised.value.window == window
+
+
+def test_a_client_that_grabs_the_server(desktop, start):
+    start(RAW + "window(0, 0, 9, 9, b'mine'); d.grab_server(); show()").read()
+    assert [window.title for window in desktop.windows()] == ["mine"]
+    desktop.sync()
+
+
+@pytest.mark.parametrize("toolkit", TOOLKITS)
+def test_who_is_in_its_event_loop_answers_and_who_sleeps_does_not(desktop, start, toolkit):
+    start(EVENT_LOOPS[toolkit])
+    window = window_of(desktop, "loop")
+    desktop.ping()
+    assert until(lambda: desktop.answered() and desktop.heard_all)
+    assert desktop.ping().willing == (window.id,)
+    assert until(desktop.answered)
+    time.sleep(1.2)
+    desktop.ping()
+    assert not until(desktop.answered, within=0.3)
+
+
+@pytest.mark.parametrize("toolkit", TOOLKITS)
+def test_close(desktop, start, toolkit):
+    program = start(EVENT_LOOPS[toolkit])
+    window = window_of(desktop, "loop")
+    assert desktop.close_windows().willing == (window.id,)
+    assert program.process.wait(10) == 0
+
+
+def test_close_names_those_that_it_cannot_ask(desktop, start):
+    deaf = start(RAW + "show(window(0, 0, 9, 9).id)").read()
+    assert desktop.close_windows().unable == (deaf,)
+    assert desktop.ping().unable == (deaf,)
+    assert desktop.answered()
+    assert not desktop.heard_all
+
+
+def test_a_window_that_goes_need_not_answer(desktop, start):
+    program = start(RAW + "w = window(0, 0, 9, 9); w.set_wm_protocols([d.get_atom('_NET_WM_PING')]); show(w.id)")
+    assert desktop.ping().willing == () or program.read()
+    assert until(lambda: bool(desktop.ping().willing))
+    assert not desktop.answered()
+    program.end()
+    assert until(desktop.answered)
+
+
+def test_wake_lets_an_interrupt_end_a_main_loop(desktop, start):
+    program = start("import tkinter\nr = tkinter.Tk(); r.title('loop'); r.mainloop()")
+    window_of(desktop, "loop")
+    desktop.sync()
+    time.sleep(0.3)
+    # It notices the signal when there is something for it to do.
+    program.process.send_signal(signal.SIGINT)
+    assert until(lambda: desktop.wake() or program.process.poll() is not None)
+    assert program.process.returncode != 0
+
+
+def test_a_flood_of_messages(desktop, start):
+    source = """
+d.sync(); print("'ready'")
+while True:
+    for number in range(1000):
+        message = event.ClientMessage(window=root, client_type=d.get_atom("WM_PROTOCOLS"), data=(32, [number, 1, 2, 3, 4]))
+        root.send_event(message, X.SubstructureNotifyMask)
+    d.sync()
+"""
+    start(RAW + "w = window(0, 0, 9, 9, b'x'); w.set_wm_protocols([d.get_atom('_NET_WM_PING')])\n" + source).read()
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        desktop.ping()
+        assert not desktop.answered()
+        assert [window.title for window in desktop.windows()] == ["x"]
+
+
+def test_a_server_that_stands_still(x_server):
+    with contextlib.closing(Connection(x_server.name, x_server.authority, patience=0.1)) as connection:
+        x_server.process.send_signal(signal.SIGSTOP)
+        with pytest.raises(DisplayNotAnsweringError, match=r"0\.1 s"):
+            connection.sync()
+        x_server.process.send_signal(signal.SIGCONT)
+        connection.sync()
+        assert connection.find_extension("XTEST")
+        assert connection.find_extension("no such extension") == 0
+
+
+def test_a_server_that_ends(desktop, x_server):
+    x_server.process.kill()
+    x_server.process.wait()
+    with pytest.raises(ConnectionClosedError, match=x_server.name):
+        desktop.windows()
+    with pytest.raises(ConnectionClosedError):
+        desktop.fileno()
+
+
+def test_another_cookie_is_refused(x_server, tmp_path):
+    other = tmp_path / "other"
+    write_authority(other, secrets.token_bytes(16))
+    assert other.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(DisplayConnectionError):
+        Desktop(x_server.name, other)
+
+
+@pytest.mark.skipif(shutil.which("openbox") is None, reason="openbox is not installed")
+def test_with_a_window_manager_windows_are_those_of_the_applications(desktop, start, x_server):
+    manager = subprocess.Popen(["openbox"], env=x_server.environment, stderr=subprocess.DEVNULL)
+    try:
+        assert until(desktop.is_managed)
+        program = start(
+            "import tkinter\nr = tkinter.Tk(); r.title('framed'); r.geometry('200x100+50+60'); r.update()\n"
+            "r.after(300, lambda: print((r.winfo_rootx(), r.winfo_rooty()))); r.mainloop()"
+        )
+        place = program.read()
+        window = window_of(desktop, "framed")
+        assert (window.x, window.y) == place
+        assert (window.width, window.height) == (200, 100)
+        assert desktop.applications() == [window.id]
+        assert desktop.close_windows().willing == (window.id,)
+        assert program.process.wait(10) == 0
+    finally:
+        manager.kill()
+        manager.wait()
+
+
+def test_importing_does_not_load_all_of_python_xlib():
+    source = "import sys, coding_gym_server.display.desktop; print('Xlib.display' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", source]) == b"False\n"
