@@ -22,7 +22,7 @@ LEFT = {
         [],
     ),
     "hidden files": ("os.makedirs('.a/.b'); os.chmod('.a/.b', 0); os.chmod('.a', 0)", "os.listdir('.')", []),
-    "files beside": ("open('../beside', 'w').close()", "sorted(os.listdir('..'))", ["home", "tmp", "work"]),
+    "files beside": ("open('../beside', 'w').close()", "sorted(os.listdir('..'))", ["Xauthority", "home", "tmp", "work"]),
     "attributes": (
         "for path in ('.', '..', os.path.expanduser('~')): attempt(lambda: os.setxattr(path, 'user.note', b'hello'))",
         "[os.listxattr(path) for path in ('.', '..', os.path.expanduser('~'))]",
