@@ -1,0 +1,93 @@
+"""The screenshot of each kind of program is complete, whatever the program does to its windows.
+
+``CODING_GYM_GALLERY=DIRECTORY pytest tests/gallery`` leaves the pictures there, a PNG for each program.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from coding_gym.bench.gallery import Gallery, difference
+from coding_gym.bench.gui_programs import PROGRAMS, SCENES, Scene
+from coding_gym_server.protocol import Rectangle
+
+REPETITIONS = 2
+SESSIONS = 4
+
+
+@pytest.fixture(scope="module")
+def gallery(screen_provider):
+    with Gallery(screen_provider, sessions=SESSIONS) as gallery:
+        # Beside each other: a scene comes to rest, whatever goes on beside it.
+        with ThreadPoolExecutor(SESSIONS) as threads:
+            list(threads.map(lambda scene: gallery.missing(scene) or gallery.reference(scene), SCENES))
+        yield gallery
+
+
+@pytest.fixture(scope="module")
+def directory(provider, tmp_path_factory):
+    chosen = os.environ.get("CODING_GYM_GALLERY")
+    directory = Path(chosen) / provider if chosen else tmp_path_factory.mktemp("gallery")
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_pictures_are_complete(gallery, directory, provider, program):
+    if missing := gallery.missing(program.scene):
+        # The image has all of it.
+        assert provider == "local"
+        pytest.skip(missing)
+    with ThreadPoolExecutor(REPETITIONS) as threads:
+        pictures = list(threads.map(gallery.run, [program] * REPETITIONS))
+    shown = next((picture for picture in pictures if picture.fault), pictures[0])
+    Image.fromarray(shown.pixels).save(directory / f"{program.name}.png")
+    assert [picture.fault for picture in pictures] == [None] * REPETITIONS, f"see {directory}"
+
+
+def test_scenes_have_files_and_are_shown_by_a_program():
+    assert {program.scene for program in PROGRAMS} == set(SCENES)
+    assert all(scene.code for scene in SCENES)
+    assert len({program.name for program in PROGRAMS}) == len(PROGRAMS)
+
+
+def make_scene(**parts):
+    return Scene(name="", hold="", colors=(), **parts)
+
+
+@pytest.fixture
+def reference():
+    reference = np.zeros((20, 30, 3), np.uint8)
+    reference[5:10, 5:10] = (255, 0, 0)
+    return reference
+
+
+def test_a_pixel_that_is_missing_is_noticed(reference):
+    picture = reference.copy()
+    assert difference(picture, reference, make_scene()) is None
+    picture[9, 8] = 0
+    assert difference(picture, reference, make_scene()) == "1 pixels differ, from 8, 9 to 8, 9"
+    assert difference(np.zeros_like(reference), reference, make_scene()) == "it is black"
+    assert "shape" in difference(reference[1:], reference, make_scene())
+
+
+def test_what_blinks_may_differ_and_nothing_else(reference):
+    picture = reference.copy()
+    picture[6, 6] = 0
+    assert difference(picture, reference, make_scene(blinking=Rectangle(6, 6, 1, 1))) is None
+    assert difference(picture, reference, make_scene(blinking=Rectangle(7, 6, 1, 1)))
+
+
+def test_what_moves_must_be_whole(reference):
+    scene = make_scene(moving=Rectangle(0, 4, 30, 8))
+    assert difference(np.roll(reference, 7, axis=1), reference, scene) is None
+    assert difference(np.roll(reference, 7, axis=0), reference, scene) == "what moves is not whole"
+    torn = np.roll(reference, 7, axis=1)
+    torn[8:, 12:14] = 0
+    assert difference(torn, reference, scene) == "what moves is not whole"
