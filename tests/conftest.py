@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -37,14 +38,14 @@ class TestSession:
         self._session.ask_reset(ResetOptions(**options))
         return self._session.wait(timeout=_ANSWER_WITHIN).observation
 
-    def run(self, code: str, timeout: float | None = 10.0) -> Observation:
-        self.begin(code, timeout)
+    def run(self, code: str, timeout: float | None = 10.0, **options: Any) -> Observation:
+        self.begin(code, timeout, **options)
         return self._session.wait(timeout=(timeout or 0) + _ANSWER_WITHIN).observation
 
-    def begin(self, code: str, timeout: float | None = 10.0) -> None:
+    def begin(self, code: str, timeout: float | None = 10.0, **options: Any) -> None:
         """Send a step and do not wait for its end."""
         # ask_step has no time limit of its own.
-        self._session._ask(Step(StepAction(code=code, timeout_s=timeout)))
+        self._session._ask(Step(StepAction(code=code, timeout_s=timeout, **options)))
 
     def close(self) -> None:
         self._session.close()
@@ -75,11 +76,29 @@ def docker_engine() -> Iterator[docker.DockerClient]:
     client.close()
 
 
+@pytest.fixture(scope="session")
+def xvfb() -> None:
+    """What the local provider's screens want."""
+    if shutil.which("Xvfb") is None:
+        reason = "the local provider's screens want Xvfb"
+        if "display" in os.environ.get("CODING_GYM_REQUIRE", "").split(","):
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+
 @pytest.fixture(scope="session", params=[pytest.param("docker", marks=pytest.mark.docker), "local"])
 def provider(request: pytest.FixtureRequest) -> str:
     if request.param == "docker":
         request.getfixturevalue("docker_engine")
     return request.param
+
+
+@pytest.fixture(scope="session")
+def screen_provider(provider: str, request: pytest.FixtureRequest) -> str:
+    """A provider whose sandboxes have screens."""
+    if provider == "local":
+        request.getfixturevalue("xvfb")
+    return provider
 
 
 @pytest.fixture(scope="session")

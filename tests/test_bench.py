@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from coding_gym.bench import display
 from coding_gym.bench.processes import NotMeasurableError, RssPeak, find_server, pss, rss
 from coding_gym.bench.report import Row
 from coding_gym.cli import app
@@ -70,3 +71,12 @@ def test_memory_of_a_process():
 def test_a_process_that_is_no_server_is_not_measured():
     with pytest.raises(NotMeasurableError):
         find_server([os.getpid()])
+
+
+def test_the_screen_has_an_option_of_its_own(monkeypatch: pytest.MonkeyPatch):
+    measured = [Row(what="nothing but the option", unit="ms", median=1.0)]
+    monkeypatch.setattr(display, "measure_display", lambda plan: measured)
+    result = CliRunner().invoke(app, ["bench", "--display", "--provider", "local"], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "nothing but the option" in result.output
+    assert "endless loop" not in result.output

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 
 import docker
@@ -17,6 +18,7 @@ from typer.testing import CliRunner, Result
 
 import coding_gym
 from coding_gym import cli
+from coding_gym.doctor import diagnose
 from coding_gym.errors import ImageBuildError
 from coding_gym.providers import docker as docker_provider
 from coding_gym.providers import image as image_module
@@ -163,7 +165,7 @@ def test_build_image_says_that_the_image_is_there_already(image: str):
 def test_build_image_prints_the_log_line_by_line(docker_engine, monkeypatch: pytest.MonkeyPatch):
     lines = ["Step 1/2 : FROM debian:trixie-slim", " ---> d03b9b34d34e", "Step 2/2 : COPY . /opt"]
 
-    def build(client, *, on_line, force):
+    def build(client, *, arguments, tag, on_line, force):
         assert force
         for line in lines:
             on_line(line)
@@ -175,8 +177,26 @@ def test_build_image_prints_the_log_line_by_line(docker_engine, monkeypatch: pyt
 
 
 @pytest.mark.docker
+def test_build_image_passes_build_arguments_and_a_tag(docker_engine, monkeypatch: pytest.MonkeyPatch):
+    asked = {}
+    monkeypatch.setattr(image_module, "build_image", lambda client, **options: asked.update(options) or "mine:gl")
+    result = run("build-image", "--build-arg", "WITH_OPENGL=1", "--build-arg", "WITH_GUI=", "-t", "mine:gl", "-q")
+    assert result.output == "mine:gl\n"
+    assert asked["arguments"] == {"WITH_OPENGL": "1", "WITH_GUI": ""}
+    assert asked["tag"] == "mine:gl"
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize(("argument", "reason"), [("WITH_OPENGL", "NAME=VALUE"), ("WITH_OPENGLL=1", "WITH_OPENGL,")])
+def test_build_image_refuses_arguments_that_mean_nothing(argument: str, reason: str, docker_engine):
+    result = run("build-image", "--build-arg", argument)
+    assert result.exit_code == 2
+    assert reason in result.stderr
+
+
+@pytest.mark.docker
 def test_a_build_that_fails_is_explained_on_stderr(docker_engine, monkeypatch: pytest.MonkeyPatch):
-    def build(client, *, on_line, force):
+    def build(client, **_):
         raise ImageBuildError("The image does not build.", ["no network"])
 
     monkeypatch.setattr(image_module, "build_image", build)
@@ -221,6 +241,16 @@ def test_doctor_says_what_works_and_what_isolates() -> None:
             assert entry["start_seconds"] > 0
         else:
             assert entry["problem"]
+
+
+def test_doctor_says_what_to_install_for_a_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Without Xvfb, wherever it is.
+    monkeypatch.setenv("PATH", str(tmp_path))
+    diagnosis = diagnose("local")
+    if not diagnosis.works:
+        pytest.skip(diagnosis.problem)
+    assert not diagnosis.facts["screen"]
+    assert "apt install xvfb" in diagnosis.problem
 
 
 def test_doctor_without_an_engine_and_with_an_old_kernel(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,12 +51,13 @@ def test_trl(server):
 def test_unsloth(plain):
     """``launch_openenv`` gives ``/health`` a tenth of a second, at launch and on every reuse, whatever runs meanwhile."""
     busy = GenericEnvClient(base_url=plain.url).sync()
-    with contextlib.closing(busy.connect()), ThreadPoolExecutor(1) as thread:
+    # Of what makes a client, TLS is the most, and none of the server's business.
+    with contextlib.closing(busy.connect()), ThreadPoolExecutor(1) as thread, httpx.Client(timeout=10) as health:
         running = thread.submit(busy.step, {"code": "n = 0\nwhile n < 10**8: n += 1", "timeout_s": 1.0})
         took = []
         while not running.done():
             started = time.perf_counter()
-            assert "healthy" in httpx.get(f"{plain.url}/health", timeout=10).text
+            assert "healthy" in health.get(f"{plain.url}/health", headers={"connection": "close"}).text
             took.append(time.perf_counter() - started)
             time.sleep(0.02)
     assert sorted(took)[len(took) // 2] < 0.1

@@ -378,11 +378,29 @@ def test_a_failing_build_shows_the_end_of_its_log(docker_engine, monkeypatch):
         start_sandbox(SandboxConfig(provider="docker"))
 
 
+def test_build_arguments_make_another_image(docker_engine, monkeypatch):
+    dockerfile = "FROM debian:trixie-slim\nARG WITH_OPENGL=\nENV OPENGL=$WITH_OPENGL\n"
+    monkeypatch.setattr(image, "_sources", lambda: {"Dockerfile": dockerfile.encode(), "unique": b"build arguments"})
+    mine = f"{image.IMAGE_REPOSITORY}-test:gl"
+    built = image.build_image(docker_engine)
+    try:
+        assert image.build_image(docker_engine, arguments={"WITH_OPENGL": "a/b"}, tag=mine) == mine
+        of_mine = docker_engine.images.get(mine)
+        assert set(of_mine.tags) == {mine, image.image_name({"WITH_OPENGL": "a/b"})}
+        assert "OPENGL=a/b" in of_mine.attrs["Config"]["Env"]
+        assert "OPENGL=" in docker_engine.images.get(built).attrs["Config"]["Env"]
+        with pytest.raises(ValueError, match=r"no build argument 'WITH_SOUND'\. It has WITH_OPENGL"):
+            image.build_image(docker_engine, arguments={"WITH_SOUND": "1"})
+    finally:
+        for name in (built, mine, image.image_name({"WITH_OPENGL": "a/b"})):
+            docker_engine.images.remove(name, force=True)
+
+
 def test_many_that_need_an_image_build_it_once(docker_engine, monkeypatch):
     dockerfile = "FROM debian:trixie-slim\nRUN sleep 0.5; head -c 8 /dev/urandom > /unique\n"
     monkeypatch.setattr(image, "_sources", lambda: {"Dockerfile": dockerfile.encode(), "unique": os.urandom(8)})
     fixed = image.image_name()
-    monkeypatch.setattr(image, "image_name", lambda: fixed)
+    monkeypatch.setattr(image, "image_name", lambda arguments: fixed)
     builds = []
     with ThreadPoolExecutor(4) as pool:
         names = set(pool.map(lambda _: image.build_image(docker_engine, on_line=builds.append), range(4)))

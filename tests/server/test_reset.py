@@ -89,7 +89,7 @@ def wait_until_gone(session, pid):
             "[]",
         ),
         ("import tempfile; tempfile.mkdtemp()", "__import__('os').listdir(__import__('tempfile').gettempdir())", "[]"),
-        ("open('../f', 'w')", "sorted(__import__('os').listdir('..'))", "['home', 'tmp', 'work']"),
+        ("open('../f', 'w')", "sorted(__import__('os').listdir('..'))", "['Xauthority', 'home', 'tmp', 'work']"),
         (
             "import os; os.rmdir(os.getcwd()); os.chmod('..', 0) if os.path.exists('..') else 0",
             "__import__('os').listdir()",
@@ -263,10 +263,16 @@ def test_private_tmp_of_a_single_session(single_session, provider):
         return
     single_session.run("import os, time; os.makedirs('/tmp/d/e'); open('/tmp/d/f', 'w').write('x'); os.chmod('/tmp/d', 0)")
     single_session.run("open('/dev/shm/leftover', 'w').write('x')")
-    assert show(single_session, "sorted(os.listdir('/tmp'))") == "['d']"
+    # Where programs find the screen.
+    socket = ".X11-unix"
+    assert show(single_session, "sorted(os.listdir('/tmp'))") == str([socket, "d"])
     for _ in range(2):
         single_session.reset()
-        assert show(single_session, "(lambda os: os.listdir('/tmp') + os.listdir('/dev/shm'))(__import__('os'))") == "[]"
+        assert show(single_session, "(lambda os: os.listdir('/tmp') + os.listdir('/dev/shm'))(__import__('os'))") == str(
+            [socket]
+        )
+    single_session.reset(screen=None)
+    assert show(single_session, "__import__('os').listdir('/tmp')") == "[]"
 
 
 def test_private_tmp_outlasts_the_death_of_the_interpreter(single_session, provider):
@@ -294,6 +300,7 @@ def test_leftovers_in_shared_memory(session, open_session, provider):
 
 
 def test_preloaded_modules_cost_nothing(session, provider):
+    session.reset(screen=None)
     modules = "numpy, pandas, matplotlib.pyplot"
     seen = session.run(f"import time; t = time.perf_counter()\nimport {modules}\nprint(time.perf_counter() - t)")
     assert (seen.stderr, seen.exit_code) == ("", 0)

@@ -139,7 +139,7 @@ def check_observation(data):
     assert type(data["reward"]) is float
     assert math.isfinite(data["reward"])
     assert data["done"] is False
-    assert set(data["observation"]) == {"stdout", "stderr", "exit_code", "metadata"}
+    assert set(data["observation"]) == {"stdout", "stderr", "exit_code", "metadata", "screenshot", "frames"}
     assert data["observation"]["metadata"] == data["metadata"] != {}
     assert type(data["observation"]["exit_code"]) is int
 
@@ -799,7 +799,7 @@ def test_schema(http):
     assert schemas["action"]["required"] == ["code"]
     assert schemas["action"]["properties"]["code"]["type"] == "string"
     assert schemas["action"]["additionalProperties"] is False
-    assert set(schemas["observation"]["properties"]) == {"stdout", "stderr", "exit_code", "metadata"}
+    assert set(schemas["observation"]["properties"]) == {"stdout", "stderr", "exit_code", "metadata", "screenshot", "frames"}
     assert "http" not in json.dumps(schemas)
 
 

@@ -1,0 +1,337 @@
+from __future__ import annotations
+
+import base64
+import io
+import itertools
+import time
+
+import httpx
+import numpy as np
+import psutil
+import pytest
+import zstandard
+from PIL import Image
+from running_server import RunningServer
+
+from coding_gym.errors import ProtocolError
+from coding_gym_server.protocol import Click, Key, LookOptions, MouseDown, Outcome, Rectangle, Text, Wait
+
+GREY = (217, 217, 217)
+BLACK = (0, 0, 0)
+
+WINDOW = """
+import tkinter
+root = tkinter.Tk()
+root.geometry("200x100+20+30")
+"""
+
+
+pytestmark = pytest.mark.usefixtures("screen_provider")
+
+
+@pytest.fixture
+def screen(session):
+    session.reset(screen=(320, 240), capture="auto")
+    return session
+
+
+def pixels(observation):
+    return decoded(observation.screenshot)
+
+
+def decoded(picture):
+    picture = getattr(picture, "pixels", picture)
+    data = zstandard.ZstdDecompressor().decompress(picture.rgb)
+    return np.frombuffer(data, np.uint8).reshape(picture.height, picture.width, 3)
+
+
+def color(observation, x, y):
+    return tuple(pixels(observation)[y, x].tolist())
+
+
+def displays(session):
+    """Return the pids of the X servers that a session can see."""
+    found = session.run(
+        "import os, pathlib\n"
+        "print(*[p.name for p in pathlib.Path('/proc').glob('[0-9]*') if (p / 'comm').exists()"
+        " and (p / 'comm').read_text() == 'Xvfb\\n'])"
+    )
+    return set(found.stdout.split())
+
+
+def test_a_session_that_draws_nothing_has_no_display(screen):
+    before = displays(screen)
+    assert screen.run("import os; print('DISPLAY' in os.environ, 'XAUTHORITY' in os.environ)").stdout == "True True\n"
+    assert screen.run("1 + 1").screenshot is None
+    screen.run(WINDOW + "root.update()")
+    assert displays(screen) - before
+
+
+def test_it_goes_with_the_episode(screen):
+    before = displays(screen)
+    screen.run(WINDOW + "root.update()")
+    own = displays(screen) - before
+    screen.reset(screen=(320, 240), capture="auto")
+    deadline = time.monotonic() + 5
+    while displays(screen) & own and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not displays(screen) & own
+    assert screen.run("1").screenshot is None
+
+
+@pytest.mark.parametrize("size", [(16, 16), (321, 243), (1280, 720)])
+def test_it_has_the_size_that_is_asked_for(session, size):
+    session.reset(screen=size, capture="always")
+    code = "import tkinter; root = tkinter.Tk(); print(root.winfo_screenwidth(), root.winfo_screenheight())"
+    observation = session.run(code)
+    assert observation.stdout == f"{size[0]} {size[1]}\n"
+    assert pixels(observation).shape == (size[1], size[0], 3)
+
+
+def test_no_screen(session):
+    session.reset(screen=None, capture="always")
+    assert session.run("import os; print(os.environ.get('DISPLAY'))").stdout == "None\n"
+    assert session.run("import tkinter; tkinter.Tk()").exit_code == 1
+    with pytest.raises(ProtocolError, match="no screen to touch"):
+        session.run("", inputs=[Click(1, 1)])
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "root.update()",
+        "root.update(); root.destroy()",
+        "root.update(); 1 / 0",
+        "root.update(); import os; os._exit(7)",
+        "root.update(); import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+        "root.update(); root.quit(); import sys; sys.exit(3)",
+        "root.mainloop()",
+        "root.after(200, root.destroy); root.mainloop()",
+    ],
+)
+def test_the_window_is_on_the_picture(screen, end):
+    observation = screen.run(WINDOW + end)
+    assert color(observation, 100, 80) == GREY
+    assert color(observation, 5, 5) == BLACK
+    assert color(observation, 20, 30) == GREY
+    assert color(observation, 219, 129) == GREY
+    assert color(observation, 220, 130) == BLACK
+
+
+def test_a_window_that_was_never_shown_is_on_no_picture(screen):
+    assert screen.run(WINDOW + "root.withdraw(); root.update(); root.destroy()").screenshot is None
+
+
+@pytest.mark.parametrize(
+    ("capture", "expected"), [("auto", [False, True]), ("always", [True, True]), ("never", [False, False])]
+)
+def test_when_there_is_a_picture(session, capture, expected):
+    session.reset(screen=(320, 240), capture=capture)
+    assert [session.run(code).screenshot is not None for code in ("1", WINDOW + "root.update()")] == expected
+
+
+def test_when_there_is_a_picture_is_up_to_the_step(screen):
+    assert not pixels(screen.run("1", capture_screenshot=True)).any()
+    assert screen.run(WINDOW + "root.update()", capture_screenshot=False).screenshot is None
+    assert color(screen.run("1"), 100, 80) == GREY
+
+
+def test_a_program_that_waits_for_events_is_closed(screen):
+    observation = screen.run(WINDOW + "root.mainloop(); print('closed')")
+    assert (observation.metadata.outcome, observation.exit_code, observation.metadata.idle) == (Outcome.OK, 0, "closed")
+    assert observation.stdout == "closed\n"
+    assert screen.run("1").screenshot is None
+
+
+def test_a_program_that_wants_not_to_be_closed_is_interrupted(screen):
+    observation = screen.run(WINDOW + "root.protocol('WM_DELETE_WINDOW', lambda: print('no'))\nroot.mainloop()")
+    assert (observation.metadata.outcome, observation.exit_code, observation.metadata.idle) == (Outcome.ERROR, 130, "closed")
+    assert "KeyboardInterrupt" in observation.stderr
+    assert observation.stdout == "no\n"
+    assert color(observation, 100, 80) == GREY
+
+
+def test_a_program_that_can_be_neither_closed_nor_interrupted_is_killed(screen):
+    observation = screen.run(
+        WINDOW + "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "root.protocol('WM_DELETE_WINDOW', lambda: None)\nroot.mainloop()"
+    )
+    assert (observation.metadata.outcome, observation.exit_code, observation.metadata.idle) == (Outcome.KILLED, 137, "closed")
+    assert color(observation, 100, 80) == GREY
+    assert screen.run("print('alive')").stdout == "alive\n"
+
+
+def test_a_program_that_ends_by_itself_is_not_closed(screen):
+    observation = screen.run(WINDOW + "root.after(300, root.destroy)\nroot.mainloop()\nprint('done')")
+    assert (observation.stdout, observation.metadata.idle) == ("done\n", None)
+    assert color(observation, 100, 80) == GREY
+
+
+@pytest.mark.parametrize(
+    "pause",
+    [
+        "import time; time.sleep(1.5)",
+        "import subprocess; subprocess.run(['sleep', '1.5'])",
+        "import threading; threading.Event().wait(1.5)",
+        "import time\nend = time.monotonic() + 1.5\nwhile time.monotonic() < end: pass",
+    ],
+)
+def test_a_program_that_does_not_wait_for_events_is_left_alone(screen, pause):
+    observation = screen.run(WINDOW + f"root.update()\n{pause}\nprint('done')")
+    assert (observation.stdout, observation.metadata.idle) == ("done\n", None), observation
+
+
+def test_an_animation_ends_at_the_deadline(screen):
+    code = "def turn(n=0): root.configure(bg=('red', 'blue')[n % 2]); root.after(20, turn, n + 1)\nturn(); root.mainloop()"
+    observation = screen.run(WINDOW + code, timeout=1.5)
+    assert observation.metadata.outcome is Outcome.TIMEOUT
+    assert color(observation, 100, 80) in ((255, 0, 0), (0, 0, 255))
+
+
+def test_a_program_is_left_running(screen):
+    code = (
+        WINDOW
+        + "tkinter.Button(root, text='go', command=lambda: print('clicked')).place(width=200, height=100)\nroot.mainloop()"
+    )
+    observation = screen.run(code, on_idle="return")
+    assert (observation.metadata.outcome, observation.exit_code) == (Outcome.RUNNING, 0)
+    assert observation.metadata.idle == "returned"
+    observation = screen.run("", on_idle="return", inputs=[Click(100, 80)])
+    assert (observation.metadata.outcome, observation.stdout) == (Outcome.RUNNING, "clicked\n")
+    assert screen.run("", on_idle="return").metadata.outcome is Outcome.RUNNING
+    observation = screen.run("print('next')")
+    assert (observation.metadata.outcome, observation.stdout, observation.metadata.idle) == (Outcome.OK, "next\n", None)
+
+
+def test_a_program_that_was_left_running_ends_by_a_click(screen):
+    code = (
+        WINDOW
+        + "tkinter.Button(root, command=root.destroy).place(width=200, height=100)\nroot.mainloop()\nprint('over')\n1 / 0"
+    )
+    assert screen.run(code, on_idle="return").metadata.outcome is Outcome.RUNNING
+    observation = screen.run("", on_idle="return", inputs=[Click(100, 80)])
+    assert (observation.metadata.outcome, observation.exit_code, observation.stdout) == (Outcome.ERROR, 1, "over\n")
+    assert "ZeroDivisionError" in observation.stderr
+
+
+def test_a_game_is_left_running_though_it_never_rests(screen):
+    code = WINDOW + "import itertools\nfor n in itertools.count(): root.configure(bg=('red', 'blue')[n % 2]); root.update()"
+    started = time.monotonic()
+    observation = screen.run(code, on_idle="return", settle_s=0.2)
+    assert observation.metadata.outcome is Outcome.RUNNING
+    assert time.monotonic() - started < 5
+    for _ in range(3):
+        assert screen.run("", on_idle="return", settle_s=0.05).metadata.outcome is Outcome.RUNNING
+    assert screen.run("", on_idle="return", settle_s=0.05, inputs=[Key("a")]).metadata.outcome is Outcome.RUNNING
+
+
+def test_reset_ends_a_program_that_was_left_running(screen):
+    screen.run(WINDOW + "root.mainloop()", on_idle="return")
+    screen.reset(screen=(320, 240), capture="auto")
+    assert screen.run("print('fresh', 'root' in globals())").stdout == "fresh False\n"
+
+
+def test_windows_that_are_left_open_live_on(screen):
+    screen.run(WINDOW + "count = []\nroot.after(300, lambda: root.configure(bg='red'))")
+    time.sleep(0.6)
+    assert color(screen.run("1"), 100, 80) == (255, 0, 0)
+    observation = screen.run("", inputs=[Click(100, 80), Text("hé☃𝄞")])
+    assert observation.metadata.outcome is Outcome.OK
+    screen.run("entry = tkinter.Entry(root); entry.place(x=0, y=0, width=200); entry.focus_force()")
+    screen.run("", inputs=[Click(50, 40), Text("Grüße, 世界! {~}"), Wait(0.05)])
+    assert screen.run("print(entry.get())").stdout == "Grüße, 世界! {~}\n"
+
+
+def test_what_handlers_print_between_steps_comes_with_the_next(screen):
+    screen.run(WINDOW + "root.bind('<Key>', lambda event: print(event.keysym)); root.update()")
+    observation = screen.run("", inputs=[Key("x"), Key("ctrl+Left")])
+    assert observation.stdout.split() == ["x", "Control_L", "Left"]
+
+
+def test_a_key_that_does_not_exist_costs_nothing(screen):
+    screen.run("x = 1")
+    with pytest.raises(ProtocolError, match="Bogus"):
+        screen.run("x = 2", inputs=[MouseDown(), Key("Bogus")])
+    assert screen.run("print(x)").stdout == "1\n"
+
+
+def test_video(session):
+    session.reset(screen=(320, 240), capture="auto", frame_rate=20.0)
+    code = "for n in range(10): root.configure(bg=f'#{n * 20:02x}0000'); root.update(); import time; time.sleep(0.06)"
+    frames = session.run(WINDOW + code).frames
+    assert 6 <= len(frames) <= 30
+    times = [frame.time for frame in frames]
+    assert times == sorted(times)
+    assert min(np.diff(times), default=1) > 0.03
+    assert not any(np.array_equal(a, b) for a, b in itertools.pairwise(map(decoded, frames)))
+
+
+def test_windows_and_regions(screen):
+    screen.run(WINDOW + "root.title('Ünïcode ☃'); root.update()")
+    screen.run("other = tkinter.Toplevel(root, bg='blue'); other.geometry('50x40+250+150'); other.title('tk')")
+    shown = look(screen)
+    assert [(w.title, w.x, w.y, w.width, w.height, w.stacking) for w in shown.windows] == [
+        ("Ünïcode ☃", 20, 30, 200, 100, 0),
+        ("tk", 250, 150, 50, 40, 1),
+    ]
+    assert not shown.running
+    assert (shown.screenshot.width, shown.screenshot.height) == (320, 240)
+    part = look(screen, region=shown.windows[1].id)
+    assert (part.screenshot.width, part.screenshot.height) == (50, 40)
+    assert tuple(pixels(part)[20, 20].tolist()) == (0, 0, 255)
+    part = look(screen, region=Rectangle(10, 20, 30, 15))
+    assert pixels(part)[0, 0].tolist() == list(BLACK)
+    assert pixels(part)[-1, -1].tolist() == list(GREY)
+    with pytest.raises(ProtocolError, match="no window 12345"):
+        look(screen, region=12345)
+
+
+def look(session, region=None):
+    return session._session.look(LookOptions(region=region))
+
+
+def test_programs_of_other_processes_draw_too(screen):
+    observation = screen.run(f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {WINDOW + 'root.mainloop()'!r}])")
+    assert color(observation, 100, 80) == GREY
+    assert observation.metadata.idle == "closed"
+    assert observation.exit_code == 0
+
+
+def test_matplotlib_shows_figures_where_there_is_a_screen(session):
+    session.reset(screen=(640, 480), capture="auto")
+    observation = session.run(
+        "import matplotlib.pyplot as plt\nplt.plot([1, 3, 2], color='#ff0000', lw=5)\nplt.show()", timeout=20
+    )
+    assert (observation.metadata.idle, observation.exit_code) == ("closed", 0), observation
+    assert (pixels(observation) == (255, 0, 0)).all(axis=2).sum() > 500
+
+
+def test_text_gets_a_png(provider, tmp_path):
+    if provider == "docker":
+        pytest.skip("the same server")
+    with RunningServer(tmp_path) as server:
+        answer = httpx.post(
+            f"{server.url}/step", json={"action": {"code": WINDOW + "root.mainloop()", "capture_screenshot": True}}, timeout=30
+        )
+        observation = answer.json()["observation"]
+        picture = Image.open(io.BytesIO(base64.b64decode(observation["screenshot"])))
+        assert (picture.format, picture.size, picture.getpixel((100, 80))) == ("PNG", (640, 480), GREY)
+        lines = httpx.post(f"{server.url}/execute", json={"code": WINDOW + "root.mainloop()"}, timeout=30).text.splitlines()
+        assert any('"png"' in line for line in lines)
+        lines = httpx.post(f"{server.url}/execute", json={"code": "1"}, timeout=30).text.splitlines()
+        assert not any('"png"' in line for line in lines)
+
+
+def test_the_display_dies(screen, provider):
+    if provider == "docker":
+        pytest.skip("its processes are out of reach")
+    screen.run(WINDOW + "root.update()")
+    for process in psutil.Process().children(recursive=True):
+        if process.name() == "Xvfb":
+            process.kill()
+    observation = screen.run("print('still here')")
+    assert observation.exit_code in (0, 1)
+    screen.run("1")
+    observation = screen.run(WINDOW + "root.mainloop()", timeout=15)
+    assert observation.metadata.outcome in (Outcome.OK, Outcome.KILLED)
+    assert color(screen.run(WINDOW + "root.mainloop()"), 100, 80) == GREY
