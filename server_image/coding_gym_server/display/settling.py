@@ -42,7 +42,6 @@ class Stillness:
 
     def restart(self) -> None:
         """Begin anew: what was before does not count."""
-        self._framebuffer.has_changed()
         self._looked_at = time.monotonic()
         self.quiet = 0.0
         self._calm = 0.0
