@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -68,11 +68,7 @@ class EventSpace(spaces.Space[InputEvent]):
 
     def contains(self, x: Any) -> bool:
         """Say whether ``x`` is an event on this screen."""
-        try:
-            self.check(x)
-        except InvalidActionError:
-            return False
-        return True
+        return _passes(self.check, x)
 
     def sample(self, mask: Any = None, probability: Any = None) -> InputEvent:
         """Draw an event of any kind.
@@ -166,11 +162,7 @@ class EventsSpace(spaces.Sequence):
 
     def contains(self, x: Any) -> bool:
         """Say whether ``x`` is a list or tuple of events on this screen."""
-        try:
-            self.check(x)
-        except InvalidActionError:
-            return False
-        return True
+        return _passes(self.check, x)
 
     def sample(self, mask: Any = None, probability: Any = None) -> tuple[InputEvent, ...]:
         """Draw some events; see ``Sequence.sample`` for the arguments."""
@@ -183,3 +175,11 @@ class EventsSpace(spaces.Sequence):
         return super().__eq__(other) and isinstance(other, EventsSpace) and self.max_length == other.max_length
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def _passes(check: Callable[[Any], object], value: Any) -> bool:
+    try:
+        check(value)
+    except InvalidActionError:
+        return False
+    return True

@@ -16,6 +16,7 @@ import pytest
 
 from coding_gym.config import SandboxConfig
 from coding_gym.errors import ProviderUnavailableError
+from coding_gym.pool import SandboxPool
 from coding_gym.providers import Sandbox, start_sandbox
 from coding_gym.providers.docker import connect_to_engine, our_containers
 from coding_gym.providers.owner import Owner
@@ -107,6 +108,13 @@ def sandbox(provider: str) -> Iterator[Sandbox]:
     config = SandboxConfig(provider=provider, sessions=16, idle_timeout=3600)
     with contextlib.closing(start_sandbox(config)) as sandbox:
         yield sandbox
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[SandboxPool]:
+    """One small sandbox for all environments of a module."""
+    with SandboxPool(1, provider="local", preload=(), sessions=4, acquire_timeout=60) as pool:
+        yield pool
 
 
 @pytest.fixture

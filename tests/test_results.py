@@ -10,12 +10,6 @@ from coding_gym.errors import ConfigurationError, ProtocolError
 FAST = {"provider": "local", "preload": (), "screen": None}
 
 
-@pytest.fixture(scope="module")
-def pool():
-    with SandboxPool(1, provider="local", preload=(), sessions=4, acquire_timeout=60) as pool:
-        yield pool
-
-
 @pytest.fixture
 def make(pool):
     envs = []

@@ -40,12 +40,6 @@ WAIT = f"{OPEN}window.mainloop()\n"
 BLUE = "window.configure(background='#2020c0')\nwindow.update()"
 
 
-@pytest.fixture(scope="module")
-def pool():
-    with SandboxPool(1, provider="local", preload=(), sessions=4, acquire_timeout=60) as pool:
-        yield pool
-
-
 @pytest.fixture
 def make(pool):
     envs = []

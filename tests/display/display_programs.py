@@ -8,12 +8,12 @@ import os
 import select
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from sandbox_faults import eventually
 
 from coding_gym_server.display.desktop import Desktop
 from coding_gym_server.protocol import Window
@@ -74,12 +74,7 @@ class Program:
 
 def until(condition: Callable[[], bool], *, within: float = _PATIENCE) -> bool:
     """Wait for a condition; say whether it came true."""
-    deadline = time.monotonic() + within
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.005)
-    return True
+    return eventually(condition, within)
 
 
 def window_of(desktop: Desktop, title: str) -> Window:

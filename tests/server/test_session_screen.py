@@ -9,11 +9,11 @@ import httpx
 import numpy as np
 import psutil
 import pytest
-import zstandard
 from PIL import Image
 from running_server import RunningServer
 
 from coding_gym.errors import ProtocolError
+from coding_gym.frames import decode_pixels
 from coding_gym_server.protocol import Click, Key, LookOptions, MouseDown, Outcome, Rectangle, Text, Wait
 
 GREY = (217, 217, 217)
@@ -40,9 +40,7 @@ def pixels(observation):
 
 
 def decoded(picture):
-    picture = getattr(picture, "pixels", picture)
-    data = zstandard.ZstdDecompressor().decompress(picture.rgb)
-    return np.frombuffer(data, np.uint8).reshape(picture.height, picture.width, 3)
+    return decode_pixels(getattr(picture, "pixels", picture))
 
 
 def color(observation, x, y):

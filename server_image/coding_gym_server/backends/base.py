@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 
 from coding_gym_server.backends.output import Output
+from coding_gym_server.environment import environment
 from coding_gym_server.isolation.confinement import Confinement
 
 __all__ = ["ExecutorBackend"]
@@ -66,16 +65,6 @@ class ExecutorBackend(ABC):
     def execute(self, code: str) -> int:
         """Run a cell to its end and return its exit code: 0 ok, 1 an exception, n of ``sys.exit(n)``, 130 interrupted."""
 
-    @contextlib.contextmanager
-    def environment(self, variables: Mapping[str, str]) -> Iterator[None]:
+    def environment(self, variables: Mapping[str, str]) -> AbstractContextManager[None]:
         """Set environment variables for one cell, and leave them afterwards as they were before."""
-        before: dict[str, Any] = {name: os.environ.get(name) for name in variables}
-        os.environ.update(variables)
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    os.environ.pop(name, None)
-                else:
-                    os.environ[name] = value
+        return environment(variables)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import select
 import socket
 import struct
 import time
 from array import array
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,6 +15,8 @@ from Xlib import X, Xatom
 from Xlib.ext import xtest
 from Xlib.protocol import display as xlib
 from Xlib.protocol import request
+
+from coding_gym_server.environment import environment
 
 __all__ = ["Connection", "DisplayNotAnsweringError", "QueryTree"]
 
@@ -78,7 +77,8 @@ class Connection(xlib.Display):  # type: ignore[misc]
         self.recv_packet_len = 0
         self.messages: deque[bytes] = deque(maxlen=_MOST_MESSAGES)
         self.keymap_changes = 0
-        with _environment(XAUTHORITY=str(authority)):
+        # python-xlib finds cookies by the environment alone.
+        with environment({"XAUTHORITY": str(authority)}):
             try:
                 # Only a Unix socket: by itself, python-xlib would also take whatever listens on the TCP port.
                 super().__init__(f"unix/{display_name}")
@@ -199,18 +199,3 @@ class Connection(xlib.Display):  # type: ignore[misc]
     def _lost(self, reason: object) -> NoReturn:
         self.close_internal(f"the display {self.display_name}: {reason}")
         raise self.socket_error
-
-
-@contextmanager
-def _environment(**variables: str) -> Iterator[None]:
-    # python-xlib finds cookies by the environment alone.
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -20,7 +20,6 @@ from typing import NoReturn
 
 import msgspec
 from Xlib.error import XError
-from Xlib.protocol import request as requests
 
 from coding_gym_server.display.desktop import Desktop, WindowNotFoundError
 from coding_gym_server.display.framebuffer import Framebuffer, Snapshot
@@ -150,7 +149,8 @@ class DisplayProcess:
             before_loss=self._keep_picture,
         )
         self._rest = Rest(self._desktop, self._proxy, self._framebuffer, self._stillness)
-        opcodes = {name: self._opcode(name) for name in (*_DRAWING_EXTENSIONS, "BIG-REQUESTS", "RANDR")}
+        find = self._desktop.connection.find_extension
+        opcodes = {name: find(name) for name in (*_DRAWING_EXTENSIONS, "BIG-REQUESTS", "RANDR")}
         self._proxy.drawing = {opcodes[name]: requests for name, requests in _DRAWING_EXTENSIONS.items() if opcodes[name]}
         self._proxy.big_requests = opcodes["BIG-REQUESTS"]
         self._proxy.neutralised = frozenset({(opcodes["RANDR"], _SET_SCREEN_SIZE)})
@@ -158,11 +158,6 @@ class DisplayProcess:
             self._begin_to_watch(config.watch)
         self._register(self._desktop, lambda _: self._desktop.process_events())
         self._register(self._channel, lambda _: self._answer_requests())
-
-    def _opcode(self, extension: str) -> int:
-        """Return the major opcode of an extension, 0 if there is no such."""
-        reply = requests.QueryExtension(display=self._desktop.connection, name=extension)
-        return reply.major_opcode if reply.present else 0
 
     def _register(self, file: Desktop | Channel[ToDisplay], callback: Callable[[int], None]) -> None:
         self._selector.register(file.fileno(), selectors.EVENT_READ, callback)

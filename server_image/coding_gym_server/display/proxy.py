@@ -68,7 +68,9 @@ class Proxy:
         neutralised: Major and minor opcodes of extensions' requests that are to do nothing, of those without a reply.
         drawing: Major opcodes of extensions that draw, and by which of their requests; by all of them if None.
         has_drawn: Whether something has been drawn since somebody set this to False.
-        is_mapping: Whether a window has been shown, likewise.
+        has_to_lose: Whether something has been drawn since pixels may have vanished last: only the first of a burst of losses
+            finds them complete, for toolkits destroy children first.
+        is_mapping: Whether a window has been shown, since somebody set this to False.
         messages: How often something was passed on, in whatever direction.
     """
 
@@ -92,7 +94,7 @@ class Proxy:
         self.has_drawn = False
         self.is_mapping = False
         self.messages = 0
-        self._undrawn_loss = True
+        self.has_to_lose = False
         self._before_loss = before_loss
         self._listener = listener
         self._clients: set[_Client] = set()
@@ -112,13 +114,12 @@ class Proxy:
     def note_drawing(self, opcode: int) -> None:
         self.has_drawn = True
         self.is_mapping |= opcode == _MAP_WINDOW
-        self._undrawn_loss = False
+        self.has_to_lose = True
 
     def lose(self) -> None:
-        """Pixels may vanish: only the first of a burst finds them complete, for toolkits destroy children first."""
-        if not self._undrawn_loss:
-            self._undrawn_loss = True
-            self._before_loss()
+        """Pixels may vanish."""
+        self.has_to_lose = False
+        self._before_loss()
 
     @property
     def has_work(self) -> bool:
@@ -299,7 +300,7 @@ class _Client:
         del buffer[:position]
 
     def _lose(self) -> None:
-        if self._up is not None and self._up.flush():
+        if self._proxy.has_to_lose and self._up is not None and self._up.flush():
             self._proxy.lose()
 
     def _close(self) -> None:

@@ -81,13 +81,7 @@ class ZygoteProcess:
             ForkError: There are no processes or no memory left, or the backend cannot be loaded.
             LinkClosedError: The zygote died.
         """
-        await self.ready()
-        assert self._link is not None
-        answer = await self._link.call(request, (control.fileno(),))
-        if isinstance(answer, Failed):
-            raise ForkError(answer.reason)
-        assert isinstance(answer, RootForked)
-        return answer.pid
+        return await self._fork(request, control)
 
     async def fork_display(self, request: ForkDisplay, control: socket.socket, listener: socket.socket) -> int:
         """Fork a display process that is controlled over ``control`` and serves ``listener``; returns its process id.
@@ -96,19 +90,22 @@ class ZygoteProcess:
             ForkError: There are no processes or no memory left.
             LinkClosedError: The zygote died.
         """
-        await self.ready()
-        assert self._link is not None
-        answer = await self._link.call(request, (control.fileno(), listener.fileno()))
-        if isinstance(answer, Failed):
-            raise ForkError(answer.reason)
-        assert isinstance(answer, DisplayForked)
-        return answer.pid
+        return await self._fork(request, control, listener)
 
     def close(self) -> None:
         """End the zygote; the session roots end as their own channels close."""
         if self._link is not None:
             self._link.close()
         self._end()
+
+    async def _fork(self, request: ForkRoot | ForkDisplay, *sockets: socket.socket) -> int:
+        await self.ready()
+        assert self._link is not None
+        answer = await self._link.call(request, tuple(connection.fileno() for connection in sockets))
+        if isinstance(answer, Failed):
+            raise ForkError(answer.reason)
+        assert isinstance(answer, RootForked | DisplayForked)
+        return answer.pid
 
     def _start(self) -> None:
         self._socket, theirs = socket.socketpair()
