@@ -12,7 +12,6 @@ import stat
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import IntFlag
 
 __all__ = ["Rules", "abi_version", "covers_tcp", "restrict_self"]
 
@@ -28,7 +27,8 @@ _RULE_NET_PORT = 2
 _PR_SET_NO_NEW_PRIVS = 38
 
 
-class _Fs(IntFlag):
+class _Fs:
+    # Plain numbers: flags of the enum module are slow, and touch a lot of memory in a process that has just been forked.
     EXECUTE = 1 << 0
     WRITE_FILE = 1 << 1
     READ_FILE = 1 << 2
@@ -47,7 +47,7 @@ class _Fs(IntFlag):
     IOCTL_DEV = 1 << 15
 
 
-_ALL = _Fs((1 << 16) - 1)
+_ALL = (1 << 16) - 1
 _READ = _Fs.EXECUTE | _Fs.READ_FILE | _Fs.READ_DIR
 _WRITE = _ALL & ~(_Fs.MAKE_CHAR | _Fs.MAKE_BLOCK)
 _DROP_BOX = _Fs.READ_FILE | _Fs.WRITE_FILE | _Fs.TRUNCATE | _Fs.MAKE_REG | _Fs.REMOVE_FILE
@@ -101,6 +101,17 @@ def restrict_self(rules: Rules) -> None:
     Raises:
         OSError: Landlock is missing (ENOSYS, EOPNOTSUPP), or the process already has 16 layers (E2BIG).
     """
+    ruleset = make_ruleset(rules)
+    if ruleset is not None:
+        enter(ruleset)
+
+
+def make_ruleset(rules: Rules) -> int | None:
+    """Return a descriptor of ``rules``, for this process and those that it forks to ``enter``; None if they restrict nothing.
+
+    Raises:
+        OSError: Landlock is missing (ENOSYS, EOPNOTSUPP).
+    """
     abi = abi_version()
     # Without a rule that allows it, every layer forbids to move files from one directory to another.
     handled = _fs_rights_of(abi) if rules.files else _Fs.REFER & _fs_rights_of(abi)
@@ -108,7 +119,7 @@ def restrict_self(rules: Rules) -> None:
     scopes = _SCOPE_ABSTRACT_UNIX_SOCKET_AND_SIGNAL if abi >= 6 else 0
     attributes = struct.pack("QQQ", handled, tcp, scopes)[: 8 if abi < _TCP_ABI else 16 if abi < 6 else 24]
     if not any(struct.unpack(f"{len(attributes) // 8}Q", attributes)):
-        return
+        return None
     ruleset = _call(
         "landlock_create_ruleset", _NR_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0)
     )
@@ -121,6 +132,19 @@ def restrict_self(rules: Rules) -> None:
         for ports, right in ((rules.bind, _TCP_BIND), (rules.connect, _TCP_CONNECT)):
             for port in ports if tcp else ():
                 _add_rule(f"port {port}", ruleset, _RULE_NET_PORT, struct.pack("=QQ", right, port))
+    except BaseException:
+        os.close(ruleset)
+        raise
+    return ruleset
+
+
+def enter(ruleset: int) -> None:
+    """Put the calling thread, and all that it forks from now on, under rules, and close their descriptor.
+
+    Raises:
+        OSError: The process already has 16 layers (E2BIG).
+    """
+    try:
         if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS)")
         _call("landlock_restrict_self", _NR_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0))
@@ -128,7 +152,7 @@ def restrict_self(rules: Rules) -> None:
         os.close(ruleset)
 
 
-def _fs_rights_of(abi: int) -> _Fs:
+def _fs_rights_of(abi: int) -> int:
     known = _ALL
     if abi < 5:
         known &= ~_Fs.IOCTL_DEV
@@ -139,7 +163,7 @@ def _fs_rights_of(abi: int) -> _Fs:
     return known
 
 
-def _allow(ruleset: int, path: str, rights: _Fs) -> None:
+def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         beneath = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except FileNotFoundError:

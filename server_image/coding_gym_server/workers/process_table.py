@@ -22,6 +22,10 @@ __all__ = [
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _RUNNABLE = ("R", "D")
+_GONE = ("Z", "X")
+_KNOWS_CHILDREN = Path("/proc/thread-self/children").exists()
+"""Not a kernel without CONFIG_PROC_CHILDREN."""
+
 _STATE, _PARENT, _UTIME, _CSTIME, _THREADS = 0, 1, 11, 14, 17
 
 
@@ -46,12 +50,34 @@ def ancestors(pid: int) -> set[int]:
 
 def descendants(ancestor: int) -> set[int]:
     """Return the pids of all children of ``ancestor``, their children, and so on, zombies left out."""
+    if not _KNOWS_CHILDREN:
+        return _descendants_of_all(ancestor)
+    found = set()
+    pending = [ancestor]
+    while pending:
+        for child in _children_of_all_threads(pending.pop()):
+            if (fields := _stat(child)) and fields[_STATE] not in _GONE:
+                found.add(child)
+                pending.append(child)
+    return found
+
+
+def _children_of_all_threads(parent: int) -> list[int]:
+    found: list[int] = []
+    # A process that ends meanwhile has none.
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{parent}/task"):
+            found += map(int, Path(f"/proc/{parent}/task/{thread}/children").read_bytes().split())
+    return found
+
+
+def _descendants_of_all(ancestor: int) -> set[int]:
     children: dict[int, list[int]] = {}
     zombies = set()
     for entry in os.listdir("/proc"):
         if entry.isdigit() and (fields := _stat(int(entry))):
             children.setdefault(int(fields[_PARENT]), []).append(int(entry))
-            if fields[_STATE] in ("Z", "X"):
+            if fields[_STATE] in _GONE:
                 zombies.add(int(entry))
     found: list[int] = []
     pending = [ancestor]

@@ -105,6 +105,7 @@ class Unit:
         self._watchdog: Watchdog | None = None
         self._interrupt_due = False
         self._overrun = ""
+        self._is_killed = False
 
     @classmethod
     async def start(cls, zygote: ZygoteProcess, base: Path, kind: Kind) -> Unit:
@@ -293,6 +294,7 @@ class Unit:
         """
         answer = await self._ask_root(Kill())
         assert isinstance(answer, Killed)
+        self._is_killed = True
 
     async def recycle(self) -> None:
         """Kill everything, empty and rename the workspace, and fork a new worker.
@@ -307,11 +309,18 @@ class Unit:
         self._overrun = ""
         self.on_interrupted = _nothing
         # Whoever had it knows its name: the next one gets another, once nobody is left to see which.
-        await self.kill()
+        if not self._is_killed:
+            await self.kill()
+        self._is_killed = False
         self.workspace = self.workspace.rename(_random_name(self.workspace.parent))
         used, _ = await self._replace_worker()
         # Not by the root, whose memory the next worker gets a copy of: no file's name is to stay in it.
-        await asyncio.to_thread(workspace.empty, str(self.workspace))
+        directory = str(self.workspace)
+        if workspace.remove_if_bare(directory):
+            # What is left to do takes less than to have a thread do it.
+            workspace.empty(directory)
+        else:
+            await asyncio.to_thread(workspace.empty, directory)
         if used is not None:
             used.close()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import io
 import os
 import random
 import signal
@@ -13,7 +12,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from coding_gym_server.backends import backend_class
 from coding_gym_server.backends.base import ExecutorBackend
@@ -22,11 +21,15 @@ from coding_gym_server.isolation.confinement import Confinement
 from coding_gym_server.workers import gui, workspace
 from coding_gym_server.workers.channel import Channel
 from coding_gym_server.workers.messages import Configure, Execute, Finished, Result, Taken, ToProcess
+from coding_gym_server.workers.streams import flush_streams, open_stream
 
-__all__ = ["Worker"]
+__all__ = ["Worker", "rehearse"]
 
 _HIGH_DESCRIPTOR = 200
 """Our own descriptors are moved up here, out of the way of the user's."""
+
+_REHEARSALS = 10
+"""CPython adapts code to its operands when it has run some times."""
 
 _Handler = Any
 
@@ -41,6 +44,7 @@ class Worker:
         directory: The workspace of the session.
         backend: What executes the cells.
         confinement: The limits of the session.
+        prepared: What the root has prepared of them.
         authorized_imports: Modules that a backend with a whitelist admits beyond its own.
     """
 
@@ -53,6 +57,7 @@ class Worker:
         *,
         backend: str,
         confinement: Confinement,
+        prepared: int | None,
         authorized_imports: tuple[str, ...],
     ) -> None:
         self._channel = channel
@@ -60,6 +65,7 @@ class Worker:
         self._directory = Path(directory)
         self._backend_name = backend
         self._confinement = confinement
+        self._prepared = prepared
         self._authorized_imports = authorized_imports
         self._output = Output(self._send_result)
         # Threads of the cell display, too.
@@ -80,7 +86,7 @@ class Worker:
         # CPython 3.11 keeps the id that it had before the fork, and matplotlib takes this thread for another one.
         threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
         self._adopt_descriptors()
-        self._confinement.apply_to_worker()
+        self._confinement.apply_to_worker(self._prepared)
         self._pid = os.getpid()
         backend = backend_class(self._backend_name)(self._output, authorized_imports=self._authorized_imports)
         backend.confinement = self._confinement
@@ -107,7 +113,7 @@ class Worker:
                     exit_code = backend.execute(cell.code)
             else:
                 exit_code = backend.execute(cell.code)
-            _flush()
+            flush_streams()
             self._on_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
         except BaseException:  # noqa: BLE001
             # An interrupt came between the end of the cell and the line that turns it off, or a tracer of the user's raised.
@@ -121,7 +127,7 @@ class Worker:
     def _send_result(self, result: Result) -> None:
         if os.getpid() != self._pid:
             return
-        _flush()
+        flush_streams()
         with _uninterrupted(), self._sending:
             self._channel.send(result)
             if not result.is_value and threading.current_thread() is threading.main_thread():
@@ -145,7 +151,7 @@ class Worker:
                 os.dup2(self._saved[number], number)
             stream = getattr(sys, name, None)
             if anew or not _is_usable(stream):
-                stream = _open_stream(number)
+                stream = open_stream(number)
                 setattr(sys, name, stream)
                 setattr(sys, f"__{name}__", stream)
 
@@ -165,6 +171,19 @@ class Worker:
         sys.path.insert(0, "")
 
 
+def rehearse() -> None:
+    """Do, in the zygote, what every worker will do: what the interpreter then remembers of it, workers have from the start.
+
+    A worker that fills a cache itself copies a page for it.
+    """
+    for _ in range(_REHEARSALS):
+        _seed(None)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in range(3):
+            with contextlib.suppress(OSError):
+                open_stream(number)
+
+
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
     """Have an interrupt wait: half a message would be the end of the channel."""
@@ -175,32 +194,12 @@ def _uninterrupted() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _open_stream(number: int) -> TextIO:
-    """Open a standard stream: UTF-8 everywhere, a line at a time, so that little is lost when the process is killed.
-
-    Lone surrogates pass as they are; the server replaces them.
-    """
-    mode = "r" if number == 0 else "w"
-    raw = io.FileIO(number, mode, closefd=False)
-    raw.name = ("<stdin>", "<stdout>", "<stderr>")[number]
-    buffer = io.BufferedReader(raw) if number == 0 else io.BufferedWriter(raw)
-    errors = "surrogatepass" if number == 1 else "backslashreplace" if number == 2 else "strict"
-    return io.TextIOWrapper(buffer, "utf-8", errors, line_buffering=number != 0)
-
-
 def _is_open(descriptor: int) -> bool:
     try:
         os.fstat(descriptor)
     except OSError:
         return False
     return True
-
-
-def _flush() -> None:
-    for name in ("stdout", "stderr", "__stdout__", "__stderr__"):
-        # What user code put in the place of a stream may raise anything; an interrupt here is one that came late.
-        with contextlib.suppress(BaseException):
-            getattr(sys, name).flush()
 
 
 def _is_usable(stream: Any) -> bool:
@@ -215,7 +214,9 @@ def _is_usable(stream: Any) -> bool:
 
 
 def _seed(seed: int | None) -> None:
-    random.seed(seed)
+    if seed is not None:
+        random.seed(seed)
     numpy_random = getattr(sys.modules.get("numpy"), "random", None)
     if numpy_random is not None:
-        numpy_random.seed(None if seed is None else seed % 2**32)
+        # The fork has seeded ``random`` anew. numpy would take a millisecond to gather entropy of its own.
+        numpy_random.seed(random.getrandbits(32) if seed is None else seed % 2**32)

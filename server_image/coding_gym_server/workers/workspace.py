@@ -9,11 +9,20 @@ import stat
 import subprocess
 from pathlib import Path
 
-__all__ = ["HOME", "TEMPORARY", "WORK", "clear", "empty", "repair"]
+__all__ = ["HOME", "TEMPORARY", "WORK", "clear", "empty", "remove_if_bare", "repair"]
 
 WORK = "work"
 HOME = "home"
 TEMPORARY = "tmp"
+
+
+def remove_if_bare(workspace: str) -> bool:
+    """Remove the directories in ``workspace`` if nothing is in them; says whether ``workspace`` is empty now."""
+    with contextlib.suppress(OSError):
+        for name in (WORK, HOME, TEMPORARY):
+            os.rmdir(os.path.join(workspace, name))
+        return not os.listdir(workspace)
+    return False
 
 
 def empty(workspace: str) -> None:

@@ -1,0 +1,89 @@
+"""The zygote's heap, laid out so that forks of it are cheap.
+
+A fork copies an entry for each page, an exit drops it again, and the first write to a page after a fork copies the page. So
+pages are to be few and huge, which wants objects to lie side by side; and what a fork makes is to lie together, apart from
+what was there before.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from itertools import pairwise
+
+__all__ = ["collapse", "fill_gaps", "reserve"]
+
+_HUGE_PAGE_BYTES = 2 << 20
+_MADV_COLLAPSE = 25
+
+# CPython's allocator has objects of one size, of at most half a kilobyte, in one pool; see Objects/obmalloc.c.
+_ALIGNMENT = 16
+_MAX_BLOCK_BYTES = 512
+_POOL_BYTES = 16 << 10
+_ARENA_BYTES = 1 << 20
+_BYTES_OVERHEAD = b"".__sizeof__()
+
+_MOST_GAP_BYTES = 1 << 20
+"""The most that is taken for objects of one size, whatever allocator there is."""
+
+_libc = ctypes.CDLL(None)
+_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+
+def reserve(size: int) -> list[object]:
+    """Have Python take its next ``size`` bytes for small objects from the kernel at once, in one piece.
+
+    Taken while modules are imported, they would be scattered among the libraries that are loaded.
+
+    Returns:
+        What keeps them; once it is dropped, those that nobody has used go back to the kernel.
+    """
+    blocks: list[object] = [bytes(_MAX_BLOCK_BYTES - _BYTES_OVERHEAD) for _ in range(size // _MAX_BLOCK_BYTES)]
+    return blocks[:: _ARENA_BYTES // _MAX_BLOCK_BYTES // 2]
+
+
+def fill_gaps() -> list[object]:
+    """Take all memory that is free between small objects, so that those to come lie together.
+
+    Returns:
+        What keeps it.
+    """
+    filling: list[object] = []
+    for size in range(_ALIGNMENT, _MAX_BLOCK_BYTES + 1, _ALIGNMENT):
+        make = _maker(size)
+        for _ in range(_MOST_GAP_BYTES // _POOL_BYTES * 2):
+            blocks: list[object] = [make() for _ in range(_POOL_BYTES // size // 2)]
+            filling += blocks
+            if _are_in_a_row(blocks, size):
+                break
+    return filling
+
+
+def collapse() -> None:
+    """Gather this process's anonymous memory into huge pages where it is aligned well enough.
+
+    A hint and no more: a kernel without MADV_COLLAPSE (before Linux 6.1) or without free huge pages leaves all as it was.
+    """
+    with open("/proc/self/maps") as maps:
+        regions = [line.split() for line in maps]
+    for addresses, permissions, *_, inode, path in (region if len(region) > 5 else [*region, ""] for region in regions):
+        if permissions == "rw-p" and inode == "0" and path in ("", "[heap]"):
+            start, end = (int(address, 16) for address in addresses.split("-"))
+            first = -(-start // _HUGE_PAGE_BYTES) * _HUGE_PAGE_BYTES
+            last = end // _HUGE_PAGE_BYTES * _HUGE_PAGE_BYTES
+            if first < last:
+                _libc.madvise(first, last - first, _MADV_COLLAPSE)
+
+
+def _maker(size: int) -> Callable[[], object]:
+    """Return what makes an object of a size."""
+    if size == object().__sizeof__():
+        return object
+    if size <= _BYTES_OVERHEAD:
+        return lambda: float("1.5")
+    return lambda: bytes(size - _BYTES_OVERHEAD)
+
+
+def _are_in_a_row(blocks: list[object], size: int) -> bool:
+    """Say whether most come from a pool that had been empty: then no other has room left. The list itself is in between."""
+    return sum(id(after) == id(before) + size for before, after in pairwise(blocks)) > len(blocks) * 3 // 4

@@ -1,0 +1,31 @@
+"""The standard streams of processes that run user code."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from typing import TextIO
+
+__all__ = ["flush_streams", "open_stream"]
+
+
+def open_stream(number: int) -> TextIO:
+    """Open a standard stream: UTF-8 everywhere, a line at a time, so that little is lost when the process is killed.
+
+    Lone surrogates pass as they are; the server replaces them.
+    """
+    mode = "r" if number == 0 else "w"
+    raw = io.FileIO(number, mode, closefd=False)
+    raw.name = ("<stdin>", "<stdout>", "<stderr>")[number]
+    buffer = io.BufferedReader(raw) if number == 0 else io.BufferedWriter(raw)
+    errors = "surrogatepass" if number == 1 else "backslashreplace" if number == 2 else "strict"
+    return io.TextIOWrapper(buffer, "utf-8", errors, line_buffering=number != 0)
+
+
+def flush_streams() -> None:
+    """Write what is still in the buffers."""
+    for name in ("stdout", "stderr", "__stdout__", "__stderr__"):
+        # What user code put in the place of a stream may raise anything; an interrupt here is one that came late.
+        with contextlib.suppress(BaseException):
+            getattr(sys, name).flush()
