@@ -85,7 +85,7 @@ def main() -> None:
     # No process of the same user may look into the server's memory or environment.
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     isolation = report(kernel, policy=config.isolation, own_namespaces=has_namespaces)
-    server = _server(config, zygote, isolation)
+    server = _server(config, zygote, confinement, isolation)
     # What is loaded by now stays; leave it out of every collection to come.
     gc.collect()
     gc.freeze()
@@ -120,7 +120,9 @@ def _allow_more_open_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _server(config: ServerConfig, zygote: ZygoteProcess, isolation: IsolationReport) -> uvicorn.Server:
+def _server(
+    config: ServerConfig, zygote: ZygoteProcess, confinement: Confinement, isolation: IsolationReport
+) -> uvicorn.Server:
     import uvicorn
 
     from coding_gym_server.api.connections import HttpConnection, WebSocketConnection
@@ -131,7 +133,7 @@ def _server(config: ServerConfig, zygote: ZygoteProcess, isolation: IsolationRep
 
     server = uvicorn.Server(
         uvicorn.Config(
-            create_app(config, zygote, isolation=isolation, end=end),
+            create_app(config, zygote, confinement=confinement, isolation=isolation, end=end),
             uds=config.uds,
             host=config.host,
             port=config.port,

@@ -23,8 +23,10 @@ from coding_gym_server.backends import UnknownBackendError
 from coding_gym_server.config import ServerConfig
 from coding_gym_server.display.installed import can_have_screens
 from coding_gym_server.display.screen import NoScreenError, ScreenRefusedError, Screens
+from coding_gym_server.grading.grading import Grading
 from coding_gym_server.interpreter.contexts import HOME, Contexts, ContextSettings
 from coding_gym_server.interpreter.files import FilesError, Workspace
+from coding_gym_server.isolation.confinement import Confinement
 from coding_gym_server.isolation.probe import IsolationReport
 from coding_gym_server.lifetime import DeadManSwitch
 from coding_gym_server.sessions import CapacityError, SessionDefaults, Sessions
@@ -41,12 +43,20 @@ _log = logging.getLogger(__name__)
 _PYTHON_SHARED_MEMORY = ("psm_*", "sem.mp-*")
 
 
-def create_app(config: ServerConfig, zygote: ZygoteProcess, *, isolation: IsolationReport, end: Callable[[], None]) -> ASGIApp:
+def create_app(
+    config: ServerConfig,
+    zygote: ZygoteProcess,
+    *,
+    confinement: Confinement,
+    isolation: IsolationReport,
+    end: Callable[[], None],
+) -> ASGIApp:
     """Return the ASGI application.
 
     Args:
         config: The server's configuration.
         zygote: Started already; the application ends it.
+        confinement: What sessions are confined to.
         isolation: What keeps sessions apart, shown by ``/health``.
         end: Called to end the server.
     """
@@ -68,9 +78,8 @@ def create_app(config: ServerConfig, zygote: ZygoteProcess, *, isolation: Isolat
     sessions = Sessions(units, screens, defaults, limit=config.max_sessions)
     python = "notebook" if config.backend == "python" else config.backend
     contexts = Contexts(sessions, config.home_directory, ContextSettings(python=python))
-    guard = None
-    if config.max_sessions > 1 or config.max_processes is not None:
-        guard = ProcessGuard(units, limit=config.max_processes, sessions=config.max_sessions)
+    grading = Grading(zygote, config.workspaces, leftovers=leftovers, confinement=confinement)
+    guard = ProcessGuard(lambda: [*units.all, *grading.booths], limit=config.max_processes, sessions=config.max_sessions)
 
     def on_zygote_gone() -> None:
         _log.error("the zygote died too often: no session can start any more")
@@ -80,13 +89,13 @@ def create_app(config: ServerConfig, zygote: ZygoteProcess, *, isolation: Isolat
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         zygote.attach(on_gone=on_zygote_gone)
         units.fill()
-        watch = asyncio.create_task(guard.run()) if guard is not None else None
+        watch = asyncio.create_task(guard.run())
         try:
             yield
         finally:
-            if watch is not None:
-                watch.cancel()
+            watch.cancel()
             await units.close()
+            grading.close()
             zygote.close()
 
     app: ASGIApp = Starlette(
@@ -108,7 +117,7 @@ def create_app(config: ServerConfig, zygote: ZygoteProcess, *, isolation: Isolat
             ClientDisconnect: http.client_gone,
         },
     )
-    app = _Dispatch(app, SessionEndpoint(sessions))
+    app = _Dispatch(app, SessionEndpoint(sessions, grading))
     if config.token:
         app = TokenGuard(app, config.token)
     if config.idle_timeout is not None and config.first_client_within is not None:

@@ -15,6 +15,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from coding_gym_server.grading.messages import FileContent, Graded, Submission
+
 __all__ = [
     "DEFAULT_SCREEN",
     "MAX_FRAME_BYTES",
@@ -31,6 +33,7 @@ __all__ = [
     "ErrorData",
     "FileContent",
     "Frame",
+    "Grade",
     "InputEvent",
     "Interrupt",
     "Key",
@@ -64,6 +67,7 @@ __all__ = [
     "Step",
     "StepAction",
     "Text",
+    "VerdictMessage",
     "Wait",
     "Window",
     "unknown_rewards",
@@ -135,16 +139,6 @@ class ErrorCode(StrEnum):
     FACTORY_ERROR = "FACTORY_ERROR"
     """Of OpenEnv's own server; ours has no factory."""
     SESSION_ERROR = "SESSION_ERROR"
-
-
-class FileContent(msgspec.Struct, forbid_unknown_fields=True):
-    """The content of a file that is no text.
-
-    Attributes:
-        base64: The bytes; as JSON, in base64.
-    """
-
-    base64: bytes
 
 
 class Move(msgspec.Struct, tag="move", tag_field="type", forbid_unknown_fields=True):
@@ -373,7 +367,13 @@ class Look(msgspec.Struct, tag="screen", forbid_unknown_fields=True):
     data: LookOptions | None = None
 
 
-Request = Reset | Step | Interrupt | State | Close | Mcp | Look
+class Grade(msgspec.Struct, tag="grade", tag_field="type", forbid_unknown_fields=True):
+    """Grade a submission, in a process of its own, beside the connection's session. An extension of ours."""
+
+    data: Submission
+
+
+Request = Reset | Step | Interrupt | State | Close | Mcp | Look | Grade
 
 
 class RichResult(msgspec.Struct, kw_only=True):
@@ -530,6 +530,12 @@ class ScreenMessage(msgspec.Struct, tag="screen"):
     data: Screen
 
 
+class VerdictMessage(msgspec.Struct, tag="verdict"):
+    """The answer to ``grade``."""
+
+    data: Graded
+
+
 class McpMessage(msgspec.Struct, tag="mcp"):
     """The answer to ``mcp``: a JSON-RPC 2.0 response."""
 
@@ -560,7 +566,7 @@ class Error(msgspec.Struct, tag="error"):
     data: ErrorData
 
 
-Response = ObservationMessage | StateMessage | ScreenMessage | McpMessage | Error
+Response = ObservationMessage | StateMessage | ScreenMessage | VerdictMessage | McpMessage | Error
 
 
 def unknown_rewards(names: Iterable[str]) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,12 +16,11 @@ from coding_gym_server.backends import JUPYTER_PREFIX, check_backend, check_inst
 from coding_gym_server.display import screen as display
 from coding_gym_server.display.screen import NoScreenError, ScreenRefusedError, Screens, check_inputs
 from coding_gym_server.gathering import Gathering
-from coding_gym_server.interpreter.files import Workspace
+from coding_gym_server.interpreter.files import write_files
 from coding_gym_server.protocol import (
     DEFAULT_SCREEN,
     INFRASTRUCTURE_EXIT_CODE,
     Capture,
-    FileContent,
     Metadata,
     Observation,
     ObservationData,
@@ -321,7 +320,7 @@ class Session:
     async def _set_up(self, unit: Unit) -> None:
         if self._options.files:
             # Nothing has run in it yet, so nobody sees half of them.
-            await asyncio.to_thread(_write_files, unit.workspace / workspace.WORK, self._options.files)
+            await asyncio.to_thread(write_files, unit.workspace / workspace.WORK, self._options.files)
         self._open_screen()
         seed = self._options.seed
         configuration = Configure(
@@ -401,11 +400,3 @@ def _observation(stdout: str, stderr: str, exit_code: int, metadata: Metadata, *
     # Results may be large: once is enough.
     brief = msgspec.structs.replace(metadata, results=[]) if metadata.results else metadata
     return ObservationData(observation=observation, reward=reward, done=False, metadata=brief)
-
-
-def _write_files(directory: Path, files: Mapping[str, str | FileContent]) -> None:
-    target = Workspace(directory, home=str(directory))
-    for path, content in files.items():
-        with contextlib.closing(target.upload(path)) as upload:
-            upload.write(content.encode() if isinstance(content, str) else content.base64)
-            upload.finish()

@@ -33,7 +33,7 @@ _msgpack = msgspec.msgpack.Encoder()
 _MAX_QUOTED_CHARS = 1000
 """The most of a request, which may have megabytes, that an error message repeats."""
 
-_REQUEST_TYPES = ("reset", "step", "interrupt", "state", "close", "mcp", "screen")
+_REQUEST_TYPES = ("reset", "step", "interrupt", "state", "close", "mcp", "screen", "grade")
 
 _T = TypeVar("_T")
 

@@ -13,6 +13,7 @@ from coding_gym_server.api.codec import BadRequestError, decode_request, encode_
 from coding_gym_server.api.mcp import answer_mcp
 from coding_gym_server.backends import UnknownBackendError
 from coding_gym_server.display.screen import NoScreenError, ScreenRefusedError
+from coding_gym_server.grading.grading import Grading
 from coding_gym_server.interpreter.files import FilesError
 from coding_gym_server.protocol import (
     MAX_FRAME_BYTES,
@@ -20,6 +21,7 @@ from coding_gym_server.protocol import (
     Error,
     ErrorCode,
     ErrorData,
+    Grade,
     Interrupt,
     Look,
     Mcp,
@@ -33,6 +35,7 @@ from coding_gym_server.protocol import (
     State,
     StateMessage,
     Step,
+    VerdictMessage,
 )
 from coding_gym_server.sessions import CapacityError, Session, Sessions
 from coding_gym_server.workers.capture import cut_middle
@@ -63,10 +66,12 @@ class SessionEndpoint:
 
     Args:
         sessions: Where a connection gets its session.
+        grading: Grades submissions.
     """
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: Sessions, grading: Grading) -> None:
         self._sessions = sessions
+        self._grading = grading
 
     async def __call__(self, scope: _Event, receive: _Receive, send: _Send) -> None:
         await receive()
@@ -85,7 +90,7 @@ class SessionEndpoint:
             await _refuse(send, data)
             return
         try:
-            code = await _Conversation(session, receive, send).run()
+            code = await _Conversation(session, self._grading, receive, send).run()
         finally:
             self._sessions.close(session)
         # Last, for it waits until the client has read all that was sent to it before.
@@ -101,12 +106,14 @@ class _Conversation:
 
     Args:
         session: The connection's session.
+        grading: Grades submissions.
         receive: ASGI's.
         send: ASGI's.
     """
 
-    def __init__(self, session: Session, receive: _Receive, send: _Send) -> None:
+    def __init__(self, session: Session, grading: Grading, receive: _Receive, send: _Send) -> None:
         self._session = session
+        self._grading = grading
         self._receive = receive
         self._send = send
         self._ahead: deque[str | bytes] = deque()
@@ -171,7 +178,7 @@ class _Conversation:
             if isinstance(request, Interrupt):
                 # The step that it was for has ended.
                 return False
-            response = await _answer(self._session, request)
+            response = await _answer(self._session, self._grading, request)
         except BadRequestError as error:
             last = error.data.code is ErrorCode.SESSION_ERROR
             response = Error(error.data)
@@ -217,12 +224,14 @@ class _Delayed:
         self._task = self._loop.create_task(self._work())
 
 
-async def _answer(session: Session, request: Request) -> Response:
+async def _answer(session: Session, grading: Grading, request: Request) -> Response:
     match request:
         case Step(action):
             return ObservationMessage(await session.step(action))
         case Reset(options):
             return ObservationMessage(await session.reset(options or ResetOptions()))
+        case Grade(submission):
+            return VerdictMessage(await grading.grade(submission))
         case Look(options):
             return ScreenMessage(await session.look(options.region if options is not None else None))
         case State():

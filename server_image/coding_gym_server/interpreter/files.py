@@ -13,12 +13,14 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 import msgspec
 
-__all__ = ["Entry", "FilesError", "NotFoundError", "Upload", "Workspace"]
+from coding_gym_server.grading.messages import FileContent
+
+__all__ = ["Entry", "FilesError", "NotFoundError", "Upload", "Workspace", "write_files"]
 
 _OPENAT2 = 437
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_BENEATH = 0x02, 0x08
@@ -248,6 +250,19 @@ class Upload:
             message = f"Is a directory: {self._path}"
             raise FilesError(message)
         return True
+
+
+def write_files(directory: Path, files: Mapping[str, str | FileContent]) -> None:
+    """Write files below a directory.
+
+    Raises:
+        FilesError: One of them cannot be written.
+    """
+    target = Workspace(directory, home=str(directory))
+    for path, content in files.items():
+        with contextlib.closing(target.upload(path)) as upload:
+            upload.write(content.encode() if isinstance(content, str) else content.base64)
+            upload.finish()
 
 
 class _closing:

@@ -37,6 +37,8 @@ _PRECAUTIONS = (
 _OPEN_FILES = 4096
 _DISPLAY_BYTES = 768 << 20
 _SCREEN_BYTES = 128 << 20
+_EXAMINER_BYTES = 1 << 30
+_EXAMINER_FILE_BYTES = 64 << 20
 
 
 class Confinement(msgspec.Struct, kw_only=True, frozen=True):
@@ -147,10 +149,33 @@ class Confinement(msgspec.Struct, kw_only=True, frozen=True):
         if self.seccomp:
             seccomp.forbid_internet()
 
-    def apply_to_worker(self) -> None:
-        """Put the calling process, a worker, into a signal scope of its own, and all that it will start."""
+    def apply_to_examiner(self, directory: str) -> None:
+        """Confine the calling process, which runs tests, and all that it will start.
+
+        Args:
+            directory: Where the workspaces of the submissions are that it tests.
+        """
+        capabilities.drop_all()
+        for kind, limit in (
+            *_PRECAUTIONS,
+            (resource.RLIMIT_DATA, _EXAMINER_BYTES),
+            (resource.RLIMIT_FSIZE, _EXAMINER_FILE_BYTES),
+        ):
+            with contextlib.suppress(OSError, ValueError):
+                _lower_limit(kind, limit)
         if self.landlock:
-            landlock.restrict_self(landlock.Rules(files=False, tcp=True))
+            landlock.restrict_self(landlock.Rules(read=(*_SYSTEM, *python_directories()), write=(directory, *_DEVICES)))
+        if self.seccomp:
+            seccomp.forbid_internet()
+
+    def prepare_workers(self) -> int | None:
+        """Return what ``apply_to_worker`` takes in processes that the calling one will fork: made once, not in each of them."""
+        return landlock.make_ruleset(landlock.Rules(files=False, tcp=True)) if self.landlock else None
+
+    def apply_to_worker(self, prepared: int | None) -> None:
+        """Put the calling process, a worker, into a signal scope of its own, and all that it will start."""
+        if prepared is not None:
+            landlock.enter(prepared)
         if self.seccomp and not self.file_modes:
             seccomp.forbid_changing_modes()
 

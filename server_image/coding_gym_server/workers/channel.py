@@ -12,12 +12,11 @@ from typing import Generic, TypeVar, cast
 
 import msgspec
 
-from coding_gym_server.workers.messages import ForkDisplay, ForkRoot, ForkWorker, ToProcess
+from coding_gym_server.workers.messages import ToProcess
 
 __all__ = ["HEADER", "Channel", "close_all"]
 
 HEADER = struct.Struct("<I")
-_DESCRIPTORS_OF: dict[type, int] = {ForkRoot: 1, ForkWorker: 3, ForkDisplay: 2}
 _MAX_DESCRIPTORS = 3
 _READ_BYTES = 65_536
 
@@ -52,6 +51,11 @@ class Channel(Generic[_Request]):
         moved = fcntl.fcntl(self._socket.fileno(), fcntl.F_DUPFD_CLOEXEC, lowest)
         self._socket.close()
         self._socket = socket.socket(fileno=moved)
+
+    def detach(self, lowest: int) -> socket.socket:
+        """Return the socket, on a descriptor of at least ``lowest``; the channel is of no use any more."""
+        self.move_up(lowest)
+        return self._socket
 
     def receive(self) -> _Request:
         """Wait for the next request.
@@ -89,7 +93,7 @@ class Channel(Generic[_Request]):
                 raise EOFError
             self._buffer += data
             self._descriptors += received
-        count = _DESCRIPTORS_OF.get(type(message), 0)
+        count = getattr(message, "DESCRIPTORS", 0)
         descriptors, self._descriptors = self._descriptors[:count], self._descriptors[count:]
         return message, descriptors
 

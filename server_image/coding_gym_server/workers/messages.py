@@ -6,20 +6,25 @@ Every channel is a socket pair that carries length-prefixed msgpack. The server 
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 from coding_gym_server.display.messages import DisplayConfig
 
 __all__ = [
     "MAX_RESULT_BYTES",
+    "SUBMISSION",
     "Configure",
     "CpuTime",
     "CpuTimeUsed",
     "DisplayForked",
+    "ExaminerForked",
     "Execute",
     "Failed",
     "Finished",
     "ForkDisplay",
+    "ForkExaminer",
     "ForkRoot",
     "ForkWorker",
     "FromProcess",
@@ -41,6 +46,10 @@ MAX_RESULT_BYTES = 16 * 1024 * 1024
 """The most that the results of one cell have together."""
 
 
+SUBMISSION = "submission"
+"""The backend of roots whose workers hold submissions, and are spoken with by an examiner rather than by the server."""
+
+
 class ForkRoot(msgspec.Struct, tag=True):
     """To the zygote, with one descriptor: fork a session root that is controlled over it and owns ``workspace``.
 
@@ -49,6 +58,8 @@ class ForkRoot(msgspec.Struct, tag=True):
         backend: What executes its cells.
         shared: A directory that it has in common with other sessions; None if there is none.
     """
+
+    DESCRIPTORS: ClassVar[int] = 1
 
     workspace: str
     backend: str
@@ -62,7 +73,21 @@ class ForkDisplay(msgspec.Struct, tag=True):
         config: What the display is to be.
     """
 
+    DESCRIPTORS: ClassVar[int] = 2
+
     config: DisplayConfig
+
+
+class ForkExaminer(msgspec.Struct, tag=True):
+    """To the zygote, with one descriptor: fork an examiner that is controlled over it.
+
+    Attributes:
+        directory: Where the workspaces of the submissions that it tests are.
+    """
+
+    DESCRIPTORS: ClassVar[int] = 1
+
+    directory: str
 
 
 class ForkWorker(msgspec.Struct, tag=True):
@@ -71,6 +96,8 @@ class ForkWorker(msgspec.Struct, tag=True):
     Attributes:
         workspace: Where the session's directory is now.
     """
+
+    DESCRIPTORS: ClassVar[int] = 3
 
     workspace: str
 
@@ -144,6 +171,16 @@ class RootForked(msgspec.Struct, tag=True):
     pid: int
 
 
+class ExaminerForked(msgspec.Struct, tag=True):
+    """The answer to ``ForkExaminer``.
+
+    Attributes:
+        pid: The process id of the examiner, in the server's pid namespace.
+    """
+
+    pid: int
+
+
 class DisplayForked(msgspec.Struct, tag=True):
     """The answer to ``ForkDisplay``.
 
@@ -160,10 +197,12 @@ class WorkerForked(msgspec.Struct, tag=True):
     Attributes:
         pid: The process id of the worker, in the server's pid namespace.
         previous_status: The wait status of the worker before, None if there was none.
+        cpu_seconds: The CPU time that the session's processes have used before.
     """
 
     pid: int
     previous_status: int | None
+    cpu_seconds: float
 
 
 class Interrupted(msgspec.Struct, tag=True):
@@ -181,7 +220,13 @@ class CpuTimeUsed(msgspec.Struct, tag=True):
 
 
 class WorkerExited(msgspec.Struct, tag=True):
-    """From a root, unasked: the worker is gone."""
+    """From a root, unasked: the worker is gone.
+
+    Attributes:
+        status: Its wait status.
+    """
+
+    status: int
 
 
 class Result(msgspec.Struct, tag=True):
@@ -230,11 +275,12 @@ class Failed(msgspec.Struct, tag=True):
     reason: str
 
 
-ToProcess = ForkRoot | ForkDisplay | ForkWorker | Interrupt | Kill | CpuTime | Configure | Execute | Taken
+ToProcess = ForkRoot | ForkDisplay | ForkExaminer | ForkWorker | Interrupt | Kill | CpuTime | Configure | Execute | Taken
 FromProcess = (
     Ready
     | RootForked
     | DisplayForked
+    | ExaminerForked
     | WorkerForked
     | Interrupted
     | Killed

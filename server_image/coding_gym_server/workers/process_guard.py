@@ -7,12 +7,13 @@ the session with the most processes is ended, if it has more than its share.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Protocol
 
 from coding_gym_server.workers.process_table import tasks_below
-from coding_gym_server.workers.units import Units
 
-__all__ = ["ProcessGuard"]
+__all__ = ["ProcessGroup", "ProcessGuard"]
 
 _INTERVAL = 0.1
 
@@ -21,17 +22,32 @@ _CONTROL_GROUPS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/pids"))
 _LOAD = Path("/proc/loadavg")
 
 
+class ProcessGroup(Protocol):
+    """Processes that belong together.
+
+    Attributes:
+        root_pid: The process that all others descend from.
+        being_replaced: Whether they are being exchanged for others.
+    """
+
+    root_pid: int
+    being_replaced: bool
+
+    def overrun(self, what: str) -> None:
+        """End them, for they have used up what is for all."""
+
+
 class ProcessGuard:
     """Watches how many tasks, processes and their threads, there are.
 
     Args:
-        units: Whose processes to watch.
+        groups: Returns whose processes to watch.
         limit: The most there may be beyond those of the machine now; None for the limit of the control group.
         sessions: How many sessions share it.
     """
 
-    def __init__(self, units: Units, *, limit: int | None, sessions: int) -> None:
-        self._units = units
+    def __init__(self, groups: Callable[[], Iterable[ProcessGroup]], *, limit: int | None, sessions: int) -> None:
+        self._groups = groups
         self._sessions = sessions
         self._counter, self._limit = (_LOAD, limit) if limit is not None else _limit_of_control_group()
         self._before = self._count() if limit is not None else 0
@@ -51,13 +67,13 @@ class ProcessGuard:
                 self._end_the_biggest(self._limit, threshold)
 
     def _end_the_biggest(self, limit: int, threshold: int) -> None:
-        units = {unit.root_pid: unit for unit in self._units.all}
-        tasks = tasks_below(units)
+        groups = {group.root_pid: group for group in self._groups()}
+        tasks = tasks_below(groups)
         if not tasks or (self._counter is _LOAD and tasks.total() < threshold):
             return
         pid, count = tasks.most_common(1)[0]
-        if count >= threshold // self._sessions and not units[pid].being_replaced:
-            units[pid].overrun(f"{count} processes and threads, and the sandbox may have {limit} in all")
+        if count >= threshold // self._sessions and not groups[pid].being_replaced:
+            groups[pid].overrun(f"{count} processes and threads, and the sandbox may have {limit} in all")
 
     def _count(self) -> int:
         try:

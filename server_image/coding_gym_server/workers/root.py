@@ -14,10 +14,12 @@ import select
 import signal
 import socket
 import time
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from coding_gym_server.backends import backend_class
+from coding_gym_server.grading.submission import SubmissionProcess
 from coding_gym_server.isolation import oom
 from coding_gym_server.isolation.confinement import Confinement
 from coding_gym_server.isolation.ports import reserve_ports
@@ -25,6 +27,7 @@ from coding_gym_server.workers import process_table
 from coding_gym_server.workers.channel import Channel, close_all
 from coding_gym_server.workers.child_exits import ChildExits
 from coding_gym_server.workers.messages import (
+    SUBMISSION,
     CpuTime,
     CpuTimeUsed,
     Failed,
@@ -37,7 +40,9 @@ from coding_gym_server.workers.messages import (
     WorkerExited,
     WorkerForked,
 )
-from coding_gym_server.workers.worker import Worker
+
+if TYPE_CHECKING:
+    from coding_gym_server.workers.worker import Worker
 
 __all__ = ["Root"]
 
@@ -90,10 +95,12 @@ class Root:
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         oom.rank_root()
         if self._confinement.can_have_ports:
-            self._reserved = reserve_ports(backend_class(self._backend).ports_needed())
+            count = 0 if self._backend == SUBMISSION else backend_class(self._backend).ports_needed()
+            self._reserved = reserve_ports(count)
             ports = tuple(reservation.getsockname()[1] for reservation in self._reserved)
             self._confinement = msgspec.structs.replace(self._confinement, ports=ports)
         self._confinement.apply_to_root(self._workspace, *([self._shared] if self._shared else []))
+        self._prepared = self._confinement.prepare_workers()
         exits = self._exits = ChildExits()
         poll = select.poll()
         poll.register(self._channel.fileno(), select.POLLIN)
@@ -106,7 +113,7 @@ class Root:
                 self._reap()
                 if had_worker and self._worker is None:
                     with contextlib.suppress(OSError):
-                        self._channel.send(WorkerExited())
+                        self._channel.send(WorkerExited(self._worker_status or 0))
             if self._channel.fileno() in ready:
                 self._answer_requests()
 
@@ -124,7 +131,7 @@ class Root:
         if worker is not None:
             worker.run()
 
-    def _answer(self, message: ToProcess, descriptors: list[int]) -> Worker | None:
+    def _answer(self, message: ToProcess, descriptors: list[int]) -> Worker | SubmissionProcess | None:
         """Carry a request out; returns the worker in its forked process, None in the root."""
         match message:
             case ForkWorker(directory):
@@ -141,7 +148,7 @@ class Root:
                 self._channel.send(CpuTimeUsed(self._cpu_time()))
         return None
 
-    def _fork(self, descriptors: list[int]) -> Worker | None:
+    def _fork(self, descriptors: list[int]) -> Worker | SubmissionProcess | None:
         """Replace all that runs by a new worker."""
         self._kill()
         if self._worker is None:
@@ -159,24 +166,35 @@ class Root:
                     # It died before this process had asked to be told.
                     os._exit(1)
                 self._channel.close()
-                channel, stdout, stderr = descriptors
-                return Worker(
-                    Channel(socket.socket(fileno=channel)),
-                    stdout,
-                    stderr,
-                    self._workspace,
-                    backend=self._backend,
-                    authorized_imports=self._authorized_imports,
-                    confinement=self._confinement,
-                )
+                return self._new_worker(*descriptors)
             self._reap_all_but(pid)
             previous_status, self._worker, self._worker_status = self._worker_status, pid, None
         except OSError as error:
             self._channel.send(Failed(f"no new worker: {error}"))
         else:
-            self._channel.send(WorkerForked(pid, previous_status))
+            self._channel.send(WorkerForked(pid, previous_status, _cpu_time_of_the_dead()))
         close_all(descriptors)
         return None
+
+    def _new_worker(self, channel: int, stdout: int, stderr: int) -> Worker | SubmissionProcess:
+        connection = Channel[ToProcess](socket.socket(fileno=channel))
+        if self._backend == SUBMISSION:
+            return SubmissionProcess(
+                connection, stdout, stderr, self._workspace, confinement=self._confinement, prepared=self._prepared
+            )
+        # The zygote of sessions has imported it; that of submissions does without.
+        from coding_gym_server.workers.worker import Worker
+
+        return Worker(
+            connection,
+            stdout,
+            stderr,
+            self._workspace,
+            backend=self._backend,
+            authorized_imports=self._authorized_imports,
+            confinement=self._confinement,
+            prepared=self._prepared,
+        )
 
     def _try_to_fork(self) -> int:
         try:
@@ -234,6 +252,10 @@ class Root:
             self._worker, self._worker_status = None, status
 
     def _cpu_time(self) -> float:
-        reaped = resource.getrusage(resource.RUSAGE_CHILDREN)
         alive = sum(process_table.cpu_time(pid) for pid in process_table.descendants(os.getpid()))
-        return reaped.ru_utime + reaped.ru_stime + alive
+        return _cpu_time_of_the_dead() + alive
+
+
+def _cpu_time_of_the_dead() -> float:
+    reaped = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return reaped.ru_utime + reaped.ru_stime

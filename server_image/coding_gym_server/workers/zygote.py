@@ -10,7 +10,6 @@ import ctypes
 import functools
 import gc
 import importlib
-import logging
 import os
 import select
 import signal
@@ -23,15 +22,18 @@ import msgspec
 
 from coding_gym_server import overlay
 from coding_gym_server.backends import backend_class
+from coding_gym_server.grading import submission
 from coding_gym_server.isolation.confinement import Confinement
-from coding_gym_server.workers import process_table
+from coding_gym_server.workers import heap, process_table
 from coding_gym_server.workers.channel import Channel, close_all
 from coding_gym_server.workers.child_exits import ChildExits
-from coding_gym_server.workers.huge_pages import collapse_heap
 from coding_gym_server.workers.messages import (
+    SUBMISSION,
     DisplayForked,
+    ExaminerForked,
     Failed,
     ForkDisplay,
+    ForkExaminer,
     ForkRoot,
     Ready,
     RootForked,
@@ -41,12 +43,12 @@ from coding_gym_server.workers.root import Root
 
 if TYPE_CHECKING:
     from coding_gym_server.display.process import DisplayProcess
+    from coding_gym_server.grading.examiner import Examiner
 
 __all__ = ["ZygoteConfig", "main"]
 
 _PR_SET_CHILD_SUBREAPER = 36
 
-_log = logging.getLogger(__name__)
 
 # What a worker or a usual program needs anyway; imported here, they cost a session nothing.
 _OWN_PRELOAD = (
@@ -61,6 +63,14 @@ _OWN_PRELOAD = (
 )
 
 
+_ANSWERS = {ForkRoot: RootForked, ForkDisplay: DisplayForked, ForkExaminer: ExaminerForked}
+_PRELOAD_BYTES = 48 << 20
+"""About what the small objects of numpy, pandas and matplotlib take."""
+
+_LEAN_PRELOAD_BYTES = 8 << 20
+"""Those of what submissions import most."""
+
+_filling: list[object] = []
 _DISPLAY_MODULE = "coding_gym_server.display.process"
 
 
@@ -91,7 +101,12 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if config.overlay is not None:
         overlay.use(Path(config.overlay))
-    missing = _preload([*config.preload, *([_DISPLAY_MODULE] if config.displays else [])])
+    # The zygote of submissions imports little, and has room to spare.
+    lean = config.backend == SUBMISSION
+    reserved = heap.reserve(_LEAN_PRELOAD_BYTES if lean else _PRELOAD_BYTES) if config.preload else []
+    own = () if lean else _OWN_PRELOAD
+    missing = _preload([*own, *config.preload, *([_DISPLAY_MODULE] if config.displays else [])])
+    del reserved
     _prepare(config.backend)
     config.confinement.apply_to_zygote()
     channel.send(Ready(missing))
@@ -102,12 +117,14 @@ def main() -> None:
 
 def _preload(modules: list[str]) -> list[str]:
     missing = []
-    for module in (*_OWN_PRELOAD, *modules):
+    for module in modules:
         try:
             importlib.import_module(module)
         except Exception as error:  # noqa: BLE001 - whatever a module does, sessions can do without it
             if not isinstance(error, ModuleNotFoundError):
-                _log.warning("%s cannot be imported beforehand: %s", module, error)
+                import logging
+
+                logging.getLogger(__name__).warning("%s cannot be imported beforehand: %s", module, error)
             missing.append(module)
     return missing
 
@@ -115,10 +132,17 @@ def _preload(modules: list[str]) -> list[str]:
 @functools.cache
 def _prepare(backend: str) -> None:
     """Load what a backend needs, once, and leave what is there now out of every collection to come."""
-    backend_class(backend).prepare(backend)
+    if backend == SUBMISSION:
+        submission.rehearse()
+    else:
+        from coding_gym_server.workers import worker
+
+        backend_class(backend).prepare(backend)
+        worker.rehearse()
     gc.collect()
+    _filling.extend(heap.fill_gaps())
     gc.freeze()
-    collapse_heap()
+    heap.collapse()
 
 
 class _Zygote:
@@ -137,7 +161,7 @@ class _Zygote:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._exits = ChildExits()
 
-    def serve(self) -> Root | DisplayProcess | None:
+    def serve(self) -> Root | DisplayProcess | Examiner | None:
         """Answer requests; returns what to run in each forked child, and None once the server is gone."""
         poll = select.poll()
         poll.register(self._channel.fileno(), select.POLLIN)
@@ -157,8 +181,8 @@ class _Zygote:
             except (EOFError, ConnectionError):
                 return None
 
-    def _answer(self, request: ToProcess, descriptors: list[int]) -> Root | DisplayProcess | None:
-        assert isinstance(request, ForkRoot | ForkDisplay)
+    def _answer(self, request: ToProcess, descriptors: list[int]) -> Root | DisplayProcess | Examiner | None:
+        assert isinstance(request, ForkRoot | ForkDisplay | ForkExaminer)
         self._bury()
         pid = None
         try:
@@ -177,16 +201,20 @@ class _Zygote:
         close_all(descriptors)
         if pid is not None:
             self._forked.add(pid)
-            self._channel.send(RootForked(pid) if isinstance(request, ForkRoot) else DisplayForked(pid))
+            self._channel.send(_ANSWERS[type(request)](pid))
         return None
 
-    def _be(self, request: ForkRoot | ForkDisplay, descriptors: list[int]) -> Root | DisplayProcess:
+    def _be(self, request: ForkRoot | ForkDisplay | ForkExaminer, descriptors: list[int]) -> Root | DisplayProcess | Examiner:
         """Return what a forked child is to be."""
         control, *others = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         if isinstance(request, ForkDisplay):
             from coding_gym_server.display.process import DisplayProcess, display_requests
 
             return DisplayProcess(Channel(control, display_requests), others[0], request.config, self._config.confinement)
+        if isinstance(request, ForkExaminer):
+            from coding_gym_server.grading.examiner import Examiner, examiner_requests
+
+            return Examiner(Channel(control, examiner_requests), request.directory, self._config.confinement)
         return Root(
             Channel(control),
             self._config.confinement,

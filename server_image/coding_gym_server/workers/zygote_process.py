@@ -14,7 +14,17 @@ from pathlib import Path
 import msgspec
 
 from coding_gym_server.workers.link import Link
-from coding_gym_server.workers.messages import DisplayForked, Failed, ForkDisplay, ForkRoot, FromProcess, Ready, RootForked
+from coding_gym_server.workers.messages import (
+    DisplayForked,
+    ExaminerForked,
+    Failed,
+    ForkDisplay,
+    ForkExaminer,
+    ForkRoot,
+    FromProcess,
+    Ready,
+    RootForked,
+)
 from coding_gym_server.workers.zygote import ZygoteConfig
 
 __all__ = ["ForkError", "ZygoteProcess"]
@@ -92,19 +102,28 @@ class ZygoteProcess:
         """
         return await self._fork(request, control, listener)
 
+    async def fork_examiner(self, request: ForkExaminer, control: socket.socket) -> int:
+        """Fork an examiner that is controlled over ``control``; returns its process id.
+
+        Raises:
+            ForkError: There are no processes or no memory left.
+            LinkClosedError: The zygote died.
+        """
+        return await self._fork(request, control)
+
     def close(self) -> None:
         """End the zygote; the session roots end as their own channels close."""
         if self._link is not None:
             self._link.close()
         self._end()
 
-    async def _fork(self, request: ForkRoot | ForkDisplay, *sockets: socket.socket) -> int:
+    async def _fork(self, request: ForkRoot | ForkDisplay | ForkExaminer, *sockets: socket.socket) -> int:
         await self.ready()
         assert self._link is not None
         answer = await self._link.call(request, tuple(connection.fileno() for connection in sockets))
         if isinstance(answer, Failed):
             raise ForkError(answer.reason)
-        assert isinstance(answer, RootForked | DisplayForked)
+        assert isinstance(answer, RootForked | DisplayForked | ExaminerForked)
         return answer.pid
 
     def _start(self) -> None:

@@ -1,0 +1,1 @@
+"""Grading: a submission in one process, its hidden tests in another."""
