@@ -126,6 +126,12 @@ class Connection:
                 raise self._broken(self._protocol.close_exc if self._protocol.state is State.CLOSED else None)
             self._read(timeout)
 
+    def abort(self) -> None:
+        """End the connection from another thread: a ``receive`` that waits raises a ``TransportError``."""
+        # To close the socket would wake nobody.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """Close the connection without waiting for anybody; harmless when closed already."""
         self._socket.close()

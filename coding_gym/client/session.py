@@ -5,9 +5,11 @@ from __future__ import annotations
 from coding_gym.client.address import Address
 from coding_gym.client.connection import Connection, MessageDecoder
 from coding_gym.errors import CapacityError, ProtocolError, TransportError
+from coding_gym_server.grading.messages import Graded, Submission
 from coding_gym_server.protocol import (
     Error,
     ErrorCode,
+    Grade,
     Look,
     LookOptions,
     ObservationData,
@@ -22,6 +24,7 @@ from coding_gym_server.protocol import (
     StateMessage,
     Step,
     StepAction,
+    VerdictMessage,
 )
 
 __all__ = ["Session", "expect_observation", "expect_screen"]
@@ -89,11 +92,28 @@ class Session:
         self._ask(Look(options))
         return expect_screen(self._receive(timeout))
 
+    def grade(self, submission: Submission, *, timeout: float) -> Graded:
+        """Grade a submission; it concerns no episode of the session, and needs none.
+
+        Raises:
+            TransportError: There was no answer.
+            ProtocolError: The server refused, or sent no answer at all.
+        """
+        self._ask(Grade(submission))
+        response = self._receive(timeout)
+        if not isinstance(response, VerdictMessage):
+            raise _refusal(response)
+        return response.data
+
+    def abort(self) -> None:
+        """End the session from another thread: whoever waits for an answer gets a ``TransportError``."""
+        self._connection.abort()
+
     def close(self) -> None:
         """End the session; harmless when ended already."""
         self._connection.close()
 
-    def _ask(self, request: Reset | Step | State | Look) -> None:
+    def _ask(self, request: Reset | Step | State | Look | Grade) -> None:
         if self._answer_due:
             # Answers carry no number: the one to the last request would be taken for the one to this.
             self.close()
