@@ -13,6 +13,8 @@
     │   ├── PoolClosedError                     the pool is closed
     │   └── PoolTimeoutError (TimeoutError)     no sandbox of the pool was free in time
     ├── StepTimeoutError (TimeoutError)         a step ran out of time, where that was asked to raise
+    ├── DatasetError (RuntimeError)             episodes cannot be collected, written or read
+    │   └── PolicyError                         a policy raised
     ├── TransportError (ConnectionError)        the connection to the server broke
     │   └── TransportTimeoutError (TimeoutError)  the server did not answer in time
     └── ProtocolError (RuntimeError)            the server refused a request, or sent something else
@@ -21,16 +23,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 __all__ = [
     "CapacityError",
     "CodingGymError",
     "ConfigurationError",
+    "DatasetError",
     "ImageBuildError",
     "InvalidActionError",
     "PackageInstallError",
+    "PolicyError",
     "PoolClosedError",
     "PoolTimeoutError",
     "ProtocolError",
@@ -128,6 +132,27 @@ class StepTimeoutError(CodingGymError, TimeoutError):
         super().__init__(f"The step ran out of time: {last_line}")
         self.observation = observation
         self.info = info
+
+
+class DatasetError(CodingGymError, RuntimeError):
+    """Episodes cannot be collected, written or read."""
+
+
+class PolicyError(DatasetError):
+    """A policy raised. Its episodes are missing; the others are written, and the same call tries those again.
+
+    Attributes:
+        causes: What was raised, by the number of the episode.
+    """
+
+    def __init__(self, causes: Mapping[int, BaseException]) -> None:
+        index, cause = next(iter(sorted(causes.items())))
+        others = f", and in {len(causes) - 1} more" if len(causes) > 1 else ""
+        super().__init__(
+            f"The policy raised in episode {index}{others}: {type(cause).__name__}: {cause}. "
+            "All others that had begun are written; run the same again to try what is missing."
+        )
+        self.causes = dict(causes)
 
 
 class TransportError(CodingGymError, ConnectionError):

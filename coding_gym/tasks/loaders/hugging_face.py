@@ -1,0 +1,62 @@
+"""Rows of data sets, from the Hugging Face hub or from Parquet files."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from coding_gym.errors import ConfigurationError
+from coding_gym.tasks.loaders.fields import LoadOptions
+from coding_gym.tasks.loaders.formats import tasks_of_rows
+from coding_gym.tasks.suite import TaskSuite
+
+__all__ = ["load_hugging_face"]
+
+_DEFAULT_SPLITS = ("test", "train")
+
+
+def load_hugging_face(
+    name: str, *, split: str | None = None, config: str | None = None, revision: str | None = None, **options: Any
+) -> TaskSuite:
+    """Return the tasks of a data set of the Hugging Face hub, or of a directory or file of Parquet.
+
+    The format of its rows is found by their fields, see ``docs/tasks.md``. Code that a data set brings is not run.
+
+    Args:
+        name: ``owner/name`` on the hub, or a path.
+        split: Which split; ``test`` if there is one, else ``train``, else the only one.
+        config: Which of its configurations, where it has several.
+        revision: Which version; the newest if None.
+        options: Fields of ``LoadOptions``: ``limits``, ``show_tests``, ``tolerance``, ``instruct``.
+
+    Raises:
+        ConfigurationError: The package ``datasets`` is not installed, there is no such data set or split, or a row is no task.
+    """
+    if importlib.util.find_spec("datasets") is None:
+        message = f"{name} wants the package datasets: pip install 'coding-gym[datasets]'"
+        raise ConfigurationError(message)
+    loading = LoadOptions(**options)
+    splits = _load(name, config, revision)
+    chosen = split or next((known for known in _DEFAULT_SPLITS if known in splits), None) or next(iter(splits))
+    if chosen not in splits:
+        message = f"{name} has no split {chosen!r}; it has {', '.join(map(str, splits))}"
+        raise ConfigurationError(message)
+    rows = ((f"{name}, {chosen}, row {number}", row) for number, row in enumerate(splits[chosen]))
+    source = Path(name).stem if Path(name).exists() else name
+    return TaskSuite(source, tasks_of_rows(rows, source=source, options=loading))
+
+
+def _load(name: str, config: str | None, revision: str | None) -> Any:
+    import datasets
+
+    path = Path(name)
+    try:
+        if path.is_file():
+            return datasets.load_dataset("parquet", data_files=str(path))
+        if path.is_dir() and (path / "dataset_dict.json").exists():
+            return datasets.load_from_disk(str(path))
+        return datasets.load_dataset(name, config, revision=revision)
+    except (OSError, ValueError, RuntimeError) as error:
+        message = f"The data set {name} cannot be loaded: {error}"
+        raise ConfigurationError(message) from error

@@ -1,0 +1,175 @@
+"""``Task``: a problem with hidden tests."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+import msgspec
+
+from coding_gym.errors import ConfigurationError
+from coding_gym.tasks.completion import complete
+from coding_gym.tasks.screen_tests import ScreenTests
+from coding_gym_server.grading.messages import Asserts, FileContent, GradingLimits, Programs, UnitTests
+
+__all__ = ["Task", "Tests"]
+
+Tests = Asserts | UnitTests | Programs | ScreenTests
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A problem with hidden tests.
+
+    Attributes:
+        id: Unique in its suite.
+        prompt: What the agent is told.
+        tests: What decides whether a submission solves it; never shown to the agent.
+        entry_point: The function or class that a submission must define; None if it is a program.
+        prefix: Source that is put before a submission which does not define the entry point itself: of HumanEval the prompt, as
+            completions go on where it ends. One that does gets what is before the entry point there, imports for example.
+        files: What the working directory holds, for the agent and for the submission: paths to str or bytes.
+        limits: What a submission may use.
+        reference: A solution; None if there is none. Never shown to the agent.
+        metadata: Whatever else is known: difficulty, tags, source.
+
+    Raises:
+        ConfigurationError: There is no id, there are no tests, or something is not what it should be.
+    """
+
+    id: str
+    prompt: str
+    tests: Tests
+    entry_point: str | None = None
+    prefix: str = ""
+    files: Mapping[str, str | bytes] = field(default_factory=dict)
+    limits: GradingLimits = field(default_factory=GradingLimits)
+    reference: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        identity: object = self.id
+        if not isinstance(identity, str) or not identity:
+            message = f"Expected the id of a task to be a str that is not empty, got {identity!r}"
+            raise ConfigurationError(message)
+        self._expect(isinstance(self.prompt, str), "a prompt that is a str", self.prompt)
+        self._expect(isinstance(self.tests, Tests), "tests that are Asserts, UnitTests, Programs or ScreenTests", self.tests)
+        if not _has_cases(self.tests):
+            message = f"Task {self.id!r} has no tests: any submission would pass"
+            raise ConfigurationError(message)
+        if self.entry_point is not None:
+            is_name = str(self.entry_point).isidentifier() and not keyword.iskeyword(self.entry_point)
+            self._expect(is_name, "an entry point that is a name, or None for a program", self.entry_point)
+        for path, content in self.files.items():
+            self._expect(_is_inside(path), "files whose paths stay below the working directory", path)
+            self._expect(isinstance(content, (str, bytes)), f"the content of {path} to be str or bytes", content)
+        try:
+            msgspec.json.encode([self.tests, self.prefix, dict(self.files), self.limits])
+        except UnicodeEncodeError as error:
+            message = f"Task {self.id!r} has text that is not Unicode (lone surrogates): {error}"
+            raise ConfigurationError(message) from None
+
+    def submission(self, code: str) -> str:
+        """Return the program that is graded if an agent answers with ``code``: a whole one, or a completion of ``prefix``."""
+        return complete(code, prefix=self.prefix, entry_point=self.entry_point)
+
+    def to_json(self) -> str:
+        """Return the task as a line of a tasks file.
+
+        Raises:
+            ConfigurationError: There is something in ``metadata`` that JSON has no form for.
+        """
+        # In the order of the attributes, so that people can read it, and without what says nothing.
+        known = {
+            "id": self.id,
+            "prompt": self.prompt,
+            "entry_point": self.entry_point,
+            "prefix": self.prefix,
+            "tests": self.tests,
+            "files": self.wire_files(),
+            "limits": msgspec.to_builtins(self.limits) if self.limits != GradingLimits() else None,
+            "reference": self.reference,
+            "metadata": dict(self.metadata),
+        }
+        try:
+            return msgspec.json.encode({name: value for name, value in known.items() if value or name == "prompt"}).decode()
+        except (TypeError, ValueError, RecursionError) as error:
+            message = f"Task {self.id!r} cannot be written as JSON: {error}"
+            raise ConfigurationError(message) from error
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Task:
+        """Return the task that ``to_json`` wrote.
+
+        Raises:
+            ConfigurationError: It is none.
+        """
+        try:
+            return _decoder.decode(text).task()
+        except (msgspec.MsgspecError, UnicodeError) as error:
+            message = f"Expected a task as JSON: {error}"
+            raise ConfigurationError(message) from error
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Task:
+        """Return the task that a line of a tasks file holds, decoded already.
+
+        Raises:
+            ConfigurationError: It is none.
+        """
+        try:
+            return msgspec.convert(row, _TaskRow).task()
+        except msgspec.ValidationError as error:
+            message = f"Expected the fields of a task: {error}"
+            raise ConfigurationError(message) from error
+
+    def wire_files(self) -> dict[str, str | FileContent]:
+        """Return ``files`` as they travel."""
+        return {path: content if isinstance(content, str) else FileContent(content) for path, content in self.files.items()}
+
+    def _expect(self, condition: bool, expected: str, found: object) -> None:
+        if not condition:
+            message = f"Expected task {self.id!r} to have {expected}; got {str(found)[:200]!r}"
+            raise ConfigurationError(message)
+
+
+class _TaskRow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A line of a tasks file."""
+
+    id: str
+    prompt: str
+    tests: Asserts | UnitTests | Programs | ScreenTests
+    entry_point: str | None = None
+    prefix: str = ""
+    files: dict[str, str | FileContent] = {}
+    limits: GradingLimits = GradingLimits()
+    reference: str | None = None
+    metadata: dict[str, Any] = {}
+
+    def task(self) -> Task:
+        fields = msgspec.structs.asdict(self)
+        files = {path: content if isinstance(content, str) else content.base64 for path, content in self.files.items()}
+        return Task(**{**fields, "files": files})
+
+
+_decoder = msgspec.json.Decoder(_TaskRow)
+
+
+def _has_cases(tests: Tests) -> bool:
+    match tests:
+        case UnitTests():
+            return bool(tests.source.strip())
+        case Asserts() | Programs():
+            return bool(tests.cases)
+        case _:
+            return bool(tests.steps)
+
+
+def _is_inside(path: object) -> bool:
+    if not isinstance(path, str) or "\0" in path:
+        return False
+    parts = PurePosixPath(path)
+    return bool(parts.parts) and not parts.is_absolute() and ".." not in parts.parts and not path.endswith("/")
