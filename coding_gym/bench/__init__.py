@@ -33,6 +33,7 @@ class Group(StrEnum):
     INTERPRETER = "interpreter"
     PACKAGES = "packages"
     DISPLAY = "display"
+    GRADING = "grading"
 
 
 def run_benchmarks(
@@ -51,7 +52,7 @@ def run_benchmarks(
         ProviderError: A sandbox cannot be had.
     """
     # Imported late: the command line shows its help without them.
-    from coding_gym.bench import display, interpreter, latency, openenv, resources
+    from coding_gym.bench import display, grading, interpreter, latency, openenv, resources
     from coding_gym.bench.plan import choose_provider
     from coding_gym.bench.report import build_table, write_json
 
@@ -67,6 +68,7 @@ def run_benchmarks(
         Group.INTERPRETER: interpreter.measure_interpreter,
         Group.PACKAGES: interpreter.measure_packages,
         Group.DISPLAY: display.measure_display,
+        Group.GRADING: grading.measure_grading,
     }
     plan = choose_provider(provider, quick=quick)
     rows: list[Row] = []
