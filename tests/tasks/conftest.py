@@ -1,0 +1,33 @@
+"""Suites of real problems, and a grader for all tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coding_gym.tasks import Grader, TaskSuite, load_suite
+
+_MBPP = Path(__file__).parents[3] / "shared" / "data" / "mbpp.jsonl"
+
+
+@pytest.fixture(scope="session")
+def humaneval() -> TaskSuite:
+    return load_suite("humaneval")
+
+
+@pytest.fixture(scope="session")
+def mbpp() -> TaskSuite:
+    path = Path(os.environ.get("CODING_GYM_MBPP", _MBPP))
+    if not path.exists():
+        pytest.skip("wants MBPP: set CODING_GYM_MBPP to the path of mbpp.jsonl")
+    return load_suite(f"mbpp:{path}")
+
+
+@pytest.fixture(scope="session")
+def grader() -> Iterator[Grader]:
+    # It does not end by itself while other tests run.
+    with Grader(provider="local", idle_timeout=3600) as grader:
+        yield grader

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import doctest
+
+import pytest
+
+from coding_gym.tasks import definitions
+from coding_gym.tasks.definitions import Definitions
+
+
+def program(*codes):
+    known = Definitions()
+    for code in codes[:-1]:
+        known.add(code)
+    return known.program(codes[-1])
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"),
+    [
+        (["import os", "x = 1", "print(x)"], "x = 1\nprint(x)"),
+        (["x = 1", "x = 2", "print(x)"], "x = 2\nprint(x)"),
+        (["x = 1", "x += 1", "x = x * 2", "print(x)"], "x = 1\nx += 1\nx = x * 2\nprint(x)"),
+        (["t = {}", "t['a'] = 1", "t.update(b=2)", "print(t)"], "t = {}\nt['a'] = 1\nprint(t)"),
+        (["a, (b, *c) = 1, (2, 3)", "print(c)"], "a, (b, *c) = (1, (2, 3))\nprint(c)"),
+        (["class A:\n    pass", "A.n = 1", "A().n"], "class A:\n    pass\nA.n = 1\nA().n"),
+        (["x: int", "x: int = 3", "x"], "x: int = 3\nx"),
+        (["import os.path as p, sys", "p"], "import os.path as p, sys\np"),
+        (["x = 1; y = x", "print(y)"], "x = 1\ny = x\nprint(y)"),
+        # What it binds itself before it uses it, it needs from nobody.
+        (["x = open()", "x = 2\nprint(x)"], "x = 2\nprint(x)"),
+        (["x = 1", "x = x + 1"], "x = 1\nx = x + 1"),
+        (["def f(): pass", "def f():\n    return f()"], "def f():\n    return f()"),
+        # Functions find names when they are called.
+        (
+            ["def f():\n    return g()", "def g():\n    return 1", "f()"],
+            "def f():\n    return g()\ndef g():\n    return 1\nf()",
+        ),
+        (
+            ["def f():\n    return K", "K = 1", "A = f()", "K = 2", "print(A, f())"],
+            "def f():\n    return K\nK = 1\nA = f()\nK = 2\nprint(A, f())",
+        ),
+        (["def f():\n    return f", "f()"], "def f():\n    return f\nf()"),
+        (["@deco\ndef f():\n    pass", "f()"], "@deco\ndef f():\n    pass\nf()"),
+        # Imports from the future stay first.
+        (
+            ["x = 1", "'doc'\nfrom __future__ import annotations\nprint(x)"],
+            "'doc'\nfrom __future__ import annotations\nx = 1\nprint(x)",
+        ),
+        # What does not parse has no definitions, and needs none.
+        (["x = ", "x"], "x"),
+        (["x = 1", "x x"], "x x"),
+        (["x = 1", ""], ""),
+        ([""], ""),
+        (["for x in range(3):\n    pass", "x"], "x"),
+    ],
+)
+def test_what_goes_with_a_piece_of_code(codes, expected):
+    assert program(*codes) == expected
+
+
+def test_what_was_cleared_is_gone():
+    known = Definitions()
+    known.add("x = 1")
+    known.clear()
+    assert known.program("x") == "x"
+
+
+def test_what_the_docstring_says():
+    assert doctest.testmod(definitions).failed == 0

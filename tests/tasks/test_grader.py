@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sandbox_faults import eventually, kill_sandbox
+
+from coding_gym.errors import ConfigurationError, PoolClosedError, ProviderUnavailableError
+from coding_gym.pool import SandboxPool
+from coding_gym.providers import Sandbox
+from coding_gym.tasks import (
+    Asserts,
+    Grader,
+    GradingLimits,
+    ProgramCase,
+    Programs,
+    ScreenStep,
+    ScreenTests,
+    Task,
+    TaskSuite,
+    UnitTests,
+    Verdict,
+    VerdictOutcome,
+    WindowCount,
+)
+
+DOUBLE = Task(
+    id="double",
+    prompt="Double it.",
+    entry_point="double",
+    prefix="def double(x):\n",
+    tests=Asserts(cases=("assert double(1) == 2", "assert double('a') == 'aa'")),
+    reference="def double(x):\n    return 2 * x\n",
+)
+RIGHT, WRONG, SLOW, FOREVER = (
+    "    return 2 * x",
+    "    return x + x if x == 1 else x",
+    "    import time\n    time.sleep(0.5)\n    return 2 * x",
+    "    while True: pass",
+)
+
+
+def members(grader: Grader) -> list[Sandbox]:
+    return [member.sandbox for member in grader.pool._members]
+
+
+def outcomes(verdicts: Iterator[Verdict] | list[Verdict]) -> Counter[str]:
+    return Counter(verdict.outcome.value for verdict in verdicts)
+
+
+def test_a_verdict(grader: Grader) -> None:
+    verdict = grader.grade(DOUBLE, RIGHT)
+    assert (verdict.task_id, verdict.passed, verdict.total, verdict.score, verdict.solved) == ("double", 2, 2, 1.0, True)
+    assert 0 < verdict.load_seconds < verdict.seconds
+    verdict = grader.grade(DOUBLE, WRONG)
+    assert (verdict.outcome, verdict.passed, verdict.total, verdict.score, verdict.solved) == ("failed", 1, 2, 0.5, False)
+    assert "assert double('a') == 'aa'" in verdict.cases[1].message
+    verdict = grader.grade(DOUBLE, "1 +")
+    assert (verdict.outcome, verdict.total, verdict.score) == ("error", 2, 0.0)
+    assert "IndentationError" in verdict.message
+
+
+def test_kinds_of_tests(grader: Grader) -> None:
+    solution = "def double(x):\n    return 2 * x\nif __name__ == '__main__':\n    print(double(int(input())))\n"
+    unittests = "import unittest\nclass T(unittest.TestCase):\n    def test_it(self):\n        self.assertEqual(double(1), 2)\n"
+    asserts = Asserts(
+        cases=("assert double(workspace.read_text('a.txt')) == 'bb'", "assert workspace.listdir() == ['a.txt', 'd']")
+    )
+    tasks = [
+        Task(id="unit", prompt="", entry_point="double", tests=UnitTests(source=unittests)),
+        Task(id="program", prompt="", tests=Programs(cases=(ProgramCase(stdin="2", stdout="4"),))),
+        Task(id="files", prompt="", tests=asserts, files={"a.txt": "b", "d/e.bin": b"\xff"}),
+    ]
+    assert outcomes(grader.grade_many((task, solution) for task in tasks)) == {"passed": 3}
+
+
+@pytest.mark.usefixtures("xvfb")
+def test_screens(grader: Grader) -> None:
+    steps = (ScreenStep(name="opens", expect=(WindowCount(count=1),)), ScreenStep(expect=(WindowCount(count=1),)))
+    task = Task(id="window", prompt="", tests=ScreenTests(steps=steps))
+    verdict = grader.grade(task, "import tkinter\nroot = tkinter.Tk()\nroot.mainloop()\n")
+    assert (verdict.outcome, verdict.passed) == ("passed", 2)
+    assert grader.grade(task, "\ud800").cases[0].name == "opens"
+
+
+def test_a_part_of_human_eval(grader: Grader, humaneval: TaskSuite) -> None:
+    some = humaneval[::5].merge(TaskSuite("", [humaneval["HumanEval/32"], humaneval["HumanEval/33"]]))
+    assert outcomes(grader.grade_many((task, task.reference or "") for task in some)) == {"passed": 35}
+    bodies = grader.grade_many((task, (task.reference or "")[len(task.prompt) :]) for task in some)
+    assert outcomes(bodies) == {"passed": 35}
+    assert sum(verdict.solved for verdict in grader.grade_many((task, "    pass") for task in some)) == 0
+
+
+def test_a_part_of_mbpp(grader: Grader, mbpp: TaskSuite) -> None:
+    # Their tests import, compare sizes, make classes of the submission's, or have an entry point that is called as a builtin.
+    hard = TaskSuite("", [mbpp[name] for name in ("126", "367", "596", "601", "927")])
+    some = hard.merge(mbpp.filter(lambda task: int(task.id) % 20 == 0))
+    verdicts = list(grader.grade_many((task, task.reference or "") for task in some))
+    assert [verdict.task_id for verdict in verdicts if not verdict.solved] == []
+
+
+@pytest.mark.skipif("CODING_GYM_ALL_SUITES" not in os.environ, reason="takes a minute: set CODING_GYM_ALL_SUITES=1")
+def test_all_references(grader: Grader, humaneval: TaskSuite, mbpp: TaskSuite) -> None:
+    tasks = [*humaneval, *mbpp]
+    verdicts = grader.grade_many([(task, task.reference or "") for task in tasks])
+    assert [verdict.task_id for verdict in verdicts if not verdict.solved] == []
+    assert outcomes(grader.grade_many([(task, "    pass") for task in humaneval])) == {"failed": 164}
+
+
+def test_order_is_kept_and_workers_are_not_held_up(grader: Grader) -> None:
+    tasks = [Task(id=str(n), prompt="", entry_point="f", tests=Asserts(cases=(f"assert f() == {n}",))) for n in range(40)]
+    solutions = [f"import time\ntime.sleep({0.8 if n == 0 else 0})\ndef f(): return {n}" for n in range(40)]
+    verdicts = grader.grade_many(zip(tasks, solutions, strict=True))
+    first = next(verdicts)
+    began = time.monotonic()
+    rest = list(verdicts)
+    # While the first slept, the others were graded.
+    assert time.monotonic() - began < 0.7
+    assert [verdict.task_id for verdict in (first, *rest)] == [task.id for task in tasks]
+    assert outcomes([first, *rest]) == {"passed": 40}
+
+
+def test_submissions_are_taken_as_they_are_needed(grader: Grader) -> None:
+    taken = itertools.count()
+    verdicts = grader.grade_many((DOUBLE, f"{RIGHT} # {next(taken)}") for _ in itertools.count())
+    assert [next(verdicts).solved for _ in range(5)] == [True] * 5
+    verdicts.close()
+    assert 5 <= next(taken) <= 5 + grader.workers * 16
+    assert list(grader.grade_many([])) == []
+    assert list(verdicts) == []
+
+
+def test_verdicts_do_not_wait_for_submissions(grader: Grader) -> None:
+    """Whoever makes submissions out of verdicts gets each as soon as the workers have enough."""
+    gate = threading.Event()
+
+    def submissions() -> Iterator[tuple[Task, str]]:
+        for _ in range(grader.workers * 8):
+            yield DOUBLE, RIGHT
+        assert gate.wait(30)
+
+    verdicts = grader.grade_many(submissions())
+    assert next(verdicts).solved
+    gate.set()
+    assert len(list(verdicts)) == grader.workers * 8 - 1
+
+
+def test_to_close_the_iterator_cancels(grader: Grader) -> None:
+    verdicts = grader.grade_many(itertools.chain([(DOUBLE, RIGHT)], itertools.repeat((DOUBLE, FOREVER))))
+    assert next(verdicts).solved
+    time.sleep(0.3)
+    began = time.monotonic()
+    verdicts.close()
+    assert grader.grade(DOUBLE, RIGHT).solved
+    assert time.monotonic() - began < 5
+
+
+def test_submissions_that_raise_end_the_run(grader: Grader) -> None:
+    def submissions() -> Iterator[tuple[Task, str]]:
+        yield DOUBLE, RIGHT
+        raise KeyError("the policy broke")
+
+    with pytest.raises(KeyError, match="the policy broke"):
+        list(grader.grade_many(submissions()))
+    with pytest.raises(ConfigurationError, match="'double' to be a str, got NoneType"):
+        list(grader.grade_many([(DOUBLE, None)]))  # type: ignore[list-item]
+
+
+def test_many_threads(grader: Grader) -> None:
+    with ThreadPoolExecutor(12) as threads:
+        verdicts = list(threads.map(lambda n: grader.grade(DOUBLE, WRONG if n % 3 else RIGHT), range(36)))
+    assert [verdict.solved for verdict in verdicts] == [n % 3 == 0 for n in range(36)]
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [
+        ("", "error"),
+        ("\ud800", "error"),
+        ("\0", "error"),
+        ("double = " + "(" * 200_000, "error"),
+        ("double = " + "-" * 200_000 + "1", "error"),
+        ("x" * 3_000_000, "error"),
+        ("#" * 9_000_000, "error"),
+        ("    return 2 * x\n" + "#" * 6_000_000, "passed"),
+        ("def double(x):\n    raise SystemExit", "failed"),
+        ("    import os\n    os._exit(0)", "killed"),
+        (FOREVER, "timeout"),
+    ],
+    ids=["empty", "surrogate", "nul", "nested", "signs", "long", "longest", "comment", "exit", "_exit", "forever"],
+)
+def test_any_text_gets_a_verdict(grader: Grader, code: str, outcome: str) -> None:
+    limits = GradingLimits(cpu_timeout=0.5)
+    task = Task(id="double", prompt="", entry_point="double", prefix=DOUBLE.prefix, tests=DOUBLE.tests, limits=limits)
+    verdict = grader.grade(task, code)
+    assert (verdict.outcome, verdict.total) == (outcome, 2)
+    assert outcome == "passed" or verdict.passed == 0
+
+
+def test_inputs_larger_than_a_frame_travel_in_parts(grader: Grader) -> None:
+    cases = tuple(ProgramCase(stdin="x" * 7_000_000 + name, stdout=name) for name in "abcde")
+    task = Task(id="large", prompt="", tests=Programs(cases=cases))
+    verdict = grader.grade(task, "print(input()[-1].replace('d', 'e'))")
+    assert [case.name for case in verdict.cases] == ["0", "1", "2", "3", "4"]
+    assert (verdict.outcome, verdict.passed, verdict.stdout) == ("failed", 4, "e\n")
+    too_large = Asserts(cases=(f"assert double(1) == 2 # {'x' * 17_000_000}",))
+    with pytest.raises(ConfigurationError, match="tests of task 'huge' are too large"):
+        grader.grade(Task(id="huge", prompt="", tests=too_large), RIGHT)
+
+
+def test_a_sandbox_that_dies_is_replaced() -> None:
+    with Grader(provider="local", preload=(), workers=3) as grader:
+        verdicts = grader.grade_many([(DOUBLE, SLOW)] * 12)
+        seen = [next(verdicts)]
+        kill_sandbox(members(grader)[0])
+        seen += verdicts
+        assert outcomes(seen) == {"passed": 12}
+        assert grader.pool.stats.lost == 1
+
+
+def test_a_fault_that_stays_is_no_zero() -> None:
+    with Grader(provider="local", preload=(), workers=1, retries=0) as grader:
+        assert grader.grade(DOUBLE, RIGHT).solved
+        verdicts = grader.grade_many([(DOUBLE, FOREVER), (DOUBLE, RIGHT)])
+        threading.Timer(0.5, kill_sandbox, (members(grader)[0],)).start()
+        lost, right = verdicts
+        assert lost.is_infrastructure
+        assert (lost.score, lost.solved, lost.total) == (None, False, 2)
+        assert "broke" in lost.message
+        assert right.solved
+
+
+def test_a_pool_of_others() -> None:
+    with SandboxPool(1, provider="local", preload=(), sessions=3, max_episodes=10) as pool:
+        with Grader(pool=pool, workers=64) as grader:
+            assert grader.workers == 3
+            assert outcomes(grader.grade_many([(DOUBLE, RIGHT)] * 20)) == {"passed": 20}
+            assert pool.stats.episodes == 20
+        assert pool.busy == 0
+        assert pool.stats.recycled >= 1
+        with pytest.raises(ConfigurationError, match="pass mem to SandboxPool instead"):
+            Grader(pool=pool, mem="1g")
+        with pool.acquire():
+            pass
+        with pytest.raises(PoolClosedError):
+            grader.grade(DOUBLE, RIGHT)
+        with pytest.raises(PoolClosedError):
+            list(grader.grade_many([(DOUBLE, RIGHT)]))
+
+
+def test_settings_that_cannot_be() -> None:
+    for wrong in ({"workers": 0}, {"retries": -1}, {"workers": 1.5}):
+        with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+            Grader(provider="local", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="Unknown settings"):
+        Grader(memory="1g")
+    assert repr(Grader(provider="local", workers=3)) == "<Grader provider=local workers=3>"
+    assert Grader(provider="local", workers=3).pool.config.sessions == 3
+
+
+def test_where_there_are_no_sandboxes_nobody_is_graded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
+    grader = Grader(provider="docker")
+    with pytest.raises(ProviderUnavailableError):
+        grader.grade(DOUBLE, RIGHT)
+    with pytest.raises(ProviderUnavailableError):
+        list(grader.grade_many([(DOUBLE, RIGHT)]))
+    grader.close()
+
+
+def test_to_close_cancels_all() -> None:
+    with Grader(provider="local", preload=(), workers=2) as other:
+        verdicts = other.grade_many([(DOUBLE, RIGHT), (DOUBLE, FOREVER), (DOUBLE, FOREVER)])
+        assert next(verdicts).solved
+        time.sleep(0.2)
+        began = time.monotonic()
+        other.close()
+        other.close()
+        assert time.monotonic() - began < 5
+        assert {verdict.outcome for verdict in _as_far_as_there_are(verdicts)} <= {VerdictOutcome.INFRASTRUCTURE}
+
+
+def test_to_close_does_not_wait_for_places_of_others() -> None:
+    with SandboxPool(1, provider="local", preload=()) as pool:
+        lease = pool.acquire()
+        other = Grader(pool=pool)
+        waiting = ThreadPoolExecutor(1)
+        verdict = waiting.submit(other.grade, DOUBLE, RIGHT)
+        assert eventually(lambda: pool.stats.waiting == 1)
+        other.close()
+        lease.release()
+        assert verdict.result(30).is_infrastructure
+        assert eventually(lambda: pool.busy == 0)
+        waiting.shutdown()
+
+
+def _as_far_as_there_are(verdicts: Iterator[Verdict]) -> Iterator[Verdict]:
+    try:
+        yield from verdicts
+    except PoolClosedError:
+        return
+
+
+def test_progress(grader: Grader, capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(list(grader.grade_many([(DOUBLE, RIGHT), (DOUBLE, WRONG), (DOUBLE, RIGHT)], progress=True))) == 3
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "3/3" in captured.err
+    assert "2 solved" in captured.err
+    assert len(list(grader.grade_many(((DOUBLE, RIGHT) for _ in range(2)), progress=True))) == 2
+    assert "2/?" in capsys.readouterr().err
