@@ -51,6 +51,9 @@ class CodingVectorEnv(SyncVectorEnv):
         ConfigurationError: A setting cannot be.
     """
 
+    _sessions_per_env = 1
+    """How many sessions of a sandbox an environment may have at a time."""
+
     def __init__(
         self,
         num_envs: int = 1,
@@ -74,7 +77,8 @@ class CodingVectorEnv(SyncVectorEnv):
             )
             raise ConfigurationError(message)
         if pool is None:
-            config = replace(config, sessions=max(config.sessions, min(num_envs, sessions_per_sandbox)))
+            sessions = max(config.sessions, min(num_envs, sessions_per_sandbox))
+            config = replace(config, sessions=sessions * self._sessions_per_env)
         # A slot of a pool is one place in a sandbox, one of our own a whole sandbox.
         self._envs_per_slot = sessions_per_sandbox if pool is None else 1
         self._slots = [make_slot(pool, config) for _ in range(-(-num_envs // self._envs_per_slot))]
@@ -82,7 +86,7 @@ class CodingVectorEnv(SyncVectorEnv):
         self._max_episode_steps = max_episode_steps
         self._elapsed = [0] * num_envs
         super().__init__(
-            [_maker(self._slots[index // self._envs_per_slot], {**own, "config": config}) for index in range(num_envs)],
+            [self._maker(self._slots[index // self._envs_per_slot], {**own, "config": config}) for index in range(num_envs)],
             autoreset_mode=autoreset_mode,
         )
         self._coding_envs = cast(list[CodingEnv], self.envs)
@@ -168,6 +172,17 @@ class CodingVectorEnv(SyncVectorEnv):
             list(self._threads.map(lambda slot: slot.close(), self._slots))
             self._threads.shutdown()
 
+    def _make_env(self, **settings: Any) -> CodingEnv:
+        return CodingEnv(**settings)
+
+    def _maker(self, slot: SandboxSlot, settings: dict[str, Any]) -> Callable[[], CodingEnv]:
+        def make() -> CodingEnv:
+            env = self._make_env(**settings)
+            env.use_slot(slot)
+            return env
+
+        return make
+
     def _check_open(self) -> None:
         if self.closed:
             message = "The environment is closed. Make a new one."
@@ -231,15 +246,6 @@ class CodingVectorEnv(SyncVectorEnv):
             message = f"Expected options['reset_mask'] of shape ({self.num_envs},) with at least one True, got {mask!r}"
             raise ConfigurationError(message)
         return mask
-
-
-def _maker(slot: SandboxSlot, settings: dict[str, Any]) -> Callable[[], CodingEnv]:
-    def make() -> CodingEnv:
-        env = CodingEnv(**settings)
-        env.use_slot(slot)
-        return env
-
-    return make
 
 
 def _try_to_start(slot: SandboxSlot) -> None:

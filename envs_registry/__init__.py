@@ -21,3 +21,9 @@ def register_envs() -> None:
         )
     if "CodingEnvGUI-v0" not in gym.registry:
         gym.register(id="CodingEnvGUI-v0", entry_point="coding_gym.gui_env:CodingEnvGUI")
+    if "CodingTask-v0" not in gym.registry:
+        gym.register(
+            id="CodingTask-v0",
+            entry_point="coding_gym.task_env:CodingTaskEnv",
+            vector_entry_point="coding_gym.task_vector:CodingTaskVectorEnv",
+        )
