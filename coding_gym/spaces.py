@@ -1,10 +1,11 @@
-"""Spaces for source text and program output.
+"""Spaces for source text, program output, and messages of a chat.
 
 Gymnasium's ``Text`` is a set of strings over a small alphabet; code and output are any Unicode.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
@@ -14,7 +15,7 @@ from gymnasium.spaces.text import alphanumeric
 from gymnasium.vector.utils import create_shared_memory
 from numpy.typing import NDArray
 
-__all__ = ["CodeText", "action_space", "observation_space"]
+__all__ = ["ChatMessages", "CodeText", "action_space", "observation_space"]
 
 _SNIPPETS = (
     "print('hello')",
@@ -34,6 +35,8 @@ _SNIPPETS = (
     "open('note.txt', 'w').write('hi')\nprint(open('note.txt').read())",
     "",
 )
+
+_LONGEST_MESSAGE = 2**31
 
 
 class CodeText(spaces.Text):
@@ -80,6 +83,57 @@ class CodeText(spaces.Text):
         return isinstance(other, CodeText) and self.min_length == other.min_length and self.max_length == other.max_length
 
     __hash__ = None  # type: ignore[assignment]
+
+
+class ChatMessages(spaces.Sequence):
+    """The messages of a chat: a tuple or list of ``{"role": ..., "content": ...}``, whose values are text.
+
+    ``sample`` draws messages of a user and an assistant by turns.
+
+    Args:
+        roles: The roles that there are.
+        seed: For sampling.
+
+    Example:
+        >>> space = ChatMessages(seed=0)
+        >>> [{"role": "user", "content": "hello"}] in space, () in space, [{"role": "nobody", "content": ""}] in space
+        (True, True, False)
+        >>> space.sample() in space
+        True
+    """
+
+    def __init__(
+        self, roles: Iterable[str] = ("system", "user", "assistant"), *, seed: int | np.random.Generator | None = None
+    ) -> None:
+        self.roles = tuple(roles)
+        self._content = CodeText(_LONGEST_MESSAGE)
+        role = CodeText(max(map(len, self.roles)))
+        super().__init__(spaces.Dict({"role": role, "content": self._content}), seed=seed)
+
+    def contains(self, x: Any) -> bool:
+        """Say whether ``x`` is a list or tuple of messages."""
+        return isinstance(x, (list, tuple)) and all(self._is_message(message) for message in x)
+
+    def sample(self, mask: Any = None, probability: Any = None) -> tuple[dict[str, str], ...]:
+        """Draw some messages; see ``Sequence.sample`` for the arguments."""
+        drawn = super().sample(mask, probability)
+        return tuple({"role": self.roles[-1 - n % 2], "content": str(one["content"])} for n, one in enumerate(drawn))
+
+    def __repr__(self) -> str:
+        return f"ChatMessages({', '.join(self.roles)})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ChatMessages) and self.roles == other.roles
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _is_message(self, message: Any) -> bool:
+        return (
+            isinstance(message, Mapping)
+            and set(message) == {"role", "content"}
+            and message["role"] in self.roles
+            and message["content"] in self._content
+        )
 
 
 def action_space(max_code_chars: int) -> CodeText:

@@ -19,7 +19,7 @@ from coding_gym.gui_env import CodingEnvGUI, GuiAction
 from coding_gym.inputs import InputEvent
 from coding_gym_server.protocol import Outcome
 
-__all__ = ["PlayProgram"]
+__all__ = ["PlayProgram", "check_pair"]
 
 _DRAWN_WITHIN = 2.0
 """Seconds that a program has to draw something, once it has a window; then a black picture is what there is."""
@@ -82,7 +82,7 @@ class PlayProgram(gym.Wrapper[Any, Any, Obs, GuiAction], RecordConstructorArgs):
         super().__init__(env)
         screen = _screen_of(env.unwrapped)
         self._program = program
-        self._resolution = _pair("resolution", resolution)
+        self._resolution = check_pair("resolution", resolution)
         self._reward = reward
         self._events = _controls(keys, grid, screen, hold)
         width, height = self._resolution
@@ -155,7 +155,7 @@ def _controls(keys: Any, grid: Any, screen: tuple[int, int], hold: float) -> lis
         message = f"keys= and hold=: {error}"
         raise ConfigurationError(message) from None
     if grid is not None:
-        columns, rows = _pair("grid", grid)
+        columns, rows = check_pair("grid", grid)
         middles = [
             ((2 * column + 1) * screen[0] // (2 * columns), (2 * row + 1) * screen[1] // (2 * rows))
             for row in range(rows)
@@ -165,7 +165,12 @@ def _controls(keys: Any, grid: Any, screen: tuple[int, int], hold: float) -> lis
     return events
 
 
-def _pair(name: str, value: Any) -> tuple[int, int]:
+def check_pair(name: str, value: Any) -> tuple[int, int]:
+    """Return ``value`` if it is two positive whole numbers.
+
+    Raises:
+        ConfigurationError: It is not.
+    """
     try:
         first, second = value
     except (TypeError, ValueError):

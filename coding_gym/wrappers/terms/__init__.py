@@ -1,0 +1,76 @@
+"""What rewards are made of: terms for ``RewardSum`` and ``PotentialShaping``, and ``RewardTerm`` to write others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from coding_gym.errors import ConfigurationError
+from coding_gym.wrappers.terms.base import FunctionTerm, RewardTerm, Step
+from coding_gym.wrappers.terms.openenv import OpenEnvQuality, OpenEnvSafety
+from coding_gym.wrappers.terms.outcomes import EnvReward, ExitCode, Improvement, PassedTests, TimePenalty
+from coding_gym.wrappers.terms.outputs import Novelty, OutputMatch
+from coding_gym.wrappers.terms.quality import Complexity, Length, Lint, cyclomatic_complexity
+from coding_gym.wrappers.terms.safety import ALLOWED, FORBIDDEN, FORBIDDEN_ATTRIBUTES, Safety
+from coding_gym.wrappers.terms.screens import ScreenMatch, pixel_similarity, structural_similarity
+
+__all__ = [
+    "ALLOWED",
+    "FORBIDDEN",
+    "FORBIDDEN_ATTRIBUTES",
+    "NAMES",
+    "Complexity",
+    "EnvReward",
+    "ExitCode",
+    "FunctionTerm",
+    "Improvement",
+    "Length",
+    "Lint",
+    "Novelty",
+    "OpenEnvQuality",
+    "OpenEnvSafety",
+    "OutputMatch",
+    "PassedTests",
+    "RewardTerm",
+    "Safety",
+    "ScreenMatch",
+    "Step",
+    "TimePenalty",
+    "as_term",
+    "cyclomatic_complexity",
+    "pixel_similarity",
+    "structural_similarity",
+]
+
+NAMES: dict[str, Callable[[], RewardTerm]] = {
+    term.name: term
+    for term in (
+        *(PassedTests, Improvement, ExitCode, TimePenalty, EnvReward),
+        *(Novelty, Length, Complexity, Lint, Safety),
+        *(OpenEnvSafety, OpenEnvQuality),
+    )
+}
+"""The terms that need no arguments, by name."""
+
+
+def as_term(term: Any) -> RewardTerm:
+    """Return a term: of its name, of a function of a ``Step``, or itself.
+
+    Raises:
+        ConfigurationError: It is none of them.
+
+    Example:
+        >>> as_term("time").name, as_term(lambda step: 1.0).name
+        ('time', '<lambda>')
+    """
+    if isinstance(term, RewardTerm):
+        return term
+    if isinstance(term, str) and term in NAMES:
+        return NAMES[term]()
+    if isinstance(term, str):
+        message = f"There is no reward term {term!r}: known are {', '.join(NAMES)}; others are objects, as OutputMatch('42')"
+        raise ConfigurationError(message)
+    if isinstance(term, type) or not callable(term):
+        message = f"Expected a reward term: a name, a RewardTerm or a function of a Step, got {term!r:.200}"
+        raise ConfigurationError(message)
+    return FunctionTerm(term)

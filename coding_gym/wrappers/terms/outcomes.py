@@ -1,0 +1,132 @@
+"""Terms that look at what came of a step: tests, the exit code, time, and the environment's own reward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal
+
+from coding_gym.errors import ConfigurationError
+from coding_gym.wrappers.terms.base import RewardTerm, Step
+
+__all__ = ["EnvReward", "ExitCode", "Improvement", "PassedTests", "TimePenalty"]
+
+
+class EnvReward(RewardTerm):
+    """The reward of the wrapped environment.
+
+    Example:
+        >>> EnvReward()(Step(action="1", observation={}, info={}, reward=0.5))
+        0.5
+    """
+
+    name = "env"
+
+    def __call__(self, step: Step) -> float:
+        return step.reward
+
+
+class PassedTests(RewardTerm):
+    """The fraction of a task's tests that pass, 0 to 1; 0 after a step that was not graded.
+
+    It reads ``tests_passed``, ``tests_total`` and ``graded`` of the info, which ``CodingTask-v0`` gives.
+
+    Example:
+        >>> info = {"graded": True, "tests_passed": 3, "tests_total": 4}
+        >>> PassedTests()(Step(action="1", observation={}, info=info))
+        0.75
+    """
+
+    name = "tests"
+
+    def __call__(self, step: Step) -> float:
+        info = step.info
+        if not info.get("graded", False) or not info.get("tests_total", 0):
+            return 0.0
+        return float(info["tests_passed"] / info["tests_total"])
+
+
+class Improvement(PassedTests):
+    """By how much a step passes a larger fraction of the tests than the best one of the episode before it.
+
+    The values of an episode add up to the best fraction that it has reached, however often it comes back there.
+
+    Example:
+        >>> term = Improvement()
+        >>> [
+        ...     term(Step(action="1", observation={}, info={"graded": True, "tests_passed": passed, "tests_total": 4}))
+        ...     for passed in (1, 3, 0, 4)
+        ... ]
+        [0.25, 0.5, 0.0, 0.25]
+    """
+
+    name = "improvement"
+
+    def __init__(self) -> None:
+        self._best = 0.0
+
+    def reset(self) -> None:
+        self._best = 0.0
+
+    def __call__(self, step: Step) -> float:
+        fraction = super().__call__(step)
+        gain = max(0.0, fraction - self._best)
+        self._best = max(self._best, fraction)
+        return gain
+
+
+class ExitCode(RewardTerm):
+    """What an exit code is worth.
+
+    Args:
+        values: Exit code to value; 0 is worth 1 if None.
+        other: What all others are worth.
+
+    Example:
+        >>> term = ExitCode({0: 1.0, 124: -1.0}, other=-0.5)
+        >>> [term(Step(action="1", observation={"exit_code": code}, info={})) for code in (0, 1, 124)]
+        [1.0, -0.5, -1.0]
+    """
+
+    name = "exit_code"
+
+    def __init__(self, values: Mapping[int, float] = MappingProxyType({0: 1.0}), *, other: float = 0.0) -> None:
+        self._values = {int(code): float(value) for code, value in values.items()}
+        self._other = float(other)
+
+    def __call__(self, step: Step) -> float:
+        return self._values.get(step.exit_code, self._other)
+
+
+class TimePenalty(RewardTerm):
+    """A cost, to be weighted with a negative number: 1 a step, or the seconds that it took.
+
+    Args:
+        per: ``step``, or ``second`` of wall-clock time, which differs from run to run and with the load of the machine: then an
+            episode cannot be repeated exactly.
+
+    Raises:
+        ConfigurationError: There is no such unit.
+
+    Example:
+        >>> TimePenalty()(Step(action="1", observation={}, info={}))
+        1.0
+        >>> TimePenalty(per="second")(Step(action="1", observation={}, info={}, seconds=0.25))
+        0.25
+    """
+
+    name = "time"
+
+    def __init__(self, *, per: Literal["step", "second"] = "step") -> None:
+        if per not in ("step", "second"):
+            message = f"Expected per= to be 'step' or 'second', got {per!r}"
+            raise ConfigurationError(message)
+        self._per = per
+
+    def __call__(self, step: Step) -> float:
+        if self._per == "step":
+            return 1.0
+        if step.seconds is None:
+            message = "Expected an environment with last_timing, as CodingEnv has it: use TimePenalty(per='step')"
+            raise ConfigurationError(message)
+        return step.seconds

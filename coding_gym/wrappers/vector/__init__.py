@@ -1,0 +1,29 @@
+"""The wrappers of ``coding_gym.wrappers`` for vector environments, by the same names."""
+
+from __future__ import annotations
+
+from coding_gym.wrappers.vector.actions import FencedCode, SnippetActions, TemplateActions, TokenActions
+from coding_gym.wrappers.vector.base import VectorizeWrapper
+from coding_gym.wrappers.vector.observations import (
+    BytesObservation,
+    ChatObservation,
+    GrayScreen,
+    ResizeScreen,
+    StackTranscript,
+)
+from coding_gym.wrappers.vector.rewards import PotentialShaping, RewardSum
+
+__all__ = [
+    "BytesObservation",
+    "ChatObservation",
+    "FencedCode",
+    "GrayScreen",
+    "PotentialShaping",
+    "ResizeScreen",
+    "RewardSum",
+    "SnippetActions",
+    "StackTranscript",
+    "TemplateActions",
+    "TokenActions",
+    "VectorizeWrapper",
+]
