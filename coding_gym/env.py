@@ -151,6 +151,7 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         self._session: Session | None = None
         self._reset_timeout = FIRST_RESET_TIMEOUT
         self._fault: str | None = None
+        self._shares_black = False
 
     @property
     def settings(self) -> EpisodeSettings:
@@ -191,7 +192,7 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         """
         self.begin_reset(seed=seed, options=options)
         obs, info = self.finish_reset()
-        return own_screenshot(obs), info
+        return self._screenshot_for_caller(obs), info
 
     def step(self, action: str) -> StepResult:
         """Run ``action``.
@@ -203,7 +204,7 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         self.check_action(action)
         self.begin_step(action)
         obs, reward, terminated, truncated, info = self.finish_step()
-        return own_screenshot(obs), reward, terminated, truncated, info
+        return self._screenshot_for_caller(obs), reward, terminated, truncated, info
 
     def render(self) -> str | NDArray[np.uint8] | None:
         """Return the episode as ``render_mode`` says: its transcript, a picture of the screen or of the transcript, or None."""
@@ -251,6 +252,13 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
     def use_slot(self, slot: SandboxSlot) -> None:
         """Run in a sandbox that somebody else owns; ``close`` leaves it alone."""
         self._slot, self._owns_slot = slot, False
+
+    def share_black_screenshots(self) -> None:
+        """Have ``reset`` and ``step`` return one read-only array whenever the screen is black.
+
+        That is for callers who keep many observations and change none: they recognise it without looking at its pixels.
+        """
+        self._shares_black = True
 
     def check_action(self, action: object) -> None:
         """Raise if ``action`` cannot be run.
@@ -302,6 +310,9 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
     def finish_step(self) -> StepResult:
         """Wait for the answer to ``begin_step``; a black screenshot is shared and read-only."""
         return self._episode.step_ended(self._wait_for_step())
+
+    def _screenshot_for_caller(self, obs: Obs) -> Obs:
+        return obs if self._shares_black else own_screenshot(obs)
 
     def _wait_for_step(self) -> ObservationData:
         if self._session is not None:

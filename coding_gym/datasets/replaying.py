@@ -1,0 +1,154 @@
+"""``replay``: recorded episodes once more, in fresh sandboxes, to see whether they end as they did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coding_gym.datasets.crew import Crew
+from coding_gym.datasets.dataset import Dataset, load
+from coding_gym.datasets.episodes import Plan
+from coding_gym.datasets.making import EnvSource, Wrapper, recorded_maker
+from coding_gym.datasets.policies import Actor, EpisodeStart, Policy
+from coding_gym.datasets.progress import EpisodeBar
+from coding_gym.datasets.records import Episode, decode_episode, encode_episode
+from coding_gym.pool import SandboxPool
+
+__all__ = ["Difference", "first_difference", "replay"]
+
+_SHOWN_CHARS = 300
+_COMPARED = ("observation", "reward", "terminated", "truncated", "info")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where an episode went another way.
+
+    Attributes:
+        episode: Its number.
+        step: The step, 0 being the reset.
+        field: What differs, such as ``observation.stdout`` or ``info.outcome``; ``steps`` if the episode ended sooner or later.
+        expected: What is recorded.
+        found: What there was this time.
+    """
+
+    episode: int
+    step: int
+    field: str
+    expected: Any
+    found: Any
+
+    def __str__(self) -> str:
+        where = f"episode {self.episode}, step {self.step}, {self.field}"
+        return f"{where}: expected {_show(self.expected)}, found {_show(self.found)}"
+
+
+def replay(
+    dataset: Dataset | Path | str,
+    episode: int | Iterable[int] | None = None,
+    *,
+    env: EnvSource | None = None,
+    wrappers: Sequence[Wrapper] = (),
+    env_options: Mapping[str, Any] | None = None,
+    pool: SandboxPool | None = None,
+    sessions: int = 16,
+    progress: bool | None = None,
+) -> list[Difference]:
+    """Reset environments with the recorded seeds, take the recorded actions, and compare what comes of it.
+
+    Args:
+        dataset: The dataset, or its directory.
+        episode: The number of an episode, or several; all if None.
+        env: What makes the environments, if the dataset was collected from a callable.
+        wrappers: What was put around them.
+        env_options: What is to be otherwise than it was, such as ``{"provider": "docker"}``.
+        pool: Sandboxes that are there already, instead of such as they were.
+        sessions: How many episodes to run at a time.
+        progress: Whether to show a progress bar; if stderr is a terminal if None.
+
+    Returns:
+        The first difference of each episode that has one; empty if all are equal.
+
+    Raises:
+        DatasetError: There is no such dataset or episode, or its environment is not known.
+        ProviderError: There are no sandboxes to be had.
+    """
+    recorded = dataset if isinstance(dataset, Dataset) else load(dataset)
+    chosen = recorded.indices if episode is None else [episode] if isinstance(episode, int) else list(episode)
+    maker = recorded_maker(recorded, env, wrappers, env_options=env_options, pool=pool)
+    differences: dict[int, Difference] = {}
+    plans = [_plan(recorded.episode(index, arrays=False)) for index in chosen]
+    if not plans:
+        return []
+
+    def compare(again: Episode) -> None:
+        data, _ = encode_episode(again)
+        difference = first_difference(recorded.episode(again.index), decode_episode(data))
+        if difference is not None:
+            differences[again.index] = difference
+        bar.advance()
+
+    crew_size = maker.most_sessions(min(sessions, len(plans)))
+    with EpisodeBar(len(chosen), is_shown=progress) as bar, maker.open(crew_size) as (make, _):
+        crew = Crew(make, _Recorded(recorded), sessions=crew_size, max_steps=recorded.manifest.arguments.max_steps)
+        crew.run(plans, on_episode=compare, on_fault=lambda index, reason: bar.count_fault())
+    return [differences[index] for index in sorted(differences)]
+
+
+def first_difference(expected: Episode, found: Episode) -> Difference | None:
+    """Return where two episodes with the same actions first differ, None if they do not."""
+    for number, (then, now) in enumerate(zip(expected.steps, found.steps, strict=False)):
+        for name in _COMPARED:
+            difference = _compare(getattr(then, name), getattr(now, name), name)
+            if difference is not None:
+                return Difference(expected.index, number, *difference)
+    if len(expected.steps) != len(found.steps):
+        steps = min(len(expected.steps), len(found.steps))
+        return Difference(expected.index, steps, "steps", len(expected.steps) - 1, len(found.steps) - 1)
+    return None
+
+
+class _Recorded(Policy):
+    """Takes the recorded actions."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+
+    def begin(self, start: EpisodeStart) -> Actor:
+        actions = iter(self._dataset.episode(start.index).actions)
+        return lambda observation, info: next(actions, None)
+
+    def describe(self) -> dict[str, Any]:
+        return {"name": "recorded"}
+
+
+def _plan(episode: Episode) -> Plan:
+    return Plan(episode.index, episode.seed, episode.options, np.random.SeedSequence(0))
+
+
+def _compare(then: Any, now: Any, where: str) -> tuple[str, Any, Any] | None:
+    if isinstance(then, Mapping) and isinstance(now, Mapping):
+        for name in [*then, *(name for name in now if name not in then)]:
+            inner = f"{where}.{name}"
+            if name not in then or name not in now:
+                return inner, then.get(name), now.get(name)
+            difference = _compare(then[name], now[name], inner)
+            if difference is not None:
+                return difference
+        return None
+    if isinstance(then, np.ndarray) and isinstance(now, np.ndarray):
+        is_equal = then.dtype == now.dtype and np.array_equal(then, now, equal_nan=then.dtype.kind == "f")
+    else:
+        # NaN is what it was, too.
+        is_equal = type(then) is type(now) and (then == now or then != then)
+    return None if is_equal else (where, then, now)
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} of shape {value.shape} with mean {value.mean():.4g}"
+    return f"{value!r:.{_SHOWN_CHARS}}"

@@ -1,0 +1,393 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from programs import RANDOM, UGLY, WINDOW
+
+from coding_gym import inputs
+from coding_gym.datasets import Decision, FunctionPolicy, Policy, ScriptedPolicy, collect, load
+from coding_gym.errors import ConfigurationError, DatasetError, InvalidActionError, PolicyError, ProviderError
+
+
+def drawing(observation, info, rng):
+    """End after one to four actions, which differ from episode to episode."""
+    return None if rng.random() < 0.25 else f"import random; print({int(rng.integers(100))}, random.random())"
+
+
+def test_episodes_have_all_that_the_environment_said(collect_here):
+    dataset = collect_here(["x = 6", "print(x * 7)", "1/0"], 3)
+    assert len(dataset) == 3
+    assert dataset.is_complete
+    assert [episode.index for episode in dataset] == [0, 1, 2]
+    assert len({episode.seed for episode in dataset}) == 3
+    steps = dataset[1].steps
+    assert [step.action for step in steps] == [None, "x = 6", "print(x * 7)", "1/0"]
+    assert [step.observation["stdout"] for step in steps] == ["", "", "42\n", ""]
+    assert steps[3].observation["exit_code"] == 1
+    assert "ZeroDivisionError" in steps[3].observation["stderr"]
+    assert steps[3].info == {"outcome": "error", "state_lost": False}
+    assert [step.truncated for step in steps] == [False, False, False, True]
+    assert not any(step.terminated for step in steps)
+    dataset.verify()
+
+
+@pytest.mark.parametrize("policy", [drawing, "random", [RANDOM, *UGLY]], ids=["function", "random", "script"])
+def test_nothing_depends_on_how_many_run_at_a_time(collect_here, tmp_path, policy):
+    one, many = (
+        collect_here(policy, 12, path=tmp_path / str(sessions), sessions=sessions, max_steps=3, seed=5) for sessions in (1, 4)
+    )
+    assert (one.path / "episodes.log").read_bytes() == (many.path / "episodes.log").read_bytes()
+    assert one.sha256 == many.sha256
+    other = collect_here(policy, 12, path=tmp_path / "other", max_steps=3, seed=6)
+    assert len(set(other.hashes.values()) & set(one.hashes.values())) == 0
+
+
+def test_a_dataset_can_be_extended_and_its_beginning_stays(collect_here):
+    first = collect_here(drawing, 5).hashes
+    assert collect_here(drawing, 5).hashes == first
+    more = collect_here(drawing, 9).hashes
+    assert len(more) == 9
+    assert first.items() <= more.items()
+    with pytest.raises(DatasetError, match=r"a dataset of 9 episodes, 5 are asked for"):
+        collect_here(drawing, 5)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"seed": 2}, "seed was 1, now it is 2"),
+        ({"max_steps": 7}, "max_steps was 100, now it is 7"),
+        ({"env_options": {"step_timeout": 3}}, "env_options.step_timeout was 10, now it is 3"),
+        ({"reset_options": {"files": {"a": b"x"}}}, "reset_options was ''"),
+        ({"wrappers": [gym.wrappers.RecordEpisodeStatistics]}, r"wrappers was \[\].*RecordEpisodeStatistics"),
+        ({"tasks": ["a"]}, r"tasks was \[\], now it is \['a'\]"),
+    ],
+)
+def test_other_arguments_are_refused(collect_here, change, said):
+    collect_here(["1"], 1)
+    with pytest.raises(DatasetError, match=said):
+        collect_here(["1"], 1, **change)
+
+
+def test_another_policy_is_refused(collect_here):
+    collect_here(["1"], 1)
+    with pytest.raises(DatasetError, match=r"policy.sha256 was '.*', now it is '.*'. Choose another directory"):
+        collect_here(["2"], 1)
+    with pytest.raises(DatasetError, match=r"policy.name was 'scripted', now it is 'random'"):
+        collect_here("random", 1)
+
+
+_COLLECT = """
+import sys
+from coding_gym.datasets import collect
+
+def policy(observation, info, rng):
+    return None if rng.random() < 0.2 else f"print({int(rng.integers(100))})"
+
+if __name__ == "__main__":
+    collect("CodingEnv-v0", policy, 60, seed=3, path=sys.argv[1], sessions=4, max_steps=4, progress=False,
+            env_options={"provider": "local", "preload": (), "screen": None})
+"""
+
+
+def test_a_kill_loses_no_episode_and_repeats_none(collect_here, tmp_path):
+    script = tmp_path / "collecting.py"
+    script.write_text(_COLLECT)
+    path = tmp_path / "killed"
+    command = [sys.executable, str(script), str(path)]
+    had = 0
+    for at_least in (8, 30):
+        process = subprocess.Popen(command)
+        deadline = time.monotonic() + 30
+        while had < at_least:
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.02)
+            had = len(load(path)) if (path / "episodes.log").exists() else 0
+        before = load(path).hashes
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        after = load(path).hashes
+        # What could be read once is there for ever.
+        assert before.items() <= after.items()
+        assert len(after) < 60
+        had = len(after)
+    with (path / "episodes.log").open("ab") as file:
+        file.write(b"torn")
+    assert subprocess.run(command, timeout=60).returncode == 0
+    killed = load(path)
+    assert after.items() <= killed.hashes.items()
+    names = {"__name__": "collecting"}
+    exec(_COLLECT, names)
+    whole = collect_here(names["policy"], 60, seed=3, max_steps=4)
+    assert (path / "episodes.log").read_bytes() == (whole.path / "episodes.log").read_bytes()
+    assert [run.had for run in killed.manifest.runs] == [0, killed.manifest.runs[1].had, had]
+
+
+def test_two_do_not_write_to_one_directory(collect_here, tmp_path):
+    began, go_on = threading.Event(), threading.Event()
+
+    def policy(observation, info, rng):
+        began.set()
+        go_on.wait(20)
+
+    thread = threading.Thread(target=collect_here, args=(policy, 1))
+    thread.start()
+    began.wait(20)
+    with pytest.raises(DatasetError, match="Another process collects into"):
+        collect_here(policy, 1)
+    go_on.set()
+    thread.join()
+    assert len(load(tmp_path / "dataset")) == 1
+
+
+def test_a_policy_that_raises_costs_its_episodes_alone(collect_here):
+    broken = True
+
+    class Sometimes(Policy):
+        def begin(self, start):
+            def act(observation, info):
+                if broken and start.index in (2, 5):
+                    raise LookupError(f"no idea in {start.index}")
+                return f"print({start.index})" if not observation["stdout"] else None
+
+            return act
+
+        def describe(self):
+            return {"name": "sometimes"}
+
+    with pytest.raises(PolicyError, match=r"raised in episode 2, and in 1 more: LookupError: no idea in 2") as raised:
+        collect_here(Sometimes(), 8)
+    assert {index: str(cause) for index, cause in raised.value.causes.items()} == {2: "no idea in 2", 5: "no idea in 5"}
+    assert isinstance(raised.value.__cause__, LookupError)
+    broken = False
+    dataset = collect_here(Sometimes(), 8)
+    assert [episode.steps[1].observation["stdout"] for episode in dataset] == [f"{index}\n" for index in range(8)]
+    assert [run.had for run in dataset.manifest.runs] == [0, 6]
+
+
+def test_a_policy_that_always_raises_is_given_up(collect_here):
+    asked = []
+
+    def policy(observation, info, rng):
+        asked.append(1)
+        raise RuntimeError
+
+    with pytest.raises(PolicyError):
+        collect_here(policy, 100, sessions=2, most_policy_errors=3)
+    assert 3 <= len(asked) <= 4
+
+
+def test_an_action_that_is_none_is_the_policys_fault(collect_here, tmp_path):
+    with pytest.raises(PolicyError, match="Expected an action to be source text") as raised:
+        collect_here([42], 1)
+    assert isinstance(raised.value.__cause__, InvalidActionError)
+    with pytest.raises(PolicyError, match="lone surrogates"):
+        collect_here(["'\ud800'"], 1, path=tmp_path / "other")
+
+
+def test_policies_that_block_and_coroutines_hold_up_nobody(collect_here):
+    together = threading.Barrier(4, timeout=20)
+
+    def blocking(observation, info, rng):
+        if not observation["stdout"]:
+            together.wait()
+            return "print(1)"
+        return None
+
+    assert len(collect_here(blocking, 4, sessions=4)) == 4
+
+
+def test_coroutines_share_one_event_loop(collect_here):
+    loops = set()
+
+    async def policy(observation, info, rng):
+        loops.add(asyncio.get_running_loop())
+        await asyncio.sleep(0.01)
+        return Decision("print(2)" if not observation["stdout"] else None, {"thought": "\N{GRINNING FACE}\ud800"})
+
+    dataset = collect_here(policy, 6, sessions=3)
+    assert len(loops) == 1
+    assert dataset[0].steps[1].decision == {"thought": "\N{GRINNING FACE}\ufffd"}
+    assert dataset[0].steps[1].observation["stdout"] == "2\n"
+
+
+def test_a_sandbox_that_dies_is_replaced_and_its_episodes_are_run_again(collect_here, tmp_path):
+    died = []
+
+    class Murderous(gym.Wrapper):
+        def step(self, action):
+            if action == "3" and not died:
+                died.append(1)
+                os.kill(int(self.unwrapped.sandbox.description.rpartition("pid ")[2].rstrip(")")), signal.SIGKILL)
+            return super().step(action)
+
+    options = {"provider": "local", "preload": (), "screen": None}
+    dataset = collect(
+        "CodingEnv-v0", ["1", "2", "3"], 6, seed=1, path=tmp_path / "a", sessions=2, wrappers=[Murderous], env_options=options
+    )
+    assert died
+    assert dataset.faults >= len(died)
+    assert {step.info["outcome"] for episode in dataset for step in episode.steps} == {"ok"}
+    assert f"| sandbox failures, retried and not recorded | {dataset.faults} |" in (tmp_path / "a" / "README.md").read_text()
+    faults = [json.loads(line) for line in (tmp_path / "a" / "faults.jsonl").read_text().splitlines()]
+    assert {fault["episode"] for fault in faults} <= set(range(6))
+    undisturbed = collect_here(["1", "2", "3"], 6)
+    assert undisturbed.sha256 == dataset.sha256
+
+
+class Failing(gym.Env):
+    """Its infrastructure fails as often as it is told to."""
+
+    action_space = gym.spaces.Discrete(4)
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    failures = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.normal(size=2).astype(np.float32), {}
+
+    def step(self, action):
+        if Failing.failures:
+            Failing.failures -= 1
+            return np.zeros(2, np.float32), 0.0, False, True, {"outcome": "infrastructure"}
+        return self.np_random.normal(size=2).astype(np.float32), 0.5, bool(action == 3), False, {"solved": action == 3}
+
+
+def test_an_episode_whose_sandbox_never_works_is_an_error(tmp_path):
+    Failing.failures = 3
+    with pytest.raises(DatasetError, match=r"The sandbox of episode 0 failed 3 times.*run the same again"):
+        collect(Failing, "random", 1, seed=1, path=tmp_path, retries=2)
+    Failing.failures = 2
+    dataset = collect(Failing, "random", 1, seed=1, path=tmp_path, retries=2)
+    assert len(dataset) == 1
+    assert dataset.faults == 5
+
+
+def test_any_environment_will_do(tmp_path):
+    dataset = collect(Failing, "random", 40, seed=1, path=tmp_path, max_steps=5)
+    episode = dataset[3]
+    assert episode.steps[0].observation.dtype == np.float32
+    assert all(0 <= action <= 3 for action in episode.actions)
+    assert {len(episode.steps) for episode in dataset} == {2, 3, 4, 5, 6}
+    assert all(episode.steps[-1].terminated != episode.steps[-1].truncated for episode in dataset)
+    assert {episode.solved for episode in dataset} == {True, False}
+
+
+def test_hands_are_recorded_as_they_can_be_sent_again(collect_here):
+    program = {"code": WINDOW, "events": []}
+    click = {"code": "", "events": [inputs.click(10, 10), inputs.text("h\N{LATIN SMALL LETTER E WITH ACUTE}")]}
+    dataset = collect_here([program, click], 1, env="CodingEnvGUI-v0", screen=(80, 60))
+    steps = dataset[0].steps
+    assert steps[1].info["outcome"] == "running"
+    assert steps[1].observation["screenshot"][20, 30].tolist() == [192, 32, 32]
+    assert steps[2].action["events"] == [{"type": "click", "x": 10, "y": 10}, {"type": "text", "text": "h\xe9"}]
+
+
+def test_tasks_take_turns_and_files_are_there(collect_here):
+    def policy(observation, info, rng):
+        return None if observation["stdout"] else "print(open('a.txt').read())"
+
+    class Task:
+        id = "t/2"
+
+    dataset = collect_here(policy, 3, tasks=["t/1", Task()], reset_options={"files": {"a.txt": b"hi"}})
+    assert [episode.task_id for episode in dataset] == ["t/1", "t/2", "t/1"]
+    assert dataset[0].steps[1].observation["stdout"] == "hi\n"
+    assert dataset[0].options["files"] == {"a.txt": b"hi"}
+
+
+def test_scripts_by_episode_and_by_task(collect_here, tmp_path):
+    dataset = collect_here(ScriptedPolicy(per_episode=[["1"], ["2", "3"]]), 3)
+    assert [episode.actions for episode in dataset] == [["1"], ["2", "3"], ["1"]]
+    script = ScriptedPolicy(per_task={"a": ["4"], "b": []})
+    dataset = collect_here(script, 2, tasks=["a", "b"], path=tmp_path / "b")
+    assert [episode.actions for episode in dataset] == [["4"], []]
+    with pytest.raises(PolicyError, match="There is no list of actions for task 'c'"):
+        collect_here(script, 1, tasks=["c"], path=tmp_path / "c")
+
+
+def test_a_wrapper_is_put_around_and_named(collect_here):
+    dataset = collect_here(["1"], 1, wrappers=[gym.wrappers.RecordEpisodeStatistics])
+    assert dataset.manifest.arguments.wrappers == ["gymnasium.wrappers.common.RecordEpisodeStatistics"]
+
+
+def test_ctrl_c_ends_it_and_what_was_written_stays(tmp_path):
+    script = tmp_path / "collecting.py"
+    # A policy that never comes back must not keep the process.
+    script.write_text(_COLLECT.replace("rng.random() < 0.2", "rng.random() < 0.05 and __import__('time').sleep(1000)"))
+    process = subprocess.Popen([sys.executable, str(script), str(tmp_path / "a")], stderr=subprocess.PIPE)
+    while not (tmp_path / "a" / "episodes.log").exists() or len(load(tmp_path / "a")) < 3:
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == -signal.SIGINT
+    assert said.decode().rstrip().endswith("KeyboardInterrupt")
+    assert len(load(tmp_path / "a")) >= 3
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"episodes": 0}, "episodes="),
+        ({"seed": -1}, "seed="),
+        ({"sessions": 0}, "sessions="),
+        ({"max_steps": 0}, "max_steps="),
+        ({"policy": 7}, "Expected a Policy, 'random', a list of actions"),
+        ({"env_options": {"screen": object()}}, "Expected env_options= to be data"),
+        ({"reset_options": {"files": {"a": object()}}}, "Expected reset_options= to be data"),
+        ({"env": Failing, "env_options": {"a": 1}}, "a callable makes it with its own"),
+    ],
+)
+def test_what_cannot_be_is_said_at_once(tmp_path, options, said):
+    arguments = {"env": "CodingEnv-v0", "policy": "random", "episodes": 1, "seed": 1, **options}
+    with pytest.raises(ConfigurationError, match=said):
+        collect(path=tmp_path / "a", **arguments)
+    assert not (tmp_path / "a").exists()
+
+
+def test_no_sandbox_is_said_at_once(tmp_path):
+    options = {"provider": "docker", "image": "nonexistent/image:none"}
+    with pytest.raises(ProviderError):
+        collect("CodingEnv-v0", "random", 1, seed=1, path=tmp_path, env_options=options)
+
+
+def test_a_token_is_written_nowhere(tmp_path):
+    options = {"provider": "remote", "base_url": "http://127.0.0.1:9", "token": "s3cret", "start_timeout": 0.2}
+    with pytest.raises(ProviderError):
+        collect("CodingEnv-v0", "random", 1, seed=1, path=tmp_path, env_options=options)
+    assert "base_url" in (tmp_path / "manifest.json").read_text()
+    assert all(b"s3cret" not in file.read_bytes() for file in tmp_path.iterdir())
+
+
+def test_there_is_a_dataset_or_there_is_none(tmp_path):
+    with pytest.raises(DatasetError, match="There is no dataset in"):
+        load(tmp_path)
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(DatasetError, match="no manifest of a dataset"):
+        load(tmp_path)
+
+
+def test_a_changed_episode_is_noticed(collect_here):
+    dataset = collect_here(["1"], 1)
+    first = dataset._entries[0]
+    dataset._entries[0] = first._replace(sha256=bytes(32))
+    with pytest.raises(DatasetError, match=r"Episode 0 of .* is not what was recorded"):
+        dataset.verify()
+
+
+def test_a_function_is_named_as_one(collect_here):
+    dataset = collect_here(FunctionPolicy(lambda observation, info, rng: None, name="idle"), 2)
+    assert dataset.manifest.arguments.policy == {"name": "idle"}
+    assert [len(episode.steps) for episode in dataset] == [1, 1]

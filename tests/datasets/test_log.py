@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import os
+import resource
+import signal
+
+import pytest
+
+from coding_gym.datasets.log import EpisodeLog, scan
+from coding_gym.errors import DatasetError
+
+HASH = bytes(range(32))
+DATA = [bytes([65 + index]) * (index * 7 + 1) for index in range(5)]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "episodes.log"
+
+
+def write(path, *indices):
+    with EpisodeLog(path) as log:
+        for index in indices:
+            log.append(index, DATA[index], HASH)
+
+
+def read(path):
+    entries, _ = scan(path)
+    with path.open("rb") as file:
+        return {index: entry.read(file) for index, entry in entries.items()}
+
+
+def test_whatever_the_last_write_left_of_a_record_only_that_one_is_lost(path):
+    write(path, 0, 1)
+    begin = path.stat().st_size
+    write(path, 2)
+    whole = path.read_bytes()
+    for size in range(begin, len(whole)):
+        path.write_bytes(whole[:size])
+        assert list(read(path)) == [0, 1]
+        # Going on writes it where the torn one was.
+        write(path, 2)
+        assert path.read_bytes() == whole
+    path.write_bytes(whole[:-1] + b"?")
+    assert list(read(path)) == [0, 1]
+
+
+def test_a_tail_of_zeros_such_as_a_power_cut_leaves_is_dropped(path):
+    write(path, 0, 1)
+    whole = path.read_bytes()
+    path.write_bytes(whole + bytes(4096))
+    assert list(read(path)) == [0, 1]
+    write(path)
+    assert path.read_bytes() == whole
+
+
+def test_a_file_that_is_torn_before_its_first_record_begins_anew(path):
+    write(path, 0)
+    whole = path.read_bytes()
+    for size in range(30):
+        path.write_bytes(whole[:size])
+        write(path, 0)
+        assert path.read_bytes() == whole
+
+
+def test_damage_in_the_middle_is_not_taken_for_a_torn_end(path):
+    write(path, 0, 1, 2)
+    whole = bytearray(path.read_bytes())
+    whole[whole.index(DATA[1])] ^= 1
+    path.write_bytes(whole)
+    with pytest.raises(DatasetError, match="damaged at byte"):
+        EpisodeLog(path)
+    # It is as it was, for whoever wants to rescue the rest.
+    assert path.read_bytes() == whole
+
+
+def test_something_else_is_refused_and_left_alone(path):
+    path.write_text("my precious notes")
+    with pytest.raises(DatasetError, match="no file of episodes"):
+        EpisodeLog(path)
+    assert path.read_text() == "my precious notes"
+
+
+def test_no_episode_is_written_twice(path):
+    with EpisodeLog(path) as log:
+        log.append(3, DATA[3], HASH)
+        with pytest.raises(DatasetError, match="Episode 3 is in"):
+            log.append(3, DATA[4], HASH)
+    assert read(path) == {3: DATA[3]}
+
+
+def test_sorting_leaves_no_trace_of_the_order(path, tmp_path):
+    write(path, 2, 0, 4, 1, 3)
+    with EpisodeLog(path) as log:
+        log.sort()
+        assert list(log.entries) == [0, 1, 2, 3, 4]
+        log.append(9, DATA[0], HASH)
+    in_order = tmp_path / "other.log"
+    write(in_order, 0, 1, 2, 3, 4)
+    with EpisodeLog(in_order) as log:
+        log.append(9, DATA[0], HASH)
+    assert path.read_bytes() == in_order.read_bytes()
+    assert read(path)[4] == DATA[4]
+    assert sorted(os.listdir(tmp_path)) == ["episodes.log", "other.log"]
+
+
+def test_a_full_disk_costs_no_more_than_the_episode_that_met_it(path):
+    write(path, 0)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        with EpisodeLog(path) as log:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 60, limits[1]))
+            with pytest.raises(OSError, match="large"):
+                log.append(1, DATA[4] * 9, HASH)
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            log.append(2, DATA[2], HASH)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert read(path) == {0: DATA[0], 2: DATA[2]}

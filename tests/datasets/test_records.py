@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from coding_gym import inputs
+from coding_gym.datasets.records import (
+    Episode,
+    Step,
+    decode_episode,
+    encode_episode,
+    episode_hash,
+    plain,
+    recordable_info,
+)
+from coding_gym.errors import DatasetError
+from coding_gym.frames import black_frame, shared_black
+from coding_gym.results import Result
+from coding_gym.video import Video
+
+_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+_DATA = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | _TEXT | st.binary(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def episode_of(*observations, index=0, **step):
+    return Episode(index=index, seed=1, steps=tuple(Step(observation=observation, **step) for observation in observations))
+
+
+def through(episode):
+    return decode_episode(encode_episode(episode)[0])
+
+
+@settings(max_examples=100, deadline=None)
+@given(_DATA, _DATA)
+def test_data_comes_back_as_it_went(observation, action):
+    episode = episode_of(observation, action=action)
+    assert through(episode) == episode
+    assert episode_hash(through(episode)) == episode_hash(episode)
+
+
+@settings(max_examples=50, deadline=None)
+@given(arrays.arrays(arrays.scalar_dtypes(), arrays.array_shapes(min_dims=0, min_side=0, max_dims=4)))
+def test_arrays_come_back_bit_by_bit(array):
+    found = through(episode_of(array)).steps[0].observation
+    assert found.dtype == array.dtype
+    assert found.shape == array.shape
+    assert found.tobytes() == array.tobytes()
+    assert found.flags.writeable
+    assert episode_hash(episode_of(found)) == episode_hash(episode_of(array))
+
+
+def test_black_screens_are_recognised_however_they_are_stored():
+    frames = [shared_black(48, 64), black_frame(48, 64), np.zeros((48, 64, 3), np.uint8)]
+    assert len({encode_episode(episode_of(frame)) for frame in frames}) == 1
+    other = np.zeros((48, 64, 3), np.uint8)
+    other[-1, -1, -1] = 1
+    assert episode_hash(episode_of(other)) != episode_hash(episode_of(frames[0]))
+    assert (through(episode_of(other)).steps[0].observation == other).all()
+
+
+def test_a_view_of_an_array_is_stored_as_what_it_shows():
+    array = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)[::-1, ::2]
+    assert (through(episode_of(array)).steps[0].observation == array).all()
+
+
+def test_the_hash_does_not_depend_on_the_order_of_keys_but_on_all_else():
+    assert episode_hash(episode_of({"a": 1, "b": 2})) == episode_hash(episode_of({"b": 2, "a": 1}))
+    hashes = {
+        episode_hash(episode_of({"a": 1}, **step)) for step in ({}, {"reward": 1.0}, {"info": {"x": None}}, {"action": ""})
+    }
+    assert len(hashes) == 4
+
+
+def test_lone_surrogates_become_replacement_characters():
+    episode = episode_of({"stdout": "a\ud800b \N{GRINNING FACE}"}, info={"\udfff": ["\ud83d\ude00", "\ud83d"]})
+    step = through(episode).steps[0]
+    assert step.observation == {"stdout": "a\ufffdb \N{GRINNING FACE}"}
+    # Two that belong together are a character.
+    assert step.info == {"\ufffd": ["\N{GRINNING FACE}", "\ufffd"]}
+    assert encode_episode(episode)[1] == episode_hash(through(episode))
+
+
+def test_events_of_hands_become_mappings_that_are_actions_too():
+    event = plain(inputs.click(np.int64(3), 4))
+    assert event == {"type": "click", "x": 3, "y": 4}
+    assert inputs.as_event(event) == inputs.click(3, 4)
+
+
+def test_of_an_info_what_is_data_is_kept():
+    result = Result({"text/plain": "2", "image/png": b"\x89"}, is_value=True)
+    info = {"frames": Video(), "outcome": "ok", "score": np.float32(0.5), "results": (result,), "lock": object(), "t": "\ud800"}
+    assert recordable_info(info) == {
+        "outcome": "ok",
+        "score": 0.5,
+        "results": [{"data": {"text/plain": "2", "image/png": b"\x89"}, "is_value": True}],
+        "t": "\ufffd",
+    }
+
+
+def test_what_is_no_data_is_refused():
+    with pytest.raises(DatasetError, match="Episode 7 cannot be recorded: object is no data"):
+        encode_episode(episode_of({"x": object()}, index=7))
+
+
+@pytest.mark.parametrize("data", [b"", b"junk", encode_episode(episode_of("x"))[0][:-3]])
+def test_what_is_no_episode_is_refused(data):
+    with pytest.raises(DatasetError, match="Expected a recorded episode"):
+        decode_episode(data)
+
+
+def test_solved_is_known_if_a_step_says_so():
+    assert episode_of("x").solved is None
+    assert Episode(index=0, seed=0, steps=(Step(observation=""), Step(observation="", info={"solved": False}))).solved is False
+    assert Episode(index=0, seed=0, steps=(Step(observation="", info={"solved": True}),)).solved is True
