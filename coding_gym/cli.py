@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coding_gym.bench import Group, run_benchmarks
+from coding_gym.datasets import commands
 from coding_gym.errors import CodingGymError
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ _WIDTH_WITHOUT_TERMINAL = 160
 _CONFLICT = 409
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
+for _command in (commands.collect, commands.replay, commands.export):
+    app.command()(_command)
 
 
 class Provider(StrEnum):
@@ -54,7 +57,7 @@ def main(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Build the sandbox's image, look after sandboxes, measure them."""
+    """Build the sandbox's image, look after sandboxes, measure them, grade and collect episodes in them."""
 
 
 @app.command()
@@ -170,6 +173,7 @@ def bench(
         typer.Option(metavar="GROUP", help=f"Measure only this; may be given several times: {', '.join(Group)}."),
     ] = None,
     display: Annotated[bool, typer.Option("--display", help="The same as --only display.")] = False,
+    grading: Annotated[bool, typer.Option("--grading", help="The same as --only grading.")] = False,
     json: Annotated[
         Path | None, typer.Option(metavar="PATH", dir_okay=False, writable=True, help="Also write the figures here.")
     ] = None,
@@ -178,9 +182,41 @@ def bench(
     if json is not None and not json.parent.is_dir():
         message = f"there is no directory {json.parent}"
         raise typer.BadParameter(message)
-    groups = list(dict.fromkeys([*(only or []), *([Group.DISPLAY] if display else [])]))
+    groups = list(dict.fromkeys([*(only or []), *([Group.DISPLAY] if display else []), *([Group.GRADING] if grading else [])]))
     with _errors_in_red():
         run_benchmarks(_console(), provider=provider.value, quick=quick, only=groups, json_path=json)
+
+
+@app.command()
+def grade(
+    samples: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="JSON Lines with task_id and completion; or .gz.")
+    ],
+    suite: Annotated[
+        str, typer.Option(metavar="SUITE", help="humaneval, mbpp:PATH, hf:NAME, a .jsonl file, or a suite of this package.")
+    ],
+    k: Annotated[str, typer.Option("--k", metavar="K,...", help="For which k to print pass@k.")] = "1,10,100",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", dir_okay=False, help="What to write; SAMPLES_results.jsonl if absent.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="How many to grade at a time; three a core if absent.")] = None,
+    provider: Annotated[Provider, typer.Option(help="What starts the sandbox.")] = Provider.AUTO,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+) -> None:
+    """Grade samples of solutions, write a line of results for each, and print pass@k. The exit code is 0 whatever passes."""
+    from coding_gym.grading_cli import grade_samples, parse_ks
+
+    with _errors_in_red():
+        grade_samples(
+            _console(),
+            samples,
+            suite=suite,
+            ks=parse_ks(k),
+            output=output,
+            workers=workers,
+            progress=not quiet,
+            provider=provider.value,
+        )
 
 
 @app.command()

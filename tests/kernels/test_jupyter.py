@@ -355,7 +355,8 @@ import os
 reserved = reserve_ports(1)
 PORT = reserved[0].getsockname()[1]
 confinement = Confinement(ports=(PORT,))
-confinement.apply_to_zygote(); confinement.apply_to_root("."); confinement.apply_to_worker(); confinement.apply_to_kernel()
+confinement.apply_to_zygote(); confinement.apply_to_root(".")
+confinement.apply_to_worker(confinement.prepare_workers()); confinement.apply_to_kernel()
 """ + TRIES.replace("listener.bind", "listener.setsockopt(1, 2, 1) or listener.bind")
     run = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert run.stdout.split("\n")[:5] == [
