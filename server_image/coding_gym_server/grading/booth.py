@@ -52,7 +52,7 @@ from coding_gym_server.workers.messages import (
 )
 from coding_gym_server.workers.zygote_process import ForkError, ZygoteProcess
 
-__all__ = ["Booth"]
+__all__ = ["Booth", "not_run"]
 
 _ANSWERS_WITHIN = 10.0
 _MAX_ACCOUNT_BYTES = 64 << 20
@@ -111,6 +111,7 @@ class Booth:
             await booth._start_examiner()
         except BaseException:
             booth.close()
+            asyncio.get_running_loop().run_in_executor(None, booth.remove_directory)
             raise
         return booth
 
@@ -183,7 +184,7 @@ class Booth:
         self, submission: Submission, examined: Examined | None, run: Run, *, expired: bool, cpu_seconds: float
     ) -> Graded:
         if examined is None:
-            examined = Examined(is_loaded=True, is_lost=True, cases=_not_run(submission))
+            examined = Examined(is_loaded=True, is_lost=True, cases=not_run(submission))
         end = None
         if examined.is_lost:
             end = CaseOutcome.TIMEOUT if expired else CaseOutcome.MEMORY if oom.has_struck() else CaseOutcome.KILLED
@@ -193,7 +194,7 @@ class Booth:
                 msgspec.structs.replace(case, outcome=end) if case.outcome is CaseOutcome.KILLED else case for case in cases
             ]
         if not examined.is_loaded:
-            cases = _not_run(submission)
+            cases = not_run(submission)
         if cases and all(case.outcome is CaseOutcome.PASSED for case in cases):
             outcome = VerdictOutcome.PASSED
         elif end is not None:
@@ -226,7 +227,7 @@ class Booth:
         if cases and all(case.outcome is CaseOutcome.ERROR for case in cases):
             graded.outcome = VerdictOutcome.ERROR
             graded.message = cases[0].message
-        graded.cases = (*cases, *_not_run(submission)[len(cases) :])
+        graded.cases = (*cases, *not_run(submission)[len(cases) :])
         return graded
 
     async def _run_program(
@@ -383,7 +384,8 @@ async def _send(connection: socket.socket, data: bytes) -> None:
         await asyncio.get_running_loop().sock_sendall(connection, data)
 
 
-def _not_run(submission: Submission) -> list[CaseResult]:
+def not_run(submission: Submission) -> list[CaseResult]:
+    """Return the results of tests that none of was run."""
     count = len(submission.tests.cases) if isinstance(submission.tests, Asserts | Programs) else 1
     return [CaseResult(name=str(number), outcome=CaseOutcome.NOT_RUN) for number in range(count)]
 

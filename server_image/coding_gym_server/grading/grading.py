@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from coding_gym_server.grading.booth import Booth
-from coding_gym_server.grading.messages import Asserts, CaseOutcome, CaseResult, Graded, Submission, VerdictOutcome
+from coding_gym_server.grading.booth import Booth, not_run
+from coding_gym_server.grading.messages import Graded, Submission, VerdictOutcome
 from coding_gym_server.isolation.confinement import Confinement
 from coding_gym_server.workers.leftovers import Leftovers
 from coding_gym_server.workers.link import LinkClosedError
@@ -91,7 +91,7 @@ class Grading:
                     self._discard(booth)
                     raise
                 else:
-                    await self._give_back(booth)
+                    self._give_back(booth)
                     return graded
         raise AssertionError
 
@@ -123,7 +123,7 @@ class Grading:
         _log.error("the zygote of submissions died too often; the next submission starts another one")
         self._nursery = None
 
-    async def _give_back(self, booth: Booth) -> None:
+    def _give_back(self, booth: Booth) -> None:
         self._busy.discard(booth)
         if booth.is_alive:
             self._idle.append(booth)
@@ -143,7 +143,5 @@ def _fault(error: Exception) -> Graded:
 
 
 def _lost(submission: Submission) -> Graded:
-    count = len(submission.tests.cases) if isinstance(submission.tests, Asserts) else 1
     message = "grading it has ended a process of the sandbox, twice"
-    cases = tuple(CaseResult(name=str(number), outcome=CaseOutcome.NOT_RUN) for number in range(count))
-    return Graded(outcome=VerdictOutcome.KILLED, message=message, cases=cases)
+    return Graded(outcome=VerdictOutcome.KILLED, message=message, cases=tuple(not_run(submission)))

@@ -86,15 +86,13 @@ class Peer:
         encoder = Encoder(self.export)
         raw = _encode_arguments(encoder, arguments, keywords)
         streams = self.rules.streams(encoder)
-        reply = self._connection.ask(Call(self.export(target), raw, streams))
-        return self._result(reply, Decoder(self._import, known=encoder.mutables), count=len(encoder.mutables))
+        return self._ask_with(encoder, Call(self.export(target), raw, streams))
 
     def operate(self, name: str, target: Any, arguments: tuple[Any, ...]) -> Any:
         """Call a special method of an object of the other side."""
         encoder = Encoder(self.export)
         raw = _encode_arguments(encoder, arguments, {})
-        reply = self._connection.ask(Operate(name, self.export(target), raw))
-        return self._result(reply, Decoder(self._import, known=encoder.mutables), count=len(encoder.mutables))
+        return self._ask_with(encoder, Operate(name, self.export(target), raw))
 
     def get(self, target: Any, name: str) -> Any:
         """Return an attribute of an object of the other side."""
@@ -115,6 +113,11 @@ class Peer:
     async def wait_for(self, target: Tree) -> Any:
         """Run an awaitable of the other side to its end. It does not yield to this side's event loop."""
         return self.ask(Await(target))
+
+    def _ask_with(self, encoder: Encoder, request: Call | Operate) -> Any:
+        """Send a request whose arguments an encoder has encoded, and make the changes to them that the answer tells of."""
+        reply = self._connection.ask(request)
+        return self._result(reply, Decoder(self._import, known=encoder.mutables), count=len(encoder.mutables))
 
     def _result(self, reply: Reply, decoder: Decoder, *, count: int = 0) -> Any:
         if isinstance(reply, ClassFacts):

@@ -36,7 +36,7 @@ from coding_gym_server.grading.values import Encoder, Tag
 from coding_gym_server.isolation.confinement import Confinement
 from coding_gym_server.workers import workspace
 from coding_gym_server.workers.channel import Channel
-from coding_gym_server.workers.streams import flush_streams, open_stream
+from coding_gym_server.workers.streams import adopt_descriptors, flush_streams, open_stream
 
 __all__ = ["MODULE", "SubmissionProcess", "rehearse"]
 
@@ -94,10 +94,7 @@ class SubmissionProcess:
 
     def _set_up(self) -> None:
         os.setsid()
-        null = os.open(os.devnull, os.O_RDONLY)
-        for descriptor, number in zip((null, *self._outputs), range(3), strict=True):
-            os.dup2(descriptor, number)
-            os.close(descriptor)
+        adopt_descriptors(*self._outputs)
         for number, name in enumerate(("stdin", "stdout", "stderr")):
             stream = open_stream(number)
             setattr(sys, name, stream)

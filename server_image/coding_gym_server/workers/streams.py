@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sys
 from typing import TextIO
 
-__all__ = ["flush_streams", "open_stream"]
+__all__ = ["adopt_descriptors", "flush_streams", "open_stream"]
+
+
+def adopt_descriptors(stdout: int, stderr: int) -> None:
+    """Make two descriptors 1 and 2, and nothing to be read 0."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    for descriptor, number in zip((null, stdout, stderr), range(3), strict=True):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
 
 
 def open_stream(number: int) -> TextIO:

@@ -21,7 +21,7 @@ from coding_gym_server.isolation.confinement import Confinement
 from coding_gym_server.workers import gui, workspace
 from coding_gym_server.workers.channel import Channel
 from coding_gym_server.workers.messages import Configure, Execute, Finished, Result, Taken, ToProcess
-from coding_gym_server.workers.streams import flush_streams, open_stream
+from coding_gym_server.workers.streams import adopt_descriptors, flush_streams, open_stream
 
 __all__ = ["Worker", "rehearse"]
 
@@ -136,10 +136,7 @@ class Worker:
                     pass
 
     def _adopt_descriptors(self) -> None:
-        null = os.open(os.devnull, os.O_RDONLY)
-        for descriptor, number in zip((null, *self._outputs), range(3), strict=True):
-            os.dup2(descriptor, number)
-            os.close(descriptor)
+        adopt_descriptors(*self._outputs)
         self._channel.move_up(_HIGH_DESCRIPTOR)
         self._saved = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _HIGH_DESCRIPTOR) for number in range(3)]
         self._repair_streams(anew=True)
