@@ -41,6 +41,8 @@ from coding_gym_server.workers.messages import (
     SUBMISSION,
     CpuTime,
     CpuTimeUsed,
+    End,
+    Ended,
     Failed,
     ForkExaminer,
     ForkRoot,
@@ -307,12 +309,9 @@ class Booth:
 
     async def _end(self, run: Run) -> float:
         """Kill what still runs; returns the CPU time that it has used, in seconds."""
-        measured = self._ask_root(CpuTime())
-        killed = self._ask_root(Kill())
-        answer = await measured
-        await killed
-        assert isinstance(answer, CpuTimeUsed)
-        return answer.seconds - run.cpu_before
+        answer = await self._ask_root(End())
+        assert isinstance(answer, Ended)
+        return answer.cpu_seconds - run.cpu_before
 
     def _watch(self, limits: GradingLimits, run: Run) -> Watch:
         async def cpu_time() -> float:

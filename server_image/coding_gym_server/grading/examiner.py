@@ -134,7 +134,7 @@ class Examiner:
                     is_loaded=False, is_lost=False, message=message[-_MAX_MESSAGE_CHARS:], load_seconds=load_seconds
                 )
             try:
-                namespace = Namespace(peer, exchange, rules, request.entry_point)
+                namespace = Namespace(peer, exchange, rules, request.entry_point, answer)
             except Exception as error:  # noqa: BLE001 - it has said that it defines what it does not
                 message = f"its {request.entry_point} is out of reach: {type(error).__name__}"
                 return Examined(is_loaded=False, is_lost=False, message=message, load_seconds=load_seconds)

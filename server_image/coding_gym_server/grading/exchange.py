@@ -39,6 +39,7 @@ __all__ = [
 ]
 
 MAX_FRAME_BYTES = 64 << 20
+_READ_BYTES = 16 << 10
 
 _FAULTS = (OSError, EOFError, msgspec.MsgspecError, UnicodeError, RecursionError, MemoryError)
 
@@ -55,7 +56,7 @@ class _Struct(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Load(_Struct, tag=0, frozen=True):
-    """Run the source of a module.
+    """Run the source of a module; answered as ``GetGlobal`` of the entry point is, if there is one.
 
     Attributes:
         code: The source.
@@ -250,6 +251,7 @@ class Connection:
         self._socket = connection
         self._answer = answer
         self._turn = threading.RLock()
+        self._received = bytearray()
         self.is_broken = False
 
     def ask(self, request: Request) -> Reply:
@@ -312,25 +314,27 @@ class Connection:
         if self.is_broken:
             raise PeerGoneError
         try:
-            (size,) = HEADER.unpack(self._read(HEADER.size))
+            self._fill(HEADER.size)
+            (size,) = HEADER.unpack_from(self._received)
             if size > MAX_FRAME_BYTES:
                 why = f"a message of {size} bytes"
                 raise self._break(why)
-            message: Message = _decoder.decode(self._read(size))
+            end = HEADER.size + size
+            self._fill(end)
+            message: Message = _decoder.decode(bytes(memoryview(self._received)[HEADER.size : end]))
+            del self._received[:end]
         except _FAULTS as error:
             why = f"{type(error).__name__}: {error}"
             raise self._break(why) from error
         return message
 
-    def _read(self, size: int) -> bytearray:
-        data = bytearray(size)
-        view = memoryview(data)
-        while view:
-            received = self._socket.recv_into(view)
-            if not received:
+    def _fill(self, size: int) -> None:
+        """Receive until there are so many bytes; most often, a message comes as a whole."""
+        while len(self._received) < size:
+            data = self._socket.recv(max(_READ_BYTES, size - len(self._received)))
+            if not data:
                 raise EOFError
-            view = view[received:]
-        return data
+            self._received += data
 
     def _break(self, why: str) -> PeerGoneError:
         self.is_broken = True

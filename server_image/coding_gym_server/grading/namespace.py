@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from coding_gym_server.grading.careful_rules import TESTS_MODULE, CarefulRules
-from coding_gym_server.grading.exchange import Answer, Connection, GetGlobal
+from coding_gym_server.grading.exchange import Answer, Connection, GetGlobal, Reply
 from coding_gym_server.grading.peer import Peer
 from coding_gym_server.grading.submission import MODULE
 from coding_gym_server.grading.values import Tag
@@ -76,9 +76,12 @@ class Namespace(dict[str, Any]):
         connection: The same exchange, for what is no value.
         rules: The peer's.
         entry_point: What the submission has to define.
+        loaded: The answer to ``Load``.
     """
 
-    def __init__(self, peer: Peer, connection: Connection, rules: CarefulRules, entry_point: str | None) -> None:
+    def __init__(
+        self, peer: Peer, connection: Connection, rules: CarefulRules, entry_point: str | None, loaded: Answer
+    ) -> None:
         super().__init__(__name__=TESTS_MODULE, __builtins__=builtins, workspace=WorkspaceFiles())
         self._peer = peer
         self._connection = connection
@@ -87,7 +90,7 @@ class Namespace(dict[str, Any]):
         self.solution = _Solution(self)
         if entry_point is not None:
             # Also if a builtin function has this name.
-            self[entry_point] = self.of_submission(entry_point)
+            self[entry_point] = self._value(entry_point, loaded)
 
     def __missing__(self, name: str) -> Any:
         if name.startswith("__") or (hasattr(builtins, name) and name != self._entry_point):
@@ -106,7 +109,9 @@ class Namespace(dict[str, Any]):
         """
         if name in sys.stdlib_module_names and name != self._entry_point:
             return importlib.import_module(name)
-        reply = self._connection.ask(GetGlobal(name))
+        return self._value(name, self._connection.ask(GetGlobal(name)))
+
+    def _value(self, name: str, reply: Reply) -> Any:
         match reply:
             case Answer([Tag.NAMED, str(module), ""]) if module in sys.modules or module in _MODULES:
                 return importlib.import_module(module)

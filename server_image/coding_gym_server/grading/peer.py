@@ -277,7 +277,10 @@ class Peer:
         if named := self.rules.name_of(value):
             return [Tag.NAMED, *named]
         if isinstance(value, type):
-            return [Tag.CLASS, self._keep(value)]
+            count = len(self._kept)
+            number = self._keep(value)
+            # The first time with all that the other side would ask for next.
+            return [Tag.CLASS, number, self._facts(value)] if number == count else [Tag.CLASS, number]
         tree = [Tag.OBJECT, self._keep(value), Encoder(self.export).encode(type(value))]
         base = next((base for base in IMMUTABLE if isinstance(value, base)), None)
         if base is not None:
@@ -303,8 +306,8 @@ class Peer:
         match tree:
             case [Tag.BACK, int(number)]:
                 return self._kept[number] if number >= 0 else self._kept[len(self._kept)]
-            case [Tag.CLASS, int(number)]:
-                return self._class(number)
+            case [Tag.CLASS, int(number), *facts]:
+                return self._class(number, *facts)
             case [Tag.OBJECT, int(number), kind, *data]:
                 return self._handle(decoder, number, kind, data)
             case [Tag.NAMED, str(module), str(name)]:
@@ -330,10 +333,10 @@ class Peer:
             handle.args = arguments
         return handle
 
-    def _class(self, number: int) -> HandleType:
+    def _class(self, number: int, told: Tree = None) -> HandleType:
         known = self._classes.get(number)
         if known is None:
-            facts = self._connection.ask(Facts([Tag.BACK, number]))
+            facts = self._connection.ask(Facts([Tag.BACK, number])) if told is None else _facts_of(told)
             if not isinstance(facts, ClassFacts):
                 message = "a class that is none"
                 raise MalformedError(message)
@@ -348,6 +351,13 @@ class Peer:
             raise MalformedError(message)
         facts = ClassFacts(kind.__name__, kind.__qualname__, kind.__module__, [], special_methods_of(kind), [], False)
         return make_class(self, -1 - number, facts, [kind])
+
+
+def _facts_of(tree: Tree) -> ClassFacts:
+    try:
+        return msgspec.convert(tree, ClassFacts)
+    except msgspec.ValidationError as error:
+        raise MalformedError(str(error)) from None
 
 
 def _encode_arguments(encoder: Encoder, arguments: Any, keywords: dict[str, Any]) -> msgspec.Raw:

@@ -6,9 +6,11 @@ It is forked for one submission and ends with it. It never has the tests, nor th
 from __future__ import annotations
 
 import atexit
+import contextlib
 import linecache
 import os
 import random
+import signal
 import socket
 import sys
 import threading
@@ -80,14 +82,15 @@ class SubmissionProcess:
         self._peer = Peer(_SubmissionRules(), self._answer)
 
     def run(self) -> None:
-        """Serve the tests until they are done, then end the process."""
+        """Serve the tests until they are done, then wait to be killed: the root ends all that there is of a submission."""
         try:
             self._set_up()
-            connection = Connection(self._channel.detach(_HIGH_DESCRIPTOR), self._peer.answer)
+            connection = Connection(self._channel.detach(_HIGH_DESCRIPTOR), self._answer_and_flush)
             self._peer.attach(connection)
-            connection.serve()
-        except PeerGoneError:
-            pass
+            with contextlib.suppress(PeerGoneError):
+                connection.serve()
+            while True:
+                signal.pause()
         finally:
             flush_streams()
             os._exit(1)
@@ -107,6 +110,12 @@ class SubmissionProcess:
         sys.path.insert(0, "")
         random.seed(0)
 
+    def _answer_and_flush(self, request: Request) -> Reply:
+        reply = self._peer.answer(request)
+        # It may be the last one.
+        flush_streams()
+        return reply
+
     def _answer(self, request: Request) -> Reply:
         match request:
             case Load(code, entry_point):
@@ -121,10 +130,12 @@ class SubmissionProcess:
         _remember_source(code)
         sys.modules[MODULE] = self._module
         exec(compile(code, _FILE, "exec", dont_inherit=True), self._module.__dict__)
-        if entry_point is not None and not hasattr(self._module, entry_point):
+        if entry_point is None:
+            return Answer(None)
+        if not hasattr(self._module, entry_point):
             message = f"the submission does not define {entry_point!r}"
             raise NameError(message)
-        return Answer(None)
+        return self._global(entry_point)
 
     def _global(self, name: str) -> Reply:
         value = vars(self._module)[name] if name else self._module

@@ -72,7 +72,7 @@ class Tag(IntEnum):
     BACK = 33
     """An object that the receiver keeps, as the number that it gave."""
     CLASS = 34
-    """A class that its owner keeps."""
+    """A class that its owner keeps, as a number, and what there is to know of it when it is told of for the first time."""
     NAMED = 35
     """A function, class or module of the standard library, by its name: to a submission, which may import what it likes."""
 

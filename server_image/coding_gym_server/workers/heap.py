@@ -1,17 +1,21 @@
 """The zygote's heap, laid out so that forks of it are cheap.
 
 A fork copies an entry for each page, an exit drops it again, and the first write to a page after a fork copies the page. So
-pages are to be few and huge, which wants objects to lie side by side; and what a fork makes is to lie together, apart from
-what was there before.
+pages are to be few and huge, which wants objects to lie side by side; what a fork makes is to lie together, apart from what
+was there before; and a fork that only uses an object is not to write to it, not even to count the references to it.
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
+import sys
+import sysconfig
+import types
 from collections.abc import Callable
 from itertools import pairwise
 
-__all__ = ["collapse", "fill_gaps", "reserve"]
+__all__ = ["collapse", "fill_gaps", "immortalize", "reserve"]
 
 _HUGE_PAGE_BYTES = 2 << 20
 _MADV_COLLAPSE = 25
@@ -73,6 +77,28 @@ def collapse() -> None:
             last = end // _HUGE_PAGE_BYTES * _HUGE_PAGE_BYTES
             if first < last:
                 _libc.madvise(first, last - first, _MADV_COLLAPSE)
+
+
+def immortalize() -> None:
+    """Make all objects that there are immortal (PEP 683): from now on nobody counts the references to them.
+
+    The interpreter does so for None and the like only, and offers it to nobody; so each gets the count that None has. Does
+    nothing where None has one that counts (before CPython 3.12), or where it is not kept in one place (without the GIL).
+    """
+    if sys.version_info < (3, 12) or sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return
+    tracked = gc.get_objects()
+    others = gc.get_referents(*tracked)
+    # The garbage collector knows nothing of what code refers to.
+    code = [thing for thing in others if type(thing) is types.CodeType]
+    while code:
+        constants = [constant for one in code for constant in one.co_consts]
+        others += constants
+        code = [constant for constant in constants if type(constant) is types.CodeType]
+    count = ctypes.c_uint32.from_address
+    immortal = count(id(None)).value
+    for address in {*map(id, tracked), *map(id, others)}:
+        count(address).value = immortal
 
 
 def _maker(size: int) -> Callable[[], object]:

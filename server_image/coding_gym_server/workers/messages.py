@@ -110,6 +110,10 @@ class Kill(msgspec.Struct, tag=True):
     """To a root: kill every process of the session; answered as soon as none of them can run on."""
 
 
+class End(msgspec.Struct, tag=True):
+    """To a root of submissions: kill every process, and answer once all are gone."""
+
+
 class CpuTime(msgspec.Struct, tag=True):
     """To a root: say how much CPU time the session's processes have used."""
 
@@ -213,6 +217,16 @@ class Killed(msgspec.Struct, tag=True):
     """The answer to ``Kill``."""
 
 
+class Ended(msgspec.Struct, tag=True):
+    """The answer to ``End``.
+
+    Attributes:
+        cpu_seconds: The CPU time that the processes of the root have used, those of all submissions together.
+    """
+
+    cpu_seconds: float
+
+
 class CpuTimeUsed(msgspec.Struct, tag=True):
     """The answer to ``CpuTime``."""
 
@@ -275,7 +289,7 @@ class Failed(msgspec.Struct, tag=True):
     reason: str
 
 
-ToProcess = ForkRoot | ForkDisplay | ForkExaminer | ForkWorker | Interrupt | Kill | CpuTime | Configure | Execute | Taken
+ToProcess = ForkRoot | ForkDisplay | ForkExaminer | ForkWorker | Interrupt | Kill | End | CpuTime | Configure | Execute | Taken
 FromProcess = (
     Ready
     | RootForked
@@ -284,6 +298,7 @@ FromProcess = (
     | WorkerForked
     | Interrupted
     | Killed
+    | Ended
     | CpuTimeUsed
     | WorkerExited
     | Result

@@ -14,20 +14,19 @@ import select
 import signal
 import socket
 import time
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
 from coding_gym_server.backends import backend_class
-from coding_gym_server.grading.submission import SubmissionProcess
 from coding_gym_server.isolation import oom
 from coding_gym_server.isolation.confinement import Confinement
 from coding_gym_server.isolation.ports import reserve_ports
 from coding_gym_server.workers import process_table
 from coding_gym_server.workers.channel import Channel, close_all
 from coding_gym_server.workers.child_exits import ChildExits
+from coding_gym_server.workers.forking import fork_when_possible
 from coding_gym_server.workers.messages import (
-    SUBMISSION,
     CpuTime,
     CpuTimeUsed,
     Failed,
@@ -41,10 +40,7 @@ from coding_gym_server.workers.messages import (
     WorkerForked,
 )
 
-if TYPE_CHECKING:
-    from coding_gym_server.workers.worker import Worker
-
-__all__ = ["Root"]
+__all__ = ["Forked", "Root", "cpu_time_of_the_dead"]
 
 _INIT = 1
 _PR_SET_PDEATHSIG = 1
@@ -56,6 +52,13 @@ _BEGINS_WITHIN = 0.25
 
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Forked(Protocol):
+    """What a root has forked."""
+
+    def run(self) -> None:
+        """Do what it is there for; what returns has come to its end."""
 
 
 class Root:
@@ -86,6 +89,7 @@ class Root:
         self._backend = backend
         self._shared = shared
         self._authorized_imports = authorized_imports
+        self._scopes_signals = confinement.scopes_signals
         self._worker: int | None = None
         self._worker_status: int | None = None
 
@@ -95,8 +99,7 @@ class Root:
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         oom.rank_root()
         if self._confinement.can_have_ports:
-            count = 0 if self._backend == SUBMISSION else backend_class(self._backend).ports_needed()
-            self._reserved = reserve_ports(count)
+            self._reserved = reserve_ports(self._ports_needed())
             ports = tuple(reservation.getsockname()[1] for reservation in self._reserved)
             self._confinement = msgspec.structs.replace(self._confinement, ports=ports)
         self._confinement.apply_to_root(self._workspace, *([self._shared] if self._shared else []))
@@ -126,12 +129,12 @@ class Root:
                     break
         except (EOFError, ConnectionError):
             self._kill()
-            self._reap_all_but(None)
+            self._reap_all()
             os._exit(0)
         if worker is not None:
             worker.run()
 
-    def _answer(self, message: ToProcess, descriptors: list[int]) -> Worker | SubmissionProcess | None:
+    def _answer(self, message: ToProcess, descriptors: list[int]) -> Forked | None:
         """Carry a request out; returns the worker in its forked process, None in the root."""
         match message:
             case ForkWorker(directory):
@@ -148,12 +151,12 @@ class Root:
                 self._channel.send(CpuTimeUsed(self._cpu_time()))
         return None
 
-    def _fork(self, descriptors: list[int]) -> Worker | SubmissionProcess | None:
+    def _fork(self, descriptors: list[int]) -> Forked | None:
         """Replace all that runs by a new worker."""
         self._kill()
         if self._worker is None:
             # It may have died for want of memory: let the rest give theirs back first.
-            self._reap_all_but(None)
+            self._reap_all()
         root = os.getpid()
         try:
             # The old processes take their time to go; meanwhile the new one sets itself up.
@@ -172,21 +175,19 @@ class Root:
         except OSError as error:
             self._channel.send(Failed(f"no new worker: {error}"))
         else:
-            self._channel.send(WorkerForked(pid, previous_status, _cpu_time_of_the_dead()))
+            self._channel.send(WorkerForked(pid, previous_status, cpu_time_of_the_dead()))
         close_all(descriptors)
         return None
 
-    def _new_worker(self, channel: int, stdout: int, stderr: int) -> Worker | SubmissionProcess:
-        connection = Channel[ToProcess](socket.socket(fileno=channel))
-        if self._backend == SUBMISSION:
-            return SubmissionProcess(
-                connection, stdout, stderr, self._workspace, confinement=self._confinement, prepared=self._prepared
-            )
-        # The zygote of sessions has imported it; that of submissions does without.
+    def _ports_needed(self) -> int:
+        return backend_class(self._backend).ports_needed()
+
+    def _new_worker(self, channel: int, stdout: int, stderr: int) -> Forked:
+        # Roots of submissions do without.
         from coding_gym_server.workers.worker import Worker
 
         return Worker(
-            connection,
+            Channel(socket.socket(fileno=channel)),
             stdout,
             stderr,
             self._workspace,
@@ -201,12 +202,12 @@ class Root:
             return os.fork()
         except OSError:
             # What has just been killed counts against the limit of processes until it is reaped.
-            self._reap_all_but(None)
-            return os.fork()
+            self._reap_all()
+            return fork_when_possible()
 
     def _kill(self) -> None:
         """Kill every process of the session; afterwards none executes another instruction of its own."""
-        if self._confinement.scopes_signals:
+        if self._scopes_signals:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGKILL)
             return
@@ -241,8 +242,14 @@ class Root:
             while (exited := os.waitpid(-1, os.WNOHANG))[0]:
                 self._note_exit(*exited)
 
-    def _reap_all_but(self, survivor: int | None) -> None:
-        """Wait for every child that has been killed; their own children become ours before they can be waited for."""
+    def _reap_all(self) -> None:
+        """Wait for the end of all that has been killed; who loses its parent then becomes a child of this process."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                self._note_exit(*os.waitpid(-1, 0))
+
+    def _reap_all_but(self, survivor: int) -> None:
+        """Wait for the end of all that has been killed, and leave out what has not been."""
         while doomed := process_table.children(os.getpid()) - {survivor}:
             for pid in doomed:
                 self._note_exit(*os.waitpid(pid, 0))
@@ -253,9 +260,9 @@ class Root:
 
     def _cpu_time(self) -> float:
         alive = sum(process_table.cpu_time(pid) for pid in process_table.descendants(os.getpid()))
-        return _cpu_time_of_the_dead() + alive
+        return cpu_time_of_the_dead() + alive
 
 
-def _cpu_time_of_the_dead() -> float:
+def cpu_time_of_the_dead() -> float:
     reaped = resource.getrusage(resource.RUSAGE_CHILDREN)
     return reaped.ru_utime + reaped.ru_stime

@@ -23,10 +23,12 @@ import msgspec
 from coding_gym_server import overlay
 from coding_gym_server.backends import backend_class
 from coding_gym_server.grading import submission
+from coding_gym_server.grading.submission_root import SubmissionRoot
 from coding_gym_server.isolation.confinement import Confinement
 from coding_gym_server.workers import heap, process_table
 from coding_gym_server.workers.channel import Channel, close_all
 from coding_gym_server.workers.child_exits import ChildExits
+from coding_gym_server.workers.forking import fork_when_possible
 from coding_gym_server.workers.messages import (
     SUBMISSION,
     DisplayForked,
@@ -140,6 +142,7 @@ def _prepare(backend: str) -> None:
         backend_class(backend).prepare(backend)
         worker.rehearse()
     gc.collect()
+    heap.immortalize()
     _filling.extend(heap.fill_gaps())
     gc.freeze()
     heap.collapse()
@@ -188,7 +191,7 @@ class _Zygote:
         try:
             if isinstance(request, ForkRoot):
                 _prepare(request.backend)
-            pid = os.fork()
+            pid = fork_when_possible(meanwhile=self._bury)
         except OSError as error:
             self._channel.send(Failed(f"fork: {error}"))
         except Exception as error:  # noqa: BLE001 - whatever an optional package does as it is imported
@@ -215,7 +218,8 @@ class _Zygote:
             from coding_gym_server.grading.examiner import Examiner, examiner_requests
 
             return Examiner(Channel(control, examiner_requests), request.directory, self._config.confinement)
-        return Root(
+        make = SubmissionRoot if request.backend == SUBMISSION else Root
+        return make(
             Channel(control),
             self._config.confinement,
             request.workspace,
