@@ -25,6 +25,9 @@ from coding_gym_server.grading.submission import MODULE
 __all__ = ["run_cases"]
 
 _FILE = "<tests>"
+_FILE_OF_CASE = "<test {}>"
+_FILES = "<test"
+_MAX_SOURCES = 1024
 _MAX_MESSAGE_CHARS = 2000
 _Case = Callable[[], None]
 
@@ -78,7 +81,10 @@ def _asserts(tests: Asserts, namespace: Namespace) -> tuple[list[str], list[_Cas
             _execute(tests.setup, namespace)
     except BaseException as error:
         raise _SetupError(names, error) from error
-    return names, [functools.partial(_execute, source, namespace) for source in tests.cases]
+    files = map(_FILE_OF_CASE.format, names)
+    return names, [
+        functools.partial(_execute, source, namespace, file) for source, file in zip(tests.cases, files, strict=True)
+    ]
 
 
 def _unit_tests(tests: UnitTests, namespace: Namespace) -> tuple[list[str], list[_Case]]:
@@ -184,9 +190,15 @@ def _run_function(function: types.FunctionType) -> None:
         asyncio.run(result)
 
 
-def _execute(source: str, namespace: Namespace) -> None:
-    linecache.cache[_FILE] = (len(source), None, source.splitlines(keepends=True), _FILE)
-    exec(compile(source, _FILE, "exec", dont_inherit=True), namespace)
+def _execute(source: str, namespace: Namespace, file: str = _FILE) -> None:
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    exec(_compile(source, file), namespace)
+
+
+@functools.lru_cache(_MAX_SOURCES)
+def _compile(source: str, file: str) -> types.CodeType:
+    """Compile tests; there often are more submissions to the same ones."""
+    return compile(source, file, "exec", dont_inherit=True)
 
 
 def _run(name: str, case: _Case, connection: Connection, rules: CarefulRules) -> CaseResult:
@@ -215,7 +227,9 @@ def _judge(name: str, error: BaseException | None, seconds: float, connection: C
 def _describe(error: BaseException) -> str:
     """Return the line of the test that failed, and why."""
     output = io.StringIO()
-    lines = [frame.line for frame in traceback.extract_tb(error.__traceback__) if frame.filename == _FILE and frame.line]
+    lines = [
+        frame.line for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith("<test") and frame.line
+    ]
     if lines:
         output.write(f"{lines[-1]}\n")
     try:

@@ -1,4 +1,4 @@
-"""``Grading``: gives each submission a booth, of which there are no more than cores to fill."""
+"""``Grading``: gives each submission a booth, of which there are hardly more than cores."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ __all__ = ["Grading"]
 
 _log = logging.getLogger(__name__)
 
-_BOOTHS_PER_CORE = 2
+_SPARE_BOOTHS = 1
+"""How many more there are than cores: tests and submissions wait for one another, and for the server."""
+
 _FAULTS = (ForkError, LinkClosedError, TimeoutError)
 
 _PRELOAD = (
@@ -55,7 +57,7 @@ class Grading:
         self._nursery: ZygoteProcess | None = None
         self._idle: list[Booth] = []
         self._busy: set[Booth] = set()
-        self._room = asyncio.Semaphore(_BOOTHS_PER_CORE * (os.cpu_count() or 1))
+        self._room = asyncio.Semaphore((os.cpu_count() or 1) + _SPARE_BOOTHS)
 
     @property
     def booths(self) -> Iterable[Booth]:

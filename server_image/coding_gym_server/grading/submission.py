@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import linecache
 import os
 import random
@@ -16,7 +17,6 @@ import sys
 import threading
 import traceback
 import types
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -37,8 +37,7 @@ from coding_gym_server.grading.rules import OpenRules
 from coding_gym_server.grading.values import Encoder, Tag
 from coding_gym_server.isolation.confinement import Confinement
 from coding_gym_server.workers import workspace
-from coding_gym_server.workers.channel import Channel
-from coding_gym_server.workers.streams import adopt_descriptors, flush_streams, open_stream
+from coding_gym_server.workers.streams import adopt_descriptors, flush_streams, open_stream, open_streams_ahead
 
 __all__ = ["MODULE", "SubmissionProcess", "rehearse"]
 
@@ -52,41 +51,38 @@ _REHEARSALS = 20
 
 
 class SubmissionProcess:
-    """Holds one submission.
+    """Holds one submission. Made before it is forked, together with what all submissions have in common.
 
     Args:
-        channel: Its connection with the tests.
-        stdout: A descriptor that becomes descriptor 1.
-        stderr: A descriptor that becomes descriptor 2.
         directory: The workspace.
         confinement: The limits.
         prepared: What the root has prepared of them.
     """
 
-    def __init__(
-        self,
-        channel: Channel[Any],
-        stdout: int,
-        stderr: int,
-        directory: str,
-        *,
-        confinement: Confinement,
-        prepared: int | None,
-    ) -> None:
-        self._channel = channel
-        self._outputs = (stdout, stderr)
-        self._directory = Path(directory)
+    def __init__(self, directory: str, *, confinement: Confinement, prepared: int | None) -> None:
+        self._work = f"{directory}/{workspace.WORK}"
+        self._temporary = f"{directory}/{workspace.TEMPORARY}"
         self._confinement = confinement
         self._prepared = prepared
+        self._descriptors = (0, 1, 2)
         self._module = types.ModuleType(MODULE)
         self._peer = Peer(_SubmissionRules(), self._answer)
+
+    def prepare(self) -> None:
+        """Set up, in the process that it is forked from, what does not change from one submission to the next."""
+        open_streams_ahead()
+        os.environ.update(HOME=self._work, PWD=self._work, TMPDIR=self._temporary)
+        sys.argv = [""]
+        sys.path.insert(0, "")
+
+    def adopt(self, connection: int, stdout: int, stderr: int) -> None:
+        """Take the descriptors that the process has of its own: the connection with the tests, and where its output goes."""
+        self._descriptors = connection, stdout, stderr
 
     def run(self) -> None:
         """Serve the tests until they are done, then wait to be killed: the root ends all that there is of a submission."""
         try:
-            self._set_up()
-            connection = Connection(self._channel.detach(_HIGH_DESCRIPTOR), self._answer_and_flush)
-            self._peer.attach(connection)
+            connection = self._set_up()
             with contextlib.suppress(PeerGoneError):
                 connection.serve()
             while True:
@@ -95,20 +91,18 @@ class SubmissionProcess:
             flush_streams()
             os._exit(1)
 
-    def _set_up(self) -> None:
+    def _set_up(self) -> Connection:
         os.setsid()
-        adopt_descriptors(*self._outputs)
-        for number, name in enumerate(("stdin", "stdout", "stderr")):
-            stream = open_stream(number)
-            setattr(sys, name, stream)
-            setattr(sys, f"__{name}__", stream)
+        descriptor, *outputs = self._descriptors
+        adopt_descriptors(*outputs)
+        moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _HIGH_DESCRIPTOR)
+        os.close(descriptor)
         self._confinement.apply_to_worker(self._prepared)
-        work = str(self._directory / workspace.WORK)
-        os.chdir(work)
-        os.environ.update(HOME=work, PWD=work, TMPDIR=str(self._directory / workspace.TEMPORARY))
-        sys.argv = [""]
-        sys.path.insert(0, "")
+        os.chdir(self._work)
         random.seed(0)
+        connection = Connection(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, moved), self._answer_and_flush)
+        self._peer.attach(connection)
+        return connection
 
     def _answer_and_flush(self, request: Request) -> Reply:
         reply = self._peer.answer(request)
@@ -150,21 +144,17 @@ def rehearse() -> None:
     What the interpreter then remembers of it, in caches and in adapted code, they have from the start; one that remembers it
     itself has to copy a page for it.
     """
-    before = sys.modules.get(MODULE)
     arguments = msgspec.Raw(msgspec.msgpack.encode([[1, "a", [Tag.LIST, [1, 2]]], {}]))
     for _ in range(_REHEARSALS):
-        process = SubmissionProcess(Channel(socket.socket()), 0, 0, "/", confinement=Confinement(), prepared=None)
-        process._peer.attach(Connection(socket.socket(), process._peer.answer))
-        process._peer.answer(Load("def solve(*values): return values", "solve"))
-        process._peer.answer(GetGlobal("solve"))
-        process._peer.answer(Call([Tag.BACK, 0], arguments))
+        process = SubmissionProcess("/", confinement=Confinement(), prepared=None)
+        process._peer.attach(Connection(socket.socket(), process._answer_and_flush))
+        process._answer_and_flush(Load("def solve(*values): return values", "solve"))
+        process._answer_and_flush(Call([Tag.BACK, 0], arguments))
         for number in range(3):
             open_stream(number)
         threading._after_fork()  # type: ignore[attr-defined]
     linecache.cache.pop(_FILE, None)
     del sys.modules[MODULE]
-    if before is not None:
-        sys.modules[MODULE] = before
 
 
 class _SubmissionRules(OpenRules):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-
 from coding_gym_server.grading.submission import SubmissionProcess
-from coding_gym_server.workers.channel import Channel
 from coding_gym_server.workers.messages import End, Ended, ToProcess
 from coding_gym_server.workers.root import Forked, Root, cpu_time_of_the_dead
 
@@ -27,12 +24,11 @@ class SubmissionRoot(Root):
     def _ports_needed(self) -> int:
         return 0
 
+    def _confine(self) -> None:
+        super()._confine()
+        self._process = SubmissionProcess(self._workspace, confinement=self._confinement, prepared=self._prepared)
+        self._process.prepare()
+
     def _new_worker(self, channel: int, stdout: int, stderr: int) -> Forked:
-        return SubmissionProcess(
-            Channel(socket.socket(fileno=channel)),
-            stdout,
-            stderr,
-            self._workspace,
-            confinement=self._confinement,
-            prepared=self._prepared,
-        )
+        self._process.adopt(channel, stdout, stderr)
+        return self._process

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 __all__ = ["has_struck", "rank_root", "rank_worker"]
 
-_FIRST, _AFTER_WORKERS = "1000", "500"
+_FIRST, _AFTER_WORKERS = b"1000", b"500"
+_MAX_BYTES = 4096
 
 # cgroup v2, cgroup v1: both count the kills in a line "oom_kill N".
 _COUNTERS = (Path("/sys/fs/cgroup/memory.events"), Path("/sys/fs/cgroup/memory/memory.oom_control"))
 
 
-def _count() -> int:
+def _open_counter() -> int | None:
     for counter in _COUNTERS:
-        try:
-            lines = counter.read_text().splitlines()
-        except OSError:
-            continue
-        return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
-    return 0
+        with contextlib.suppress(OSError):
+            return os.open(counter, os.O_RDONLY | os.O_CLOEXEC)
+    return None
+
+
+_counter = _open_counter()
+
+
+def _count() -> int:
+    if _counter is None:
+        return 0
+    lines = os.pread(_counter, _MAX_BYTES, 0).splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith(b"oom_kill "))
 
 
 _seen = _count()
@@ -43,6 +52,10 @@ def rank_worker(pid: int) -> None:
     _rank(str(pid), _FIRST)
 
 
-def _rank(process: str, rank: str) -> None:
+def _rank(process: str, rank: bytes) -> None:
     with contextlib.suppress(OSError):
-        Path(f"/proc/{process}/oom_score_adj").write_text(rank)
+        descriptor = os.open(f"/proc/{process}/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, rank)
+        finally:
+            os.close(descriptor)

@@ -52,11 +52,6 @@ class Channel(Generic[_Request]):
         self._socket.close()
         self._socket = socket.socket(fileno=moved)
 
-    def detach(self, lowest: int) -> socket.socket:
-        """Return the socket, on a descriptor of at least ``lowest``; the channel is of no use any more."""
-        self.move_up(lowest)
-        return self._socket
-
     def receive(self) -> _Request:
         """Wait for the next request.
 

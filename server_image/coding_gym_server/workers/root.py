@@ -95,15 +95,7 @@ class Root:
 
     def run(self) -> None:
         """Serve until the server is gone; returns in a forked worker that has come to its end, never in the root."""
-        os.setsid()
-        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        oom.rank_root()
-        if self._confinement.can_have_ports:
-            self._reserved = reserve_ports(self._ports_needed())
-            ports = tuple(reservation.getsockname()[1] for reservation in self._reserved)
-            self._confinement = msgspec.structs.replace(self._confinement, ports=ports)
-        self._confinement.apply_to_root(self._workspace, *([self._shared] if self._shared else []))
-        self._prepared = self._confinement.prepare_workers()
+        self._confine()
         exits = self._exits = ChildExits()
         poll = select.poll()
         poll.register(self._channel.fileno(), select.POLLIN)
@@ -119,6 +111,17 @@ class Root:
                         self._channel.send(WorkerExited(self._worker_status or 0))
             if self._channel.fileno() in ready:
                 self._answer_requests()
+
+    def _confine(self) -> None:
+        os.setsid()
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        oom.rank_root()
+        if self._confinement.can_have_ports:
+            self._reserved = reserve_ports(self._ports_needed())
+            ports = tuple(reservation.getsockname()[1] for reservation in self._reserved)
+            self._confinement = msgspec.structs.replace(self._confinement, ports=ports)
+        self._confinement.apply_to_root(self._workspace, *([self._shared] if self._shared else []))
+        self._prepared = self._confinement.prepare_workers()
 
     def _answer_requests(self) -> None:
         worker = None
@@ -264,5 +267,6 @@ class Root:
 
 
 def cpu_time_of_the_dead() -> float:
+    """Return the CPU seconds that all processes have used that this one has reaped."""
     reaped = resource.getrusage(resource.RUSAGE_CHILDREN)
     return reaped.ru_utime + reaped.ru_stime
