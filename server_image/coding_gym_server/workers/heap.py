@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import mmap
 import sys
 import sysconfig
 import types
@@ -27,6 +28,8 @@ _POOL_BYTES = 16 << 10
 _ARENA_BYTES = 1 << 20
 _BYTES_OVERHEAD = b"".__sizeof__()
 
+_MOST_GAPS = 64
+
 _MOST_GAP_BYTES = 1 << 20
 """The most that is taken for objects of one size, whatever allocator there is."""
 
@@ -40,9 +43,16 @@ def reserve(size: int) -> list[object]:
     Taken while modules are imported, they would be scattered among the libraries that are loaded.
 
     Returns:
-        What keeps them; once it is dropped, those that nobody has used go back to the kernel.
+        What keeps the piece from being given back in parts.
     """
-    blocks: list[object] = [bytes(_MAX_BLOCK_BYTES - _BYTES_OVERHEAD) for _ in range(size // _MAX_BLOCK_BYTES)]
+    # The kernel fills the gaps between libraries first.
+    plugs = [mmap.mmap(-1, _ARENA_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(_MOST_GAPS)]
+    # A list that grew would move, and leave gaps itself.
+    blocks: list[object] = [None] * (size // _MAX_BLOCK_BYTES)
+    for number in range(len(blocks)):
+        blocks[number] = bytes(_MAX_BLOCK_BYTES - _BYTES_OVERHEAD)
+    for plug in plugs:
+        plug.close()
     return blocks[:: _ARENA_BYTES // _MAX_BLOCK_BYTES // 2]
 
 

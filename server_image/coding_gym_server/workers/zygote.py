@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import gc
 import importlib
 import os
@@ -15,6 +14,7 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,7 +66,7 @@ _OWN_PRELOAD = (
 
 
 _ANSWERS = {ForkRoot: RootForked, ForkDisplay: DisplayForked, ForkExaminer: ExaminerForked}
-_PRELOAD_BYTES = 48 << 20
+_PRELOAD_BYTES = 36 << 20
 """About what the small objects of numpy, pandas and matplotlib take."""
 
 _LEAN_PRELOAD_BYTES = 8 << 20
@@ -103,13 +103,16 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if config.overlay is not None:
         overlay.use(Path(config.overlay))
-    # The zygote of submissions imports little, and has room to spare.
+    # Of what sessions may import, most programs use next to nothing; submissions have little, and use it.
     lean = config.backend == SUBMISSION
-    reserved = heap.reserve(_LEAN_PRELOAD_BYTES if lean else _PRELOAD_BYTES) if config.preload else []
-    own = () if lean else _OWN_PRELOAD
-    missing = _preload([*own, *config.preload, *([_DISPLAY_MODULE] if config.displays else [])])
-    del reserved
+    used, unused = (config.preload, []) if lean else (_OWN_PRELOAD, config.preload)
+    if config.preload:
+        _filling.extend(heap.reserve(_LEAN_PRELOAD_BYTES if lean else _PRELOAD_BYTES))
+    missing = _preload(used)
     _prepare(config.backend)
+    heap.immortalize()
+    missing += _preload([*unused, *([_DISPLAY_MODULE] if config.displays else [])])
+    _settle()
     config.confinement.apply_to_zygote()
     channel.send(Ready(missing))
     forked = _Zygote(channel, config).serve()
@@ -117,7 +120,7 @@ def main() -> None:
         forked.run()
 
 
-def _preload(modules: list[str]) -> list[str]:
+def _preload(modules: Sequence[str]) -> list[str]:
     missing = []
     for module in modules:
         try:
@@ -131,9 +134,8 @@ def _preload(modules: list[str]) -> list[str]:
     return missing
 
 
-@functools.cache
 def _prepare(backend: str) -> None:
-    """Load what a backend needs, once, and leave what is there now out of every collection to come."""
+    """Load what a backend needs."""
     if backend == SUBMISSION:
         submission.rehearse()
     else:
@@ -141,8 +143,11 @@ def _prepare(backend: str) -> None:
 
         backend_class(backend).prepare(backend)
         worker.rehearse()
+
+
+def _settle() -> None:
+    """Leave what is there now out of every collection to come, and make the most of its memory."""
     gc.collect()
-    heap.immortalize()
     _filling.extend(heap.fill_gaps())
     gc.freeze()
     heap.collapse()
@@ -160,6 +165,7 @@ class _Zygote:
         self._channel = channel
         self._config = config
         self._forked: set[int] = set()
+        self._prepared = {config.backend}
         # The processes of one that dies become ours.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._exits = ChildExits()
@@ -189,8 +195,10 @@ class _Zygote:
         self._bury()
         pid = None
         try:
-            if isinstance(request, ForkRoot):
+            if isinstance(request, ForkRoot) and request.backend not in self._prepared:
                 _prepare(request.backend)
+                _settle()
+                self._prepared.add(request.backend)
             pid = fork_when_possible(meanwhile=self._bury)
         except OSError as error:
             self._channel.send(Failed(f"fork: {error}"))
