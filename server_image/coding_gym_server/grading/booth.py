@@ -10,7 +10,6 @@ import signal
 import socket
 import stat
 import time
-from collections.abc import Awaitable
 from pathlib import Path
 
 import msgspec
@@ -324,12 +323,10 @@ class Booth:
         assert isinstance(answer, CpuTimeUsed)
         return answer.seconds
 
-    def _ask_root(self, request: msgspec.Struct, descriptors: tuple[int, ...] = ()) -> Awaitable[FromProcess]:
-        """Send a request at once; returns what waits for its answer."""
+    async def _ask_root(self, request: msgspec.Struct, descriptors: tuple[int, ...] = ()) -> FromProcess:
         if self._root is None:
             raise LinkClosedError
-        self._root.send(request, descriptors)
-        return asyncio.wait_for(self._root.expect(), _ANSWERS_WITHIN)
+        return await self._root.call(request, descriptors, within=_ANSWERS_WITHIN)
 
     def _kill(self) -> None:
         if self._root is not None:

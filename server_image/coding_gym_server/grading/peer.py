@@ -161,7 +161,7 @@ class Peer:
     def answer(self, request: Any) -> Reply:
         """Answer a request of the other side."""
         decoder = Decoder(self._import)
-        streams = io.StringIO(), io.StringIO()
+        printed = _Printed()
         arguments: tuple[list[Any], dict[str, Any]] = ([], {})
         value = None
         try:
@@ -172,8 +172,11 @@ class Peer:
                     if wanted is not None and not self.rules.is_open:
                         message = "a call that would change builtin functions or streams"
                         raise MalformedError(message)
-                    with self._redirected(wanted, decoder, streams):
+                    if wanted is None:
                         value = self.rules.call(function, *arguments)
+                    else:
+                        with self._redirected(wanted, decoder, printed):
+                            value = self.rules.call(function, *arguments)
                 case Operate(name, target, raw):
                     arguments = _decode_arguments(decoder, raw)
                     value = self.rules.operate(name, self._own(target), arguments[0])
@@ -195,10 +198,10 @@ class Peer:
                     message = f"a request that is not for this side: {type(request).__name__}"
                     raise MalformedError(message)
             encoder, changes = self._changes(decoder, arguments, request)
-            return Answer(encoder.encode(value), changes, *_texts(streams))
+            return Answer(encoder.encode(value), changes, *printed.texts())
         except BaseException as error:  # noqa: BLE001 - of a submission's own classes, too
             encoder, changes = self._changes(decoder, arguments, request)
-            return self.failure(error, encoder, changes, *_texts(streams))
+            return self.failure(error, encoder, changes, *printed.texts())
 
     def failure(
         self,
@@ -235,14 +238,12 @@ class Peer:
         return encoder, [(number, encoder.encode_contents(container)) for number, container in enumerate(decoder.mutables)]
 
     @contextlib.contextmanager
-    def _redirected(self, wanted: Streams | None, decoder: Decoder, streams: tuple[io.StringIO, io.StringIO]) -> Iterator[None]:
-        if wanted is None:
-            yield
-            return
+    def _redirected(self, wanted: Streams, decoder: Decoder, printed: _Printed) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             if wanted.captured:
-                stack.enter_context(contextlib.redirect_stdout(streams[0]))
-                stack.enter_context(contextlib.redirect_stderr(streams[1]))
+                printed.stdout, printed.stderr = io.StringIO(), io.StringIO()
+                stack.enter_context(contextlib.redirect_stdout(printed.stdout))
+                stack.enter_context(contextlib.redirect_stderr(printed.stderr))
             if wanted.stdin is not None:
                 stack.callback(setattr, sys, "stdin", sys.stdin)
                 sys.stdin = io.StringIO(wanted.stdin)
@@ -353,6 +354,18 @@ class Peer:
         return make_class(self, -1 - number, facts, [kind])
 
 
+class _Printed:
+    """What a call has printed, if it is to be known."""
+
+    stdout: io.StringIO | None = None
+    stderr: io.StringIO | None = None
+
+    def texts(self) -> tuple[str, str]:
+        if self.stdout is None or self.stderr is None:
+            return "", ""
+        return _sendable(self.stdout.getvalue()), _sendable(self.stderr.getvalue())
+
+
 def _facts_of(tree: Tree) -> ClassFacts:
     try:
         return msgspec.convert(tree, ClassFacts)
@@ -372,11 +385,6 @@ def _decode_arguments(decoder: Decoder, raw: msgspec.Raw) -> tuple[list[Any], di
             return list(decoder.items(items)), {str(name): decoder.decode(value) for name, value in names.items()}
     message = "arguments that are none"
     raise MalformedError(message)
-
-
-def _texts(streams: tuple[io.StringIO, io.StringIO]) -> tuple[str, str]:
-    stdout, stderr = (_sendable(stream.getvalue()) for stream in streams)
-    return stdout, stderr
 
 
 def _sendable(text: str) -> str:

@@ -37,7 +37,7 @@ from coding_gym_server.grading.rules import OpenRules
 from coding_gym_server.grading.values import Encoder, Tag
 from coding_gym_server.isolation.confinement import Confinement
 from coding_gym_server.workers import workspace
-from coding_gym_server.workers.streams import adopt_descriptors, flush_streams, open_stream, open_streams_ahead
+from coding_gym_server.workers.streams import adopt_descriptors, flush_streams, open_stream
 
 __all__ = ["MODULE", "SubmissionProcess", "rehearse"]
 
@@ -70,7 +70,6 @@ class SubmissionProcess:
 
     def prepare(self) -> None:
         """Set up, in the process that it is forked from, what does not change from one submission to the next."""
-        open_streams_ahead()
         os.environ.update(HOME=self._work, PWD=self._work, TMPDIR=self._temporary)
         sys.argv = [""]
         sys.path.insert(0, "")
@@ -93,6 +92,7 @@ class SubmissionProcess:
 
     def _set_up(self) -> Connection:
         os.setsid()
+        threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
         descriptor, *outputs = self._descriptors
         adopt_descriptors(*outputs)
         moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _HIGH_DESCRIPTOR)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coding_gym_server.grading.submission import SubmissionProcess
+from coding_gym_server.workers.forking import fork_bare
 from coding_gym_server.workers.messages import End, Ended, ToProcess
 from coding_gym_server.workers.root import Forked, Root, cpu_time_of_the_dead
 
@@ -28,6 +29,9 @@ class SubmissionRoot(Root):
         super()._confine()
         self._process = SubmissionProcess(self._workspace, confinement=self._confinement, prepared=self._prepared)
         self._process.prepare()
+
+    def _fork_process(self) -> int:
+        return fork_bare()
 
     def _new_worker(self, channel: int, stdout: int, stderr: int) -> Forked:
         self._process.adopt(channel, stdout, stderr)

@@ -11,24 +11,24 @@ from pathlib import Path
 from typing import Any
 
 from coding_gym_server.display.authority import write_authority
+from coding_gym_server.workers import workspace
 
 __all__ = ["offer_screen", "pump_until"]
 
-_AUTHORITY = "Xauthority"
 _PUMP_SECONDS = 0.01
 _MAX_EVENTS = 100
 _MATPLOTLIB_BACKEND = "TkAgg"
 
 
-def offer_screen(display: str, cookie: bytes, workspace: Path) -> None:
+def offer_screen(display: str, cookie: bytes, directory: Path) -> None:
     """Tell programs where to draw.
 
     Args:
         display: What ``DISPLAY`` is to be.
         cookie: What the display wants to see.
-        workspace: The session's directory, for the file that ``XAUTHORITY`` names.
+        directory: The session's workspace, for the file that ``XAUTHORITY`` names.
     """
-    authority = workspace / _AUTHORITY
+    authority = directory / workspace.AUTHORITY
     with contextlib.suppress(OSError):
         authority.unlink(missing_ok=True)
         write_authority(authority, cookie)

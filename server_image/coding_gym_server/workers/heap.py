@@ -1,8 +1,8 @@
 """The zygote's heap, laid out so that forks of it are cheap.
 
 A fork copies an entry for each page, an exit drops it again, and the first write to a page after a fork copies the page. So
-pages are to be few and huge, which wants objects to lie side by side; what a fork makes is to lie together, apart from what
-was there before; and a fork that only uses an object is not to write to it, not even to count the references to it.
+pages are to be few and huge, which wants objects to lie side by side; and a fork that only uses an object is not to write to
+it, not even to count the references to it.
 """
 
 from __future__ import annotations
@@ -13,37 +13,28 @@ import mmap
 import sys
 import sysconfig
 import types
-from collections.abc import Callable
-from itertools import pairwise
 
-__all__ = ["collapse", "fill_gaps", "immortalize", "reserve"]
+__all__ = ["collapse", "immortalize", "reserve"]
 
 _HUGE_PAGE_BYTES = 2 << 20
 _MADV_COLLAPSE = 25
 
 # CPython's allocator has objects of one size, of at most half a kilobyte, in one pool; see Objects/obmalloc.c.
-_ALIGNMENT = 16
 _MAX_BLOCK_BYTES = 512
-_POOL_BYTES = 16 << 10
 _ARENA_BYTES = 1 << 20
 _BYTES_OVERHEAD = b"".__sizeof__()
 
 _MOST_GAPS = 64
-
-_MOST_GAP_BYTES = 1 << 20
-"""The most that is taken for objects of one size, whatever allocator there is."""
+_keepers: list[object] = []
 
 _libc = ctypes.CDLL(None)
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
-def reserve(size: int) -> list[object]:
+def reserve(size: int) -> None:
     """Have Python take its next ``size`` bytes for small objects from the kernel at once, in one piece.
 
     Taken while modules are imported, they would be scattered among the libraries that are loaded.
-
-    Returns:
-        What keeps the piece from being given back in parts.
     """
     # The kernel fills the gaps between libraries first.
     plugs = [mmap.mmap(-1, _ARENA_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(_MOST_GAPS)]
@@ -53,24 +44,8 @@ def reserve(size: int) -> list[object]:
         blocks[number] = bytes(_MAX_BLOCK_BYTES - _BYTES_OVERHEAD)
     for plug in plugs:
         plug.close()
-    return blocks[:: _ARENA_BYTES // _MAX_BLOCK_BYTES // 2]
-
-
-def fill_gaps() -> list[object]:
-    """Take all memory that is free between small objects, so that those to come lie together.
-
-    Returns:
-        What keeps it.
-    """
-    filling: list[object] = []
-    for size in range(_ALIGNMENT, _MAX_BLOCK_BYTES + 1, _ALIGNMENT):
-        make = _maker(size)
-        for _ in range(_MOST_GAP_BYTES // _POOL_BYTES * 2):
-            blocks: list[object] = [make() for _ in range(_POOL_BYTES // size // 2)]
-            filling += blocks
-            if _are_in_a_row(blocks, size):
-                break
-    return filling
+    # So that no part of it is given back.
+    _keepers.extend(blocks[:: _ARENA_BYTES // _MAX_BLOCK_BYTES // 2])
 
 
 def collapse() -> None:
@@ -109,17 +84,3 @@ def immortalize() -> None:
     immortal = count(id(None)).value
     for address in {*map(id, tracked), *map(id, others)}:
         count(address).value = immortal
-
-
-def _maker(size: int) -> Callable[[], object]:
-    """Return what makes an object of a size."""
-    if size == object().__sizeof__():
-        return object
-    if size <= _BYTES_OVERHEAD:
-        return lambda: float("1.5")
-    return lambda: bytes(size - _BYTES_OVERHEAD)
-
-
-def _are_in_a_row(blocks: list[object], size: int) -> bool:
-    """Say whether most come from a pool that had been empty: then no other has room left. The list itself is in between."""
-    return sum(id(after) == id(before) + size for before, after in pairwise(blocks)) > len(blocks) * 3 // 4

@@ -90,14 +90,30 @@ class Link(Generic[_Message]):
             self._unsent += data[sent:]
             self._loop.add_writer(self._socket.fileno(), self._write)
 
-    async def call(self, message: msgspec.Struct, descriptors: tuple[int, ...] = ()) -> _Message:
+    async def call(
+        self, message: msgspec.Struct, descriptors: tuple[int, ...] = (), *, within: float | None = None
+    ) -> _Message:
         """Send a request and wait for its answer.
+
+        Args:
+            message: The request.
+            descriptors: What goes with it.
+            within: How long to wait, in seconds; for ever if None.
 
         Raises:
             LinkClosedError: The other end went away first.
+            TimeoutError: It took too long.
         """
         self.send(message, descriptors)
-        return await self.expect()
+        answer = self.expect()
+        if within is None:
+            return await answer
+        # Costs a fraction of asyncio.timeout.
+        timer = self._loop.call_later(within, _give_up, answer)
+        try:
+            return await answer
+        finally:
+            timer.cancel()
 
     def expect(self) -> asyncio.Future[_Message]:
         """Return a future for the next message that no earlier call waits for."""
@@ -172,3 +188,8 @@ class Link(Generic[_Message]):
             answer = self._calls.popleft()
             if not answer.done():
                 answer.set_exception(LinkClosedError())
+
+
+def _give_up(answer: asyncio.Future[_Message]) -> None:
+    if not answer.done():
+        answer.set_exception(TimeoutError())

@@ -202,11 +202,14 @@ class Root:
 
     def _try_to_fork(self) -> int:
         try:
-            return os.fork()
+            return self._fork_process()
         except OSError:
             # What has just been killed counts against the limit of processes until it is reaped.
             self._reap_all()
-            return fork_when_possible()
+            return fork_when_possible(self._fork_process)
+
+    def _fork_process(self) -> int:
+        return os.fork()
 
     def _kill(self) -> None:
         """Kill every process of the session; afterwards none executes another instruction of its own."""

@@ -58,7 +58,14 @@ def open_streams_ahead() -> None:
 
 def flush_streams() -> None:
     """Write what is still in the buffers."""
-    for name in ("stdout", "stderr", "__stdout__", "__stderr__"):
-        # What user code put in the place of a stream may raise anything; an interrupt here is one that came late.
-        with contextlib.suppress(BaseException):
-            getattr(sys, name).flush()
+    for name in ("stdout", "stderr"):
+        _flush(name)
+        # If user code has put something else in its place.
+        if getattr(sys, name, None) is not getattr(sys, f"__{name}__", None):
+            _flush(f"__{name}__")
+
+
+def _flush(name: str) -> None:
+    # What is there may raise anything; an interrupt here is one that came late.
+    with contextlib.suppress(BaseException):
+        getattr(sys, name).flush()

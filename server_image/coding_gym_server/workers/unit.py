@@ -373,7 +373,7 @@ class Unit:
             raise ForkError(message) from error
 
     async def _ask_root(self, request: ToProcess, descriptors: tuple[int, ...] = ()) -> FromProcess:
-        return await asyncio.wait_for(self._root.call(request, descriptors), _ROOT_ANSWERS_WITHIN)
+        return await self._root.call(request, descriptors, within=_ROOT_ANSWERS_WITHIN)
 
     def _on_root_message(self, message: FromProcess) -> None:
         # Noticed by its parent, for children that the worker forked may still hold its channel open.

@@ -139,15 +139,15 @@ class Worker:
         adopt_descriptors(*self._outputs)
         self._channel.move_up(_HIGH_DESCRIPTOR)
         self._saved = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _HIGH_DESCRIPTOR) for number in range(3)]
-        self._repair_streams(anew=True)
+        self._repair_streams()
 
-    def _repair_streams(self, *, anew: bool = False) -> None:
+    def _repair_streams(self) -> None:
         """Give the next cell a working stdin, stdout and stderr, whatever the last one closed."""
         for number, name in enumerate(("stdin", "stdout", "stderr")):
             if not _is_open(number):
                 os.dup2(self._saved[number], number)
             stream = getattr(sys, name, None)
-            if anew or not _is_usable(stream):
+            if not _is_usable(stream):
                 stream = open_stream(number)
                 setattr(sys, name, stream)
                 setattr(sys, f"__{name}__", stream)
@@ -176,9 +176,6 @@ def rehearse() -> None:
     for _ in range(_REHEARSALS):
         _seed(None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        for number in range(3):
-            with contextlib.suppress(OSError):
-                open_stream(number)
 
 
 @contextlib.contextmanager

@@ -9,19 +9,25 @@ import stat
 import subprocess
 from pathlib import Path
 
-__all__ = ["HOME", "TEMPORARY", "WORK", "clear", "empty", "remove_if_bare", "repair"]
+__all__ = ["AUTHORITY", "HOME", "TEMPORARY", "WORK", "clear", "empty", "remove_if_bare", "repair"]
 
 WORK = "work"
 HOME = "home"
 TEMPORARY = "tmp"
+AUTHORITY = "Xauthority"
+"""The file that admits programs to the session's screen."""
 
 
 def remove_if_bare(workspace: str) -> bool:
     """Remove the directories in ``workspace`` if nothing is in them; says whether ``workspace`` is empty now."""
     with contextlib.suppress(OSError):
         for name in (WORK, HOME, TEMPORARY):
-            os.rmdir(os.path.join(workspace, name))
-        return not os.listdir(workspace)
+            os.rmdir(f"{workspace}/{name}")
+        names = os.listdir(workspace)
+        if names == [AUTHORITY]:
+            os.unlink(f"{workspace}/{AUTHORITY}")
+            return True
+        return not names
     return False
 
 
@@ -31,7 +37,7 @@ def empty(workspace: str) -> None:
     Raises:
         OSError: Something could not be removed or made.
     """
-    Path(workspace).chmod(0o700)
+    os.chmod(workspace, 0o700)
     clear(Path(workspace))
     for attribute in os.listxattr(workspace):
         os.removexattr(workspace, attribute)
@@ -45,17 +51,18 @@ def repair(workspace: str) -> None:
     Raises:
         OSError: The disk is full.
     """
-    root = Path(workspace)
-    for directory in (root, *(root / name for name in (WORK, HOME, TEMPORARY))):
-        if not stat.S_ISDIR(_mode(directory)):
-            directory.unlink(missing_ok=True)
-            directory.mkdir()
-        directory.chmod(0o700)
+    for directory in (workspace, *(f"{workspace}/{name}" for name in (WORK, HOME, TEMPORARY))):
+        mode = _mode(directory)
+        if not stat.S_ISDIR(mode):
+            if mode:
+                os.unlink(directory)
+            os.mkdir(directory)
+        os.chmod(directory, 0o700)
 
 
-def _mode(path: Path) -> int:
+def _mode(path: str) -> int:
     try:
-        return path.lstat().st_mode
+        return os.lstat(path).st_mode
     except FileNotFoundError:
         return 0
 

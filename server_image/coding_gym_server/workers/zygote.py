@@ -42,6 +42,7 @@ from coding_gym_server.workers.messages import (
     ToProcess,
 )
 from coding_gym_server.workers.root import Root
+from coding_gym_server.workers.streams import open_streams_ahead
 
 if TYPE_CHECKING:
     from coding_gym_server.display.process import DisplayProcess
@@ -72,7 +73,6 @@ _PRELOAD_BYTES = 36 << 20
 _LEAN_PRELOAD_BYTES = 8 << 20
 """Those of what submissions import most."""
 
-_filling: list[object] = []
 _DISPLAY_MODULE = "coding_gym_server.display.process"
 
 
@@ -107,8 +107,9 @@ def main() -> None:
     lean = config.backend == SUBMISSION
     used, unused = (config.preload, []) if lean else (_OWN_PRELOAD, config.preload)
     if config.preload:
-        _filling.extend(heap.reserve(_LEAN_PRELOAD_BYTES if lean else _PRELOAD_BYTES))
+        heap.reserve(_LEAN_PRELOAD_BYTES if lean else _PRELOAD_BYTES)
     missing = _preload(used)
+    open_streams_ahead()
     _prepare(config.backend)
     heap.immortalize()
     missing += _preload([*unused, *([_DISPLAY_MODULE] if config.displays else [])])
@@ -135,7 +136,7 @@ def _preload(modules: Sequence[str]) -> list[str]:
 
 
 def _prepare(backend: str) -> None:
-    """Load what a backend needs."""
+    """Load what a backend needs, and rehearse what its processes do first."""
     if backend == SUBMISSION:
         submission.rehearse()
     else:
@@ -148,7 +149,6 @@ def _prepare(backend: str) -> None:
 def _settle() -> None:
     """Leave what is there now out of every collection to come, and make the most of its memory."""
     gc.collect()
-    _filling.extend(heap.fill_gaps())
     gc.freeze()
     heap.collapse()
 
