@@ -79,7 +79,11 @@ def create_app(
     python = "notebook" if config.backend == "python" else config.backend
     contexts = Contexts(sessions, config.home_directory, ContextSettings(python=python))
     grading = Grading(zygote, config.workspaces, leftovers=leftovers, confinement=confinement)
-    guard = ProcessGuard(lambda: [*units.all, *grading.booths], limit=config.max_processes, sessions=config.max_sessions)
+    guard = ProcessGuard(
+        lambda: [*units.all, *grading.booths],
+        limit=config.max_processes,
+        sharers=lambda: config.max_sessions + len(grading.booths),
+    )
 
     def on_zygote_gone() -> None:
         _log.error("the zygote died too often: no session can start any more")

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -60,7 +59,7 @@ class Grading:
         self._room = asyncio.Semaphore((os.cpu_count() or 1) + _SPARE_BOOTHS)
 
     @property
-    def booths(self) -> Iterable[Booth]:
+    def booths(self) -> list[Booth]:
         """All that there are now."""
         return [*self._idle, *self._busy]
 

@@ -1,7 +1,7 @@
-"""Keeps one session from using up the processes of all.
+"""Keeps one session, or one submission, from using up the processes of all.
 
-All sessions of a sandbox share its limit of processes, for they share a user id and a control group. When most of it is used,
-the session with the most processes is ended, if it has more than its share.
+All of a sandbox share its limit of processes, for they share a user id and a control group. When most of it is used, the one
+with the most processes is ended, if it has more than its share.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class ProcessGuard:
     Args:
         groups: Returns whose processes to watch.
         limit: The most there may be beyond those of the machine now; None for the limit of the control group.
-        sessions: How many sessions share it.
+        sharers: Returns how many groups share it, now or soon.
     """
 
-    def __init__(self, groups: Callable[[], Iterable[ProcessGroup]], *, limit: int | None, sessions: int) -> None:
+    def __init__(self, groups: Callable[[], Iterable[ProcessGroup]], *, limit: int | None, sharers: Callable[[], int]) -> None:
         self._groups = groups
-        self._sessions = sessions
+        self._sharers = sharers
         self._counter, self._limit = (_LOAD, limit) if limit is not None else _limit_of_control_group()
         self._before = self._count() if limit is not None else 0
 
@@ -61,18 +61,19 @@ class ProcessGuard:
         """Watch until cancelled."""
         while self._limit is not None:
             await asyncio.sleep(_INTERVAL)
-            # A single session may have it all; among several there is a quarter to spare while the biggest is being ended.
-            threshold = self._limit if self._sessions == 1 else self._limit * 3 // 4
+            sharers = self._sharers()
+            # A single one may have it all; among several there is a quarter to spare while the biggest is being ended.
+            threshold = self._limit if sharers == 1 else self._limit * 3 // 4
             if self._count() - self._before >= threshold:
-                self._end_the_biggest(self._limit, threshold)
+                self._end_the_biggest(self._limit, threshold, fair=threshold // sharers)
 
-    def _end_the_biggest(self, limit: int, threshold: int) -> None:
+    def _end_the_biggest(self, limit: int, threshold: int, *, fair: int) -> None:
         groups = {group.root_pid: group for group in self._groups()}
         tasks = tasks_below(groups)
         if not tasks or (self._counter is _LOAD and tasks.total() < threshold):
             return
         pid, count = tasks.most_common(1)[0]
-        if count >= threshold // self._sessions and not groups[pid].being_replaced:
+        if count >= fair and not groups[pid].being_replaced:
             groups[pid].overrun(f"{count} processes and threads, and the sandbox may have {limit} in all")
 
     def _count(self) -> int:
