@@ -199,7 +199,7 @@ def grade(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", dir_okay=False, help="What to write; SAMPLES_results.jsonl if absent.")
     ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="How many to grade at a time; three a core if absent.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="How many to grade at a time; two a core if absent.")] = None,
     provider: Annotated[Provider, typer.Option(help="What starts the sandbox.")] = Provider.AUTO,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:

@@ -27,8 +27,8 @@ from coding_gym_server.protocol import MAX_FRAME_BYTES
 
 __all__ = ["Grader"]
 
-_WORKERS_PER_CORE = 3
-"""The server grades two a core at a time; the third is on its way."""
+_WORKERS_PER_CORE = 2
+"""The server grades little more than one a core at a time; the next one is on its way."""
 
 _MAX_EPISODES = 10_000
 """Submissions after which a sandbox of the grader's own is replaced."""
@@ -48,7 +48,7 @@ class Grader:
         pool: Where the sandboxes come from; places that are taken are kept until ``close``. The grader has a sandbox of its own
             if None.
         config: That sandbox, as a ``SandboxConfig`` or a mapping of its fields. It has all cores unless ``cpu`` says otherwise.
-        workers: How many submissions are graded at a time; three a core if None. No more than a pool has places.
+        workers: How many submissions are graded at a time; two a core if None. No more than a pool has places.
         retries: How often to try a submission again after a fault of ours.
         sandbox_options: Fields of ``SandboxConfig``, instead of ``config``: ``provider="local"``, ``mem="1g"`` ...
 

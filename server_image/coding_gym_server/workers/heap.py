@@ -11,7 +11,6 @@ import ctypes
 import gc
 import mmap
 import sys
-import sysconfig
 import types
 
 __all__ = ["collapse", "immortalize", "reserve"]
@@ -70,7 +69,7 @@ def immortalize() -> None:
     The interpreter does so for None and the like only, and offers it to nobody; so each gets the count that None has. Does
     nothing where None has one that counts (before CPython 3.12), or where it is not kept in one place (without the GIL).
     """
-    if sys.version_info < (3, 12) or sysconfig.get_config_var("Py_GIL_DISABLED"):
+    if sys.version_info < (3, 12) or not getattr(sys, "_is_gil_enabled", lambda: True)():
         return
     tracked = gc.get_objects()
     others = gc.get_referents(*tracked)

@@ -13,7 +13,6 @@ import os
 import select
 import signal
 import socket
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,12 +66,9 @@ _OWN_PRELOAD = (
 
 
 _ANSWERS = {ForkRoot: RootForked, ForkDisplay: DisplayForked, ForkExaminer: ExaminerForked}
-_PRELOAD_BYTES = 36 << 20
-"""About what the small objects of numpy, pandas and matplotlib take."""
-
-_LEAN_PRELOAD_BYTES = 8 << 20
-"""Those of what submissions import most."""
-
+_LEAN_BYTES = 5 << 20
+_BYTES_WITHOUT = 11 << 20
+_BYTES_WITH_PRELOAD = 40 << 20
 _DISPLAY_MODULE = "coding_gym_server.display.process"
 
 
@@ -95,19 +91,29 @@ class ZygoteConfig(msgspec.Struct, kw_only=True):
     overlay: str | None = None
     displays: bool = False
 
+    @property
+    def heap_bytes(self) -> int:
+        """About what the small objects take: those of the zygote itself, and of what it imports."""
+        if self.backend == SUBMISSION:
+            return _LEAN_BYTES
+        return _BYTES_WITH_PRELOAD if self.preload else _BYTES_WITHOUT
 
-def main() -> None:
-    """Fork what the server asks for, until it is gone. Arguments: the channel's descriptor and a ``ZygoteConfig``."""
-    channel: Channel[ToProcess] = Channel(socket.socket(fileno=int(sys.argv[1])))
-    config = msgspec.json.decode(sys.argv[2], type=ZygoteConfig)
+
+def main(descriptor: str, configuration: str) -> None:
+    """Fork what the server asks for, until it is gone.
+
+    Args:
+        descriptor: The channel's.
+        configuration: A ``ZygoteConfig`` in JSON.
+    """
+    channel: Channel[ToProcess] = Channel(socket.socket(fileno=int(descriptor)))
+    config = msgspec.json.decode(configuration, type=ZygoteConfig)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if config.overlay is not None:
         overlay.use(Path(config.overlay))
     # Of what sessions may import, most programs use next to nothing; submissions have little, and use it.
     lean = config.backend == SUBMISSION
     used, unused = (config.preload, []) if lean else (_OWN_PRELOAD, config.preload)
-    if config.preload:
-        heap.reserve(_LEAN_PRELOAD_BYTES if lean else _PRELOAD_BYTES)
     missing = _preload(used)
     open_streams_ahead()
     _prepare(config.backend)
@@ -244,7 +250,3 @@ class _Zygote:
         for orphan in process_table.children(os.getpid()) - self._forked:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(orphan, signal.SIGKILL)
-
-
-if __name__ == "__main__":
-    main()

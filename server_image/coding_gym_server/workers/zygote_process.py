@@ -132,7 +132,8 @@ class ZygoteProcess:
             self._process = subprocess.Popen(
                 [
                     sys.executable,
-                    *("-P", "-m", "coding_gym_server.workers.zygote"),
+                    *("-P", "-m", "coding_gym_server.workers.zygote_start"),
+                    str(self._config.heap_bytes),
                     str(theirs.fileno()),
                     msgspec.json.encode(self._config).decode(),
                 ],
