@@ -34,6 +34,7 @@ class Group(StrEnum):
     PACKAGES = "packages"
     DISPLAY = "display"
     GRADING = "grading"
+    COLLECT = "collect"
 
 
 def run_benchmarks(
@@ -52,7 +53,7 @@ def run_benchmarks(
         ProviderError: A sandbox cannot be had.
     """
     # Imported late: the command line shows its help without them.
-    from coding_gym.bench import display, grading, interpreter, latency, openenv, resources
+    from coding_gym.bench import collecting, display, grading, interpreter, latency, openenv, resources
     from coding_gym.bench.plan import choose_provider
     from coding_gym.bench.report import build_table, write_json
 
@@ -69,6 +70,7 @@ def run_benchmarks(
         Group.PACKAGES: interpreter.measure_packages,
         Group.DISPLAY: display.measure_display,
         Group.GRADING: grading.measure_grading,
+        Group.COLLECT: collecting.measure_collecting,
     }
     plan = choose_provider(provider, quick=quick)
     rows: list[Row] = []

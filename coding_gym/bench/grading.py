@@ -18,7 +18,7 @@ from coding_gym.tasks import Asserts, Grader, Task, TaskSuite, load_suite
 __all__ = ["measure_grading"]
 
 _COPIES = 10
-_ROUNDS = 2
+_ROUNDS = 5
 _PEER_WORKERS = 2
 _PEER_SECONDS = 600
 

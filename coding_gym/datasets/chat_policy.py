@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from coding_gym.datasets.conversation import SYSTEM_PROMPT, Message, extract_code, first_text, observation_text
+from coding_gym.datasets.conversation import SYSTEM_PROMPT, Message, first_text, observation_text
 from coding_gym.datasets.policies import Actor, Decision, EpisodeStart, Policy, name_of
 from coding_gym.errors import ConfigurationError, ProtocolError, TransportError, TransportTimeoutError
+from coding_gym.wrappers.fenced_code import extract_code
 
 if TYPE_CHECKING:
     import requests

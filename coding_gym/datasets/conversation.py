@@ -14,7 +14,6 @@ __all__ = [
     "Message",
     "action_text",
     "conversation",
-    "extract_code",
     "first_text",
     "observation_text",
 ]
@@ -27,20 +26,7 @@ SYSTEM_PROMPT = (
 Message = dict[str, Any]
 """``role`` and ``content``, as chat endpoints and chat templates take it."""
 
-_FENCED = re.compile(r"^[ \t]*```[ \t]*([\w+#.-]*)[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.MULTILINE | re.DOTALL)
-_PYTHON = ("python", "py", "python3", "")
 _FIRST = "Begin."
-
-
-def extract_code(text: str) -> str:
-    r"""Return the last block of Python in a model's answer; the whole answer if there is none.
-
-    Example:
-        >>> extract_code("I try this:\n```python\nprint(1)\n```\n")
-        'print(1)\n'
-    """
-    blocks = [code for language, code in _FENCED.findall(text) if language.lower() in _PYTHON]
-    return blocks[-1] if blocks else text
 
 
 def observation_text(observation: Any, info: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from coding_gym.settings import check_count
 from coding_gym.task_env import SESSIONS_PER_ENV, CodingTaskEnv, as_suite
 from coding_gym.tasks import Grader, TaskSuite
 from coding_gym.wrappers.chat_observation import describe_output
-from coding_gym.wrappers.fenced_code import LANGUAGES, fenced_blocks
+from coding_gym.wrappers.fenced_code import extract_code
 
 __all__ = ["TaskEnvironment", "TaskEnvironments", "TaskReward", "prompt_rows"]
 
@@ -73,7 +73,7 @@ class TaskReward:
                 message = f"Expected the column task_id to have ids of the suite {self.suite.name!r}, got {name!r}"
                 raise ConfigurationError(message)
         answers = [
-            (self.suite[name], code_of(text_of(completion))) for name, completion in zip(task_id, completions, strict=True)
+            (self.suite[name], extract_code(text_of(completion))) for name, completion in zip(task_id, completions, strict=True)
         ]
         return [verdict.score for verdict in self._grader.grade_many(answers)]
 
@@ -209,15 +209,6 @@ def text_of(completion: Completion) -> str:
     if isinstance(completion, str):
         return completion
     return "\n".join(_contents(completion))
-
-
-def code_of(text: str) -> str:
-    """Return the code in what a model says: the last Python block, or all of it if it has no fence."""
-    blocks = fenced_blocks(text)
-    if not blocks:
-        return text
-    python = [content for language, content in blocks if language in LANGUAGES]
-    return python[-1] if python else ""
 
 
 def _contents(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from coding_gym.errors import ConfigurationError
 from coding_gym.spaces import CodeText
 from coding_gym.wrappers.code_actions import CodeActions, text_space_of
 
-__all__ = ["LANGUAGES", "FencedCode", "fenced_blocks"]
+__all__ = ["LANGUAGES", "FencedCode", "extract_code", "fenced_blocks"]
 
 LANGUAGES = ("", "python", "py", "python3", "pycon", "ipython")
 """The languages of Python blocks, in lower case; the first is that of a block that names none."""
@@ -95,6 +95,20 @@ def fenced_blocks(text: str) -> list[tuple[str, str]]:
         [('python', '1\n'), ('sh', 'ls\n')]
     """
     return [(_language_of(token), token.content) for token in _fences(text)]
+
+
+def extract_code(text: str) -> str:
+    r"""Return the code in what a model says: the last block of Python, or all of it if it has no fence.
+
+    Example:
+        >>> extract_code("I try this:\n```python\nprint(1)\n```\n")
+        'print(1)\n'
+    """
+    blocks = fenced_blocks(text)
+    if not blocks:
+        return text
+    python = [content for language, content in blocks if language in LANGUAGES]
+    return python[-1] if python else ""
 
 
 def _fences(text: str) -> list[Token]:

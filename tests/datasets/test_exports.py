@@ -13,9 +13,10 @@ from programs import UGLY, WINDOW
 from coding_gym import inputs
 from coding_gym.datasets import Episode, Step, collect, export_chat, export_minari, export_parquet, load
 from coding_gym.datasets.card import summarize
-from coding_gym.datasets.conversation import action_text, conversation, extract_code, observation_text
+from coding_gym.datasets.conversation import action_text, conversation, observation_text
 from coding_gym.datasets.dataset import Dataset
 from coding_gym.errors import ConfigurationError, DatasetError
+from coding_gym.wrappers.fenced_code import extract_code
 
 
 @pytest.fixture(scope="module")
@@ -214,8 +215,8 @@ def test_what_was_solved(tmp_path):
     [
         ("```python\nprint(1)\n```", "print(1)\n"),
         ("First\n```py\na\n```\nno, better:\n```\nb\n```\nDone.", "b\n"),
-        ("```python\nunfinished", "unfinished"),
-        ("```bash\nls\n```\nprint(1)", "```bash\nls\n```\nprint(1)"),
+        ("```python\nunfinished", "unfinished\n"),
+        ("```bash\nls\n```\nprint(1)", ""),
         ("print(1)", "print(1)"),
         ("", ""),
     ],

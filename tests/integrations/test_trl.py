@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from coding_gym.errors import ConfigurationError
-from coding_gym.integrations.trl import TaskEnvironments, TaskReward, code_of, prompt_rows, text_of
+from coding_gym.integrations.trl import TaskEnvironments, TaskReward, prompt_rows, text_of
 from coding_gym.tasks import Asserts, Grader, Task, TaskSuite
+from coding_gym.wrappers.fenced_code import extract_code
 
 FAST = {"provider": "local", "preload": ()}
 TESTS = Asserts(cases=("assert one() == 1", "assert one() > 0", "assert str(one()) == '1'", "assert one() < 3"))
@@ -59,7 +60,7 @@ def trl():
     ],
 )
 def test_the_code_of_a_completion(text, code):
-    assert code_of(text) == code
+    assert extract_code(text) == code
 
 
 def test_the_text_of_a_completion():
