@@ -11,7 +11,7 @@ from coding_gym.providers import Sandbox
 
 __all__ = ["as_seen_from_outside", "processes_of", "server_of", "workers_of", "zygote_of"]
 
-_ZYGOTE = "coding_gym_server.workers.zygote"
+_ZYGOTE = "coding_gym_server.workers.zygote_start"
 
 
 def processes_of(sandbox: Sandbox) -> list[psutil.Process]:

@@ -44,7 +44,7 @@ def zygote_config(server):
     """What the server told the zygote, its child, on its command line."""
     for process in psutil.Process(server).children(recursive=True):
         command = process.cmdline()
-        if "coding_gym_server.workers.zygote" in command:
+        if "coding_gym_server.workers.zygote_start" in command:
             return json.loads(command[-1])
     raise AssertionError
 

@@ -24,6 +24,8 @@ _ARENA_BYTES = 1 << 20
 _BYTES_OVERHEAD = b"".__sizeof__()
 
 _MOST_GAPS = 64
+"""More than there are between the libraries of an interpreter."""
+
 _keepers: list[object] = []
 
 _libc = ctypes.CDLL(None)

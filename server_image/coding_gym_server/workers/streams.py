@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TextIO
 
-__all__ = ["adopt_descriptors", "flush_streams", "open_stream", "open_streams", "open_streams_ahead"]
+__all__ = ["adopt_descriptors", "flush_streams", "open_stream", "open_streams_ahead"]
 
 
 def adopt_descriptors(stdout: int, stderr: int) -> None:
@@ -32,16 +32,8 @@ def open_stream(number: int) -> TextIO:
     return io.TextIOWrapper(buffer, "utf-8", errors, line_buffering=number != 0)
 
 
-def open_streams() -> None:
-    """Open all three anew, as the streams of ``sys``."""
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        stream = open_stream(number)
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
-
-
 def open_streams_ahead() -> None:
-    """Open all three for processes to be forked, which then adopt pipes as descriptors 1 and 2.
+    """Open all three as the streams of ``sys``, for processes to be forked, which then adopt pipes as descriptors 1 and 2.
 
     A stream finds out when it is opened what its descriptor is.
     """
@@ -49,7 +41,10 @@ def open_streams_ahead() -> None:
     try:
         read, write = os.pipe()
         adopt_descriptors(write, read)
-        open_streams()
+        for number, name in enumerate(("stdin", "stdout", "stderr")):
+            stream = open_stream(number)
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
     finally:
         for number, descriptor in enumerate(saved):
             os.dup2(descriptor, number)

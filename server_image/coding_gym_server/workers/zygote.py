@@ -66,9 +66,12 @@ _OWN_PRELOAD = (
 
 
 _ANSWERS = {ForkRoot: RootForked, ForkDisplay: DisplayForked, ForkExaminer: ExaminerForked}
+
+# For the small objects of submissions, of what sessions have anyway, and of numpy, pandas and matplotlib with it.
 _LEAN_BYTES = 5 << 20
-_BYTES_WITHOUT = 11 << 20
-_BYTES_WITH_PRELOAD = 40 << 20
+_OWN_BYTES = 11 << 20
+_PRELOAD_BYTES = 40 << 20
+
 _DISPLAY_MODULE = "coding_gym_server.display.process"
 
 
@@ -96,7 +99,7 @@ class ZygoteConfig(msgspec.Struct, kw_only=True):
         """About what the small objects take: those of the zygote itself, and of what it imports."""
         if self.backend == SUBMISSION:
             return _LEAN_BYTES
-        return _BYTES_WITH_PRELOAD if self.preload else _BYTES_WITHOUT
+        return _PRELOAD_BYTES if self.preload else _OWN_BYTES
 
 
 def main(descriptor: str, configuration: str) -> None:
