@@ -81,10 +81,8 @@ def _asserts(tests: Asserts, namespace: Namespace) -> tuple[list[str], list[_Cas
             _execute(tests.setup, namespace)
     except BaseException as error:
         raise _SetupError(names, error) from error
-    files = map(_FILE_OF_CASE.format, names)
-    return names, [
-        functools.partial(_execute, source, namespace, file) for source, file in zip(tests.cases, files, strict=True)
-    ]
+    cases = zip(tests.cases, map(_FILE_OF_CASE.format, names), strict=True)
+    return names, [functools.partial(_execute, source, namespace, file) for source, file in cases]
 
 
 def _unit_tests(tests: UnitTests, namespace: Namespace) -> tuple[list[str], list[_Case]]:
@@ -227,9 +225,8 @@ def _judge(name: str, error: BaseException | None, seconds: float, connection: C
 def _describe(error: BaseException) -> str:
     """Return the line of the test that failed, and why."""
     output = io.StringIO()
-    lines = [
-        frame.line for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith("<test") and frame.line
-    ]
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.line for frame in frames if frame.filename.startswith(_FILES) and frame.line]
     if lines:
         output.write(f"{lines[-1]}\n")
     try:

@@ -27,7 +27,6 @@ from coding_gym_server.grading.peer import Peer
 from coding_gym_server.isolation.confinement import Confinement
 from coding_gym_server.workers import workspace
 from coding_gym_server.workers.channel import Channel
-from coding_gym_server.workers.streams import open_stream
 
 __all__ = ["Examine", "Examined", "Examiner", "examined_messages", "examiner_requests"]
 
@@ -106,9 +105,8 @@ class Examiner:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._confinement.apply_to_examiner(self._directory)
         null = os.open(os.devnull, os.O_RDWR)
-        for number, name in enumerate(("stdin", "stdout", "stderr")):
+        for number in range(3):
             os.dup2(null, number)
-            setattr(sys, name, open_stream(number))
         os.close(null)
         sys.path[:] = [path for path in sys.path if path]
         sys.setrecursionlimit(_RECURSION_LIMIT)

@@ -307,8 +307,10 @@ class Peer:
         match tree:
             case [Tag.BACK, int(number)]:
                 return self._kept[number] if number >= 0 else self._kept[len(self._kept)]
-            case [Tag.CLASS, int(number), *facts]:
-                return self._class(number, *facts)
+            case [Tag.CLASS, int(number)]:
+                return self._class(number)
+            case [Tag.CLASS, int(number), facts]:
+                return self._class(number, facts)
             case [Tag.OBJECT, int(number), kind, *data]:
                 return self._handle(decoder, number, kind, data)
             case [Tag.NAMED, str(module), str(name)]:

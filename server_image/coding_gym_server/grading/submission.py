@@ -150,9 +150,6 @@ def rehearse() -> None:
         process._peer.attach(Connection(socket.socket(), process._answer_and_flush))
         process._answer_and_flush(Load("def solve(*values): return values", "solve"))
         process._answer_and_flush(Call([Tag.BACK, 0], arguments))
-        for number in range(3):
-            open_stream(number)
-        threading._after_fork()  # type: ignore[attr-defined]
     linecache.cache.pop(_FILE, None)
     del sys.modules[MODULE]
 

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path
 
 __all__ = ["has_struck", "rank_root", "rank_worker"]
 
 _FIRST, _AFTER_WORKERS = b"1000", b"500"
-_MAX_BYTES = 4096
 
 # cgroup v2, cgroup v1: both count the kills in a line "oom_kill N".
 _COUNTERS = (Path("/sys/fs/cgroup/memory.events"), Path("/sys/fs/cgroup/memory/memory.oom_control"))
 
 
-def _open_counter() -> int | None:
-    for counter in _COUNTERS:
-        with contextlib.suppress(OSError):
-            return os.open(counter, os.O_RDONLY | os.O_CLOEXEC)
-    return None
-
-
-_counter = _open_counter()
-
-
 def _count() -> int:
-    if _counter is None:
-        return 0
-    lines = os.pread(_counter, _MAX_BYTES, 0).splitlines()
-    return sum(int(line.split()[1]) for line in lines if line.startswith(b"oom_kill "))
+    for counter in _COUNTERS:
+        try:
+            with open(counter, "rb", buffering=0) as file:
+                lines = file.read().splitlines()
+        except OSError:
+            continue
+        return sum(int(line.split()[1]) for line in lines if line.startswith(b"oom_kill "))
+    return 0
 
 
 _seen = _count()
@@ -53,9 +45,5 @@ def rank_worker(pid: int) -> None:
 
 
 def _rank(process: str, rank: bytes) -> None:
-    with contextlib.suppress(OSError):
-        descriptor = os.open(f"/proc/{process}/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(descriptor, rank)
-        finally:
-            os.close(descriptor)
+    with contextlib.suppress(OSError), open(f"/proc/{process}/oom_score_adj", "wb", buffering=0) as file:
+        file.write(rank)
