@@ -12,16 +12,17 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from coding_gym_server.config import ServerConfig, parse_arguments
-from coding_gym_server.display.installed import can_have_screens
+from coding_gym_server.display.availability import can_have_screens
 from coding_gym_server.isolation import namespaces
-from coding_gym_server.isolation.confinement import FONT_CACHE, Confinement, python_directories
 from coding_gym_server.isolation.probe import IsolationReport, probe, report
+from coding_gym_server.isolation.profile import FONT_CACHE, IsolationProfile, python_directories
+from coding_gym_server.linux import fontconfig
+from coding_gym_server.linux.procfs import tasks_of_user
 from coding_gym_server.protocol import MAX_FRAME_BYTES
-from coding_gym_server.workers import font_cache
-from coding_gym_server.workers.process_table import tasks_of_user
-from coding_gym_server.workers.zygote import ZygoteConfig
-from coding_gym_server.workers.zygote_process import ZygoteProcess
+from coding_gym_server.server.config import ServerConfig, parse_arguments
+from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
+from coding_gym_server.worker.backends.registry import UnknownBackendError, check_installed
+from coding_gym_server.zygote.main import ZygoteConfig
 
 if TYPE_CHECKING:
     import uvicorn
@@ -33,30 +34,31 @@ _SHUTDOWN_SECONDS = 1
 
 
 def main() -> None:
-    """Parse the command line and serve until told to end."""
+    """Parse the command line and serve until a signal or the idle shutdown ends the server."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     config = parse_arguments()
     kernel = probe()
     if config.isolation == "require" and kernel.missing:
         sys.exit(
-            f"isolation=require wants {'; and '.join(kernel.missing)}. "
-            "Use the docker provider with one session a container, or a kernel that has it (lsm=landlock on its command line)."
+            f"isolation=require is not available: it requires {'; and '.join(kernel.missing)}. "
+            "Use the docker provider with one session per container, or a kernel with these features (boot with lsm=landlock)."
         )
     config.workspaces.mkdir(parents=True, exist_ok=True)
     config = _with_packages(config)
+    _require_backend(config.backend)
     directories = [str(config.workspaces), *([os.path.dirname(config.uds)] if config.uds else [])]
-    fonts = font_cache.prepare(config.workspaces)
+    fonts = fontconfig.prepare(config.workspaces)
     has_namespaces = config.confine_server and _enter_namespaces(directories, network=config.network)
     if has_namespaces:
         config = replace(config, private_shm=True)
-    # Nobody may list it, so that the random names below it stay secret.
+    # Not listable, so that the random names below it stay secret.
     with contextlib.suppress(PermissionError):
         config.workspaces.chmod(0o1733 if config.confine_server else 0o311)
     if config.confine_server:
         namespaces.disown(str(config.workspaces))
     config.home_directory.mkdir(mode=0o700, exist_ok=True)
     _allow_more_open_files()
-    confinement = Confinement(
+    profile = IsolationProfile(
         landlock=kernel.landlock_abi > 0,
         seccomp=kernel.seccomp,
         network=config.network,
@@ -70,70 +72,79 @@ def main() -> None:
         max_tasks=None if config.max_processes is None else tasks_of_user(os.getuid()) + config.max_processes,
     )
     if config.confine_server:
-        # An empty one of its own, where the sockets of screens are.
-        confinement.apply_to_server([*directories, *(["/tmp"] if has_namespaces else [])])
-    # The zygote imports for most of a second: let it begin before the server loads its own modules.
-    wanted = ZygoteConfig(
+        # With namespaces, /tmp is private and contains the sockets of displays.
+        profile.apply_to_server([*directories, *(["/tmp"] if has_namespaces else [])])
+    # The zygote imports for most of a second: start it before the server imports its own modules.
+    zygote_config = ZygoteConfig(
         preload=list(config.preload),
         backend=config.backend,
-        confinement=confinement,
+        profile=profile,
         authorized_imports=config.authorized_imports,
         overlay=None if config.overlay is None else str(config.overlay),
         displays=can_have_screens(),
     )
-    zygote = ZygoteProcess(wanted, font_cache=fonts)
-    # No process of the same user may look into the server's memory or environment.
+    zygote = ZygoteHandle(zygote_config, font_cache=fonts)
+    # Processes of the same user must not read the server's memory or environment.
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     isolation = report(kernel, policy=config.isolation, own_namespaces=has_namespaces)
-    server = _server(config, zygote, confinement, isolation)
-    # What is loaded by now stays; leave it out of every collection to come.
+    server = _server(config, zygote, profile, isolation)
+    # Exclude the permanent objects from garbage collection.
     gc.collect()
     gc.freeze()
     server.run()
 
 
 def _with_packages(config: ServerConfig) -> ServerConfig:
-    """Provide the packages that are asked for; returns the configuration with all modules that they bring."""
+    """Install the configured packages; return the configuration with their modules."""
     if not (config.packages or config.overlay or config.distributions):
         return config
-    # Seldom needed.
-    from coding_gym_server.provisioning import provide
+    # Imported here because most servers have no packages to provide.
+    from coding_gym_server.server.provisioning import provide
 
     try:
         return provide(config)
     except (ValueError, RuntimeError, OSError) as error:
-        sys.exit(f"The packages {', '.join(config.packages)} cannot be had:\n{error}")
+        sys.exit(f"Installing the packages {', '.join(config.packages)} failed:\n{error}")
+
+
+def _require_backend(name: str) -> None:
+    """Exit with ``os.EX_CONFIG``, by which clients recognize a configuration error, if the backend is not installed."""
+    try:
+        check_installed(name)
+    except UnknownBackendError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(os.EX_CONFIG)
 
 
 def _enter_namespaces(directories: list[str], *, network: bool) -> bool:
     try:
         namespaces.enter(keep=directories, readable=(*python_directories(), FONT_CACHE), network=network)
     except OSError as error:
-        _log.warning("no namespaces of its own, so this user's Unix sockets and datagrams are within reach: %s", error)
+        _log.warning("cannot create namespaces, so sessions can reach this user's Unix sockets and send datagrams: %s", error)
         return False
     return True
 
 
 def _allow_more_open_files() -> None:
-    """Raise the server's own limit: a part of it is the sessions'."""
+    """Raise the server's limit on open files, from which those of the sessions are derived."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _server(
-    config: ServerConfig, zygote: ZygoteProcess, confinement: Confinement, isolation: IsolationReport
+    config: ServerConfig, zygote: ZygoteHandle, profile: IsolationProfile, isolation: IsolationReport
 ) -> uvicorn.Server:
     import uvicorn
 
-    from coding_gym_server.api.connections import HttpConnection, WebSocketConnection
-    from coding_gym_server.app import create_app
+    from coding_gym_server.server.api.uvicorn_protocols import HttpConnection, WebSocketConnection
+    from coding_gym_server.server.app import create_app
 
     def end() -> None:
         server.should_exit = server.force_exit = True
 
     server = uvicorn.Server(
         uvicorn.Config(
-            create_app(config, zygote, confinement=confinement, isolation=isolation, end=end),
+            create_app(config, zygote, profile=profile, isolation=isolation, end=end),
             uds=config.uds,
             host=config.host,
             port=config.port,
@@ -141,7 +152,7 @@ def _server(
             ws=WebSocketConnection,
             ws_max_size=MAX_FRAME_BYTES,
             ws_per_message_deflate=False,
-            # A client that waits for a slow policy reads nothing for minutes; that is no reason to drop it.
+            # A client with a slow policy may not read for minutes and must not be disconnected.
             ws_ping_interval=None,
             lifespan="on",
             log_level="warning",

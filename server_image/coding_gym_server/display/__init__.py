@@ -1,1 +1,1 @@
-"""A session's screen: Xvfb, the proxy between it and the session's programs, capture, windows, input."""
+"""Virtual display of a session: Xvfb, the X11 proxy, screen capture, window queries and input injection."""

@@ -1,201 +1,179 @@
-"""A connection to an X server that never holds its thread up."""
+"""Connection to an X server with deadlines for blocking operations."""
 
 from __future__ import annotations
 
 import select
-import socket
-import struct
 import time
-from array import array
 from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any
 
-from Xlib import X, Xatom
-from Xlib.ext import xtest
-from Xlib.protocol import display as xlib
-from Xlib.protocol import request
+import xcffib
+import xcffib.xtest
+from xcffib.xproto import ClientMessageEvent, MappingNotifyEvent, SelectionNotifyEvent
 
-from coding_gym_server.environment import environment
+from coding_gym_server.linux.environ import temporary_environ
 
-__all__ = ["Connection", "DisplayNotAnsweringError", "QueryTree"]
+__all__ = ["DisplayLostError", "DisplayTimeoutError", "X11Connection"]
 
-_PATIENCE = 2.0
-_RECEIVED_AT_ONCE = 16 * 1024
-_MOST_MESSAGES = 1024
+_REPLY_TIMEOUT = 2.0
+_MAX_MESSAGES = 1024
+_MAX_EVENTS = 1024
 _EVENT_BYTES = 32
+_REPLY_BYTES = 32
 _SENT_BY_A_CLIENT = 0x80
-_KEPT = (X.ClientMessage | _SENT_BY_A_CLIENT, X.SelectionNotify | _SENT_BY_A_CLIENT)
+_KEPT_EVENTS = [_SENT_BY_A_CLIENT | event.event_number for event in (ClientMessageEvent, SelectionNotifyEvent)]
 
 
-class DisplayNotAnsweringError(TimeoutError):
-    """The X server did not answer in time: it is stopped, or busy with what a client asked of it."""
+# cffi parses C types on first use, which takes milliseconds: do it once here, before display processes are forked.
+for _name in ("char[]", "int *", "struct iovec[4]", "void **", "xcb_protocol_request_t *"):
+    xcffib.ffi.typeof(_name)
+for _name in ("error_t **", "event_t *", "reply_t *"):
+    xcffib.ffi.typeof(f"xcb_generic_{_name}")
+for _name in dir(xcffib.lib):
+    hasattr(xcffib.lib, _name)
 
 
-class QueryTree(request.QueryTree):  # type: ignore[misc]
-    """``request.QueryTree`` whose ``children`` are an array of ids, however many there are.
-
-    The protocol counts the children of a window in 16 bits, and python-xlib believes it.
-    """
-
-    def _parse_response(self, data: bytes) -> None:
-        _, sequence_number, _, root, parent = struct.unpack_from("=HHLLL", data)
-        children = array("I", data[32:])
-        self._data = {"sequence_number": sequence_number, "root": root, "parent": parent, "children": children}
+class DisplayTimeoutError(TimeoutError):
+    """The X server has not answered in time, because it is stopped or busy with the requests of a client."""
 
 
-class Connection(xlib.Display):  # type: ignore[misc]
-    """python-xlib's connection, for a single thread.
+class DisplayLostError(ConnectionError):
+    """The X server is unreachable: it has exited, does not exist, or rejects the cookie."""
 
-    Waits have an end; windows and other resources are plain ids; no client can stop this one by a grab of the server. Errors of
-    requests without a reply, such as those for a window that has just vanished, are passed over; errors of the others are
-    raised by their ``reply()``. Of the events only messages of clients are kept, the latest.
+
+class X11Connection(xcffib.Connection):  # type: ignore[misc]
+    """Single-threaded xcffib connection with deadlines.
+
+    Replies and ``flush`` have a deadline, and server grabs by other clients are ignored. Errors of requests without a reply,
+    such as those for a window that has just vanished, are dropped. Of the events, only the latest client messages are kept.
+
+    Two blocking operations of libxcb have no deadline: connecting, which happens before any client is admitted, and receiving
+    the remainder of a reply whose first part has arrived. The server kills a display process that does not answer.
 
     Attributes:
-        root: The id of the root window.
+        root: Id of the root window.
         screen: Width and height in pixels.
-        xtest_opcode: The major opcode of the extension that fakes input.
-        messages: The messages of clients that came, 32 bytes each, the oldest first: ``ClientMessage`` and ``SelectionNotify``.
-        keymap_changes: How often the keyboard mapping has changed.
+        xtest: Requests of the XTEST extension, which injects input.
+        messages: Received ``ClientMessage`` and ``SelectionNotify`` events, 32 bytes each, oldest first.
+        keymap_changes: Number of changes of the keyboard mapping.
     """
 
-    def __init__(self, display_name: str, authority: Path, *, patience: float = _PATIENCE) -> None:
-        """Connect.
+    def __init__(self, display_name: str, authority: Path, *, timeout: float = _REPLY_TIMEOUT) -> None:
+        """Connect to the display.
 
         Args:
-            display_name: As in ``DISPLAY``.
-            authority: A file that ``write_authority`` has written.
-            patience: How many seconds to wait for an answer.
+            display_name: Value of ``DISPLAY``.
+            authority: X authority file with the cookie, see ``write_authority``.
+            timeout: Timeout of replies in seconds.
 
         Raises:
-            Xlib.error.DisplayConnectionError: There is no such display, or it does not take the cookie.
-            DisplayNotAnsweringError: It does not answer.
+            DisplayLostError: If the display does not exist or rejects the cookie.
         """
-        self._patience = patience
-        self.resource_classes: dict[str, type] = {}
-        self.data_send = self.data_recv = b""
-        self.recv_packet_len = 0
-        self.messages: deque[bytes] = deque(maxlen=_MOST_MESSAGES)
-        self.keymap_changes = 0
-        # python-xlib finds cookies by the environment alone.
-        with environment({"XAUTHORITY": str(authority)}):
-            try:
-                # Only a Unix socket: by itself, python-xlib would also take whatever listens on the TCP port.
-                super().__init__(f"unix/{display_name}")
-            except Exception:
-                if hasattr(self, "socket"):
-                    self.socket.close()
-                raise
-        self.recv_buffer_size = _RECEIVED_AT_ONCE
-        self.set_error_handler(lambda *_: None)
-        first = self.info.roots[self.default_screen]
-        self.root: int = first.root
-        self.screen: tuple[int, int] = (first.width_in_pixels, first.height_in_pixels)
+        self._display_name = display_name
+        self._timeout = timeout
         self._atoms: dict[str, int] = {}
-        self.xtest_opcode = self.find_extension(xtest.extname)
-        xtest.GrabControl(display=self, opcode=self.xtest_opcode, impervious=True)
+        self.messages: deque[bytes] = deque(maxlen=_MAX_MESSAGES)
+        self.keymap_changes = 0
+        # Not the ``auth`` parameter, which splits the cookie at every colon.
+        with temporary_environ({"XAUTHORITY": str(authority)}):
+            try:
+                # Without the prefix, libxcb falls back from Unix sockets to TCP.
+                super().__init__(f"unix/{display_name}")
+            except DisplayLostError:
+                self.disconnect()
+                raise
+        self._readable, self._writable = select.poll(), select.poll()
+        self._readable.register(self.get_file_descriptor(), select.POLLIN)
+        self._writable.register(self.get_file_descriptor(), select.POLLOUT)
+        screen = self.setup.roots[self.pref_screen]
+        self.root: int = screen.root
+        self.screen: tuple[int, int] = (screen.width_in_pixels, screen.height_in_pixels)
+        self.xtest = self(xcffib.xtest.key)
+        self.xtest.GrabControl(impervious=True)
         self.flush()
 
+    def invalid(self) -> None:
+        """Raise ``DisplayLostError`` if the connection is closed; called by xcffib before and after each request."""
+        try:
+            super().invalid()
+        except xcffib.XcffibException as error:
+            message = f"the display {self._display_name} is lost: {error}"
+            raise DisplayLostError(message) from error
+
+    def wait_for_reply(self, sequence: int) -> Any:
+        """Return the data of a reply; called by ``reply()`` of xcffib's cookies.
+
+        Raises:
+            xcffib.Error: If the request failed.
+            DisplayTimeoutError: If the reply does not arrive in time.
+        """
+        data, error = xcffib.ffi.new("void **"), xcffib.ffi.new("xcb_generic_error_t **")
+        deadline: float | None = None
+        while not xcffib.lib.xcb_poll_for_reply(self._conn, sequence, data, error):
+            if deadline is None:
+                self.flush()
+                deadline = time.monotonic() + self._timeout
+            else:
+                self._wait(self._readable, deadline)
+            # libxcb reads from the socket only when polled for events.
+            self.process_events()
+        reply, failure = (xcffib.ffi.gc(pointer[0], xcffib.c_free) for pointer in (data, error))
+        self._process_error(failure)
+        length = xcffib.ffi.cast("xcb_generic_reply_t *", reply).length
+        return xcffib.CffiUnpacker(reply, known_max=_REPLY_BYTES + 4 * length)
+
+    def replies(self, cookies: Iterable[xcffib.Cookie]) -> list[Any]:
+        """Return the replies to pipelined requests, None for each request that failed."""
+        replies: list[Any] = []
+        for cookie in list(cookies):
+            try:
+                replies.append(cookie.reply())
+            except xcffib.Error:
+                replies.append(None)
+        return replies
+
+    def process_events(self) -> None:
+        """Process the events that have arrived. Non-blocking."""
+        self.invalid()
+        for _ in range(_MAX_EVENTS):
+            pointer = xcffib.lib.xcb_poll_for_event(self._conn)
+            if pointer == xcffib.ffi.NULL:
+                break
+            event = xcffib.ffi.gc(pointer, xcffib.c_free)
+            if event.response_type in _KEPT_EVENTS:
+                self.messages.append(xcffib.ffi.buffer(event, _EVENT_BYTES)[:])
+            elif event.response_type == MappingNotifyEvent.event_number:
+                self.keymap_changes += 1
+        self.invalid()
+
+    def flush(self) -> None:
+        """Send the queued requests.
+
+        Raises:
+            DisplayTimeoutError: If the server does not read them in time.
+        """
+        # libxcb waits for buffer space without a deadline. When a socket is writable, most of its buffer is free.
+        self._wait(self._writable, time.monotonic() + self._timeout)
+        super().flush()
+
+    def sync(self) -> None:
+        """Wait until the server has processed all requests."""
+        self.core.GetInputFocus().reply()
+
     def atom(self, name: str) -> int:
-        """Return the number of a name."""
+        """Return the atom for a name."""
         if name not in self._atoms:
-            self._atoms[name] = request.InternAtom(display=self, name=name, only_if_exists=False).atom
+            self._atoms[name] = self.core.InternAtom(False, len(name), name).reply().atom
         return self._atoms[name]
 
     def find_extension(self, name: str) -> int:
         """Return the major opcode of an extension, 0 if the server lacks it."""
-        reply = request.QueryExtension(display=self, name=name)
+        reply = self.core.QueryExtension(len(name), name).reply()
         return int(reply.major_opcode) if reply.present else 0
 
-    def close(self) -> None:
-        """Disconnect, if it is connected still."""
-        if self.socket_error is None:
-            self.close_internal("client")
-
-    def set_resources(self, resources: str) -> None:
-        """Set the user's preferences, which toolkits look for on the root window (see xrdb(1))."""
-        request.ChangeProperty(
-            display=self,
-            onerror=None,
-            mode=X.PropModeReplace,
-            window=self.root,
-            property=Xatom.RESOURCE_MANAGER,
-            type=Xatom.STRING,
-            data=(8, resources.encode("latin-1")),
-        )
-        self.flush()
-
-    def process_events(self) -> None:
-        """Take what has come, without waiting."""
-        self.check_for_error()
-        self.send_recv_lock.acquire()
-        self.send_and_recv(recv=True)
-
-    def sync(self) -> None:
-        """Wait until the server has done all that it was asked."""
-        request.GetInputFocus(display=self)
-
-    def send_and_recv(self, flush: bool = False, event: bool = False, request: int | None = None, recv: bool = False) -> None:
-        """Send what is queued and read until what is waited for is there: python-xlib's I/O, as one thread needs it."""
-        # The caller holds it for the sake of other threads, and parsing takes it, too.
-        self.send_recv_lock.release()
-        for queued, has_reply in self.request_queue:
-            self.data_send += queued._binary
-            if has_reply:
-                self.sent_requests.append(queued)
-        self.request_queue.clear()
-        deadline = time.monotonic() + (0 if recv else self._patience)
-        while not (flush and not self.data_send):
-            ready = self._wait(deadline)
-            if not ready:
-                if recv:
-                    return
-                message = f"the display {self.display_name} has not answered for {self._patience:g} s"
-                raise DisplayNotAnsweringError(message)
-            if ready & select.POLLOUT:
-                self._send()
-            if ready & ~select.POLLOUT and self._receive(request):
-                return
-            if recv:
-                return
-
-    def parse_event_response(self, etype: int) -> None:
-        """Keep an event if it is of use, by far the fewest are."""
-        data = self.data_recv[: self.recv_packet_len or _EVENT_BYTES]
-        self.data_recv = xlib.bytesview(self.data_recv, len(data))
-        self.recv_packet_len = 0
-        if etype in _KEPT:
-            self.messages.append(data)
-        elif etype == X.MappingNotify:
-            self.keymap_changes += 1
-
-    def _wait(self, deadline: float) -> int:
-        poll = select.poll()
-        poll.register(self.socket, select.POLLIN | (select.POLLOUT if self.data_send else 0))
-        ready = poll.poll(max(0, (deadline - time.monotonic()) * 1000))
-        return ready[0][1] if ready else 0
-
-    def _send(self) -> None:
-        try:
-            sent = self.socket.send(self.data_send, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self._lost(error)
-        self.data_send = self.data_send[sent:]
-        self.data_sent_bytes += sent
-
-    def _receive(self, serial: int | None) -> bool:
-        """Read and parse; say whether the answer to the request has come."""
-        try:
-            data = self.socket.recv(max(self.recv_buffer_size, self.recv_packet_len - len(self.data_recv)))
-        except OSError as error:
-            self._lost(error)
-        if not data:
-            self._lost("it closed the connection")
-        self.data_recv = bytes(self.data_recv) + data
-        return bool(self.parse_response(serial))
-
-    def _lost(self, reason: object) -> NoReturn:
-        self.close_internal(f"the display {self.display_name}: {reason}")
-        raise self.socket_error
+    def _wait(self, poll: select.poll, deadline: float) -> None:
+        if not poll.poll(max(0, (deadline - time.monotonic()) * 1000)):
+            message = f"the display {self._display_name} has not answered for {self._timeout:g} s"
+            raise DisplayTimeoutError(message)

@@ -1,4 +1,4 @@
-"""What a screen shows, read from the file that Xvfb keeps it in (``-fbdir``), in the format of ``xwd`` (XWDFile.h)."""
+"""Framebuffer of Xvfb, a memory-mapped file (``-fbdir``) in the ``xwd`` format (XWDFile.h)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from coding_gym_server.display.pictures import compress
+from coding_gym_server.display.encoding import compress
 from coding_gym_server.protocol import Pixels, Rectangle
 
 __all__ = ["Framebuffer", "Snapshot"]
@@ -21,14 +21,14 @@ _PIXEL_BYTES = 4
 _COPY_ATTEMPTS = 5
 
 Snapshot = NDArray[np.uint32]
-"""A copy of the screen: blue, green, red and a byte of nothing for each pixel."""
+"""Copy of the screen: blue, green, red and a padding byte for each pixel."""
 
 
 class Framebuffer:
-    """A screen of 24-bit colours, mapped into memory.
+    """Memory-mapped framebuffer with a color depth of 24 bits.
 
     Args:
-        path: The file.
+        path: Framebuffer file of Xvfb.
     """
 
     def __init__(self, path: Path) -> None:
@@ -42,18 +42,18 @@ class Framebuffer:
         self._sent: tuple[Snapshot, Pixels] | None = None
 
     def has_changed(self) -> bool:
-        """Say whether the screen differs from what it was at the last call."""
+        """Return whether the screen has changed since the last call."""
         if np.array_equal(self._live, self._last):
             return False
         self._last = self._live.copy()
         return True
 
     def is_blank(self) -> bool:
-        """Say whether the screen is black."""
+        """Return whether the screen is entirely black."""
         return not self._live.any()
 
     def snapshot(self) -> Snapshot:
-        """Return a copy of the screen, not torn unless it changes all the time."""
+        """Return a copy of the screen, without tearing unless the screen changes continuously."""
         copy = self._live.copy()
         for _ in range(_COPY_ATTEMPTS):
             if np.array_equal(self._live, copy):
@@ -62,11 +62,11 @@ class Framebuffer:
         return copy
 
     def picture(self, snapshot: Snapshot, region: Rectangle | None = None) -> Pixels:
-        """Return a copy, or a part of it, as it is sent; what lies outside of the screen is black.
+        """Return a snapshot or a region of it as compressed pixels; areas outside of the screen are black.
 
         Args:
-            snapshot: The copy.
-            region: The part; all if None.
+            snapshot: Copy of the screen.
+            region: Region to return, None for the whole screen.
         """
         if region is not None:
             corners = (region.x, region.y, region.x + region.width, region.y + region.height)

@@ -1,6 +1,7 @@
-"""What the server and a display process say to each other.
+"""Messages between the server and a display process.
 
-The server asks; what comes unasked is ``Idle``, when the programs come to rest while they are watched, and when it lasts.
+The server sends requests. The only unsolicited message is ``Idle``, which is sent when watched programs become idle, and again
+when this state lasts.
 """
 
 from __future__ import annotations
@@ -10,31 +11,31 @@ import msgspec
 from coding_gym_server.protocol import Capture, Frame, InputEvent, Pixels, Rectangle, Window
 
 __all__ = [
+    "CaptureFinal",
+    "CaptureNow",
+    "Captured",
     "CloseWindows",
     "Closed",
     "DisplayConfig",
     "FromDisplay",
     "Idle",
-    "Perform",
-    "Performed",
+    "InjectInput",
+    "InputInjected",
     "Refused",
-    "Scene",
-    "Show",
-    "Shown",
-    "Take",
+    "ScreenState",
     "ToDisplay",
     "Wake",
-    "Watch",
+    "WatchScreen",
 ]
 
 
-class Watch(msgspec.Struct, tag=True):
-    """A step begins: forget what was seen before it, and say when the programs are idle. Not answered.
+class WatchScreen(msgspec.Struct, tag=True):
+    """Request to watch a step: discard earlier observations, and report when the programs are idle. Has no response.
 
     Attributes:
-        worker: The process that runs the cell.
-        frame_rate: Frames a second of the video; none if None.
-        patience: Seconds after which programs that have windows count as idle in any case; never if None.
+        worker: Pid of the process that runs the cell.
+        frame_rate: Maximum number of frames per second of the video, None for no video.
+        patience: Seconds after which programs with windows count as idle in any case, None for never.
     """
 
     worker: int
@@ -42,17 +43,59 @@ class Watch(msgspec.Struct, tag=True):
     patience: float | None = None
 
 
-class DisplayConfig(msgspec.Struct, kw_only=True):
-    """What a display process is forked with.
+class CaptureFinal(msgspec.Struct, tag=True):
+    """Request for the screen at the end or at a pause of a step: respond with ``ScreenState`` once the screen is stable.
 
     Attributes:
-        directory: Its own, which it removes in the end.
-        width: Of the screen in pixels.
-        height: Likewise.
-        cookie: What clients must present.
-        window_manager: Whether one runs, once there is a client.
+        capture: When to include a picture.
+        settle: Maximum number of seconds to wait for a stable screen.
+        keep_watching: Whether to continue watching for idle programs afterwards.
+    """
+
+    capture: Capture
+    settle: float
+    keep_watching: bool = False
+
+
+class CaptureNow(msgspec.Struct, tag=True):
+    """Request for the current screen and its windows: respond with ``Captured``, or ``Refused`` if the window does not exist.
+
+    Attributes:
+        region: A rectangle or the id of a window, None for the whole screen.
+    """
+
+    region: Rectangle | int | None = None
+
+
+class CloseWindows(msgspec.Struct, tag=True):
+    """Request to close all windows, like a click on their close buttons: respond with ``Closed``."""
+
+
+class Wake(msgspec.Struct, tag=True):
+    """Request to redraw all windows, so that toolkits that wait for events notice pending signals. Has no response."""
+
+
+class InjectInput(msgspec.Struct, tag=True):
+    """Request to inject input: respond with ``InputInjected`` once it is done, or ``Refused`` before any event is performed.
+
+    Attributes:
+        events: Input events.
+    """
+
+    events: list[InputEvent]
+
+
+class DisplayConfig(msgspec.Struct, kw_only=True):
+    """Configuration of a display process.
+
+    Attributes:
+        directory: Directory of the display process, which removes it on exit.
+        width: Width of the screen in pixels.
+        height: Height of the screen in pixels.
+        cookie: X authority cookie that clients must present.
+        window_manager: Whether to run a window manager.
         opengl: Whether Xvfb offers GLX.
-        watch: The step in which its first program connects.
+        watch: Request for the step in which the first program connects.
     """
 
     directory: str
@@ -61,73 +104,31 @@ class DisplayConfig(msgspec.Struct, kw_only=True):
     cookie: bytes
     window_manager: bool = False
     opengl: bool = False
-    watch: Watch | None = None
-
-
-class Take(msgspec.Struct, tag=True):
-    """A step ends, or pauses: answer with ``Scene`` as soon as the screen has settled.
-
-    Attributes:
-        capture: When there is to be a picture.
-        settle: The most seconds to wait until the screen is quiet.
-        keep_watching: Whether programs run on that may still become idle.
-    """
-
-    capture: Capture
-    settle: float
-    keep_watching: bool = False
-
-
-class Show(msgspec.Struct, tag=True):
-    """Show the screen as it is, and its windows; answered by ``Shown``, or ``Refused`` where there is no such window.
-
-    Attributes:
-        region: A rectangle, or a window by its id; the whole screen if None.
-    """
-
-    region: Rectangle | int | None = None
-
-
-class CloseWindows(msgspec.Struct, tag=True):
-    """Ask all windows to close, as a click on their cross does."""
-
-
-class Wake(msgspec.Struct, tag=True):
-    """Have every window drawn anew, so that toolkits that wait for events notice that a signal has come. Not answered."""
-
-
-class Perform(msgspec.Struct, tag=True):
-    """Do what hands do; answered by ``Performed`` when it is done, or ``Refused`` before anything is.
-
-    Attributes:
-        events: What.
-    """
-
-    events: list[InputEvent]
+    watch: WatchScreen | None = None
 
 
 class Idle(msgspec.Struct, tag=True):
-    """Unasked: the screen has settled, and every program that has a window waits for events, or patience is over.
+    """Notification that the screen is stable and all programs with windows wait for events, or that ``patience`` has elapsed.
 
     Attributes:
-        programs: The pids of those that are connected.
-        is_lasting: Whether the screen has been still for longer than any animation is between two frames.
+        programs: Pids of the connected programs.
+        is_lasting: Whether the screen has been stable for longer than an animation pauses between two frames.
     """
 
     programs: list[int]
     is_lasting: bool
 
 
-class Scene(msgspec.Struct, tag=True):
-    """The answer to ``Take``.
+class ScreenState(msgspec.Struct, tag=True):
+    """Response to ``CaptureFinal``.
 
     Attributes:
-        picture: What the screen shows, or, if nothing, what it showed last in this step before windows vanished; None if there
-            was nothing to see, or nobody wanted to.
-        is_live: Whether there is something on the screen as it is, so that the picture is of that.
-        is_blank: Whether there is nothing but black on it.
+        picture: Picture of the screen; if the screen is black, the last picture of this step before windows vanished. None if
+            there was nothing to see or no picture was requested.
+        is_live: Whether the current screen is not black, so that the picture shows it.
+        is_blank: Whether the picture is entirely black or missing.
         is_new: Whether something was drawn in this step.
-        frames: The video.
+        frames: Frames of the video.
     """
 
     picture: Pixels | None
@@ -137,26 +138,26 @@ class Scene(msgspec.Struct, tag=True):
     frames: list[Frame]
 
 
-class Shown(msgspec.Struct, tag=True):
-    """The answer to ``Show``."""
+class Captured(msgspec.Struct, tag=True):
+    """Response to ``CaptureNow``."""
 
     picture: Pixels
     windows: list[Window]
 
 
 class Closed(msgspec.Struct, tag=True):
-    """The answer to ``CloseWindows``: they have been asked."""
+    """Response to ``CloseWindows``: all windows have been asked to close."""
 
 
-class Performed(msgspec.Struct, tag=True):
-    """The answer to ``Perform``."""
+class InputInjected(msgspec.Struct, tag=True):
+    """Response to ``InjectInput``."""
 
 
 class Refused(msgspec.Struct, tag=True):
-    """The answer to what cannot be done."""
+    """Response to an invalid request."""
 
     reason: str
 
 
-ToDisplay = Watch | Take | Show | CloseWindows | Wake | Perform
-FromDisplay = Idle | Scene | Shown | Closed | Performed | Refused
+ToDisplay = WatchScreen | CaptureFinal | CaptureNow | CloseWindows | Wake | InjectInput
+FromDisplay = Idle | ScreenState | Captured | Closed | InputInjected | Refused

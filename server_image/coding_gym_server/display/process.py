@@ -1,7 +1,7 @@
-"""The display process: what a session's screen is, from the first program that connects until the session ends.
+"""Display process: provides a session's screen from the first connection of a program until the session ends.
 
-It is forked from the zygote, has one thread and a Landlock domain of its own, and starts Xvfb. What hostile programs send goes
-through it, and through Xvfb, and not through the server.
+It is forked from the zygote, is single-threaded, has a dedicated Landlock domain, and starts Xvfb. X11 requests of hostile
+programs are processed by it and by Xvfb, not by the server.
 """
 
 from __future__ import annotations
@@ -19,50 +19,50 @@ from pathlib import Path
 from typing import NoReturn
 
 import msgspec
-from Xlib.error import XError
+import xcffib
 
-from coding_gym_server.display.desktop import Desktop, WindowNotFoundError
+from coding_gym_server.display.frame_recorder import FrameRecorder
 from coding_gym_server.display.framebuffer import Framebuffer, Snapshot
-from coding_gym_server.display.hands import Hands, UnknownKeyError
+from coding_gym_server.display.idle_detector import IdleDetector
+from coding_gym_server.display.input_injector import InputInjector, UnknownKeyError
 from coding_gym_server.display.messages import (
+    Captured,
+    CaptureFinal,
+    CaptureNow,
     Closed,
     CloseWindows,
     DisplayConfig,
     Idle,
-    Perform,
-    Performed,
+    InjectInput,
+    InputInjected,
     Refused,
-    Scene,
-    Show,
-    Shown,
-    Take,
+    ScreenState,
     ToDisplay,
     Wake,
-    Watch,
+    WatchScreen,
 )
 from coding_gym_server.display.proxy import Proxy
-from coding_gym_server.display.recording import Recording
-from coding_gym_server.display.rest import Rest
-from coding_gym_server.display.settling import Stillness
+from coding_gym_server.display.stability import ScreenStability
 from coding_gym_server.display.window_manager import start_window_manager
+from coding_gym_server.display.windows import WindowList, WindowNotFoundError
 from coding_gym_server.display.xvfb import Xvfb
-from coding_gym_server.isolation import oom
-from coding_gym_server.isolation.confinement import Confinement
+from coding_gym_server.ipc.channel import Channel
+from coding_gym_server.isolation.profile import IsolationProfile
+from coding_gym_server.linux import oom
 from coding_gym_server.protocol import Capture, InputEvent, Rectangle
-from coding_gym_server.workers.channel import Channel
 
 __all__ = ["DisplayProcess", "display_requests"]
 
-_LOOK_SECONDS = 0.005
-_LOOK_FOR_WINDOWS_SECONDS = 0.02
+_SAMPLE_INTERVAL = 0.005
+_WINDOW_CHECK_INTERVAL = 0.02
 _LASTING_SECONDS = 0.25
 _RENDER_DRAWING = frozenset((8, *range(10, 14), *range(23, 27)))
 _ALL = None
 _DRAWING_EXTENSIONS = {"RENDER": _RENDER_DRAWING, "DOUBLE-BUFFER": _ALL, "GLX": _ALL, "Present": _ALL}
 _SET_SCREEN_SIZE = 7
 _RESOURCES = "*insertOffTime: 0\n"
-"""For Tk, see options(n) and xrdb(1)."""
-_LOST = (XError, OSError, RuntimeError)
+"""X resources for Tk, see options(n) and xrdb(1)."""
+_LOST = (xcffib.XcffibException, OSError, RuntimeError)
 
 _log = logging.getLogger(__name__)
 
@@ -70,54 +70,54 @@ display_requests = msgspec.msgpack.Decoder(ToDisplay)
 
 
 class DisplayProcess:
-    """Serves one display.
+    """Main loop of a display process, which serves one display.
 
     Args:
-        channel: The server's requests.
-        listener: Where the session's programs connect.
-        config: What the display is to be.
-        confinement: What sessions are confined to.
+        channel: Channel to the server.
+        listener: Listening socket for the session's programs.
+        config: Configuration of the display.
+        profile: Isolation profile of the sandbox.
     """
 
     def __init__(
-        self, channel: Channel[ToDisplay], listener: socket.socket, config: DisplayConfig, confinement: Confinement
+        self, channel: Channel[ToDisplay], listener: socket.socket, config: DisplayConfig, profile: IsolationProfile
     ) -> None:
         self._channel = channel
         self._listener = listener
         self._config = config
-        self._confinement = confinement
+        self._profile = profile
         self._directory = Path(config.directory)
         self._selector = selectors.DefaultSelector()
-        self._watch: Watch | None = None
-        self._take: Take | None = None
-        self._take_until = 0.0
+        self._watch: WatchScreen | None = None
+        self._final_request: CaptureFinal | None = None
+        self._final_deadline = 0.0
         self._last_picture: Snapshot | None = None
-        self._recording: Recording | None = None
-        self._told_idle = False
-        self._told_lasting = False
+        self._recording: FrameRecorder | None = None
+        self._idle_reported = False
+        self._lasting_reported = False
         self._messages = self._messages_before = 0
-        self._seen_since: float | None = None
-        self._seen_next = 0.0
-        self._work: Iterator[float] | None = None
-        self._work_due = 0.0
+        self._windows_since: float | None = None
+        self._next_window_check = 0.0
+        self._injection: Iterator[float] | None = None
+        self._injection_due = 0.0
 
     def run(self) -> NoReturn:
-        """Serve until the server is gone, then end everything that belongs to the display."""
+        """Serve until the server disconnects, then kill the processes of the display, remove its directory and exit."""
         os.setsid()
         oom.rank_root()
         self._directory.mkdir(mode=0o700, exist_ok=True)
-        self._confinement.apply_to_display(self._config.directory)
+        self._profile.apply_to_display(self._config.directory)
         processes: list[subprocess.Popen[bytes]] = []
         try:
             self._start(processes)
             while True:
                 self._serve()
         except EOFError:
-            # The server is gone.
+            # The server has disconnected.
             pass
         except _LOST as error:
             _log.warning("a display is lost: %s", error)
-        except Exception:  # noqa: BLE001 - a fault of ours ends one display, and says so
+        except Exception:  # noqa: BLE001 - an infrastructure error ends only this display, and is logged
             _log.exception("a display failed")
         finally:
             for process in processes:
@@ -132,131 +132,131 @@ class DisplayProcess:
         processes.append(xvfb.process)
         self._xvfb_pid = xvfb.process.pid
         self._framebuffer = Framebuffer(xvfb.framebuffer)
-        self._stillness = Stillness(self._framebuffer)
-        self._desktop = Desktop(xvfb.name, xvfb.authority)
+        self._stability = ScreenStability(self._framebuffer)
+        self._desktop = WindowList(xvfb.name, xvfb.authority)
         if config.window_manager:
-            # Before the first window, so that it is managed, too.
+            # Started before the first window appears, so that this window is managed, too.
             processes.append(start_window_manager(xvfb, self._desktop, self._directory))
-        # A cursor that blinks is a picture that changes, and a timer that never ends.
-        self._desktop.connection.set_resources(_RESOURCES)
-        self._hands = Hands(self._desktop, has_unread=lambda: self._proxy.has_unread())
+        # A blinking cursor changes the picture, and its timer never ends.
+        self._desktop.set_resources(_RESOURCES)
+        self._input_injector = InputInjector(self._desktop, has_unread=lambda: self._proxy.has_unread())
         self._proxy = Proxy(
             self._selector,
             self._listener,
             xvfb.socket,
             cookie=config.cookie,
             server_cookie=xvfb.cookie,
-            before_loss=self._keep_picture,
+            before_erase=self._save_picture,
         )
-        self._rest = Rest(self._desktop, self._proxy, self._framebuffer, self._stillness)
+        self._idle_detector = IdleDetector(self._desktop, self._proxy, self._framebuffer, self._stability)
         find = self._desktop.connection.find_extension
         opcodes = {name: find(name) for name in (*_DRAWING_EXTENSIONS, "BIG-REQUESTS", "RANDR")}
         self._proxy.drawing = {opcodes[name]: requests for name, requests in _DRAWING_EXTENSIONS.items() if opcodes[name]}
         self._proxy.big_requests = opcodes["BIG-REQUESTS"]
-        self._proxy.neutralised = frozenset({(opcodes["RANDR"], _SET_SCREEN_SIZE)})
+        self._proxy.neutralized = frozenset({(opcodes["RANDR"], _SET_SCREEN_SIZE)})
         if config.watch is not None:
-            self._begin_to_watch(config.watch)
+            self._start_watching(config.watch)
         self._register(self._desktop, lambda _: self._desktop.process_events())
         self._register(self._channel, lambda _: self._answer_requests())
 
-    def _register(self, file: Desktop | Channel[ToDisplay], callback: Callable[[int], None]) -> None:
+    def _register(self, file: WindowList | Channel[ToDisplay], callback: Callable[[int], None]) -> None:
         self._selector.register(file.fileno(), selectors.EVENT_READ, callback)
 
     def _serve(self) -> None:
-        """Wait for something to do, and do it; requests of the server last, after all that programs have sent before."""
-        ready = self._selector.select(self._patience())
+        """Wait for events and handle them; requests of the server last, after all data that programs have sent before."""
+        ready = self._selector.select(self._select_timeout())
         ready.sort(key=lambda entry: entry[0].fd == self._channel.fileno())
         for key, events in ready:
-            # One before it may have closed it, and another one may have its number.
+            # A previous callback may have closed the file, and its descriptor may have been reused.
             current = self._selector.get_map().get(key.fd)
             if current is not None and current.fileobj is key.fileobj:
                 key.data(events)
-        self._proxy.go_on()
-        if self._work is not None and time.monotonic() >= self._work_due:
-            self._go_on()
+        self._proxy.process_deferred()
+        if self._injection is not None and time.monotonic() >= self._injection_due:
+            self._continue_injection()
         if self._is_watching:
-            self._look()
+            self._sample_screen()
 
     @property
     def _is_watching(self) -> bool:
-        """Whether somebody wants to know what programs do; not while hands are at work, but for a video."""
-        if self._work is not None and self._recording is None:
+        """Whether the activity of programs is monitored; while input is injected, only for a video."""
+        if self._injection is not None and self._recording is None:
             return False
-        return self._watch is not None or self._take is not None
+        return self._watch is not None or self._final_request is not None
 
-    def _patience(self) -> float | None:
+    def _select_timeout(self) -> float | None:
         if self._proxy.has_work:
             return 0.0
-        until_work = None if self._work is None else max(self._work_due - time.monotonic(), 0)
+        until_injection = None if self._injection is None else max(self._injection_due - time.monotonic(), 0)
         if not self._is_watching:
-            return until_work
-        return _LOOK_SECONDS if until_work is None else min(until_work, _LOOK_SECONDS)
+            return until_injection
+        return _SAMPLE_INTERVAL if until_injection is None else min(until_injection, _SAMPLE_INTERVAL)
 
-    def _look(self) -> None:
+    def _sample_screen(self) -> None:
         now = time.monotonic()
         if self._proxy.is_mapping:
-            # What is in the window comes later.
-            self._stillness.restart()
-        changed = self._stillness.look(self._programs(), is_talking=self._proxy.messages != self._messages)
+            # The content of a new window is drawn later.
+            self._stability.restart()
+        changed = self._stability.sample(self._programs(), has_traffic=self._proxy.messages != self._messages)
         self._messages = self._proxy.messages
         self._proxy.is_mapping = False
         if self._recording is not None:
-            self._recording.look(now, has_changed=changed)
+            self._recording.record(now, has_changed=changed)
         if changed:
-            # They have gone on by themselves.
-            self._forget_rest()
-        if self._take is not None:
-            if self._is_complete(self._take, now):
-                self._answer_take(self._take)
-        elif not self._told_idle and self._is_out_of_patience(now):
-            self._tell_idle(is_lasting=False)
-        elif self._wants_to_know_rest() and self._rest.look(now):
-            if not self._told_idle:
-                self._tell_idle(is_lasting=False)
-            if self._stillness.quiet >= _LASTING_SECONDS:
-                self._tell_idle(is_lasting=True)
+            # The programs have resumed by themselves.
+            self._restart_idle_detection()
+        if self._final_request is not None:
+            if self._is_complete(self._final_request, now):
+                self._capture_final(self._final_request)
+        elif not self._idle_reported and self._has_timed_out(now):
+            self._report_idle(is_lasting=False)
+        elif self._must_detect_idle() and self._idle_detector.advance(now):
+            if not self._idle_reported:
+                self._report_idle(is_lasting=False)
+            if self._stability.quiet >= _LASTING_SECONDS:
+                self._report_idle(is_lasting=True)
 
     def _programs(self) -> set[int]:
         assert self._watch is not None
         return self._proxy.pids | {self._watch.worker, self._xvfb_pid}
 
-    def _wants_to_know_rest(self) -> bool:
-        return not self._told_idle or (not self._told_lasting and self._stillness.quiet >= _LASTING_SECONDS)
+    def _must_detect_idle(self) -> bool:
+        return not self._idle_reported or (not self._lasting_reported and self._stability.quiet >= _LASTING_SECONDS)
 
-    def _forget_rest(self) -> None:
-        self._told_idle = self._told_lasting = False
-        self._rest.restart()
+    def _restart_idle_detection(self) -> None:
+        self._idle_reported = self._lasting_reported = False
+        self._idle_detector.restart()
 
-    def _is_out_of_patience(self, now: float) -> bool:
-        """Say whether programs have had windows for as long as the server cares to wait for them to come to rest."""
+    def _has_timed_out(self, now: float) -> bool:
+        """Return whether programs have had windows for as long as the server waits for them to become idle."""
         if self._watch is None or self._watch.patience is None:
             return False
-        if self._seen_since is None and now >= self._seen_next:
-            self._seen_next = now + _LOOK_FOR_WINDOWS_SECONDS
-            self._seen_since = now if self._desktop.has_windows() else None
-        return self._seen_since is not None and now >= self._seen_since + self._watch.patience
+        if self._windows_since is None and now >= self._next_window_check:
+            self._next_window_check = now + _WINDOW_CHECK_INTERVAL
+            self._windows_since = now if self._desktop.has_windows() else None
+        return self._windows_since is not None and now >= self._windows_since + self._watch.patience
 
-    def _tell_idle(self, *, is_lasting: bool) -> None:
-        self._told_idle, self._told_lasting = True, is_lasting
-        self._rest.restart()
+    def _report_idle(self, *, is_lasting: bool) -> None:
+        self._idle_reported, self._lasting_reported = True, is_lasting
+        self._idle_detector.restart()
         self._channel.send(Idle(programs=sorted(self._proxy.pids), is_lasting=is_lasting))
 
-    def _is_complete(self, take: Take, now: float) -> bool:
-        """Say whether the picture that is asked for can be taken."""
-        if take.capture is Capture.NEVER or now >= self._take_until:
+    def _is_complete(self, request: CaptureFinal, now: float) -> bool:
+        """Return whether the requested picture can be taken."""
+        if request.capture is Capture.NEVER or now >= self._final_deadline:
             return True
         if not self._proxy.has_drawn and self._proxy.messages == self._messages_before:
-            # Nobody has done anything in this step.
+            # No program has used the display in this step.
             return True
-        if self._last_picture is not None and self._framebuffer.is_blank() and not take.keep_watching:
-            # It is over, and the last picture has been kept.
+        if self._last_picture is not None and self._framebuffer.is_blank() and not request.keep_watching:
+            # The windows have vanished, and the last picture has been kept.
             return True
-        return self._stillness.is_settled
+        return self._stability.is_settled
 
-    def _answer_take(self, take: Take) -> None:
-        self._take = None
+    def _capture_final(self, request: CaptureFinal) -> None:
+        self._final_request = None
         snapshot, is_live = None, False
-        if take.capture is not Capture.NEVER:
+        if request.capture is not Capture.NEVER:
             if self._proxy.messages != self._messages_before:
                 self._desktop.sync()
             snapshot = self._framebuffer.snapshot()
@@ -264,26 +264,26 @@ class DisplayProcess:
             if not is_live and self._last_picture is not None and self._proxy.has_drawn:
                 snapshot = self._last_picture
         is_blank = snapshot is None or (not is_live and not snapshot.any())
-        if take.capture is Capture.AUTO and is_blank and not self._desktop.has_windows():
+        if request.capture is Capture.AUTO and is_blank and not self._desktop.has_windows():
             snapshot = None
         picture = None if snapshot is None else self._framebuffer.picture(snapshot)
         frames = self._recording.frames if self._recording is not None else []
-        if not take.keep_watching:
+        if not request.keep_watching:
             self._watch = self._recording = None
         elif self._recording is not None:
             frames = []
         self._channel.send(
-            Scene(picture=picture, is_live=is_live, is_blank=is_blank, is_new=self._proxy.has_drawn, frames=frames)
+            ScreenState(picture=picture, is_live=is_live, is_blank=is_blank, is_new=self._proxy.has_drawn, frames=frames)
         )
 
-    def _keep_picture(self) -> None:
-        """Copy the screen before something may vanish from it."""
+    def _save_picture(self) -> None:
+        """Copy the screen before its content may vanish."""
         self._desktop.sync()
         snapshot = self._framebuffer.snapshot()
         if snapshot.any():
             self._last_picture = snapshot
             if self._recording is not None:
-                self._recording.look(time.monotonic(), has_changed=True)
+                self._recording.record(time.monotonic(), has_changed=True)
 
     def _answer_requests(self) -> None:
         for request, _ in self._channel.requests():
@@ -291,35 +291,35 @@ class DisplayProcess:
 
     def _answer(self, request: ToDisplay) -> None:
         match request:
-            case Watch():
-                self._begin_to_watch(request)
-            case Take():
-                self._take = request
-                self._take_until = time.monotonic() + request.settle
+            case WatchScreen():
+                self._start_watching(request)
+            case CaptureFinal():
+                self._final_request = request
+                self._final_deadline = time.monotonic() + request.settle
                 if self._watch is None:
-                    self._begin_to_watch(Watch(worker=os.getpid()))
-                self._look()
-            case Show(region):
+                    self._start_watching(WatchScreen(worker=os.getpid()))
+                self._sample_screen()
+            case CaptureNow(region):
                 self._show(region)
             case CloseWindows():
                 self._desktop.close_windows()
                 self._channel.send(Closed())
             case Wake():
                 self._desktop.wake()
-            case Perform(events):
+            case InjectInput(events):
                 self._perform(events)
 
-    def _begin_to_watch(self, watch: Watch) -> None:
+    def _start_watching(self, watch: WatchScreen) -> None:
         self._watch = watch
         self._last_picture = None
         self._messages_before = self._proxy.messages
-        self._seen_since = None
-        self._seen_next = 0.0
+        self._windows_since = None
+        self._next_window_check = 0.0
         self._proxy.has_drawn = False
-        self._forget_rest()
-        self._stillness.restart()
+        self._restart_idle_detection()
+        self._stability.restart()
         now = time.monotonic()
-        self._recording = Recording(self._framebuffer, watch.frame_rate, began=now) if watch.frame_rate else None
+        self._recording = FrameRecorder(self._framebuffer, watch.frame_rate, began=now) if watch.frame_rate else None
 
     def _show(self, region: Rectangle | int | None) -> None:
         try:
@@ -328,28 +328,28 @@ class DisplayProcess:
             self._channel.send(Refused(str(error)))
             return
         picture = self._framebuffer.picture(self._framebuffer.snapshot(), part)
-        self._channel.send(Shown(picture=picture, windows=self._desktop.windows()))
+        self._channel.send(Captured(picture=picture, windows=self._desktop.windows()))
 
     def _perform(self, events: list[InputEvent]) -> None:
         try:
-            self._work = self._hands.perform(events)
+            self._injection = self._input_injector.perform(events)
         except UnknownKeyError as error:
             self._channel.send(Refused(str(error)))
             return
-        self._work_due = 0.0
-        self._forget_rest()
-        self._go_on()
+        self._injection_due = 0.0
+        self._restart_idle_detection()
+        self._continue_injection()
 
-    def _go_on(self) -> None:
-        """Do what hands do next, until they pause."""
-        assert self._work is not None
-        for pause in self._work:
+    def _continue_injection(self) -> None:
+        """Perform input events until the next pause."""
+        assert self._injection is not None
+        for pause in self._injection:
             if pause > 0:
-                self._work_due = time.monotonic() + pause
+                self._injection_due = time.monotonic() + pause
                 return
-        self._work = None
+        self._injection = None
         self._desktop.sync()
-        self._stillness.restart()
-        # Nothing has been drawn yet, but is to be expected.
+        self._stability.restart()
+        # Nothing has been drawn yet, but the input probably causes programs to draw.
         self._proxy.has_drawn = True
-        self._channel.send(Performed())
+        self._channel.send(InputInjected())

@@ -1,77 +1,70 @@
-"""Between a session's programs and Xvfb: lets in who has the session's cookie, and holds back what would destroy a picture.
+"""X11 proxy between a session's programs and Xvfb: authenticates clients, and delays requests that would destroy a picture.
 
-A window that is destroyed or unmapped, and a client that goes away, take what was drawn with them. The proxy reads the
-requests on their way (X11 protocol, "Request Format" and appendix B) and lets those through only after ``before_loss`` has had
-the chance to copy the screen. It also has what would reach beyond the client's own windows do nothing.
+When a window is destroyed or unmapped, or a client disconnects, the drawn content is lost. The proxy parses the requests in
+transit (X11 protocol, "Request Format" and appendix B) and forwards such requests only after ``before_erase`` has had the
+chance to copy the screen. It also replaces requests that would affect other clients by no-operations.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hmac
 import selectors
 import socket
 import struct
-import sys
-import termios
-import time
 from collections.abc import Callable
+
+from coding_gym_server.display.stream import Stream
 
 __all__ = ["COOKIE_NAME", "Proxy"]
 
 COOKIE_NAME = b"MIT-MAGIC-COOKIE-1"
 
-_READ_BYTES = 262_144
-_MAX_BUFFERED = 1 << 20
-"""The most bytes that wait for a reader before no more are taken for it."""
-
 _MAX_CLIENTS = 128
 _SETUP = struct.Struct("<BxHHHHxx")
 _MAX_SETUP_BYTES = 1024
-_LITTLE, _BIG = 0x6C, 0x42
+_LITTLE_ENDIAN, _BIG_ENDIAN = 0x6C, 0x42
 _REFUSAL = b"Authorization required"
 
-_LOSSES = frozenset((4, 5, 10, 11))
+_ERASING = frozenset((4, 5, 10, 11))
 """DestroyWindow, DestroySubwindows, UnmapWindow, UnmapSubwindows."""
 
 _MAP_WINDOW = 8
 _DRAWING = frozenset((_MAP_WINDOW, *range(61, 78)))
-"""ClearArea to ImageText16, beside the first."""
+"""ClearArea to ImageText16, in addition to MapWindow."""
 
-_LOSSES_A_TURN = 8
-"""Each takes a millisecond, if there is something to be lost: others want to be served, too."""
+_MAX_ERASING_PER_TURN = 8
+"""Maximum number of erasing requests per turn: each takes a millisecond if content is lost, and other clients wait."""
 
 _NO_OPERATION = 127
-_NEUTRALISED = frozenset((36, 109, 111, 112, 113))
-"""GrabServer, which would stop everybody else; ChangeHosts and SetAccessControl, which would let anybody in; SetCloseDownMode,
-by which windows outlive their program; KillClient, which may hit our own connection."""
+_NEUTRALIZED = frozenset((36, 109, 111, 112, 113))
+"""GrabServer, which would block all other clients; ChangeHosts and SetAccessControl, which would disable access control;
+SetCloseDownMode, by which windows outlive their program; KillClient, which may close coding_gym's connection."""
 
-_FLUSHED_WITHIN = 0.5
-_CONNECTED_WITHIN = 1.0
+_CONNECT_TIMEOUT = 1.0
 _CREDENTIALS = struct.Struct("3i")
 
 
 class Proxy:
-    """Serves a listening socket.
+    """X11 proxy on a listening socket.
 
     Args:
-        selector: Where it registers its sockets; the data of each is what to call when it is ready.
-        listener: The socket that clients connect to.
-        server: The address of Xvfb's socket.
-        cookie: What clients must present.
-        server_cookie: What Xvfb wants.
-        before_loss: Called before drawn pixels may vanish.
+        selector: Selector for the sockets; the data of each key is the callback for its events.
+        listener: Listening socket for clients.
+        server: Address of Xvfb's socket.
+        cookie: X authority cookie that clients must present.
+        server_cookie: X authority cookie that Xvfb requires.
+        before_erase: Called before drawn pixels may vanish.
 
     Attributes:
-        big_requests: The major opcode of the extension BIG-REQUESTS.
-        neutralised: Major and minor opcodes of extensions' requests that are to do nothing, of those without a reply.
-        drawing: Major opcodes of extensions that draw, and by which of their requests; by all of them if None.
-        has_drawn: Whether something has been drawn since somebody set this to False.
-        has_to_lose: Whether something has been drawn since pixels may have vanished last: only the first of a burst of losses
-            finds them complete, for toolkits destroy children first.
-        is_mapping: Whether a window has been shown, since somebody set this to False.
-        messages: How often something was passed on, in whatever direction.
+        big_requests: Major opcode of the BIG-REQUESTS extension.
+        neutralized: Major and minor opcodes of extension requests to replace by no-operations; only requests without a reply.
+        drawing: Minor opcodes of the requests that draw, by the major opcode of their extension; None for all requests.
+        has_drawn: Whether something has been drawn since the display process reset this to False.
+        has_unsaved_pixels: Whether something has been drawn since pixels may last have vanished. Only the first of a burst of
+            erasing requests finds a complete picture, because toolkits destroy child windows first.
+        is_mapping: Whether a window has been mapped since the display process reset this to False.
+        messages: Number of reads of data from programs and from Xvfb.
     """
 
     def __init__(
@@ -82,7 +75,7 @@ class Proxy:
         *,
         cookie: bytes,
         server_cookie: bytes,
-        before_loss: Callable[[], None],
+        before_erase: Callable[[], None],
     ) -> None:
         self.selector = selector
         self.server = server
@@ -90,12 +83,12 @@ class Proxy:
         self.server_cookie = server_cookie
         self.drawing: dict[int, frozenset[int] | None] = {}
         self.big_requests = 0
-        self.neutralised: frozenset[tuple[int, int]] = frozenset()
+        self.neutralized: frozenset[tuple[int, int]] = frozenset()
         self.has_drawn = False
         self.is_mapping = False
         self.messages = 0
-        self.has_to_lose = False
-        self._before_loss = before_loss
+        self.has_unsaved_pixels = False
+        self._before_erase = before_erase
         self._listener = listener
         self._clients: set[_Client] = set()
         self._waiting: set[_Client] = set()
@@ -104,33 +97,33 @@ class Proxy:
 
     @property
     def pids(self) -> set[int]:
-        """The processes that are connected."""
+        """Pids of the connected processes."""
         return {client.pid for client in self._clients}
 
     def has_unread(self) -> bool:
-        """Say whether a client has not read yet all that it has been sent."""
+        """Return whether a client has not yet read all data sent to it."""
         return any(client.has_unread() for client in self._clients)
 
     def note_drawing(self, opcode: int) -> None:
         self.has_drawn = True
         self.is_mapping |= opcode == _MAP_WINDOW
-        self.has_to_lose = True
+        self.has_unsaved_pixels = True
 
-    def lose(self) -> None:
-        """Pixels may vanish."""
-        self.has_to_lose = False
-        self._before_loss()
+    def report_erase(self) -> None:
+        """Call ``before_erase``, because pixels may vanish."""
+        self.has_unsaved_pixels = False
+        self._before_erase()
 
     @property
     def has_work(self) -> bool:
-        """Whether requests have been read that wait for their turn."""
+        """Whether clients have deferred requests."""
         return bool(self._waiting)
 
-    def go_on(self) -> None:
-        """Give each client that has requests waiting its turn."""
+    def process_deferred(self) -> None:
+        """Process the deferred requests of each client, for one turn."""
         waiting, self._waiting = self._waiting, set()
         for client in waiting:
-            client.go_on()
+            client.process_deferred()
 
     def defer(self, client: _Client) -> None:
         self._waiting.add(client)
@@ -149,22 +142,22 @@ class Proxy:
 
 
 class _Client:
-    """One connection and its counterpart at Xvfb.
+    """Connection of a client and its counterpart to Xvfb.
 
     Args:
-        proxy: Whose it is.
-        connection: To the program.
+        proxy: Proxy that accepted the connection.
+        connection: Socket to the program.
     """
 
     def __init__(self, proxy: Proxy, connection: socket.socket) -> None:
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         self.pid: int = _CREDENTIALS.unpack(credentials)[0]
         self._proxy = proxy
-        self._down = _Stream(proxy.selector, connection, self._on_down)
-        self._up: _Stream | None = None
+        self._down = Stream(proxy.selector, connection, self._on_down)
+        self._up: Stream | None = None
         self._partial = bytearray()
         self._skip = 0
-        self._order = "<"
+        self._byte_order = "<"
         self._has_big_requests = False
         self._is_deferred = False
         self._down.watch(reading=True)
@@ -172,14 +165,14 @@ class _Client:
     def has_unread(self) -> bool:
         return self._up is not None and self._down.has_unread()
 
-    def go_on(self) -> None:
-        """Pass on what waits for its turn."""
+    def process_deferred(self) -> None:
+        """Forward deferred requests."""
         if self._up is not None and not self._up.is_closed:
             self._forward()
             self._update()
 
     def _on_down(self, events: int) -> None:
-        """Take what the program sends."""
+        """Handle data from the program."""
         if events & selectors.EVENT_READ:
             data = self._down.read()
             if data is None:
@@ -194,7 +187,7 @@ class _Client:
         self._update()
 
     def _on_up(self, events: int) -> None:
-        """Pass on what Xvfb sends."""
+        """Forward data from Xvfb."""
         if events & selectors.EVENT_READ and self._up is not None:
             data = self._up.read()
             if data is None:
@@ -215,15 +208,15 @@ class _Client:
         self._up.watch(reading=not self._down.is_full)
 
     def _set_up(self) -> None:
-        """Exchange the session's cookie, once it is there, for Xvfb's."""
+        """Replace the session's cookie by Xvfb's once the setup request is complete."""
         head = self._partial
         if len(head) < _SETUP.size:
             return
-        if head[0] not in (_LITTLE, _BIG):
+        if head[0] not in (_LITTLE_ENDIAN, _BIG_ENDIAN):
             self._close()
             return
-        self._order = "<" if head[0] == _LITTLE else ">"
-        major, minor, name_size, data_size = struct.unpack_from(f"{self._order}xxHHHH", head)
+        self._byte_order = "<" if head[0] == _LITTLE_ENDIAN else ">"
+        major, minor, name_size, data_size = struct.unpack_from(f"{self._byte_order}xxHHHH", head)
         name_end = _SETUP.size + name_size
         data_start = _SETUP.size + _padded(name_size)
         end = data_start + _padded(data_size)
@@ -237,34 +230,34 @@ class _Client:
             self._refuse()
             return
         upstream = socket.socket(socket.AF_UNIX)
-        upstream.settimeout(_CONNECTED_WITHIN)
+        upstream.settimeout(_CONNECT_TIMEOUT)
         try:
             upstream.connect(self._proxy.server)
         except OSError:
             upstream.close()
             self._close()
             return
-        self._up = _Stream(self._proxy.selector, upstream, self._on_up)
+        self._up = Stream(self._proxy.selector, upstream, self._on_up)
         cookie = self._proxy.server_cookie
-        setup = struct.pack(f"{self._order}BxHHHHxx", head[0], major, minor, len(COOKIE_NAME), len(cookie))
+        setup = struct.pack(f"{self._byte_order}BxHHHHxx", head[0], major, minor, len(COOKIE_NAME), len(cookie))
         self._up.write(setup + COOKIE_NAME + b"\0" * (-len(COOKIE_NAME) % 4) + cookie + b"\0" * (-len(cookie) % 4))
         del head[:end]
 
     def _refuse(self) -> None:
         reason = _REFUSAL + b"\n"
         padding = b"\0" * (-len(reason) % 4)
-        answer = struct.pack(f"{self._order}BBHHH", 0, len(reason), 11, 0, (len(reason) + len(padding)) // 4)
+        answer = struct.pack(f"{self._byte_order}BBHHH", 0, len(reason), 11, 0, (len(reason) + len(padding)) // 4)
         self._down.write(answer + reason + padding)
         self._close()
 
     def _forward(self) -> None:
-        """Pass on the requests that are there, complete or not; all but the head of one that has begun."""
+        """Forward the buffered requests, including partial ones, except for an incomplete request header."""
         assert self._up is not None
         buffer, position, start = self._partial, 0, 0
         size = len(buffer)
         drawing, proxy = self._proxy.drawing, self._proxy
-        head, length = struct.Struct(f"{self._order}BBH").unpack_from, struct.Struct(f"{self._order}I").unpack_from
-        losses = 0
+        head, length = struct.Struct(f"{self._byte_order}BBH").unpack_from, struct.Struct(f"{self._byte_order}I").unpack_from
+        erasing = 0
         self._is_deferred = False
         if self._skip:
             position = min(self._skip, size)
@@ -277,16 +270,16 @@ class _Client:
                 words = max(length(buffer, position + 4)[0], 2)
             if opcode in _DRAWING or (opcode in drawing and ((which := drawing[opcode]) is None or minor in which)):
                 proxy.note_drawing(opcode)
-            elif opcode in _LOSSES:
-                if losses == _LOSSES_A_TURN:
+            elif opcode in _ERASING:
+                if erasing == _MAX_ERASING_PER_TURN:
                     self._is_deferred = True
                     self._proxy.defer(self)
                     break
-                losses += 1
+                erasing += 1
                 self._up.write(bytes(buffer[start:position]))
                 start = position
-                self._lose()
-            elif opcode in _NEUTRALISED or (opcode, minor) in proxy.neutralised:
+                self._report_erase()
+            elif opcode in _NEUTRALIZED or (opcode, minor) in proxy.neutralized:
                 buffer[position] = _NO_OPERATION
             elif (opcode, minor, words) == (proxy.big_requests, 0, 1):
                 self._has_big_requests = True
@@ -299,109 +292,17 @@ class _Client:
         self._up.write(bytes(buffer[start:position]))
         del buffer[:position]
 
-    def _lose(self) -> None:
-        if self._proxy.has_to_lose and self._up is not None and self._up.flush():
-            self._proxy.lose()
+    def _report_erase(self) -> None:
+        if self._proxy.has_unsaved_pixels and self._up is not None and self._up.flush():
+            self._proxy.report_erase()
 
     def _close(self) -> None:
-        """End both connections: what the client drew vanishes with it."""
-        self._lose()
+        """Close both connections; the content that the client drew vanishes with them."""
+        self._report_erase()
         self._down.close()
         if self._up is not None:
             self._up.close()
         self._proxy.forget(self)
-
-
-class _Stream:
-    """A socket that is read and written without waiting.
-
-    Args:
-        selector: Where to register it.
-        connection: The socket.
-        on_ready: Called with the events.
-    """
-
-    def __init__(self, selector: selectors.BaseSelector, connection: socket.socket, on_ready: Callable[[int], None]) -> None:
-        self.socket = connection
-        self._selector = selector
-        self._on_ready = on_ready
-        self._unsent = bytearray()
-        self._events = 0
-        connection.setblocking(False)
-
-    @property
-    def is_closed(self) -> bool:
-        return self.socket.fileno() < 0
-
-    @property
-    def is_full(self) -> bool:
-        return len(self._unsent) > _MAX_BUFFERED
-
-    def has_unread(self) -> bool:
-        """Say whether the other end has not read yet all that it has been sent."""
-        return bool(self._unsent) or unread_bytes(self.socket) > 0
-
-    def watch(self, *, reading: bool) -> None:
-        """Be told when there is something to read, if wanted, and when there is room for what is unsent."""
-        if self.is_closed:
-            return
-        if self._unsent:
-            self._send()
-        events = (selectors.EVENT_READ if reading else 0) | (selectors.EVENT_WRITE if self._unsent else 0)
-        if events == self._events:
-            return
-        if not self._events:
-            self._selector.register(self.socket, events, self._on_ready)
-        elif events:
-            self._selector.modify(self.socket, events, self._on_ready)
-        else:
-            self._selector.unregister(self.socket)
-        self._events = events
-
-    def read(self) -> bytes | None:
-        """Return what is there; None at the end."""
-        try:
-            return self.socket.recv(_READ_BYTES) or None
-        except BlockingIOError:
-            return b""
-        except OSError:
-            return None
-
-    def write(self, data: bytes) -> None:
-        if data and not self.is_closed:
-            self._unsent += data
-            self._send()
-
-    def flush(self) -> bool:
-        """Send all, and wait until the other end has read it; says whether it has."""
-        deadline = time.monotonic() + _FLUSHED_WITHIN
-        while not self.is_closed and self.has_unread():
-            if time.monotonic() > deadline:
-                return False
-            self._send()
-            time.sleep(0)
-        return not self.is_closed
-
-    def close(self) -> None:
-        if not self.is_closed:
-            if self._events:
-                self._selector.unregister(self.socket)
-            self.socket.close()
-
-    def _send(self) -> None:
-        try:
-            while self._unsent:
-                del self._unsent[: self.socket.send(self._unsent)]
-        except BlockingIOError:
-            pass
-        except OSError:
-            # The next read says that it is gone.
-            self._unsent.clear()
-
-
-def unread_bytes(connection: socket.socket) -> int:
-    """Return how much the other end of a socket has not read yet, in bytes of the kernel's memory (see unix(7), SIOCOUTQ)."""
-    return int.from_bytes(fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
 def _padded(size: int) -> int:

@@ -1,4 +1,4 @@
-"""A window manager, for programs that count on one: titles, borders, a place for each window, fullscreen."""
+"""Window manager for programs that rely on one: titles, borders, window placement, fullscreen."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from coding_gym_server.display.desktop import Desktop
-from coding_gym_server.display.installed import WINDOW_MANAGER
+from coding_gym_server.display.availability import WINDOW_MANAGER
+from coding_gym_server.display.windows import WindowList
 from coding_gym_server.display.xvfb import Xvfb
 
 __all__ = ["start_window_manager"]
@@ -23,20 +23,20 @@ session.screen0.enableToolbar: False
 session.screen0.slit.autoHide: True
 session.screen0.workspaces: 1
 """
-_READY_WITHIN = 3.0
-_LOOK_SECONDS = 0.005
+_READY_TIMEOUT = 3.0
+_POLL_SECONDS = 0.005
 
 
-def start_window_manager(xvfb: Xvfb, desktop: Desktop, directory: Path) -> subprocess.Popen[bytes]:
-    """Start Blackbox, which is small and fast, and wait until it looks after windows.
+def start_window_manager(xvfb: Xvfb, desktop: WindowList, directory: Path) -> subprocess.Popen[bytes]:
+    """Start Blackbox, which is small and fast, and wait until it manages windows.
 
     Args:
         xvfb: The X server.
-        desktop: A connection to it.
-        directory: Where it may write.
+        desktop: Windows of the X server's display.
+        directory: Writable directory for the window manager.
 
     Raises:
-        RuntimeError: It does not come up.
+        RuntimeError: If it does not start in time.
     """
     settings = directory / "blackboxrc"
     settings.write_text(_SETTINGS.format(files=_FILES))
@@ -48,11 +48,11 @@ def start_window_manager(xvfb: Xvfb, desktop: Desktop, directory: Path) -> subpr
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    deadline = time.monotonic() + _READY_WITHIN
+    deadline = time.monotonic() + _READY_TIMEOUT
     while not desktop.is_managed():
         if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
-            message = "the window manager does not come up"
+            message = "the window manager does not start"
             raise RuntimeError(message)
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
     return process

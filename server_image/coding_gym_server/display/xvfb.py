@@ -1,4 +1,4 @@
-"""Xvfb: the X server that draws into memory (see Xvfb(1), Xserver(1))."""
+"""Xvfb, an X server with an in-memory framebuffer (see Xvfb(1), Xserver(1))."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ import select
 import subprocess
 from pathlib import Path
 
-from coding_gym_server.display.authority import write_authority
+from coding_gym_server.workspace.xauthority import write_authority
 
 __all__ = ["Xvfb"]
 
-_STARTED_WITHIN = 10.0
+_START_TIMEOUT = 10.0
 _COLOR_DEPTH = 24
 
 
 class Xvfb:
-    """A running Xvfb that nobody can connect to but by an abstract socket and with a cookie.
+    """Running Xvfb process, which accepts connections only on an abstract socket and with a cookie.
 
     Args:
-        directory: Where it keeps the screen and the cookie; to be readable by nobody else.
-        width: Of the screen in pixels.
-        height: Likewise.
-        opengl: Whether it offers GLX.
+        directory: Directory for the framebuffer and the cookie; must not be readable by other users or sessions.
+        width: Width of the screen in pixels.
+        height: Height of the screen in pixels.
+        opengl: Whether to offer GLX.
 
     Raises:
-        RuntimeError: It does not start.
+        RuntimeError: If Xvfb does not start in time.
 
     Attributes:
-        name: What ``DISPLAY`` is for its clients.
-        socket: The address of its socket.
-        cookie: What its clients must present.
-        authority: The file with the cookie.
-        framebuffer: The file with the screen.
+        name: Value of ``DISPLAY`` for clients.
+        socket: Address of the socket.
+        cookie: X authority cookie that clients must present.
+        authority: X authority file with the cookie.
+        framebuffer: File of the framebuffer.
     """
 
     def __init__(self, directory: Path, *, width: int, height: int, opengl: bool) -> None:
@@ -53,7 +53,7 @@ class Xvfb:
                         *("-auth", str(self.authority)),
                         *("-nolisten", "tcp", "-nolisten", "unix"),
                         *("-noreset", "-nocursor", "-br"),
-                        # Shared memory needs no proxy, and knows no sessions.
+                        # Shared memory bypasses the proxy and is not isolated between sessions.
                         *("-extension", "MIT-SHM"),
                         *(() if opengl else ("-extension", "GLX")),
                     ],
@@ -69,17 +69,17 @@ class Xvfb:
         if not number:
             self.process.kill()
             reason = (directory / "log").read_text(errors="replace").strip()[-500:]
-            message = f"Xvfb does not start: {reason or f'it said nothing for {_STARTED_WITHIN:g} s'}"
+            message = f"Xvfb does not start: {reason or f'it reported nothing for {_START_TIMEOUT:g} s'}"
             raise RuntimeError(message)
         self.name = f":{number}"
         self.socket = f"\0/tmp/.X11-unix/X{number}"
 
 
 def _read_number(descriptor: int) -> str:
-    """Return the number of its display, as soon as clients can connect; empty if it ends first."""
+    """Return the display number once clients can connect; empty if Xvfb exits first or is too slow."""
     text = b""
     while not text.endswith(b"\n"):
-        ready, _, _ = select.select([descriptor], [], [], _STARTED_WITHIN)
+        ready, _, _ = select.select([descriptor], [], [], _START_TIMEOUT)
         data = os.read(descriptor, 64) if ready else b""
         if not data:
             return ""

@@ -1,1 +1,1 @@
-"""What keeps a session's processes away from everything else in the sandbox."""
+"""Isolation of a session's processes from the rest of the sandbox."""

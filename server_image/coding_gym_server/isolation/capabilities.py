@@ -1,4 +1,4 @@
-"""Giving up capabilities for good: for a server that root starts outside of any container (see capabilities(7))."""
+"""Permanent removal of capabilities, for a server that root starts outside a container (see capabilities(7))."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _PR_CAP_AMBIENT = 47
 _PR_CAP_AMBIENT_CLEAR_ALL = 4
 _CAPABILITY_VERSION_3 = 0x20080522
 _CAP_SETPCAP = 8
-# Root is nobody special any more, which nothing can undo: SECBIT_NOROOT and its lock.
+# SECBIT_NOROOT and its lock: uid 0 grants no capabilities, irrevocably.
 _NO_ROOT = 0b11
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def drop_all() -> None:
-    """Give up all capabilities of the calling process, and of whatever it executes, for good; harmless when done already.
+    """Drop all capabilities of the calling process and of the programs that it executes, permanently. Idempotent.
 
     Raises:
-        OSError: The kernel refused.
+        OSError: If the kernel rejects a change.
     """
-    # A kernel that does not know ambient capabilities has none.
+    # Fails on kernels without ambient capabilities.
     with contextlib.suppress(OSError):
         _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     if os.geteuid() == 0 and _libc.prctl(_PR_CAPBSET_READ, _CAP_SETPCAP, 0, 0, 0) == 1:

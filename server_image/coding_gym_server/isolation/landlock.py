@@ -1,7 +1,7 @@
 """Landlock: an unprivileged process restricts itself and all its descendants.
 
-Called through ctypes, for glibc has no wrappers. The interface is that of ``include/uapi/linux/landlock.h``; the system call
-numbers are the same on every architecture. Layers only ever add up: a domain can be narrowed, never left.
+Called through ctypes because glibc has no wrappers. The interface is that of ``include/uapi/linux/landlock.h``; the system
+call numbers are the same on every architecture. Layers are cumulative: a domain can be narrowed, never left.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PR_SET_NO_NEW_PRIVS = 38
 
 
 class _Fs:
-    # Plain numbers: flags of the enum module are slow, and touch a lot of memory in a process that has just been forked.
+    # Integers, because enum flags are slow and write to many memory pages of a process that has just been forked.
     EXECUTE = 1 << 0
     WRITE_FILE = 1 << 1
     READ_FILE = 1 << 2
@@ -50,7 +50,7 @@ class _Fs:
 _ALL = (1 << 16) - 1
 _READ = _Fs.EXECUTE | _Fs.READ_FILE | _Fs.READ_DIR
 _WRITE = _ALL & ~(_Fs.MAKE_CHAR | _Fs.MAKE_BLOCK)
-_DROP_BOX = _Fs.READ_FILE | _Fs.WRITE_FILE | _Fs.TRUNCATE | _Fs.MAKE_REG | _Fs.REMOVE_FILE
+_UNLISTABLE = _Fs.READ_FILE | _Fs.WRITE_FILE | _Fs.TRUNCATE | _Fs.MAKE_REG | _Fs.REMOVE_FILE
 _ON_FILES = _Fs.EXECUTE | _Fs.WRITE_FILE | _Fs.READ_FILE | _Fs.TRUNCATE | _Fs.IOCTL_DEV
 
 _TCP_BIND, _TCP_CONNECT = 0b01, 0b10
@@ -60,16 +60,16 @@ _SCOPE_ABSTRACT_UNIX_SOCKET_AND_SIGNAL = 0b11
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """What a domain allows.
+    """Access that a Landlock domain allows.
 
     Attributes:
-        read: Files and directories to read and execute beneath; those that do not exist are passed over.
-        write: Files and directories to read, execute and change beneath.
-        drop_boxes: Directories in which regular files may be made, used and removed by name, but never listed.
+        read: Files and directory trees that may be read and executed. Missing paths are ignored.
+        write: Files and directory trees that may be read, executed and modified.
+        drop_boxes: Directories in which regular files may be created, opened and removed by name, but not listed.
         files: Whether file access is restricted at all.
         tcp: Whether TCP ``bind`` and ``connect`` stay allowed.
-        bind: Ports that may be bound nevertheless.
-        connect: Ports that may be connected to nevertheless, on any host.
+        bind: Ports that may be bound even without ``tcp``.
+        connect: Ports that may be connected to on any host even without ``tcp``.
     """
 
     read: Iterable[str] = ()
@@ -82,24 +82,27 @@ class Rules:
 
 
 def abi_version() -> int:
-    """Return the kernel's Landlock ABI version: 6 and above scope signals; 0 where Landlock is missing or disabled."""
+    """Return the kernel's Landlock ABI version (signals are scoped since 6), or 0 if Landlock is missing or disabled."""
     version: int = _libc.syscall(_NR_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_CREATE_RULESET_VERSION))
     return max(version, 0)
 
 
 def covers_tcp() -> bool:
-    """Say whether the kernel's Landlock restricts TCP."""
+    """Return whether the kernel's Landlock can restrict TCP."""
     return abi_version() >= _TCP_ABI
 
 
 def restrict_self(rules: Rules) -> None:
-    """Put the calling thread, and all that it forks from now on, under ``rules``.
+    """Restrict the calling thread and its future children to ``rules``.
 
-    Signals and abstract Unix sockets are scoped to the new domain: nothing outside can be signalled or connected to.
-    Whatever the kernel's ABI version does not know is left out; ask ``abi_version`` first where that matters.
+    Signals and abstract Unix sockets are scoped to the new domain: processes outside cannot be signaled or connected to.
+    Restrictions that the kernel's ABI version does not support are omitted; check ``abi_version`` where that matters.
+
+    Args:
+        rules: The access to allow.
 
     Raises:
-        OSError: Landlock is missing (ENOSYS, EOPNOTSUPP), or the process already has 16 layers (E2BIG).
+        OSError: If Landlock is missing (ENOSYS, EOPNOTSUPP) or the process already has 16 layers (E2BIG).
     """
     ruleset = make_ruleset(rules)
     if ruleset is not None:
@@ -107,13 +110,19 @@ def restrict_self(rules: Rules) -> None:
 
 
 def make_ruleset(rules: Rules) -> int | None:
-    """Return a descriptor of ``rules``, for this process and those that it forks to ``enter``; None if they restrict nothing.
+    """Create a ruleset that this process and its children can ``enter``.
+
+    Args:
+        rules: The access to allow.
+
+    Returns:
+        The ruleset's descriptor, or None if the rules restrict nothing.
 
     Raises:
-        OSError: Landlock is missing (ENOSYS, EOPNOTSUPP).
+        OSError: If Landlock is missing (ENOSYS, EOPNOTSUPP).
     """
     abi = abi_version()
-    # Without a rule that allows it, every layer forbids to move files from one directory to another.
+    # A layer that does not handle REFER always denies moving files between directories.
     handled = _fs_rights_of(abi) if rules.files else _Fs.REFER & _fs_rights_of(abi)
     tcp = _TCP_BIND | _TCP_CONNECT if abi >= _TCP_ABI and not rules.tcp else 0
     scopes = _SCOPE_ABSTRACT_UNIX_SOCKET_AND_SIGNAL if abi >= 6 else 0
@@ -124,7 +133,7 @@ def make_ruleset(rules: Rules) -> int | None:
         "landlock_create_ruleset", _NR_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0)
     )
     try:
-        for paths, rights in ((rules.read, _READ), (rules.write, _WRITE), (rules.drop_boxes, _DROP_BOX)):
+        for paths, rights in ((rules.read, _READ), (rules.write, _WRITE), (rules.drop_boxes, _UNLISTABLE)):
             for path in paths:
                 _allow(ruleset, path, rights & handled)
         if not rules.files:
@@ -139,10 +148,13 @@ def make_ruleset(rules: Rules) -> int | None:
 
 
 def enter(ruleset: int) -> None:
-    """Put the calling thread, and all that it forks from now on, under rules, and close their descriptor.
+    """Restrict the calling thread and its future children to a ruleset, and close its descriptor.
+
+    Args:
+        ruleset: Descriptor from ``make_ruleset``.
 
     Raises:
-        OSError: The process already has 16 layers (E2BIG).
+        OSError: If the process already has 16 layers (E2BIG).
     """
     try:
         if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
@@ -165,25 +177,25 @@ def _fs_rights_of(abi: int) -> int:
 
 def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
-        beneath = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except FileNotFoundError:
         return
     try:
-        if not stat.S_ISDIR(os.fstat(beneath).st_mode):
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
             rights &= _ON_FILES
         if rights:
-            _add_rule(path, ruleset, _RULE_PATH_BENEATH, struct.pack("=Qi", rights, beneath))
+            _add_rule(path, ruleset, _RULE_PATH_BENEATH, struct.pack("=Qi", rights, descriptor))
     finally:
-        os.close(beneath)
+        os.close(descriptor)
 
 
-def _add_rule(what: str, ruleset: int, kind: int, rule: bytes) -> None:
-    _call(f"landlock_add_rule({what})", _NR_ADD_RULE, ctypes.c_int(ruleset), ctypes.c_int(kind), rule, ctypes.c_uint32(0))
+def _add_rule(operation: str, ruleset: int, kind: int, rule: bytes) -> None:
+    _call(f"landlock_add_rule({operation})", _NR_ADD_RULE, ctypes.c_int(ruleset), ctypes.c_int(kind), rule, ctypes.c_uint32(0))
 
 
-def _call(what: str, *arguments: object) -> int:
+def _call(operation: str, *arguments: object) -> int:
     result: int = _libc.syscall(*arguments)
     if result < 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+        raise OSError(number, f"{operation}: {os.strerror(number)}")
     return result

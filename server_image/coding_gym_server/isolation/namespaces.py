@@ -1,9 +1,9 @@
-"""Namespaces for a server outside of any container: what Landlock does not cover is not there at all.
+"""Linux namespaces for a server outside a container, which hide what Landlock does not restrict.
 
-Landlock does not restrict connecting to Unix sockets by path, such as an engine's in ``/run`` or a terminal multiplexer's in
-``/tmp``, nor datagrams, nor changing the mode, owner or times of files. In namespaces of its own the sandbox has nothing but
-the system's directories and what it is given, an empty ``/dev/shm``, no network, and a file system that is read-only but for
-its own directories (see namespaces(7), user_namespaces(7), mount_setattr(2)).
+Landlock does not restrict connecting to Unix sockets by path, such as a container engine's in ``/run`` or a terminal
+multiplexer's in ``/tmp``, nor datagrams, nor changes of the mode, owner or times of files. In separate namespaces the sandbox
+sees only the system directories and the directories passed to it, an empty ``/dev/shm``, no network, and a file system that
+is read-only except for its own directories (see namespaces(7), user_namespaces(7), mount_setattr(2)).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _AT_FDCWD = -100
 _AT_RECURSIVE = 0x8000
 _MOUNT_ATTR_RDONLY = 1
 
-_KEPT = {"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "opt", "proc", "sbin", "sys", "usr"}
-_EMPTIED = ("/dev/shm", "/sys/kernel/debug", "/sys/kernel/tracing")
+_PRESERVED = {"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "opt", "proc", "sbin", "sys", "usr"}
+_EMPTY_DIRECTORIES = ("/dev/shm", "/sys/kernel/debug", "/sys/kernel/tracing")
 _WRITABLE = ("/dev/shm", "/proc", "/tmp")
 
 _X_SOCKETS = "/tmp/.X11-unix"
 
-_NOBODY = 65534
+_NOBODY_UID = 65534
 _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 1
 
@@ -47,15 +47,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def enter(*, keep: list[str], readable: Iterable[str], network: bool) -> None:
-    """Move the calling, single-threaded process into namespaces of its own.
+    """Move the calling, single-threaded process into new namespaces.
 
     Args:
-        keep: Directories that stay writable and where they are, even below those that are emptied.
-        readable: Directories that stay where they are, likewise.
-        network: Whether the network stays.
+        keep: Directories that stay accessible and writable, even below emptied directories.
+        readable: Directories that stay accessible read-only, even below emptied directories.
+        network: Whether the host's network stays accessible.
 
     Raises:
-        OSError: The kernel, or its configuration, does not allow it.
+        OSError: If the kernel or its configuration does not permit it.
     """
     user, group = os.geteuid(), os.getegid()
     flags = _CLONE_NEWNS | _CLONE_NEWIPC | (0 if network else _CLONE_NEWNET) | (0 if user == 0 else _CLONE_NEWUSER)
@@ -67,15 +67,15 @@ def enter(*, keep: list[str], readable: Iterable[str], network: bool) -> None:
     if not network:
         _bring_up_loopback()
     _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
-    emptied = [entry.path for entry in os.scandir("/") if entry.name not in _KEPT and entry.is_dir(follow_symlinks=False)]
+    emptied = [entry.path for entry in os.scandir("/") if entry.name not in _PRESERVED and entry.is_dir(follow_symlinks=False)]
     below = tuple(f"{directory}/" for directory in emptied)
-    spared = [path for path in sorted({*readable, *map(os.path.realpath, readable)}) if path.startswith(below)]
-    kept = [(directory, os.open(directory, os.O_PATH)) for directory in filter(os.path.isdir, (*spared, *keep))]
+    preserved = [path for path in sorted({*readable, *map(os.path.realpath, readable)}) if path.startswith(below)]
+    kept = [(directory, os.open(directory, os.O_PATH)) for directory in filter(os.path.isdir, (*preserved, *keep))]
     os.chdir("/")
-    for directory in filter(os.path.isdir, (*emptied, *_EMPTIED)):
+    for directory in filter(os.path.isdir, (*emptied, *_EMPTY_DIRECTORIES)):
         _mount("tmpfs", directory, "tmpfs", _MS_NOSUID_NODEV, "mode=1777")
         disown(directory)
-    # Programs look for screens there.
+    # X clients expect display sockets there.
     with contextlib.suppress(OSError):
         os.mkdir(_X_SOCKETS)
         os.chmod(_X_SOCKETS, 0o1777)  # noqa: S103 - as /tmp itself, of which this is a part
@@ -90,13 +90,13 @@ def enter(*, keep: list[str], readable: Iterable[str], network: bool) -> None:
 
 
 def disown(directory: str) -> None:
-    """Give a directory to nobody, if this process may: its owner could close it to everyone."""
+    """Give a directory to the user ``nobody`` if permitted: sessions that run as its owner could change its mode."""
     with contextlib.suppress(OSError):
-        os.chown(directory, _NOBODY, -1)
+        os.chown(directory, _NOBODY_UID, -1)
 
 
 def _bring_up_loopback() -> None:
-    """Turn 127.0.0.1 on, over which Jupyter kernels are reached that speak TCP only; a new namespace has it turned off."""
+    """Enable 127.0.0.1, which Jupyter kernels without IPC support require; it is down in a new namespace."""
     with socket.socket() as any_socket:
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP))
 
@@ -113,7 +113,7 @@ def _set_read_only(target: str, read_only: bool, flags: int = 0) -> None:
     _check(f"mount_setattr {target}", result)
 
 
-def _check(what: str, result: int) -> None:
+def _check(operation: str, result: int) -> None:
     if result != 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+        raise OSError(number, f"{operation}: {os.strerror(number)}")

@@ -1,4 +1,4 @@
-"""TCP ports that belong to one session."""
+"""Reservation of TCP ports for a session."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ __all__ = ["reserve_ports"]
 
 
 def reserve_ports(count: int) -> list[socket.socket]:
-    """Return sockets that keep as many free ports of 127.0.0.1 from being given to anybody else for as long as they are open.
+    """Reserve free ports of 127.0.0.1, which the kernel does not assign again while the returned sockets are open.
 
-    They never listen, and so whoever knows the port can still bind it with ``SO_REUSEADDR``, as servers do.
+    The sockets never listen, so a server that knows the port can still bind it with ``SO_REUSEADDR``.
+
+    Args:
+        count: Number of ports.
+
+    Returns:
+        One bound socket per port.
 
     Raises:
-        OSError: There are no free ports, or no sockets.
+        OSError: If no port or no socket is available.
     """
     reserved = []
     for _ in range(count):

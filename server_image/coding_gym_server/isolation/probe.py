@@ -1,4 +1,4 @@
-"""What the kernel offers to keep sessions apart, and what a server makes of it."""
+"""Detection of the kernel's isolation features, and the report of those in use."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import msgspec
 
 from coding_gym_server.isolation import landlock, seccomp
 
-__all__ = ["SIGNAL_SCOPE_ABI", "IsolationReport", "Kernel", "probe", "report"]
+__all__ = ["SIGNAL_SCOPE_ABI", "IsolationReport", "KernelFeatures", "probe", "report"]
 
 SIGNAL_SCOPE_ABI = 6
-"""The Landlock ABI version (Linux 6.12) that keeps a session from signalling anything outside of it."""
+"""First Landlock ABI version (Linux 6.12) that prevents a session from signaling processes outside it."""
 
 
-class Kernel(msgspec.Struct, kw_only=True, frozen=True):
-    """What the kernel offers to an unprivileged process.
+class KernelFeatures(msgspec.Struct, kw_only=True, frozen=True):
+    """Isolation features that the kernel offers to an unprivileged process.
 
     Attributes:
-        release: Its version.
+        release: The kernel's release.
         machine: The processor's architecture.
-        landlock_abi: The version of Landlock's ABI, 0 where it is missing or disabled.
-        seccomp: Whether it takes the filter of ``isolation.seccomp``.
+        landlock_abi: Landlock ABI version, 0 if it is missing or disabled.
+        seccomp: Whether the kernel accepts the filter of ``isolation.seccomp``.
     """
 
     release: str
@@ -32,26 +32,26 @@ class Kernel(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def missing(self) -> list[str]:
-        """What sessions would lack, in words; empty where everything is there."""
-        found = f"this kernel offers ABI {self.landlock_abi}" if self.landlock_abi else "this kernel offers none"
-        lacks = []
+        """Descriptions of the missing features, empty if all are available."""
+        found = f"this kernel has ABI {self.landlock_abi}" if self.landlock_abi else "this kernel has no Landlock"
+        descriptions = []
         if self.landlock_abi < SIGNAL_SCOPE_ABI:
-            lacks.append(f"Landlock ABI {SIGNAL_SCOPE_ABI} or later (Linux 6.12), and {found}")
+            descriptions.append(f"Landlock ABI {SIGNAL_SCOPE_ABI} or later (Linux 6.12), but {found}")
         if not self.seccomp:
-            lacks.append(f"seccomp filters on x86_64 or aarch64, and this is {self.machine} without them")
-        return lacks
+            descriptions.append(f"seccomp filters on x86_64 or aarch64, but this is {self.machine} without them")
+        return descriptions
 
 
 class IsolationReport(msgspec.Struct, kw_only=True, frozen=True):
-    """What keeps the sessions of a server apart, as ``/health`` shows it.
+    """Isolation features in use by a server, as ``/health`` reports them.
 
     Attributes:
         policy: ``require`` or ``prefer``.
-        landlock_abi: The version of Landlock's ABI, 0 without.
-        signal_scope: Whether a session's signals reach its own processes only.
-        seccomp: Whether the filter of ``isolation.seccomp`` is on.
-        own_namespaces: Whether the server has made namespaces for itself; a container has those of its engine.
-        no_new_privileges: Whether the server can gain no privileges.
+        landlock_abi: Landlock ABI version, 0 without Landlock.
+        signal_scope: Whether a session's signals reach only its own processes.
+        seccomp: Whether the filter of ``isolation.seccomp`` is installed.
+        own_namespaces: Whether the server created namespaces for itself; a container has those of its engine.
+        no_new_privileges: Whether the ``no_new_privs`` attribute of the server is set.
         capabilities: Whether the server has any capability.
         kernel: The kernel's release.
         machine: The processor's architecture.
@@ -68,9 +68,9 @@ class IsolationReport(msgspec.Struct, kw_only=True, frozen=True):
     machine: str
 
 
-def probe() -> Kernel:
-    """Ask the kernel."""
-    return Kernel(
+def probe() -> KernelFeatures:
+    """Return the isolation features of the running kernel."""
+    return KernelFeatures(
         release=os.uname().release,
         machine=platform.machine(),
         landlock_abi=landlock.abi_version(),
@@ -78,7 +78,7 @@ def probe() -> Kernel:
     )
 
 
-def report(kernel: Kernel, *, policy: str, own_namespaces: bool) -> IsolationReport:
+def report(kernel: KernelFeatures, *, policy: str, own_namespaces: bool) -> IsolationReport:
     """Describe the isolation of the calling process, a server, and of its sessions."""
     with open("/proc/self/status") as status:
         fields = dict(line.split(":\t", 1) for line in status.read().splitlines() if ":\t" in line)

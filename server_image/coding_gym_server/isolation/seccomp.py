@@ -1,10 +1,10 @@
-"""A seccomp filter: system calls that sandboxed code has no use for, or that reach past what Landlock covers.
+"""Seccomp filter for system calls that sandboxed code does not need, or that Landlock does not restrict.
 
-Docker's own filter already refuses many of these; this one also holds outside of a container, and adds what reaches other
-processes of the same user: their limits and priorities, shared memory and queues without a name in the file system, kernel
-interfaces with a history of faults, and sockets of every family but those that are wanted (see seccomp(2), and
-``linux/filter.h`` for the machine). The kernel keeps a bitmap of the system calls that a filter always allows, so those cost
-nothing.
+Docker's default filter already rejects many of them. This one also applies outside a container, and adds system calls that
+affect other processes of the same user (limits, priorities, shared memory and queues without a name in the file system),
+kernel interfaces with a history of vulnerabilities, and all socket families except the allowed ones (see seccomp(2), and
+``linux/filter.h`` for the instruction set). The kernel caches a bitmap of system calls that a filter always allows, so those
+incur no overhead.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RET_KILL_PROCESS = 0x80000000
 _RET_ERRNO = 0x00050000
 _RET_ALLOW = 0x7FFF0000
 
-# Where struct seccomp_data has its parts.
+# Offsets of the members of struct seccomp_data.
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 
 _X32_BIT = 0x40000000
@@ -35,14 +35,14 @@ _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 
 class _Call(NamedTuple):
-    """The numbers of a system call, -1 where it does not exist."""
+    """Numbers of a system call, -1 if it does not exist on the architecture."""
 
     x86_64: int
     aarch64: int
 
 
 _FORBIDDEN = {
-    # Other processes' memory and descriptors.
+    # Memory and descriptors of other processes.
     "ptrace": _Call(101, 117),
     "process_vm_readv": _Call(310, 270),
     "process_vm_writev": _Call(311, 271),
@@ -52,7 +52,7 @@ _FORBIDDEN = {
     "pidfd_getfd": _Call(438, 438),
     "migrate_pages": _Call(256, 238),
     "move_pages": _Call(279, 239),
-    # Shared memory, semaphores and queues that have no name in the file system.
+    # Shared memory, semaphores and queues without a name in the file system.
     "shmget": _Call(29, 194),
     "shmat": _Call(30, 196),
     "shmctl": _Call(31, 195),
@@ -67,7 +67,7 @@ _FORBIDDEN = {
     "msgctl": _Call(71, 187),
     "mq_open": _Call(240, 180),
     "mq_unlink": _Call(241, 181),
-    # The kernel's keys, programs, faults and counters.
+    # Kernel keys, BPF, page faults and performance counters.
     "add_key": _Call(248, 217),
     "request_key": _Call(249, 218),
     "keyctl": _Call(250, 219),
@@ -76,7 +76,7 @@ _FORBIDDEN = {
     "perf_event_open": _Call(298, 241),
     "fanotify_init": _Call(300, 262),
     "lookup_dcookie": _Call(212, 18),
-    # Operations through a ring are not seen by any filter.
+    # A filter does not see the operations of a ring.
     "io_uring_setup": _Call(425, 425),
     "io_uring_enter": _Call(426, 426),
     "io_uring_register": _Call(427, 427),
@@ -117,12 +117,12 @@ _FORBIDDEN = {
     "settimeofday": _Call(164, 170),
     "clock_settime": _Call(227, 112),
     "vhangup": _Call(153, 58),
-    # It takes from a number that the whole machine shares (fs.aio-max-nr).
+    # Consumes a machine-wide quota (fs.aio-max-nr).
     "io_setup": _Call(206, 0),
 }
 
 _INOTIFY = (_Call(253, -1), _Call(294, 26))
-"""Where sessions share directories that none of them may list, it would tell each the others' names there."""
+"""Forbidden if sessions share unlistable directories: watches would reveal the names of other sessions' files."""
 
 _CHANGING_MODES = {
     "chmod": _Call(90, -1),
@@ -147,7 +147,7 @@ _CHANGING_MODES = {
     "removexattrat": _Call(466, 466),
     "file_setattr": _Call(469, 469),
 }
-"""Landlock does not cover them."""
+"""System calls that change file metadata, which Landlock does not restrict."""
 
 _SCHED_SETSCHEDULER = _Call(144, 119)
 _SCHED_OTHER = 0
@@ -156,7 +156,7 @@ _OWN_PID_ONLY = {
     "sched_setparam": _Call(142, 118),
     "sched_setattr": _Call(314, 274),
 }
-"""Their first argument is a process, 0 the caller."""
+"""System calls whose first argument is a process, 0 for the caller."""
 
 _PRLIMIT = _Call(302, 261)
 _SETPRIORITY = _Call(141, 140)
@@ -181,7 +181,7 @@ _NETLINK_ROUTE = 0
 _SOCKET_TYPE, _SOCK_STREAM = 0xF, 1
 _IPPROTO_TCP = 6
 _SENDING_FLAGS = ((_Call(44, 206), 3), (_Call(46, 211), 2), (_Call(307, 269), 3))
-"""``sendto``, ``sendmsg``, ``sendmmsg``, and which of their arguments is the flags."""
+"""``sendto``, ``sendmsg``, ``sendmmsg``, each with the index of its flags argument."""
 _MSG_FASTOPEN = 0x20000000
 
 _Instruction = tuple[int, int, int, int]
@@ -191,33 +191,33 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def is_available() -> bool:
-    """Say whether the kernel takes filters, and this module knows the processor's system calls."""
+    """Return whether the kernel supports filters and this module supports the processor architecture."""
     if platform.machine() not in _ARCHITECTURES:
         return False
-    # Without a program the kernel says EFAULT if it knows filters, EINVAL if not.
+    # For a null program the kernel returns EFAULT if it supports filters, otherwise EINVAL.
     result = _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, None, 0, 0)
     return bool(result != 0 and ctypes.get_errno() == errno.EFAULT)
 
 
 def install(*, internet: bool, inotify: bool, tcp: bool = False) -> None:
-    """Put the calling process, which has one thread, and all that it will start under the filter, for good.
+    """Install the filter permanently in the calling, single-threaded process and its future children.
 
     Args:
-        internet: Whether sockets of IPv4 and IPv6 stay allowed.
+        internet: Whether IPv4 and IPv6 sockets stay allowed.
         inotify: Whether files can be watched.
-        tcp: Whether at least those of TCP, which Landlock covers, stay allowed.
+        tcp: Whether at least TCP sockets, which Landlock restricts, stay allowed.
 
     Raises:
-        OSError: The kernel refused.
+        OSError: If the kernel rejects the filter.
     """
     _apply(_program(internet=internet, inotify=inotify, tcp=tcp))
 
 
 def forbid_internet() -> None:
-    """Forbid sockets of IPv4 and IPv6.
+    """Forbid IPv4 and IPv6 sockets.
 
     Raises:
-        OSError: The kernel refused.
+        OSError: If the kernel rejects the filter.
     """
     program, rule = _begin()
     for call in (_SOCKET, _SOCKETPAIR):
@@ -226,10 +226,10 @@ def forbid_internet() -> None:
 
 
 def forbid_fast_open() -> None:
-    """Forbid to send with TCP Fast Open, which connects where Landlock does not see it.
+    """Forbid sending with TCP Fast Open, which connects without a check by Landlock.
 
     Raises:
-        OSError: The kernel refused.
+        OSError: If the kernel rejects the filter.
     """
     program, rule = _begin()
     for call, flags in _SENDING_FLAGS:
@@ -238,10 +238,10 @@ def forbid_fast_open() -> None:
 
 
 def forbid_changing_modes() -> None:
-    """Forbid to change modes, owners, times and attributes of files: for where any file of the user's is within reach.
+    """Forbid changes of modes, owners, times and attributes of files, for sandboxes that can access the user's files.
 
     Raises:
-        OSError: The kernel refused.
+        OSError: If the kernel rejects the filter.
     """
     program, rule = _begin()
     for call in _CHANGING_MODES.values():
@@ -261,12 +261,12 @@ def _apply(program: _Body) -> None:
 
 
 def _begin() -> tuple[_Body, Callable[[_Call, _Body], None]]:
-    """Return the start of a program, and what adds the answer to a system call to it."""
+    """Return the start of a filter program, and a function that appends the rule for a system call."""
     column, architecture = _ARCHITECTURES[platform.machine()]
-    program: _Body = [_load(_ARCHITECTURE), *_unless(architecture, [_return(_RET_KILL_PROCESS)]), _load(_NUMBER)]
+    program: _Body = [_load(_ARCHITECTURE), *_unless_equal(architecture, [_return(_RET_KILL_PROCESS)]), _load(_NUMBER)]
     if platform.machine() == "x86_64":
-        # A second set of numbers for the same calls.
-        program += [_at_least(_X32_BIT, 0, 1), _refuse(errno.ENOSYS)]
+        # The x32 ABI has a second set of numbers for the same system calls.
+        program += [_jump_if_at_least(_X32_BIT, 0, 1), _refuse(errno.ENOSYS)]
 
     def rule(call: _Call, body: _Body) -> None:
         if call[column] >= 0:
@@ -282,21 +282,21 @@ def _program(*, internet: bool, inotify: bool, tcp: bool = False) -> _Body:
     if not inotify:
         for call in _INOTIFY:
             rule(call, [_refuse(errno.ENOSYS)])
-    # The flags are in memory, where a filter cannot see them; without it, C libraries use clone.
+    # A filter cannot read the flags, which are in memory; after ENOSYS, C libraries fall back to clone.
     rule(_CLONE3, [_refuse(errno.ENOSYS)])
     rule(_CLONE, [_load(_argument(0)), _any_bit(_NEW_NAMESPACES, 0, 1), _refuse(errno.EPERM), _return(_RET_ALLOW)])
     rule(_IOCTL, [_load(_argument(1)), *_if_any((_TIOCSTI, _TIOCLINUX), errno.EPERM), _return(_RET_ALLOW)])
-    # Whoever opens a file that another has a lease on waits for most of a minute; read access and the same user are enough.
+    # Opening a leased file blocks for up to 45 s, and read access as the same user suffices to take a lease.
     rule(_FCNTL, [_load(_argument(1)), *_if_any((_F_SETLEASE, _F_NOTIFY), errno.EPERM), _return(_RET_ALLOW)])
     for call in _OWN_PID_ONLY.values():
-        rule(call, [_load(_argument(0)), *_unless(0, [_refuse(errno.EPERM)]), _return(_RET_ALLOW)])
-    # ZeroMQ aborts unless its threads may set the policy that they have, each by its own id: say yes, and do nothing.
-    pretend = [_load(_argument(1)), *_unless(_SCHED_OTHER, [_refuse(errno.EPERM)]), _return(_RET_ERRNO)]
-    rule(_SCHED_SETSCHEDULER, [_load(_argument(0)), *_unless(0, pretend), _return(_RET_ALLOW)])
+        rule(call, [_load(_argument(0)), *_unless_equal(0, [_refuse(errno.EPERM)]), _return(_RET_ALLOW)])
+    # ZeroMQ aborts unless its threads may set their current policy by thread id: return success without an effect.
+    no_op = [_load(_argument(1)), *_unless_equal(_SCHED_OTHER, [_refuse(errno.EPERM)]), _return(_RET_ERRNO)]
+    rule(_SCHED_SETSCHEDULER, [_load(_argument(0)), *_unless_equal(0, no_op), _return(_RET_ALLOW)])
     for call, of_user in ((_SETPRIORITY, _PRIO_USER), (_IOPRIO_SET, _IOPRIO_WHO_USER)):
-        whose = [_load(_argument(0)), *_if_any((of_user,), errno.EPERM)]
-        rule(call, [*whose, _load(_argument(1)), *_unless(0, [_refuse(errno.EPERM)]), _return(_RET_ALLOW)])
-    rule(_PRLIMIT, _own_limits_or_read_only())
+        check_target = [_load(_argument(0)), *_if_any((of_user,), errno.EPERM)]
+        rule(call, [*check_target, _load(_argument(1)), *_unless_equal(0, [_refuse(errno.EPERM)]), _return(_RET_ALLOW)])
+    rule(_PRLIMIT, _allow_own_limits())
     families = [_AF_UNIX, *((_AF_INET, _AF_INET6) if internet else ())]
     for call in (_SOCKET, _SOCKETPAIR):
         rule(call, [*(_tcp_sockets() if tcp and not internet else ()), *_sockets(families)])
@@ -304,16 +304,16 @@ def _program(*, internet: bool, inotify: bool, tcp: bool = False) -> _Body:
     return program
 
 
-def _own_limits_or_read_only() -> _Body:
-    """Refuse new limits, a pointer that is not null, for a process other than the caller."""
+def _allow_own_limits() -> _Body:
+    """Reject new limits, a pointer other than null, for a process other than the caller."""
     refuse = [_refuse(errno.EPERM)]
     low, high = _argument(2), _argument(2) + 4
-    others = [_load(low), *_unless(0, refuse), _load(high), *_unless(0, refuse)]
-    return [_load(_argument(0)), *_unless(0, others), _return(_RET_ALLOW)]
+    others = [_load(low), *_unless_equal(0, refuse), _load(high), *_unless_equal(0, refuse)]
+    return [_load(_argument(0)), *_unless_equal(0, others), _return(_RET_ALLOW)]
 
 
 def _sockets(families: list[int]) -> _Body:
-    """Allow some families, and of netlink what lists the network interfaces."""
+    """Allow socket families, and the netlink protocol that lists network interfaces."""
     body: _Body = [_load(_argument(0))]
     for family in families:
         body += [_equal(family, 0, 1), _return(_RET_ALLOW)]
@@ -322,14 +322,14 @@ def _sockets(families: list[int]) -> _Body:
 
 
 def _tcp_sockets() -> _Body:
-    """Allow TCP over IPv4 and IPv6; Landlock does not cover the other streams, MPTCP's and SCTP's, everywhere."""
+    """Allow TCP over IPv4 and IPv6, but not MPTCP and SCTP, which Landlock does not restrict on all kernels."""
     is_tcp = [_load(_argument(2)), _equal(0, 1, 0), _equal(_IPPROTO_TCP, 0, 1), _return(_RET_ALLOW)]
     is_stream = [_load(_argument(1)), _and(_SOCKET_TYPE), _equal(_SOCK_STREAM, 0, len(is_tcp)), *is_tcp]
     return [_load(_argument(0)), _equal(_AF_INET, 1, 0), _equal(_AF_INET6, 0, len(is_stream)), *is_stream]
 
 
 def _argument(index: int) -> int:
-    """Return where the lower half of an argument is; both processors are little-endian."""
+    """Return the offset of the lower half of an argument; both architectures are little-endian."""
     return _ARGUMENTS + 8 * index
 
 
@@ -353,7 +353,7 @@ def _equal(value: int, then: int, otherwise: int) -> _Instruction:
     return 0x15, then, otherwise, value
 
 
-def _at_least(value: int, then: int, otherwise: int) -> _Instruction:
+def _jump_if_at_least(value: int, then: int, otherwise: int) -> _Instruction:
     return 0x35, then, otherwise, value
 
 
@@ -361,7 +361,7 @@ def _any_bit(mask: int, then: int, otherwise: int) -> _Instruction:
     return 0x45, then, otherwise, mask
 
 
-def _unless(value: int, body: _Body) -> _Body:
+def _unless_equal(value: int, body: _Body) -> _Body:
     return [_equal(value, len(body), 0), *body]
 
 

@@ -1,1 +1,0 @@
-"""Grading: a submission in one process, its hidden tests in another."""

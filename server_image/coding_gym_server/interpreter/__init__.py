@@ -1,1 +1,0 @@
-"""Contexts that run code in one workspace: what is behind the code-interpreter API."""

@@ -1,0 +1,122 @@
+"""Blocking end of a channel, for the zygote, the session roots and the workers."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Generic, TypeVar, cast
+
+import msgspec
+
+from coding_gym_server.ipc.messages import ToProcess
+
+__all__ = ["HEADER", "Channel", "close_all"]
+
+HEADER = struct.Struct("<I")
+_MAX_DESCRIPTORS = 3
+_READ_BYTES = 65_536
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(ToProcess)
+
+_Request = TypeVar("_Request")
+
+
+class Channel(Generic[_Request]):
+    """Receive requests along with passed file descriptors, and send responses.
+
+    Args:
+        connection: A connected stream socket. The channel takes ownership of it.
+        decoder: Decoder of the requests. Defaults to one for ``ToProcess``.
+    """
+
+    def __init__(self, connection: socket.socket, decoder: msgspec.msgpack.Decoder[_Request] | None = None) -> None:
+        self._socket = connection
+        self._decoder = decoder or cast("msgspec.msgpack.Decoder[_Request]", _decoder)
+        self._buffer = bytearray()
+        self._descriptors: list[int] = []
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor, for polling."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def move_up(self, lowest: int) -> None:
+        """Move the socket to a descriptor number of at least ``lowest``."""
+        moved = fcntl.fcntl(self._socket.fileno(), fcntl.F_DUPFD_CLOEXEC, lowest)
+        self._socket.close()
+        self._socket = socket.socket(fileno=moved)
+
+    def receive(self) -> _Request:
+        """Wait for the next request.
+
+        Raises:
+            EOFError: If the other end is closed.
+        """
+        while (message := self._next()) is None:
+            data = self._socket.recv(_READ_BYTES)
+            if not data:
+                raise EOFError
+            self._buffer += data
+        return message
+
+    def has_request(self, timeout: float) -> bool:
+        """Wait up to ``timeout`` seconds and return whether a request, or the end of the channel, can be received."""
+        if self._end_of_message() is not None:
+            return True
+        return bool(select.select([self._socket], [], [], timeout)[0])
+
+    def requests(self) -> Iterator[tuple[_Request, list[int]]]:
+        """Wait for the next request and yield it with its descriptors, then all requests that are already buffered.
+
+        Buffered requests must be consumed here: polling the socket does not report them.
+
+        Raises:
+            EOFError: If the other end is closed.
+        """
+        yield self._receive_with_descriptors()
+        while self._end_of_message() is not None:
+            yield self._receive_with_descriptors()
+
+    def _receive_with_descriptors(self) -> tuple[_Request, list[int]]:
+        while (message := self._next()) is None:
+            data, received, _, _ = socket.recv_fds(self._socket, _READ_BYTES, _MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+            if not data:
+                raise EOFError
+            self._buffer += data
+            self._descriptors += received
+        count = getattr(message, "DESCRIPTORS", 0)
+        descriptors, self._descriptors = self._descriptors[:count], self._descriptors[count:]
+        return message, descriptors
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Send a message; blocks while the socket's buffer is full."""
+        body = _encoder.encode(message)
+        self._socket.sendall(HEADER.pack(len(body)) + body)
+
+    def _next(self) -> _Request | None:
+        end = self._end_of_message()
+        if end is None:
+            return None
+        message: _Request = self._decoder.decode(memoryview(self._buffer)[HEADER.size : end])
+        del self._buffer[:end]
+        return message
+
+    def _end_of_message(self) -> int | None:
+        if len(self._buffer) < HEADER.size:
+            return None
+        end: int = HEADER.size + HEADER.unpack_from(self._buffer)[0]
+        return end if len(self._buffer) >= end else None
+
+
+def close_all(descriptors: list[int]) -> None:
+    """Close descriptors that were passed with a request."""
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -1,0 +1,315 @@
+"""Messages between the server, the zygote, the session roots and the workers.
+
+Each channel is a socket pair that carries length-prefixed msgpack. Only the server sends requests. Unsolicited messages are
+``WorkerExited`` and, while a cell runs, ``CellResult``.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+__all__ = [
+    "MAX_RESULT_BYTES",
+    "SUBMISSION",
+    "Ack",
+    "CellResult",
+    "Configure",
+    "CpuTime",
+    "CpuTimeUsed",
+    "DisplayForked",
+    "Execute",
+    "Failed",
+    "Finished",
+    "ForkDisplay",
+    "ForkRoot",
+    "ForkTestRunner",
+    "ForkWorker",
+    "FromProcess",
+    "InterruptWorker",
+    "Interrupted",
+    "Kill",
+    "Killed",
+    "Raised",
+    "Ready",
+    "RootForked",
+    "TestRunnerForked",
+    "ToProcess",
+    "WorkerExited",
+    "WorkerForked",
+]
+
+MAX_RESULT_BYTES = 16 * 1024 * 1024
+"""Maximum total size of the results of one cell, in bytes."""
+
+
+SUBMISSION = "submission"
+"""Backend name of roots whose workers run submissions, which communicate with a test runner instead of the server."""
+
+
+class ForkRoot(msgspec.Struct, tag=True):
+    """Request to the zygote: fork a session root that owns ``workspace``. Passes the root's control socket.
+
+    Attributes:
+        workspace: The session's directory.
+        backend: Name of the backend that executes its cells.
+        shared: Directory shared with other sessions, or None.
+    """
+
+    DESCRIPTORS: ClassVar[int] = 1
+
+    workspace: str
+    backend: str
+    shared: str | None = None
+
+
+class ForkDisplay(msgspec.Struct, tag=True):
+    """Request to the zygote: fork a display process. Passes its control socket and the listening socket that it serves.
+
+    Attributes:
+        config: ``DisplayConfig`` of the display process in msgpack, opaque because its type is defined above this layer.
+    """
+
+    DESCRIPTORS: ClassVar[int] = 2
+
+    config: bytes
+
+
+class ForkTestRunner(msgspec.Struct, tag=True):
+    """Request to the zygote: fork a test runner. Passes its control socket.
+
+    Attributes:
+        directory: Parent directory of the workspaces of the submissions that it tests.
+    """
+
+    DESCRIPTORS: ClassVar[int] = 1
+
+    directory: str
+
+
+class ForkWorker(msgspec.Struct, tag=True):
+    """Request to a root: replace all running processes by a new worker. Passes the worker's channel, stdout and stderr.
+
+    Attributes:
+        workspace: Current path of the session's directory.
+    """
+
+    DESCRIPTORS: ClassVar[int] = 3
+
+    workspace: str
+
+
+class InterruptWorker(msgspec.Struct, tag=True):
+    """Request to a root: send SIGINT to the worker's process group, as a terminal does."""
+
+
+class Kill(msgspec.Struct, tag=True):
+    """Request to a root: kill all processes of the session. The response is sent once none of them executes any more."""
+
+
+class End(msgspec.Struct, tag=True):
+    """Request to a submission root: kill all processes. The response is sent once all are reaped."""
+
+
+class CpuTime(msgspec.Struct, tag=True):
+    """Request to a root: return the CPU time that the session's processes have used."""
+
+
+class Configure(msgspec.Struct, tag=True, kw_only=True):
+    """Configuration of a worker, sent before its first cell: enter the workspace. It has no response.
+
+    Attributes:
+        seed: Seed of ``random`` and ``numpy.random`` in hexadecimal, since it may have any length. None takes one from the
+            operating system.
+        show_value: Whether the value of a last expression is shown.
+        directory: The working directory. None for the one of the workspace.
+        display: The display's name, the value of ``DISPLAY``, or None without a screen.
+        display_cookie: The X authority cookie that programs must present to connect.
+    """
+
+    seed: str | None
+    show_value: bool
+    directory: str | None = None
+    display: str | None = None
+    display_cookie: bytes = b""
+
+
+class Execute(msgspec.Struct, tag=True, omit_defaults=True):
+    """Request to a worker: run a cell.
+
+    Attributes:
+        code: The source text.
+        environment: Environment variables that are set while it runs.
+        rich: Whether values and displays are reported as ``CellResult`` and an exception in ``Finished``, instead of as text.
+    """
+
+    code: str
+    environment: dict[str, str] = {}
+    rich: bool = False
+
+
+class Ack(msgspec.Struct, tag=True):
+    """Response to ``CellResult``: all output that precedes the result has been read, so the cell may print again."""
+
+
+class Ready(msgspec.Struct, tag=True):
+    """First message of the zygote: the modules are imported.
+
+    Attributes:
+        missing: Modules to preload that are not installed.
+    """
+
+    missing: list[str]
+
+
+class RootForked(msgspec.Struct, tag=True):
+    """Response to ``ForkRoot``.
+
+    Attributes:
+        pid: The process id of the root, in the server's pid namespace.
+    """
+
+    pid: int
+
+
+class TestRunnerForked(msgspec.Struct, tag=True):
+    """Response to ``ForkTestRunner``.
+
+    Attributes:
+        pid: The process id of the test runner, in the server's pid namespace.
+    """
+
+    pid: int
+
+
+class DisplayForked(msgspec.Struct, tag=True):
+    """Response to ``ForkDisplay``.
+
+    Attributes:
+        pid: The process id of the display process, in the server's pid namespace.
+    """
+
+    pid: int
+
+
+class WorkerForked(msgspec.Struct, tag=True):
+    """Response to ``ForkWorker``: all previous processes have terminated.
+
+    Attributes:
+        pid: The process id of the worker, in the server's pid namespace.
+        previous_status: Wait status of the previous worker, None if there was none.
+        cpu_seconds: CPU time that the session's previous processes used.
+    """
+
+    pid: int
+    previous_status: int | None
+    cpu_seconds: float
+
+
+class Interrupted(msgspec.Struct, tag=True):
+    """Response to ``InterruptWorker``: the signal has been sent."""
+
+
+class Killed(msgspec.Struct, tag=True):
+    """Response to ``Kill``."""
+
+
+class Ended(msgspec.Struct, tag=True):
+    """Response to ``End``.
+
+    Attributes:
+        cpu_seconds: CPU time that the processes of the root have used, added up over all submissions.
+    """
+
+    cpu_seconds: float
+
+
+class CpuTimeUsed(msgspec.Struct, tag=True):
+    """Response to ``CpuTime``.
+
+    Attributes:
+        seconds: CPU time that the session's processes have used.
+    """
+
+    seconds: float
+
+
+class WorkerExited(msgspec.Struct, tag=True):
+    """Unsolicited message of a root: the worker has exited.
+
+    Attributes:
+        status: Its wait status.
+    """
+
+    status: int
+
+
+class CellResult(msgspec.Struct, tag=True):
+    """Message of a worker while a rich cell runs: a value or a display in all its formats. The response is ``Ack``.
+
+    Attributes:
+        texts: Text by MIME type; binary formats are base64.
+        documents: JSON text by MIME type.
+        is_value: Whether it is the value of the cell, rather than a display.
+    """
+
+    texts: dict[str, str]
+    documents: dict[str, str]
+    is_value: bool
+
+
+class Raised(msgspec.Struct):
+    """Exception that a rich cell raised.
+
+    Attributes:
+        name: The name of the exception's class.
+        value: The exception's message.
+        traceback: The formatted traceback.
+    """
+
+    name: str
+    value: str
+    traceback: str
+
+
+class Finished(msgspec.Struct, tag=True, omit_defaults=True):
+    """Response to ``Execute``: the cell has ended.
+
+    Attributes:
+        exit_code: Exit code, 0..255.
+        raised: Exception that a rich cell raised, or None.
+    """
+
+    exit_code: int
+    raised: Raised | None = None
+
+
+class Failed(msgspec.Struct, tag=True):
+    """Response to a request that failed.
+
+    Attributes:
+        reason: The cause, for error messages.
+    """
+
+    reason: str
+
+
+ToProcess = (
+    ForkRoot | ForkDisplay | ForkTestRunner | ForkWorker | InterruptWorker | Kill | End | CpuTime | Configure | Execute | Ack
+)
+FromProcess = (
+    Ready
+    | RootForked
+    | DisplayForked
+    | TestRunnerForked
+    | WorkerForked
+    | Interrupted
+    | Killed
+    | Ended
+    | CpuTimeUsed
+    | WorkerExited
+    | CellResult
+    | Finished
+    | Failed
+)

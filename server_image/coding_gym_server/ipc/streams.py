@@ -1,0 +1,66 @@
+"""The standard streams of processes that run user code."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from typing import TextIO
+
+__all__ = ["adopt_descriptors", "flush_streams", "open_stream", "open_streams_ahead"]
+
+
+def adopt_descriptors(stdout: int, stderr: int) -> None:
+    """Install ``stdout`` and ``stderr`` as descriptors 1 and 2, and ``/dev/null`` as descriptor 0."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    for descriptor, number in zip((null, stdout, stderr), range(3), strict=True):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+
+
+def open_stream(number: int) -> TextIO:
+    """Open a standard stream in UTF-8, line-buffered so that little output is lost when the process is killed.
+
+    Lone surrogates pass through unchanged; the server replaces them.
+    """
+    mode = "r" if number == 0 else "w"
+    raw = io.FileIO(number, mode, closefd=False)
+    raw.name = ("<stdin>", "<stdout>", "<stderr>")[number]
+    buffer = io.BufferedReader(raw) if number == 0 else io.BufferedWriter(raw)
+    errors = "surrogatepass" if number == 1 else "backslashreplace" if number == 2 else "strict"
+    return io.TextIOWrapper(buffer, "utf-8", errors, line_buffering=number != 0)
+
+
+def open_streams_ahead() -> None:
+    """Open all three standard streams before a fork; children then only replace descriptors 1 and 2 by pipes.
+
+    A stream queries the type of its descriptor when it is opened, so pipes are in place here already.
+    """
+    saved = [os.dup(number) for number in range(3)]
+    try:
+        read, write = os.pipe()
+        adopt_descriptors(write, read)
+        for number, name in enumerate(("stdin", "stdout", "stderr")):
+            stream = open_stream(number)
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
+    finally:
+        for number, descriptor in enumerate(saved):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+
+
+def flush_streams() -> None:
+    """Flush the buffers of stdout and stderr."""
+    for name in ("stdout", "stderr"):
+        _flush(name)
+        # User code may have replaced the stream.
+        if getattr(sys, name, None) is not getattr(sys, f"__{name}__", None):
+            _flush(f"__{name}__")
+
+
+def _flush(name: str) -> None:
+    # A replaced stream may raise any exception; a KeyboardInterrupt here arrived too late for the cell.
+    with contextlib.suppress(BaseException):
+        getattr(sys, name).flush()

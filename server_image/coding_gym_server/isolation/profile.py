@@ -1,0 +1,240 @@
+"""Isolation profile of a session, applied in layers.
+
+The zygote installs the seccomp filter, which all processes forked from it inherit. The session root adds the first Landlock
+layer before it forks: files, TCP, and a signal scope, so that its ``kill(-1)`` reaches exactly the session's processes. The
+worker adds a second signal scope, so that it can signal neither the root nor other processes above itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import stat
+import sys
+import sysconfig
+
+import msgspec
+
+from coding_gym_server.isolation import capabilities, landlock, seccomp
+from coding_gym_server.isolation.probe import SIGNAL_SCOPE_ABI
+
+__all__ = ["FONT_CACHE", "IsolationProfile", "python_directories"]
+
+FONT_CACHE = "/var/cache/fontconfig"
+"""Fontconfig's cache. Without it, every process that draws text scans all fonts, which takes half a second."""
+
+_SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", FONT_CACHE)
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
+_CONFIGURATION = "/etc"
+_TERMINALS = ("/dev/ptmx", "/dev/pts")
+_FIXED_LIMITS = (
+    (resource.RLIMIT_CORE, 0),
+    (resource.RLIMIT_MSGQUEUE, 0),
+    # Queued signals are counted per user: the server's own limit exceeds what sessions can use.
+    (resource.RLIMIT_SIGPENDING, 4096),
+)
+_OPEN_FILES = 4096
+_DISPLAY_MEMORY_BYTES = 768 << 20
+_DISPLAY_FILE_BYTES = 128 << 20
+_TEST_RUNNER_MEMORY_BYTES = 1 << 30
+_TEST_RUNNER_FILE_BYTES = 64 << 20
+
+
+class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
+    """Isolation profile of all sessions of a sandbox.
+
+    Attributes:
+        landlock: Whether the Landlock layers are applied.
+        seccomp: Whether the seccomp filter is applied.
+        network: Whether Internet sockets stay allowed.
+        shared: Whether other sessions run under the same user id. Terminals and directory watches are then denied, since
+            they would expose objects of other sessions whose names can be guessed or learned.
+        adopted_by_init: Whether all orphans adopted by init belong to the session, which holds in a container with a single
+            session.
+        file_modes: Whether a session may change modes and times of files. False if the user's own files are accessible.
+        private_directories: Directories other than the workspace that belong to the only session.
+        readable: Readable files and directories in addition to those of the system and of Python.
+        max_memory_bytes: Limit on a process's private writable memory (``RLIMIT_DATA``), None if the container limits it.
+        max_file_bytes: Limit on the size of a file (``RLIMIT_FSIZE``), None for no limit.
+        max_tasks: Limit on all tasks of the user (``RLIMIT_NPROC``, which the kernel does not apply to uid 0), None for no
+            limit.
+        ports: TCP ports reserved for the session, for programs that require TCP.
+    """
+
+    landlock: bool = True
+    seccomp: bool = True
+    network: bool = False
+    shared: bool = True
+    adopted_by_init: bool = False
+    file_modes: bool = True
+    private_directories: tuple[str, ...] = ()
+    readable: tuple[str, ...] = ()
+    max_memory_bytes: int | None = None
+    max_file_bytes: int | None = None
+    max_tasks: int | None = None
+    ports: tuple[int, ...] = ()
+
+    @property
+    def scopes_signals(self) -> bool:
+        """Whether the first layer restricts signals to the session's processes."""
+        return self.landlock and landlock.abi_version() >= SIGNAL_SCOPE_ABI
+
+    @property
+    def can_have_ports(self) -> bool:
+        """Whether a session can have TCP ports that other sessions cannot connect to."""
+        return self.network or (self.landlock and landlock.covers_tcp())
+
+    def apply_to_server(self, directories: list[str]) -> None:
+        """Confine the calling process, a server outside a container, and its future children.
+
+        Args:
+            directories: Directories of the server's socket and of the workspaces.
+        """
+        capabilities.drop_all()
+        if self.landlock:
+            rules = landlock.Rules(
+                read=(*(path for path in _SYSTEM if path != _CONFIGURATION), *_public(_CONFIGURATION), *python_directories()),
+                write=(*directories, *_DEVICES, *_TERMINALS, "/dev/shm", "/proc/self"),
+                # The sessions' own layers forbid it, except for their reserved ports.
+                tcp=True,
+            )
+            landlock.restrict_self(rules)
+
+    def apply_to_zygote(self) -> None:
+        """Install the seccomp filter in the calling, single-threaded process and its future children."""
+        if self.seccomp:
+            # TCP stays allowed here because a filter can only be narrowed: each root decides on it.
+            seccomp.install(internet=self.network, inotify=not self.shared, tcp=True)
+
+    def apply_to_root(self, *directories: str) -> None:
+        """Confine the calling process, a session root, and its future children.
+
+        Args:
+            *directories: The session's writable directories.
+        """
+        capabilities.drop_all()
+        for kind, limit in self._resource_limits():
+            _lower_limit(kind, limit)
+        for kind, limit in _FIXED_LIMITS:
+            # gVisor has these limits but does not allow to change them.
+            with contextlib.suppress(OSError, ValueError):
+                _lower_limit(kind, limit)
+        if self.landlock:
+            rules = landlock.Rules(
+                read=(*_SYSTEM, *python_directories(), *self.readable),
+                write=(*directories, *_DEVICES, *(() if self.shared else _TERMINALS), *self.private_directories),
+                drop_boxes=("/dev/shm",),
+                tcp=self.network,
+                bind=self.ports,
+                connect=self.ports,
+            )
+            landlock.restrict_self(rules)
+        if self.seccomp and not self.network:
+            if self.ports:
+                seccomp.forbid_fast_open()
+            else:
+                seccomp.forbid_internet()
+
+    def apply_to_display(self, directory: str) -> None:
+        """Confine the calling process, a display process, and its future children.
+
+        Args:
+            directory: Directory of the frame buffer, inaccessible to sessions.
+        """
+        capabilities.drop_all()
+        for kind, limit in (
+            *_FIXED_LIMITS,
+            (resource.RLIMIT_DATA, _DISPLAY_MEMORY_BYTES),
+            (resource.RLIMIT_FSIZE, _DISPLAY_FILE_BYTES),
+        ):
+            with contextlib.suppress(OSError, ValueError):
+                _lower_limit(kind, limit)
+        if self.landlock:
+            # Xvfb compiles its keymap into a file in one of these; the location is fixed.
+            rules = landlock.Rules(
+                read=(*_SYSTEM, *python_directories()), write=(directory, *_DEVICES), drop_boxes=("/tmp", "/var/lib/xkb")
+            )
+            landlock.restrict_self(rules)
+        if self.seccomp:
+            seccomp.forbid_internet()
+
+    def apply_to_test_runner(self, directory: str) -> None:
+        """Confine the calling process, a test runner, and its future children.
+
+        Args:
+            directory: Parent directory of the workspaces of the submissions that it tests.
+        """
+        capabilities.drop_all()
+        for kind, limit in (
+            *_FIXED_LIMITS,
+            (resource.RLIMIT_DATA, _TEST_RUNNER_MEMORY_BYTES),
+            (resource.RLIMIT_FSIZE, _TEST_RUNNER_FILE_BYTES),
+        ):
+            with contextlib.suppress(OSError, ValueError):
+                _lower_limit(kind, limit)
+        if self.landlock:
+            landlock.restrict_self(landlock.Rules(read=(*_SYSTEM, *python_directories()), write=(directory, *_DEVICES)))
+        if self.seccomp:
+            seccomp.forbid_internet()
+
+    def prepare_workers(self) -> int | None:
+        """Return the ruleset for ``apply_to_worker``, created once before the fork; None without Landlock."""
+        return landlock.make_ruleset(landlock.Rules(files=False, tcp=True)) if self.landlock else None
+
+    def apply_to_worker(self, prepared: int | None) -> None:
+        """Move the calling process, a worker, and its future children into a separate signal scope.
+
+        Args:
+            prepared: Ruleset from ``prepare_workers``.
+        """
+        if prepared is not None:
+            landlock.enter(prepared)
+        if self.seccomp and not self.file_modes:
+            seccomp.forbid_changing_modes()
+
+    def apply_to_kernel(self) -> None:
+        """Allow the calling process, a Jupyter kernel, to listen on the session's ports but not to connect to them."""
+        if self.landlock and not self.network:
+            landlock.restrict_self(landlock.Rules(files=False, bind=self.ports))
+
+    def _resource_limits(self) -> list[tuple[int, int]]:
+        limits = [
+            # Descriptors in flight through sockets are counted per user, too.
+            (resource.RLIMIT_NOFILE, min(_OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)),
+            (resource.RLIMIT_DATA, self.max_memory_bytes),
+            (resource.RLIMIT_FSIZE, self.max_file_bytes),
+            (resource.RLIMIT_NPROC, self.max_tasks),
+        ]
+        return [(kind, limit) for kind, limit in limits if limit is not None]
+
+
+def python_directories() -> set[str]:
+    """Return the directories of the interpreter and of importable modules."""
+    return {sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), *filter(os.path.isabs, sys.path)}
+
+
+def _public(directory: str) -> list[str]:
+    """Return a directory if all its content is world-readable, otherwise its world-readable entries.
+
+    Sessions may run as the owner, so files that other users cannot read must be excluded explicitly.
+    """
+    entries = [entry for entry in os.scandir(directory) if not entry.is_symlink()]
+    all_public = True
+    found = []
+    for entry in entries:
+        is_directory = entry.is_dir()
+        required = stat.S_IROTH | stat.S_IXOTH if is_directory else stat.S_IROTH
+        if entry.stat().st_mode & required != required:
+            all_public = False
+            continue
+        public = _public(entry.path) if is_directory else [entry.path]
+        all_public &= public == [entry.path]
+        found += public
+    return [directory] if all_public else found
+
+
+def _lower_limit(kind: int, limit: int) -> None:
+    _, hard = resource.getrlimit(kind)
+    limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+    resource.setrlimit(kind, (limit, limit))

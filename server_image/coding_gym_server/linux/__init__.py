@@ -1,0 +1,1 @@
+"""Linux interfaces: processes, memory and signals."""

@@ -1,0 +1,174 @@
+"""Process information from ``/proc`` (see proc_pid_stat(5))."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+__all__ = [
+    "ancestors",
+    "children",
+    "cpu_time",
+    "descendants",
+    "ignores",
+    "is_below",
+    "is_runnable",
+    "tasks_below",
+    "tasks_of_user",
+]
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_RUNNABLE = ("R", "D")
+_DEAD = ("Z", "X")
+_HAS_CHILDREN_FILES = Path("/proc/thread-self/children").exists()
+"""False on kernels without CONFIG_PROC_CHILDREN."""
+
+_READ_BYTES = 4096
+_STATE, _PARENT, _UTIME, _CSTIME, _THREADS = 0, 1, 11, 14, 17
+
+
+def children(parent: int) -> set[int]:
+    """Return the pids of the children of the single-threaded process ``parent``, zombies included."""
+    try:
+        return set(map(int, _read(f"/proc/{parent}/task/{parent}/children").split()))
+    except FileNotFoundError:
+        # A kernel without CONFIG_PROC_CHILDREN.
+        pids = (int(entry) for entry in os.listdir("/proc") if entry.isdigit())
+        return {pid for pid in pids if (fields := _stat(pid)) and int(fields[_PARENT]) == parent}
+
+
+def ancestors(pid: int) -> set[int]:
+    """Return the pids of the parent of ``pid``, its parent, and so on."""
+    found: set[int] = set()
+    while pid and (fields := _stat(pid)):
+        pid = int(fields[_PARENT])
+        found.add(pid)
+    return found
+
+
+def descendants(ancestor: int) -> set[int]:
+    """Return the pids of all children of ``ancestor``, their children, and so on, except zombies."""
+    if not _HAS_CHILDREN_FILES:
+        return _descendants_of_all(ancestor)
+    found = set()
+    pending = [ancestor]
+    while pending:
+        for child in _children_of_all_threads(pending.pop()):
+            if (fields := _stat(child)) and fields[_STATE] not in _DEAD:
+                found.add(child)
+                pending.append(child)
+    return found
+
+
+def _children_of_all_threads(parent: int) -> list[int]:
+    found: list[int] = []
+    # The process may exit while its threads are read.
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{parent}/task"):
+            found += map(int, _read(f"/proc/{parent}/task/{thread}/children").split())
+    return found
+
+
+def _descendants_of_all(ancestor: int) -> set[int]:
+    children: dict[int, list[int]] = {}
+    zombies = set()
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and (fields := _stat(int(entry))):
+            children.setdefault(int(fields[_PARENT]), []).append(int(entry))
+            if fields[_STATE] in _DEAD:
+                zombies.add(int(entry))
+    found: list[int] = []
+    pending = [ancestor]
+    while pending:
+        for child in children.get(pending.pop(), ()):
+            pending.append(child)
+            found.append(child)
+    return set(found) - zombies
+
+
+def is_below(pid: int, ancestor: int) -> bool:
+    """Return whether ``pid`` is a descendant of ``ancestor``; conservatively true if a process in between has exited."""
+    above = ancestors(pid)
+    return ancestor in above or 0 not in above
+
+
+def is_runnable(pid: int) -> bool:
+    """Return whether a thread of a process is running or ready to run; false if the process has exited."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return False
+    return any((fields := _stat(f"{pid}/task/{thread}")) and fields[_STATE] in _RUNNABLE for thread in threads)
+
+
+def tasks_below(ancestors: Iterable[int]) -> Counter[int]:
+    """Return the number of tasks (processes and threads) below each of ``ancestors``, none of which descends from another."""
+    parents, threads = {}, {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        if fields := _stat(int(entry)):
+            parents[int(entry)], threads[int(entry)] = int(fields[_PARENT]), int(fields[_THREADS])
+    owners: dict[int, int] = {pid: pid for pid in ancestors}
+
+    def owner_of(pid: int) -> int:
+        path = []
+        while pid not in owners and pid in parents:
+            path.append(pid)
+            pid = parents[pid]
+        owner = owners.get(pid, 0)
+        owners.update(dict.fromkeys(path, owner))
+        return owner
+
+    tasks: Counter[int] = Counter()
+    for pid, count in threads.items():
+        tasks[owner_of(pid)] += count
+    return Counter({ancestor: tasks[ancestor] for ancestor in ancestors})
+
+
+def tasks_of_user(user: int) -> int:
+    """Return the number of tasks (processes and threads) of a user id, which ``RLIMIT_NPROC`` limits."""
+    tasks = 0
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if os.stat(f"/proc/{entry}").st_uid == user:
+                tasks += len(os.listdir(f"/proc/{entry}/task"))
+    return tasks
+
+
+def cpu_time(pid: int) -> float:
+    """Return the CPU seconds that a process and its reaped children have used; 0 if it has exited."""
+    fields = _stat(pid)
+    return sum(map(int, fields[_UTIME : _CSTIME + 1])) / _TICKS_PER_SECOND if fields else 0.0
+
+
+def ignores(pid: int, number: int) -> bool:
+    """Return whether a process ignores a signal; false if it has exited or the kernel does not report it."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    _, found, rest = status.partition("SigIgn:")
+    return bool(found) and bool(int(rest.split(None, 1)[0], 16) >> (number - 1) & 1)
+
+
+def _stat(pid: int | str) -> list[str]:
+    """Return the fields of /proc/PID/stat from the state (field 3) on; empty if the process has exited."""
+    try:
+        text = _read(f"/proc/{pid}/stat")
+    except OSError:
+        return []
+    return text[text.rindex(b")") + 2 :].decode().split()
+
+
+def _read(path: str) -> bytes:
+    """Return the content of a file, with less overhead than ``open``."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        found = os.read(descriptor, _READ_BYTES)
+        while len(found) % _READ_BYTES == 0 and (more := os.read(descriptor, _READ_BYTES)):
+            found += more
+        return found
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,75 @@
+"""Detection of processes that wait for an event without a timeout."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+__all__ = ["cpu_seconds", "is_runnable", "waits_without_limit"]
+
+_INT_MINUS_ONE = 0xFFFFFFFF
+_NO_POINTER = 0
+
+# Number of a system call -> index of its timeout argument, and the value that means no timeout.
+_LIMITS = {
+    "x86_64": {
+        7: (2, _INT_MINUS_ONE),  # poll
+        23: (4, _NO_POINTER),  # select
+        202: (3, _NO_POINTER),  # futex
+        232: (3, _INT_MINUS_ONE),  # epoll_wait
+        270: (4, _NO_POINTER),  # pselect6
+        271: (2, _NO_POINTER),  # ppoll
+        281: (3, _INT_MINUS_ONE),  # epoll_pwait
+        441: (3, _NO_POINTER),  # epoll_pwait2
+    },
+    "aarch64": {
+        22: (3, _INT_MINUS_ONE),
+        72: (4, _NO_POINTER),
+        73: (2, _NO_POINTER),
+        98: (3, _NO_POINTER),
+        441: (3, _NO_POINTER),
+    },
+}.get(platform.machine(), {})
+
+
+def waits_without_limit(pid: int) -> bool:
+    """Return whether the main thread of a process sleeps without a timeout, according to ``/proc/PID/syscall`` (see proc(5)).
+
+    False if the process has exited or the file cannot be read.
+    """
+    try:
+        number, *arguments = Path(f"/proc/{pid}/syscall").read_text().split()
+    except OSError:
+        return False
+    if not number.isdigit() or int(number) not in _LIMITS:
+        return False
+    position, unlimited = _LIMITS[int(number)]
+    value = int(arguments[position], 16)
+    return value == unlimited if unlimited == _NO_POINTER else value & _INT_MINUS_ONE == unlimited
+
+
+def is_runnable(pid: int) -> bool:
+    """Return whether the main thread of a process runs or waits for a CPU, according to ``/proc/PID/stat``.
+
+    False if the process has exited or the file cannot be read.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    # The state follows the command's name, which may contain parentheses.
+    return stat[stat.rindex(b")") + 2 :].startswith((b"R", b"D"))
+
+
+def cpu_seconds(pids: Iterable[int]) -> float:
+    """Return the total CPU time of processes with nanosecond resolution (see clock_getcpuclockid(3))."""
+    total = 0.0
+    for pid in pids:
+        try:
+            total += time.clock_gettime((~pid << 3) | 2)
+        except OSError:
+            # It has exited; its share drops out of the total.
+            continue
+    return total

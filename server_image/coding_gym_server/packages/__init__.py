@@ -1,0 +1,1 @@
+"""Installation of Python packages into a sandbox."""

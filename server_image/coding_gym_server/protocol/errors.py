@@ -1,0 +1,45 @@
+"""Error messages."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+
+class ErrorCode(StrEnum):
+    """The ``code`` of an error message."""
+
+    INVALID_JSON = "INVALID_JSON"
+    UNKNOWN_TYPE = "UNKNOWN_TYPE"
+    VALIDATION_ERROR = "VALIDATION_ERROR"
+    EXECUTION_ERROR = "EXECUTION_ERROR"
+    CAPACITY_REACHED = "CAPACITY_REACHED"
+    FACTORY_ERROR = "FACTORY_ERROR"
+    """Sent only by OpenEnv's own server; coding_gym's has no factory."""
+    SESSION_ERROR = "SESSION_ERROR"
+
+
+class ErrorData(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The payload of an error message.
+
+    Attributes:
+        message: What was expected, what was found, and how to proceed.
+        code: Error code.
+        errors: For ``VALIDATION_ERROR``: one entry per error, in pydantic's format (``type``, ``loc``, ``msg``, ``input``).
+        active_sessions: For ``CAPACITY_REACHED``: number of active sessions.
+        max_sessions: For ``CAPACITY_REACHED``: maximum number of sessions.
+    """
+
+    message: str
+    code: ErrorCode
+    errors: list[dict[str, Any]] | None = None
+    active_sessions: int | None = None
+    max_sessions: int | None = None
+
+
+class ErrorMessage(msgspec.Struct, tag="error"):
+    """Response to a request that failed."""
+
+    data: ErrorData

@@ -1,0 +1,184 @@
+"""Requests and responses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import msgspec
+
+from coding_gym_server.protocol.errors import ErrorMessage
+from coding_gym_server.protocol.grading import FileContent, Graded, Seconds, Submission
+from coding_gym_server.protocol.inputs import InputEvent
+from coding_gym_server.protocol.observations import ObservationData, SessionState
+from coding_gym_server.protocol.screen import Capture, OnIdle, Screen, ScreenRequestOptions, Side
+
+PROTOCOL_VERSION = 1
+"""Version of coding_gym's extensions to OpenEnv's messages. Incremented with every change that makes a client and a server of
+different versions incompatible; 0 stands for servers that report none."""
+
+PROTOCOL_VERSION_HEADER = "Coding-Gym-Protocol"
+"""WebSocket handshake header with the sender's version. Clients that send none, such as OpenEnv's, are not checked."""
+
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+"""Maximum request size in bytes; a larger frame closes the connection with code 1009, a larger body gets a 413."""
+
+
+ERROR_CODE_HEADER = "x-coding-gym-error"
+"""HTTP response header with the ``ErrorCode``, for endpoints whose status codes belong to another protocol."""
+
+REWARDS = ("safety", "quality")
+"""Names of the available rewards, those of OpenEnv's coding environment; multiple rewards are summed."""
+
+
+class ResetOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Options of a reset; unknown keys are ignored, as in OpenEnv's server.
+
+    Attributes:
+        seed: Seed of ``random`` and ``numpy.random``; drawn from the operating system when absent.
+        episode_id: Name of the episode in ``state``; a random UUID when absent.
+        step_timeout: Wall-clock limit of a step in seconds; the server's default when absent.
+        cpu_timeout: CPU-time limit of a step in seconds, summed over all processes of the session; none when absent.
+        max_output_chars: Maximum number of code points of stdout, and of stderr, in an observation.
+        show_value: Whether the value of a final expression is shown, as in a REPL.
+        backend: Execution backend; the server's default when absent.
+        results: Whether the observation includes values and displays in all their formats.
+        files: Initial content of the workspace: text or bytes by path below the working directory.
+        rewards: Names from ``REWARDS`` whose sum is the reward of a step; the server's default when absent.
+        screen: Width and height of the screen in pixels; the server's default when absent, no screen if null.
+        window_manager: Whether a window manager runs on the screen once there is a window.
+        capture: When an observation includes a screenshot; never when absent.
+        on_idle: Handling of a program that waits for events; it is closed when absent.
+        frame_rate: Frame rate of the video in an observation, in frames per second; no video when absent.
+    """
+
+    seed: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    episode_id: Annotated[str, msgspec.Meta(max_length=255)] | None = None
+    step_timeout: Seconds | None = None
+    cpu_timeout: Seconds | None = None
+    max_output_chars: Annotated[int, msgspec.Meta(ge=256)] | None = None
+    show_value: bool = True
+    backend: str | None = None
+    results: bool = False
+    files: dict[str, str | FileContent] = {}
+    rewards: list[Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(REWARDS)})]] | None = None
+    screen: tuple[Side, Side] | msgspec.UnsetType | None = msgspec.UNSET
+    window_manager: bool = False
+    capture: Capture | None = None
+    on_idle: OnIdle | None = None
+    frame_rate: Annotated[float, msgspec.Meta(gt=0, le=120)] | None = None
+
+    def __post_init__(self) -> None:
+        if reason := unknown_rewards(self.rewards or ()):
+            raise ValueError(reason)
+
+
+class StepAction(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """An action: code to run and input events to send.
+
+    Attributes:
+        code: The source code to run.
+        timeout_s: Wall-clock limit of this step in seconds; the session's ``step_timeout`` when absent.
+        capture_screenshot: Whether the observation includes a screenshot; the episode's ``capture`` when absent.
+        on_idle: Handling of a program that waits for events; the episode's when absent.
+        inputs: Input events, sent after the code has run, or to the running program if there is no code.
+        settle_s: Maximum time to wait for the screen to settle after the inputs, in seconds.
+        metadata: Accepted and ignored; every OpenEnv action has it.
+    """
+
+    code: str
+    timeout_s: Seconds | None = None
+    capture_screenshot: bool | None = None
+    on_idle: OnIdle | None = None
+    inputs: list[InputEvent] = []
+    settle_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    metadata: dict[str, Any] = {}
+
+
+class ResetRequest(msgspec.Struct, tag="reset", forbid_unknown_fields=True):
+    """Start an episode."""
+
+    data: ResetOptions | None = None
+
+
+class StepRequest(msgspec.Struct, tag="step", forbid_unknown_fields=True):
+    """Run code in the session."""
+
+    data: StepAction
+
+
+class StateRequest(msgspec.Struct, tag="state", forbid_unknown_fields=True):
+    """Request the state of the episode."""
+
+
+class InterruptRequest(msgspec.Struct, tag="interrupt", forbid_unknown_fields=True):
+    """Interrupt the running step, as Ctrl-C does. Not answered: the step itself returns earlier.
+
+    A coding_gym extension; no effect without a running step.
+    """
+
+
+class CloseRequest(msgspec.Struct, tag="close", forbid_unknown_fields=True):
+    """End the session; answered by a WebSocket close with code 1000."""
+
+
+class McpRequest(msgspec.Struct, tag="mcp", forbid_unknown_fields=True):
+    """A JSON-RPC 2.0 request of the Model Context Protocol."""
+
+    data: dict[str, Any]
+
+
+class ScreenRequest(msgspec.Struct, tag="screen", forbid_unknown_fields=True):
+    """Request the current screen content. A coding_gym extension."""
+
+    data: ScreenRequestOptions | None = None
+
+
+class GradeRequest(msgspec.Struct, tag="grade", tag_field="type", forbid_unknown_fields=True):
+    """Grade a submission in a dedicated process, independent of the connection's session. A coding_gym extension."""
+
+    data: Submission
+
+
+Request = (
+    ResetRequest | StepRequest | InterruptRequest | StateRequest | CloseRequest | McpRequest | ScreenRequest | GradeRequest
+)
+
+
+class ObservationMessage(msgspec.Struct, tag="observation"):
+    """Response to ``reset`` and ``step``."""
+
+    data: ObservationData
+
+
+class StateMessage(msgspec.Struct, tag="state"):
+    """Response to ``state``."""
+
+    data: SessionState
+
+
+class ScreenMessage(msgspec.Struct, tag="screen"):
+    """Response to ``screen``."""
+
+    data: Screen
+
+
+class VerdictMessage(msgspec.Struct, tag="verdict"):
+    """Response to ``grade``."""
+
+    data: Graded
+
+
+class McpMessage(msgspec.Struct, tag="mcp"):
+    """Response to ``mcp``: a JSON-RPC 2.0 response."""
+
+    data: dict[str, Any]
+
+
+Response = ObservationMessage | StateMessage | ScreenMessage | VerdictMessage | McpMessage | ErrorMessage
+
+
+def unknown_rewards(names: Iterable[str]) -> str | None:
+    """Return an error message for unknown reward names; None if all are known."""
+    unknown = [name for name in names if name not in REWARDS]
+    return f"unknown rewards: {', '.join(map(repr, unknown))}; known are {', '.join(REWARDS)}" if unknown else None

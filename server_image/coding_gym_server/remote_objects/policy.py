@@ -1,0 +1,124 @@
+"""Access policy: which operations an endpoint permits on its own objects, and how it uses the peer's."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from coding_gym_server.remote_objects.exchange import Failure, Streams
+from coding_gym_server.remote_objects.proxies import ProxyType
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from coding_gym_server.remote_objects.interfaces import Endpoint
+    from coding_gym_server.remote_objects.values import Encoder
+
+__all__ = ["AccessPolicy"]
+
+
+class AccessPolicy:
+    """Access policy of a submission: tests have full access, and the submission uses proxies as if they were objects.
+
+    Attributes:
+        peer: The endpoint that this policy applies to.
+        is_open: Whether the peer may also use what it was not given: builtin types, and its own streams and functions.
+    """
+
+    peer: Endpoint
+    is_open = True
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # Operations of the peer on local objects.
+
+    def call(self, function: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        """Call a local object."""
+        return function(*arguments, **keywords)
+
+    def operate(self, name: str, target: Any, arguments: list[Any]) -> Any:
+        """Call a special method of a local object."""
+        if name == "__copy__":
+            return copy.copy(target)
+        if name == "__deepcopy__":
+            return copy.deepcopy(target)
+        if name == "__bool__":
+            return bool(target)
+        if name == "__getitem__" and isinstance(target, type):
+            # A generic class.
+            return target[arguments[0]]  # type: ignore[index]
+        return getattr(type(target), name)(target, *arguments)
+
+    def get(self, target: Any, name: str) -> Any:
+        """Return an attribute of a local object."""
+        return getattr(target, name)
+
+    def set(self, target: Any, name: str, value: Any) -> None:
+        """Set an attribute of a local object."""
+        setattr(target, name, value)
+
+    def delete(self, target: Any, name: str) -> None:
+        """Delete an attribute of a local object."""
+        delattr(target, name)
+
+    def run(self, awaitable: Any) -> Any:
+        """Run an awaitable to completion, on one event loop for all of them."""
+        # Imported lazily: otherwise every forked submission would copy the module's memory pages.
+        import asyncio
+
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(self._loop)
+        return self._loop.run_until_complete(_wait(awaitable))
+
+    def traceback(self, error: BaseException) -> list[str]:
+        """Return the traceback of an exception that is sent to the peer."""
+        try:
+            return traceback.format_exception(error)
+        except BaseException:  # noqa: BLE001 - including the submission's own classes
+            return []
+
+    def find(self, module: str, name: str) -> Any:
+        """Return the object that ``name_of`` has named on the peer's side."""
+        found = importlib.import_module(module)
+        return functools.reduce(getattr, name.split("."), found) if name else found
+
+    def name_of(self, value: Any) -> tuple[str, str] | None:
+        """Return the module and name of an object that the peer can import; None if it is passed by reference."""
+        return None
+
+    # Local operations on proxies.
+
+    def make(self, kind: ProxyType, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Instantiate a remote class."""
+        return self.peer.call(kind, arguments, keywords)
+
+    def call_handle(self, handle: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Call a remote object that is not a class."""
+        return self.peer.call(handle, arguments, keywords)
+
+    def look_up(self, handle: Any, name: str) -> Any:
+        """Return an attribute of a remote object or class."""
+        return self.peer.get(handle, name)
+
+    def operate_on_handle(self, name: str, handle: Any, arguments: tuple[Any, ...]) -> Any:
+        """Call a special method of a remote object."""
+        return self.peer.operate(name, handle, arguments)
+
+    def streams(self, encoder: Encoder) -> Streams | None:
+        """Return the stream redirections of a call; None if there are none."""
+        return None
+
+    def echo(self, stdout: str, stderr: str) -> None:
+        """Print the captured output of a call."""
+
+    def note(self, error: BaseException, failure: Failure) -> None:
+        """Record the origin of an exception raised by the peer."""
+
+
+async def _wait(awaitable: Any) -> Any:
+    return await awaitable

@@ -1,0 +1,1 @@
+"""Network APIs of the server: one module per protocol."""

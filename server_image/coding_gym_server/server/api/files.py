@@ -1,0 +1,107 @@
+"""HTTP routes for workspace files: list, download (whole or by range), upload and delete."""
+
+from __future__ import annotations
+
+import asyncio
+import mimetypes
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.convertors import PathConvertor, register_url_convertor
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from coding_gym_server.server.api.routing import by_method
+from coding_gym_server.workspace.files import FilesError, NotFoundError, Workspace
+
+__all__ = ["file_routes"]
+
+_T = TypeVar("_T")
+
+
+class _FileConvertor(PathConvertor):
+    """URL convertor for file paths, whose names may contain any character."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("file", _FileConvertor())
+
+
+def file_routes(workspace: Workspace) -> list[Route]:
+    """Return the routes for workspace files.
+
+    Args:
+        workspace: The workspace that the routes operate on.
+    """
+
+    async def list_directory(request: Request) -> Response:
+        path = request.query_params.get("path", ".")
+        entries = await _in_thread(workspace.list, path)
+        return Response(msgspec.json.encode({"path": path, "entries": entries}), media_type="application/json")
+
+    async def download(request: Request) -> Response:
+        path = request.path_params["path"]
+        descriptor = await _in_thread(workspace.open, path)
+        return _Download(descriptor, media_type=mimetypes.guess_type(path)[0] or "application/octet-stream")
+
+    async def upload(request: Request) -> Response:
+        upload = await _in_thread(workspace.upload, request.path_params["path"])
+        try:
+            async for chunk in request.stream():
+                await _in_thread(upload.write, chunk)
+            await _in_thread(upload.finish)
+        finally:
+            await _in_thread(upload.close)
+        return Response(status_code=201 if upload.is_new else 200)
+
+    async def delete(request: Request) -> Response:
+        await _in_thread(workspace.remove, request.path_params["path"])
+        return Response(status_code=204)
+
+    handlers = {"GET": download, "PUT": upload, "DELETE": delete}
+    return [
+        Route("/files", _explained(list_directory), methods=["GET"]),
+        by_method("/files/{path:file}", **{method: _explained(handler) for method, handler in handlers.items()}),
+    ]
+
+
+class _Download(FileResponse):
+    """File response from an open descriptor, so that no process can replace the file between the check and the response.
+
+    Args:
+        descriptor: The open file; the response takes ownership and closes it.
+        media_type: The MIME type of the file.
+    """
+
+    def __init__(self, descriptor: int, *, media_type: str) -> None:
+        self._descriptor = descriptor
+        super().__init__(f"/proc/self/fd/{descriptor}", media_type=media_type, stat_result=os.fstat(descriptor))
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            os.close(self._descriptor)
+
+
+def _explained(handler: Callable[[Request], Any]) -> Callable[[Request], Any]:
+    """Wrap a handler so that path errors become 400 and 404 responses."""
+
+    async def handle(request: Request) -> Response:
+        try:
+            response: Response = await handler(request)
+        except NotFoundError as error:
+            return PlainTextResponse(str(error), 404)
+        except FilesError as error:
+            return PlainTextResponse(str(error), 400)
+        return response
+
+    return handle
+
+
+async def _in_thread(work: Callable[..., _T], *arguments: Any) -> _T:
+    return await asyncio.to_thread(work, *arguments)

@@ -1,0 +1,266 @@
+"""WebSocket endpoint ``/ws``: one session per connection, and one response per request, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from typing import Any
+from urllib.parse import parse_qs
+
+from coding_gym_server.ipc.text import truncate_middle
+from coding_gym_server.protocol import (
+    MAX_FRAME_BYTES,
+    PROTOCOL_VERSION,
+    PROTOCOL_VERSION_HEADER,
+    CloseRequest,
+    ErrorCode,
+    ErrorData,
+    ErrorMessage,
+    GradeRequest,
+    InterruptRequest,
+    McpMessage,
+    McpRequest,
+    ObservationMessage,
+    Request,
+    ResetOptions,
+    ResetRequest,
+    Response,
+    ScreenMessage,
+    ScreenRequest,
+    StateMessage,
+    StateRequest,
+    StepRequest,
+    VerdictMessage,
+)
+from coding_gym_server.server.api.codec import BadRequestError, decode_request, encode_response, field_of, value_error
+from coding_gym_server.server.api.openenv_mcp import answer_mcp
+from coding_gym_server.server.grading.service import GradingService
+from coding_gym_server.server.sessions.registry import SessionLimitError, SessionRegistry
+from coding_gym_server.server.sessions.session import ServerSession
+from coding_gym_server.server.supervisor.display_handle import NoScreenError, ScreenRefusedError
+from coding_gym_server.worker.backends.registry import UnknownBackendError
+from coding_gym_server.workspace.files import FilesError
+
+__all__ = ["SessionEndpoint"]
+
+_Event = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[_Event]]
+_Send = Callable[[_Event], Awaitable[None]]
+
+_VERSION_HEADER = PROTOCOL_VERSION_HEADER.lower().encode()
+_VERSION = str(PROTOCOL_VERSION).encode()
+_NORMAL_CLOSURE = 1000
+_POLICY_VIOLATION = 1008
+_READ_AHEAD_AFTER = 0.01
+"""Seconds after which a running step makes the endpoint read ahead from the connection."""
+
+_MAX_AHEAD_BYTES = 2 * MAX_FRAME_BYTES
+"""Maximum number of bytes that a client may send ahead of its responses; above it, the connection is closed."""
+
+_FRAME_OVERHEAD = 100
+_MAX_INTERRUPT_BYTES = 64
+_MAX_QUOTED_CHARS = 100
+
+_log = logging.getLogger(__name__)
+
+
+class SessionEndpoint:
+    """ASGI application for the WebSocket route.
+
+    Args:
+        sessions: The registry that opens the session of a connection.
+        grading: The service that grades submissions.
+    """
+
+    def __init__(self, sessions: SessionRegistry, grading: GradingService) -> None:
+        self._sessions = sessions
+        self._grading = grading
+
+    async def __call__(self, scope: _Event, receive: _Receive, send: _Send) -> None:
+        await receive()
+        await send({"type": "websocket.accept", "headers": [(_VERSION_HEADER, _VERSION)]})
+        if (version := dict(scope["headers"]).get(_VERSION_HEADER, _VERSION)) != _VERSION:
+            quoted = truncate_middle(version.decode("latin-1"), _MAX_QUOTED_CHARS)
+            message = f"This client speaks wire protocol {quoted}, this server speaks {PROTOCOL_VERSION}"
+            await _refuse(send, ErrorData(message=message, code=ErrorCode.SESSION_ERROR))
+            return
+        if requested := parse_qs(scope.get("query_string", b"").decode("latin-1")).get("session_id"):
+            # A session cannot outlive its connection, so there is never one to resume.
+            quoted = truncate_middle(requested[0], _MAX_QUOTED_CHARS)
+            await _refuse(send, ErrorData(message=f"Unknown session_id: {quoted}", code=ErrorCode.SESSION_ERROR))
+            return
+        try:
+            session = self._sessions.open()
+        except SessionLimitError as error:
+            data = ErrorData(
+                message=str(error), code=ErrorCode.CAPACITY_REACHED, active_sessions=error.active, max_sessions=error.limit
+            )
+            await _refuse(send, data)
+            return
+        try:
+            code = await _Conversation(session, self._grading, receive, send).run()
+        finally:
+            self._sessions.close(session)
+        # After the session is closed: the close waits until the client has read everything sent before it.
+        if code is not None:
+            await send({"type": "websocket.close", "code": code})
+
+
+class _Conversation:
+    """Processes the frames of a connection sequentially.
+
+    During a long step, the next frames are read ahead: only a read detects that the client has disconnected, or has sent an
+    interrupt request.
+
+    Args:
+        session: The session of the connection.
+        grading: The service that grades submissions.
+        receive: The ASGI receive callable.
+        send: The ASGI send callable.
+    """
+
+    def __init__(self, session: ServerSession, grading: GradingService, receive: _Receive, send: _Send) -> None:
+        self._session = session
+        self._grading = grading
+        self._receive = receive
+        self._send = send
+        self._prefetched: deque[str | bytes] = deque()
+        self._ahead_bytes = 0
+        self._disconnected = False
+
+    async def run(self) -> int | None:
+        """Process frames until the client disconnects or requests to close.
+
+        Returns:
+            The code to close the connection with, or None if it is already closed.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            while (frame := await self._next_frame()) is not None:
+                reader = _Delayed(_READ_AHEAD_AFTER, lambda: self._read_ahead(task))
+                try:
+                    last = await self._answer_frame(frame)
+                finally:
+                    reader.cancel()
+                if last:
+                    return _NORMAL_CLOSURE
+        except asyncio.CancelledError:
+            if not self._disconnected:
+                raise
+            task.uncancel()
+            return _POLICY_VIOLATION
+        return None
+
+    async def _next_frame(self) -> str | bytes | None:
+        if not self._prefetched:
+            self._ahead_bytes = 0
+            return await self._read()
+        return self._prefetched.popleft()
+
+    async def _read(self) -> str | bytes | None:
+        event = await self._receive()
+        if event["type"] != "websocket.receive":
+            return None
+        text: str | None = event.get("text")
+        frame: str | bytes = event["bytes"] if text is None else text
+        return frame
+
+    async def _read_ahead(self, conversation: asyncio.Task[None]) -> None:
+        while True:
+            frame = await self._read()
+            self._ahead_bytes += len(frame or "") + _FRAME_OVERHEAD
+            if frame is None or self._ahead_bytes > _MAX_AHEAD_BYTES:
+                self._disconnected = True
+                conversation.cancel()
+                return
+            if _is_interrupt(frame):
+                self._session.interrupt()
+            else:
+                self._prefetched.append(frame)
+
+    async def _answer_frame(self, frame: str | bytes) -> bool:
+        """Respond to a frame, and return whether it was the last one."""
+        last = False
+        response: Response
+        try:
+            request = decode_request(frame)
+            if isinstance(request, CloseRequest):
+                return True
+            if isinstance(request, InterruptRequest):
+                # The step that it refers to has already ended.
+                return False
+            response = await _answer(self._session, self._grading, request)
+        except BadRequestError as error:
+            last = error.data.code is ErrorCode.SESSION_ERROR
+            response = ErrorMessage(error.data)
+        except (FilesError, NoScreenError, ScreenRefusedError, UnknownBackendError) as error:
+            faults = [value_error(["data", field_of(error)], str(error))]
+            response = ErrorMessage(ErrorData(message=str(error), code=ErrorCode.VALIDATION_ERROR, errors=faults))
+        except Exception as error:  # noqa: BLE001 - an internal error is reported to the client as well
+            _log.exception("a request failed")
+            response = ErrorMessage(ErrorData(message=f"{type(error).__name__}: {error}", code=ErrorCode.EXECUTION_ERROR))
+        await _reply(self._send, response, binary=isinstance(frame, bytes))
+        return last
+
+
+def _is_interrupt(frame: str | bytes) -> bool:
+    if len(frame) > _MAX_INTERRUPT_BYTES:
+        return False
+    try:
+        return isinstance(decode_request(frame), InterruptRequest)
+    except BadRequestError:
+        return False
+
+
+class _Delayed:
+    """A task that starts after a delay, unless it is canceled first.
+
+    Args:
+        delay: The delay in seconds.
+        work: Factory of the coroutine to run.
+    """
+
+    def __init__(self, delay: float, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        self._work = work
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(delay, self._start)
+        self._task: asyncio.Task[None] | None = None
+
+    def cancel(self) -> None:
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _start(self) -> None:
+        self._task = self._loop.create_task(self._work())
+
+
+async def _answer(session: ServerSession, grading: GradingService, request: Request) -> Response:
+    match request:
+        case StepRequest(action):
+            return ObservationMessage(await session.step(action))
+        case ResetRequest(options):
+            return ObservationMessage(await session.reset(options or ResetOptions()))
+        case GradeRequest(submission):
+            return VerdictMessage(await grading.grade(submission))
+        case ScreenRequest(options):
+            return ScreenMessage(await session.capture_screen(options.region if options is not None else None))
+        case StateRequest():
+            return StateMessage(session.state)
+        case McpRequest(call):
+            return McpMessage(answer_mcp(call))
+    raise AssertionError(request)
+
+
+async def _refuse(send: _Send, data: ErrorData) -> None:
+    """Send the reason why the client does not get a session, and close the connection."""
+    await _reply(send, ErrorMessage(data), binary=False)
+    await send({"type": "websocket.close", "code": _NORMAL_CLOSURE})
+
+
+async def _reply(send: _Send, response: Response, *, binary: bool) -> None:
+    encoded = encode_response(response, binary=binary)
+    await send({"type": "websocket.send", "bytes" if binary else "text": encoded})

@@ -1,0 +1,147 @@
+"""Assembly of the server: zygote, executors, sessions and the ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from coding_gym_server.display.availability import can_have_screens
+from coding_gym_server.isolation.probe import IsolationReport
+from coding_gym_server.isolation.profile import IsolationProfile
+from coding_gym_server.server.api import openenv_http as http
+from coding_gym_server.server.api.auth import BearerAuthMiddleware
+from coding_gym_server.server.api.code_interpreter import interpreter_routes
+from coding_gym_server.server.api.codec import BadRequestError
+from coding_gym_server.server.api.files import file_routes
+from coding_gym_server.server.api.request_body import BodyTooLargeError
+from coding_gym_server.server.api.websocket import SessionEndpoint
+from coding_gym_server.server.code_interpreter.contexts import HOME, ContextRegistry, ContextSettings
+from coding_gym_server.server.config import ServerConfig
+from coding_gym_server.server.grading.service import GradingService
+from coding_gym_server.server.idle_shutdown import IdleShutdown
+from coding_gym_server.server.process_limiter import ProcessLimiter
+from coding_gym_server.server.sessions.registry import SessionLimitError, SessionRegistry
+from coding_gym_server.server.sessions.session import SessionDefaults
+from coding_gym_server.server.supervisor.display_handle import DisplayFactory, NoScreenError, ScreenRefusedError
+from coding_gym_server.server.supervisor.executor import ExecutorSpec
+from coding_gym_server.server.supervisor.executor_pool import ExecutorPool
+from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
+from coding_gym_server.worker.backends.registry import UnknownBackendError
+from coding_gym_server.workspace.files import FilesError, Workspace
+from coding_gym_server.workspace.leftovers import ResidualFiles
+
+__all__ = ["create_app"]
+
+_log = logging.getLogger(__name__)
+
+_PYTHON_SHARED_MEMORY = ("psm_*", "sem.mp-*")
+
+
+def create_app(
+    config: ServerConfig,
+    zygote: ZygoteHandle,
+    *,
+    profile: IsolationProfile,
+    isolation: IsolationReport,
+    end: Callable[[], None],
+) -> ASGIApp:
+    """Create the ASGI application.
+
+    Args:
+        config: The server's configuration.
+        zygote: The started zygote. The application takes ownership of it.
+        profile: Isolation profile of the sessions.
+        isolation: Isolation features in use, reported by ``/health``.
+        end: Called to shut the server down.
+    """
+    defaults = SessionDefaults(step_timeout=config.step_timeout, backend=config.backend, rewards=config.rewards)
+    residual_files = ResidualFiles(
+        private=config.private_directories,
+        shared_memory=("*",) if config.private_shm else _PYTHON_SHARED_MEMORY,
+        since=time.time(),
+    )
+    spec = ExecutorSpec(backend=config.backend)
+    screens = DisplayFactory(
+        zygote=zygote,
+        base=config.workspaces,
+        opengl=config.opengl,
+        available=can_have_screens(),
+        shared=config.max_sessions > 1,
+    )
+    executors = ExecutorPool(zygote, config.workspaces, spec=spec, spares=config.spare_workers, residual_files=residual_files)
+    sessions = SessionRegistry(executors, screens, defaults, limit=config.max_sessions)
+    python = "notebook" if config.backend == "python" else config.backend
+    contexts = ContextRegistry(sessions, config.home_directory, ContextSettings(python=python))
+    grading = GradingService(zygote, config.workspaces, residual_files=residual_files, profile=profile)
+    limiter = ProcessLimiter(
+        lambda: [*executors.all, *grading.workers],
+        limit=config.max_processes,
+        group_count=lambda: config.max_sessions + len(grading.workers),
+    )
+
+    def on_zygote_gone() -> None:
+        _log.error("the zygote died repeatedly; shutting down because no session can start")
+        end()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        zygote.attach(on_gone=on_zygote_gone)
+        executors.fill()
+        watch = asyncio.create_task(limiter.run())
+        try:
+            yield
+        finally:
+            watch.cancel()
+            await executors.close()
+            grading.close()
+            zygote.close()
+
+    app: ASGIApp = Starlette(
+        routes=[
+            *http.routes(sessions, isolation),
+            *interpreter_routes(contexts),
+            *file_routes(Workspace(config.home_directory, home=HOME)),
+        ],
+        lifespan=lifespan,
+        exception_handlers={
+            BadRequestError: http.bad_request,
+            BodyTooLargeError: http.body_too_large,
+            SessionLimitError: http.at_capacity,
+            FilesError: http.bad_option,
+            NoScreenError: http.bad_option,
+            ScreenRefusedError: http.bad_option,
+            UnknownBackendError: http.bad_option,
+            http.ClientGoneError: http.client_gone,
+            ClientDisconnect: http.client_gone,
+        },
+    )
+    app = _Dispatch(app, SessionEndpoint(sessions, grading))
+    if config.token:
+        app = BearerAuthMiddleware(app, config.token)
+    if config.idle_timeout is not None and config.first_client_within is not None:
+        app = IdleShutdown(app, first_client_within=config.first_client_within, idle_timeout=config.idle_timeout, fire=end)
+    return app
+
+
+class _Dispatch:
+    """Dispatch the session route directly: Starlette's wrappers of each message cost more than handling the message.
+
+    Args:
+        http: Application for all other routes.
+        sessions: Application for ``/ws``.
+    """
+
+    def __init__(self, http: ASGIApp, sessions: ASGIApp) -> None:
+        self._http = http
+        self._sessions = sessions
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_session = scope["type"] == "websocket" and scope["path"] == "/ws"
+        await (self._sessions if is_session else self._http)(scope, receive, send)

@@ -1,0 +1,1 @@
+"""Contexts, languages and messages of the code-interpreter API."""

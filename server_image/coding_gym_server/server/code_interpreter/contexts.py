@@ -1,0 +1,301 @@
+"""Contexts of the code-interpreter API: interpreters that share a workspace, each with a queue of executions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from coding_gym_server.display.encoding import png
+from coding_gym_server.ipc.messages import CellResult, Execute
+from coding_gym_server.protocol import ResetOptions
+from coding_gym_server.server.code_interpreter import messages
+from coding_gym_server.server.code_interpreter.languages import DEFAULT_LANGUAGE, USUAL_LANGUAGES, backend_of, normalize
+from coding_gym_server.server.sessions.registry import SessionRegistry
+from coding_gym_server.server.sessions.session import INFRASTRUCTURE_ERRORS, ServerSession
+from coding_gym_server.server.supervisor.watchdog import Limits
+from coding_gym_server.server.supervisor.worker_handle import Event, OutputEvent
+from coding_gym_server.worker.backends.registry import UnknownBackendError, check_backend, check_installed
+
+__all__ = ["HOME", "ContextNotFoundError", "ContextRegistry", "ContextSettings", "InterpreterContext", "WorkingDirectoryError"]
+
+HOME = "/home/user"
+"""The path of the workspace as clients see it."""
+
+
+class ContextNotFoundError(LookupError):
+    """No context has the given ID."""
+
+    def __init__(self, identifier: str) -> None:
+        super().__init__(f"Context {identifier} not found")
+
+
+class WorkingDirectoryError(ValueError):
+    """The working directory does not exist or is not accessible."""
+
+
+class ContextSettings(msgspec.Struct, kw_only=True, frozen=True):
+    """Settings that all contexts share.
+
+    Attributes:
+        python: The backend that executes Python.
+        timeout: Wall-clock limit of an execution in seconds, unless the request specifies one.
+        max_output_chars: Maximum number of code points of stdout, and of stderr, of an execution.
+    """
+
+    python: str = "notebook"
+    timeout: float = 300.0
+    max_output_chars: int = 4 * 1024 * 1024
+
+
+class InterpreterContext:
+    """An interpreter whose executions run sequentially, in the order of arrival.
+
+    Args:
+        language: The language that it executes.
+        cwd: The working directory as the client specified it.
+        directory: The path of the working directory in the file system.
+        sessions: The registry that opens its session, when the interpreter starts.
+        workspace: The directory that it shares with the other contexts.
+        settings: The settings that all contexts share.
+    """
+
+    def __init__(
+        self, language: str, cwd: str, directory: Path, *, sessions: SessionRegistry, workspace: Path, settings: ContextSettings
+    ) -> None:
+        self.id = str(uuid.uuid4())
+        self.language = language
+        self.cwd = cwd
+        self._directory = directory
+        self._sessions = sessions
+        self._workspace = workspace
+        self._settings = settings
+        self._session: ServerSession | None = None
+        self._turn = asyncio.Lock()
+        self._generation = 0
+        self._count = 0
+        self._is_deleted = False
+        self._running: asyncio.Task[None] | None = None
+
+    async def execute(
+        self, code: str, *, environment: dict[str, str], timeout: float | None, emit: Callable[[bytes], None]
+    ) -> None:
+        """Execute code after the executions queued before it, and emit its messages line by line.
+
+        Args:
+            code: The code to execute.
+            environment: Environment variables that are set during the execution.
+            timeout: Wall-clock limit in seconds; None for the default of the settings.
+            emit: Callback for each encoded line.
+
+        Raises:
+            SessionLimitError: If the context has no session yet, and none is available.
+        """
+        generation = self._generation
+        async with self._turn:
+            if generation != self._generation or self._is_deleted:
+                emit(messages.error_line(messages.ABORTED))
+                return
+            cell = Execute(code, environment, rich=True)
+            limits = Limits(wall=timeout or self._settings.timeout)
+
+            def on_event(event: Event) -> None:
+                emit(messages.printed(event) if isinstance(event, OutputEvent) else messages.result(event))
+
+            try:
+                session = self._session or await self._begin()
+                if code.strip():
+                    self._count += 1
+                emit(messages.counted(self._count))
+                self._running = asyncio.current_task()
+                seen = await session.execute(cell, limits, on_event=on_event)
+            except INFRASTRUCTURE_ERRORS as failure:
+                self._count = 0
+                emit(messages.error_line(messages.lost(failure)))
+                return
+            finally:
+                self._running = None
+            if seen.picture is not None and seen.is_new:
+                emit(messages.result(CellResult({"image/png": png(seen.picture)}, {}, is_value=False)))
+            completion = seen.completion
+            assert completion is not None
+            if completion.state_lost:
+                self._count = 0
+            error = messages.error_of(completion)
+            if error is not None:
+                emit(messages.error_line(error))
+            elif completion.note:
+                emit(messages.printed(OutputEvent("stderr", completion.note)))
+
+    def give_up(self, execution: asyncio.Task[None]) -> None:
+        """Interrupt an execution, as Ctrl-C does, or cancel it if it is still queued.
+
+        Args:
+            execution: The task that runs ``execute``.
+        """
+        if execution is not self._running:
+            execution.cancel()
+        elif self._session is not None:
+            self._session.interrupt()
+
+    async def begin(self) -> None:
+        """Start the interpreter.
+
+        Raises:
+            SessionLimitError: If no session is available.
+            INFRASTRUCTURE_ERRORS: If the interpreter fails to start.
+        """
+        async with self._turn:
+            await self._begin()
+
+    async def restart(self) -> None:
+        """Abort the running execution and all queued ones, and start a new interpreter."""
+        self._generation += 1
+        if self._session is not None:
+            self._session.abort("the context was restarted")
+        async with self._turn:
+            await self._begin()
+
+    async def delete(self) -> None:
+        """Delete the context: abort all its executions and close its session."""
+        self._generation += 1
+        self._is_deleted = True
+        if self._session is not None:
+            self._session.abort("the context was deleted")
+        async with self._turn:
+            if self._session is not None:
+                self._sessions.close(self._session)
+                self._session = None
+
+    async def _begin(self) -> ServerSession:
+        if self._session is None:
+            self._session = self._sessions.open(shared=self._workspace)
+        backend = backend_of(self.language, python=self._settings.python)
+        options = ResetOptions(backend=backend, max_output_chars=self._settings.max_output_chars, show_value=False)
+        self._count = 0
+        try:
+            await self._session.reset(options, directory=self._directory)
+        except BaseException:
+            self._sessions.close(self._session)
+            self._session = None
+            raise
+        return self._session
+
+
+class ContextRegistry:
+    """Registry of the contexts of a sandbox, with a default context per language.
+
+    Args:
+        sessions: The registry that opens the sessions of the contexts.
+        workspace: The directory that all contexts share.
+        settings: The settings that all contexts share.
+    """
+
+    def __init__(self, sessions: SessionRegistry, workspace: Path, settings: ContextSettings) -> None:
+        self.workspace = workspace
+        self._sessions = sessions
+        self._settings = settings
+        self._contexts: dict[str, InterpreterContext] = {}
+        self._defaults: dict[str, InterpreterContext] = {}
+        self._default(DEFAULT_LANGUAGE)
+
+    async def list(self) -> list[InterpreterContext]:
+        """Return all contexts: the default contexts first, then the others, each from oldest to newest.
+
+        The default contexts of ``USUAL_LANGUAGES`` are created if necessary.
+        """
+        for language in USUAL_LANGUAGES:
+            with contextlib.suppress(UnknownBackendError):
+                await self.default(language)
+        defaults = set(self._defaults.values())
+        return sorted(self._contexts.values(), key=lambda context: context not in defaults)
+
+    def get(self, identifier: str) -> InterpreterContext:
+        """Return the context with an ID.
+
+        Raises:
+            ContextNotFoundError: If no context has that ID.
+        """
+        try:
+            return self._contexts[identifier]
+        except KeyError:
+            raise ContextNotFoundError(identifier) from None
+
+    async def create(self, language: str, cwd: str) -> InterpreterContext:
+        """Create a context and start its interpreter.
+
+        Raises:
+            UnknownBackendError: If no installed backend executes that language.
+            WorkingDirectoryError: If ``cwd`` is not the absolute path of an accessible directory.
+            SessionLimitError: If no session is available.
+            INFRASTRUCTURE_ERRORS: If the interpreter fails to start.
+        """
+        context = self._make(normalize(language), cwd)
+        await context.begin()
+        self._contexts[context.id] = context
+        return context
+
+    async def default(self, language: str | None) -> InterpreterContext:
+        """Return the default context of a language; its interpreter starts at the first execution.
+
+        Args:
+            language: Name or alias of the language; None for Python.
+
+        Raises:
+            UnknownBackendError: If no installed backend executes that language.
+        """
+        language = DEFAULT_LANGUAGE if language is None else normalize(language)
+        backend = backend_of(language, python=self._settings.python)
+        if backend not in self._defaults:
+            check_backend(backend)
+            await asyncio.to_thread(check_installed, backend)
+        return self._default(language)
+
+    async def delete(self, identifier: str) -> None:
+        """Delete a context; if it was a default context, the next request for it creates another one.
+
+        Raises:
+            ContextNotFoundError: If no context has that ID.
+        """
+        context = self.get(identifier)
+        del self._contexts[identifier]
+        for language, default in list(self._defaults.items()):
+            if default is context:
+                del self._defaults[language]
+        await context.delete()
+
+    def _default(self, language: str) -> InterpreterContext:
+        # One default context per backend, not per language: TypeScript and JavaScript share variables.
+        backend = backend_of(language, python=self._settings.python)
+        if backend not in self._defaults:
+            context = self._defaults[backend] = self._make(language, HOME)
+            self._contexts[context.id] = context
+        return self._defaults[backend]
+
+    def _make(self, language: str, cwd: str) -> InterpreterContext:
+        return InterpreterContext(
+            language,
+            cwd,
+            self._directory(cwd),
+            sessions=self._sessions,
+            workspace=self.workspace,
+            settings=self._settings,
+        )
+
+    def _directory(self, cwd: str) -> Path:
+        """Return the file system path of a client's working directory.
+
+        Raises:
+            WorkingDirectoryError: If it is not the absolute path of an accessible directory.
+        """
+        path = PurePosixPath(cwd)
+        directory = self.workspace / path.relative_to(HOME) if path.is_relative_to(HOME) else Path(path)
+        if not path.is_absolute() or not directory.is_dir() or not os.access(directory, os.X_OK):
+            message = f"cwd {cwd!r} is not an accessible directory: expected an absolute path such as {HOME}"
+            raise WorkingDirectoryError(message)
+        return directory

@@ -1,0 +1,146 @@
+"""``GradingService``: assigns each submission to a grading worker; there are only slightly more workers than cores."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from pathlib import Path
+
+import msgspec
+
+from coding_gym_server.ipc.async_channel import ChannelClosedError
+from coding_gym_server.ipc.messages import SUBMISSION
+from coding_gym_server.isolation.profile import IsolationProfile
+from coding_gym_server.protocol.grading import Graded, Submission, VerdictOutcome
+from coding_gym_server.server.grading.worker import GradingWorker, not_run
+from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
+from coding_gym_server.workspace.leftovers import ResidualFiles
+from coding_gym_server.zygote.main import ZygoteConfig
+
+__all__ = ["GradingService"]
+
+_log = logging.getLogger(__name__)
+
+_SPARE_WORKERS = 1
+"""Number of grading workers beyond the number of cores: tests and submissions wait for each other and for the server."""
+
+_INFRASTRUCTURE_ERRORS = (ForkError, ChannelClosedError, TimeoutError)
+
+_PRELOAD = (
+    *("abc", "bisect", "cmath", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions", "functools"),
+    *("heapq", "io", "itertools", "json", "math", "operator", "random", "re", "statistics", "string", "typing"),
+)
+"""Modules that submissions import most often, and that add almost no cost to a fork."""
+
+
+class GradingService:
+    """Grades submissions in parallel.
+
+    Args:
+        zygote: Forks test runners.
+        base: Parent directory of all workspaces.
+        residual_files: Locations outside its workspace where a submission can leave files.
+        profile: Isolation profile of sessions.
+    """
+
+    def __init__(self, zygote: ZygoteHandle, base: Path, *, residual_files: ResidualFiles, profile: IsolationProfile) -> None:
+        self._zygote = zygote
+        self._base = base
+        # What is private to a single session must not be shared with submissions, which run alongside it.
+        self._residual_files = msgspec.structs.replace(residual_files, private=())
+        self._profile = msgspec.structs.replace(profile, shared=True, private_directories=(), adopted_by_init=False, ports=())
+        self._submission_zygote: ZygoteHandle | None = None
+        self._idle: list[GradingWorker] = []
+        self._busy: set[GradingWorker] = set()
+        self._slots = asyncio.Semaphore((os.cpu_count() or 1) + _SPARE_WORKERS)
+
+    @property
+    def workers(self) -> list[GradingWorker]:
+        """All current grading workers."""
+        return [*self._idle, *self._busy]
+
+    async def grade(self, submission: Submission) -> Graded:
+        """Grade a submission.
+
+        Infrastructure errors are reported in the verdict. However, if grading a submission twice ends processes that it has no
+        access to, the submission is assumed to be the cause, and its verdict is ``killed``.
+
+        Raises:
+            FilesError: If one of its files cannot be written.
+        """
+        async with self._slots:
+            for is_last in (False, True):
+                try:
+                    worker = await self._acquire()
+                except (*_INFRASTRUCTURE_ERRORS, OSError) as error:
+                    return _infrastructure_error(error)
+                try:
+                    graded = await worker.grade(submission)
+                except ChannelClosedError as error:
+                    self._discard(worker)
+                    if is_last:
+                        return _lost(submission)
+                    _log.warning("a submission is graded again: %s", error)
+                except (*_INFRASTRUCTURE_ERRORS, OSError) as error:
+                    self._discard(worker)
+                    return _infrastructure_error(error)
+                except BaseException:
+                    self._discard(worker)
+                    raise
+                else:
+                    self._release(worker)
+                    return graded
+        raise AssertionError
+
+    def close(self) -> None:
+        """Close all grading workers and the zygote of submissions."""
+        for worker in self.workers:
+            worker.close()
+        if self._submission_zygote is not None:
+            self._submission_zygote.close()
+
+    async def _acquire(self) -> GradingWorker:
+        if self._residual_files.exist():
+            await asyncio.to_thread(self._residual_files.remove)
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.is_alive:
+                self._busy.add(worker)
+                return worker
+            self._discard(worker)
+        if self._submission_zygote is None:
+            config = ZygoteConfig(preload=list(_PRELOAD), backend=SUBMISSION, profile=self._profile)
+            self._submission_zygote = ZygoteHandle(config)
+            self._submission_zygote.attach(on_gone=self._on_zygote_gone)
+        worker = await GradingWorker.open(self._base, zygote=self._zygote, submission_zygote=self._submission_zygote)
+        self._busy.add(worker)
+        return worker
+
+    def _on_zygote_gone(self) -> None:
+        _log.error("the zygote of submissions died too often; the next submission starts another one")
+        self._submission_zygote = None
+
+    def _release(self, worker: GradingWorker) -> None:
+        self._busy.discard(worker)
+        if worker.is_alive:
+            self._idle.append(worker)
+        else:
+            self._discard(worker)
+
+    def _discard(self, worker: GradingWorker) -> None:
+        self._busy.discard(worker)
+        worker.close()
+        with contextlib.suppress(RuntimeError):
+            asyncio.get_running_loop().run_in_executor(None, worker.remove_directory)
+
+
+def _infrastructure_error(error: Exception) -> Graded:
+    message = f"the sandbox failed to grade this submission: {str(error) or type(error).__name__}"
+    return Graded(outcome=VerdictOutcome.INFRASTRUCTURE, message=message)
+
+
+def _lost(submission: Submission) -> Graded:
+    message = "grading it twice ended a process of the sandbox"
+    return Graded(outcome=VerdictOutcome.KILLED, message=message, cases=tuple(not_run(submission)))

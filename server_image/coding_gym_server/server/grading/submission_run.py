@@ -1,0 +1,122 @@
+"""Execution of a submission: the connection and output of its process, and the enforcement of its limits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from coding_gym_server.ipc.async_channel import ChannelClosedError
+from coding_gym_server.protocol.grading import GradingLimits
+from coding_gym_server.server.supervisor.output_capture import OutputCapture
+
+__all__ = ["LimitWatch", "SubmissionRun"]
+
+_GRACE = 2.0
+"""Seconds that a test runner has to report its results after the submission has been killed."""
+
+_READ_DELAY = 0.01
+
+_Result = TypeVar("_Result")
+
+
+@dataclass
+class SubmissionRun:
+    """A submission's process.
+
+    Attributes:
+        connection: The tests' end of the connection with it.
+        stdout: Capture of its stdout.
+        stderr: Capture of its stderr.
+        cpu_before: CPU time used by earlier processes, in seconds.
+    """
+
+    connection: socket.socket
+    stdout: OutputCapture
+    stderr: OutputCapture
+    cpu_before: float = 0.0
+    _read_timer: asyncio.TimerHandle = field(init=False)
+
+    def __post_init__(self) -> None:
+        # The output of a short run fits into the pipe buffers, so that reading need not start.
+        self._read_timer = asyncio.get_running_loop().call_later(_READ_DELAY, self._start_reading)
+
+    def __enter__(self) -> SubmissionRun:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def take_output(self) -> tuple[str, str]:
+        return self.stdout.take(), self.stderr.take()
+
+    def close(self) -> None:
+        self._read_timer.cancel()
+        self.stdout.close()
+        self.stderr.close()
+
+    def _start_reading(self) -> None:
+        self.stdout.start_reading()
+        self.stderr.start_reading()
+
+
+class LimitWatch:
+    """Kills a submission that exceeds its limits.
+
+    Args:
+        limits: The limits.
+        kill: Kills the submission.
+        cpu_time: Returns the CPU time that it has used, in seconds.
+
+    Attributes:
+        expired: Whether it has exceeded a limit.
+    """
+
+    def __init__(self, limits: GradingLimits, *, kill: Callable[[], None], cpu_time: Callable[[], Awaitable[float]]) -> None:
+        self.expired = False
+        self._limits = limits
+        self._kill = kill
+        self._cpu_time = cpu_time
+        self._loop = asyncio.get_running_loop()
+        self._wall = self._loop.call_later(limits.wall_timeout, self._expire)
+        # The earliest time at which the CPU time can be used up.
+        self._cpu = self._loop.call_later(limits.cpu_timeout / (os.cpu_count() or 1), self._watch_cpu)
+        self._watching: asyncio.Task[None] | None = None
+        self._grace: asyncio.TimerHandle | None = None
+        self._result: asyncio.Future[Any] | None = None
+
+    async def over(self, result: asyncio.Future[_Result]) -> _Result | None:
+        """Wait for the result of a submission; returns None if there is none shortly after it was killed."""
+        self._result = result
+        return await result
+
+    def stop(self) -> None:
+        self._wall.cancel()
+        self._cpu.cancel()
+        if self._grace is not None:
+            self._grace.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
+
+    def _expire(self) -> None:
+        self.expired = True
+        self._grace = self._loop.call_later(_GRACE, self._give_up)
+        self._kill()
+
+    def _give_up(self) -> None:
+        if self._result is not None and not self._result.done():
+            self._result.set_result(None)
+
+    def _watch_cpu(self) -> None:
+        self._watching = self._loop.create_task(self._poll_cpu())
+
+    async def _poll_cpu(self) -> None:
+        cores = os.cpu_count() or 1
+        with contextlib.suppress(ChannelClosedError, TimeoutError):
+            while (left := self._limits.cpu_timeout - await self._cpu_time()) > 0:
+                await asyncio.sleep(max(left / cores, _READ_DELAY))
+            self._expire()

@@ -1,0 +1,388 @@
+"""``GradingWorker``: grades one submission at a time, with a persistent test runner."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import time
+from pathlib import Path
+
+import msgspec
+
+from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
+from coding_gym_server.ipc.channel import HEADER
+from coding_gym_server.ipc.messages import (
+    SUBMISSION,
+    CpuTime,
+    CpuTimeUsed,
+    End,
+    Ended,
+    Failed,
+    ForkRoot,
+    ForkTestRunner,
+    ForkWorker,
+    FromProcess,
+    Kill,
+    WorkerExited,
+    WorkerForked,
+)
+from coding_gym_server.ipc.text import truncate_middle
+from coding_gym_server.linux import oom
+from coding_gym_server.protocol.grading import (
+    Asserts,
+    CaseOutcome,
+    CaseResult,
+    Graded,
+    GradingLimits,
+    ProgramCase,
+    Programs,
+    Submission,
+    UnitTests,
+    VerdictOutcome,
+)
+from coding_gym_server.remote_objects.exchange import RunProgram
+from coding_gym_server.server.grading.output_match import is_same_output
+from coding_gym_server.server.grading.submission_files import is_clean
+from coding_gym_server.server.grading.submission_run import LimitWatch, SubmissionRun
+from coding_gym_server.server.supervisor.output_capture import OutputCapture
+from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
+from coding_gym_server.test_runner.messages import RunTests, TestsRun, test_runner_messages
+from coding_gym_server.workspace import directory as workspace
+from coding_gym_server.workspace.files import write_files
+
+__all__ = ["GradingWorker", "not_run"]
+
+_ANSWER_TIMEOUT = 10.0
+_MAX_ACCOUNT_BYTES = 64 << 20
+_EXTRA_OUTPUT_CHARS = 4096
+"""Number of characters that a program may print beyond the expected output before the middle is dropped."""
+
+_END_OF = {
+    CaseOutcome.TIMEOUT: VerdictOutcome.TIMEOUT,
+    CaseOutcome.MEMORY: VerdictOutcome.MEMORY,
+    CaseOutcome.KILLED: VerdictOutcome.KILLED,
+}
+
+
+class _Unsolicited(msgspec.Struct):
+    """Placeholder for unsolicited messages, which a test runner never sends."""
+
+
+class GradingWorker:
+    """A workspace, the root of the submissions' processes, and a test runner. Created by ``GradingWorker.open``.
+
+    Args:
+        directory: Workspace of its submissions.
+        zygote: Forks test runners, with the modules that tests import.
+        submission_zygote: Forks root processes, with a small memory footprint.
+
+    Attributes:
+        root_pid: Process id of the root, the ancestor of all processes of the submission.
+        is_recycling: Whether the submission's processes are being replaced by those of the next one.
+    """
+
+    def __init__(self, directory: Path, *, zygote: ZygoteHandle, submission_zygote: ZygoteHandle) -> None:
+        self._directory = directory
+        self._zygote = zygote
+        self._submission_zygote = submission_zygote
+        self.root_pid = 0
+        self.is_recycling = False
+        self._root: AsyncChannel[FromProcess] | None = None
+        self._test_runner: AsyncChannel[TestsRun] | None = None
+        self._test_runner_pid = 0
+        self._ended: asyncio.Future[int] | None = None
+        self._kill_reason = ""
+
+    @classmethod
+    async def open(cls, base: Path, *, zygote: ZygoteHandle, submission_zygote: ZygoteHandle) -> GradingWorker:
+        """Create a grading worker in a new directory below ``base``.
+
+        Raises:
+            ForkError: If processes, memory or disk space are exhausted.
+            ChannelClosedError: If a zygote died.
+        """
+        worker = cls(base / secrets.token_hex(16), zygote=zygote, submission_zygote=submission_zygote)
+        worker._directory.mkdir(mode=0o700)
+        try:
+            await worker._start_root()
+            await worker._start_test_runner()
+        except BaseException:
+            worker.close()
+            asyncio.get_running_loop().run_in_executor(None, worker.remove_directory)
+            raise
+        return worker
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the root and the test runner are still running, as far as known."""
+        return self._root is not None and self._test_runner is not None
+
+    async def grade(self, submission: Submission) -> Graded:
+        """Grade a submission; its errors are part of the result.
+
+        Raises:
+            FilesError: If one of its files cannot be written.
+            ForkError: If processes, memory or disk space are exhausted.
+            ChannelClosedError: If the root or the test runner died.
+            TimeoutError: If the root does not respond.
+        """
+        began = time.perf_counter()
+        oom.has_killed()
+        self._kill_reason = ""
+        if isinstance(submission.tests, Programs):
+            graded = await self._run_programs(submission, submission.tests)
+        else:
+            graded = await self._run_tests(submission, submission.tests)
+        graded.seconds = time.perf_counter() - began
+        return graded
+
+    def kill_with_reason(self, reason: str) -> None:
+        """Kill all processes of the submission immediately.
+
+        Args:
+            reason: Reported in its verdict: the resource that it has exhausted.
+        """
+        self._kill_reason = reason
+        self._kill()
+
+    def close(self) -> None:
+        """Close the grading worker; call ``remove_directory`` afterwards to delete its directory."""
+        if self._root is not None:
+            self._root.close()
+            self._root = None
+        self._end_test_runner()
+
+    def remove_directory(self) -> None:
+        """Delete the directory. Call it after ``close``, outside the event loop."""
+        with contextlib.suppress(OSError):
+            workspace.clear(self._directory)
+            self._directory.rmdir()
+
+    async def _run_tests(self, submission: Submission, tests: Asserts | UnitTests) -> Graded:
+        run = await self._fork(submission, submission.limits.max_output_chars)
+        if self._test_runner is None:
+            raise ChannelClosedError
+        request = RunTests(
+            directory=str(self._directory), code=submission.code, entry_point=submission.entry_point, tests=tests
+        )
+        with run, run.connection:
+            watch = self._watch(submission.limits, run)
+            try:
+                self._test_runner.send(request, (run.connection.fileno(),))
+                tests_run = await watch.over(self._test_runner.expect())
+            finally:
+                watch.stop()
+            cpu_seconds = await self._end(run)
+            if tests_run is None:
+                # The test runner is stuck in a value from the submission, or in its own tests.
+                self._end_test_runner()
+                await self._start_test_runner()
+            return self._verdict(submission, tests_run, run, expired=watch.expired, cpu_seconds=cpu_seconds)
+
+    def _verdict(
+        self, submission: Submission, tests_run: TestsRun | None, run: SubmissionRun, *, expired: bool, cpu_seconds: float
+    ) -> Graded:
+        if tests_run is None:
+            tests_run = TestsRun(is_loaded=True, is_lost=True, cases=not_run(submission))
+        end = None
+        if tests_run.is_lost:
+            end = CaseOutcome.TIMEOUT if expired else CaseOutcome.MEMORY if oom.has_killed() else CaseOutcome.KILLED
+        cases = list(tests_run.cases)
+        if end is not None:
+            cases = [
+                msgspec.structs.replace(case, outcome=end) if case.outcome is CaseOutcome.KILLED else case for case in cases
+            ]
+        if not tests_run.is_loaded:
+            cases = not_run(submission)
+        if cases and all(case.outcome is CaseOutcome.PASSED for case in cases):
+            outcome = VerdictOutcome.PASSED
+        elif end is not None:
+            outcome = _END_OF[end]
+        else:
+            outcome = VerdictOutcome.FAILED if tests_run.is_loaded else VerdictOutcome.ERROR
+        stdout, stderr = run.take_output()
+        return Graded(
+            outcome=outcome,
+            cases=tuple(cases),
+            message=self._kill_reason or tests_run.message,
+            stdout=stdout,
+            stderr=stderr,
+            load_seconds=tests_run.load_seconds,
+            cpu_seconds=cpu_seconds,
+        )
+
+    async def _run_programs(self, submission: Submission, tests: Programs) -> Graded:
+        graded = Graded(outcome=VerdictOutcome.PASSED)
+        cases: list[CaseResult] = []
+        for number, case in enumerate(tests.cases):
+            result, stdout, stderr, cpu_seconds = await self._run_program(str(number), submission, case, tests.tolerance)
+            cases.append(result)
+            graded.cpu_seconds += cpu_seconds
+            if result.outcome is not CaseOutcome.PASSED and graded.outcome is VerdictOutcome.PASSED:
+                graded.outcome = _END_OF.get(result.outcome, VerdictOutcome.FAILED)
+                graded.stdout, graded.stderr = stdout, stderr
+            if result.outcome is CaseOutcome.TIMEOUT:
+                break
+        if cases and all(case.outcome is CaseOutcome.ERROR for case in cases):
+            graded.outcome = VerdictOutcome.ERROR
+            graded.message = cases[0].message
+        graded.cases = (*cases, *not_run(submission)[len(cases) :])
+        return graded
+
+    async def _run_program(
+        self, name: str, submission: Submission, case: ProgramCase, tolerance: float | None
+    ) -> tuple[CaseResult, str, str, float]:
+        """Run a program once; returns the result, stdout, stderr, and the CPU time used in seconds."""
+        began = time.perf_counter()
+        max_output_chars = max(len(case.stdout) + _EXTRA_OUTPUT_CHARS, submission.limits.max_output_chars)
+        run = await self._fork(submission, max_output_chars)
+        request = msgspec.msgpack.encode(RunProgram(submission.code, case.stdin))
+        ended = self._ended = asyncio.get_running_loop().create_future()
+        with run, run.connection:
+            watch = self._watch(submission.limits, run)
+            sending = asyncio.ensure_future(_send(run.connection, HEADER.pack(len(request)) + request))
+            try:
+                status = await watch.over(ended)
+            finally:
+                watch.stop()
+                sending.cancel()
+                await asyncio.gather(sending, return_exceptions=True)
+            cpu_seconds = await self._end(run)
+            stdout, stderr = run.take_output()
+        exit_code = os.waitstatus_to_exitcode(status) if status is not None else -signal.SIGKILL
+        outcome, message = self._case_outcome(exit_code, stdout, stderr, case, tolerance, expired=watch.expired)
+        limit = submission.limits.max_output_chars
+        result = CaseResult(name=name, outcome=outcome, message=message, seconds=time.perf_counter() - began)
+        return result, truncate_middle(stdout, limit), truncate_middle(stderr, limit), cpu_seconds
+
+    def _case_outcome(
+        self, exit_code: int, stdout: str, stderr: str, case: ProgramCase, tolerance: float | None, *, expired: bool
+    ) -> tuple[CaseOutcome, str]:
+        if expired:
+            return CaseOutcome.TIMEOUT, "it exceeded the time limit"
+        if exit_code < 0:
+            killed = CaseOutcome.MEMORY if exit_code == -signal.SIGKILL and oom.has_killed() else CaseOutcome.KILLED
+            return killed, self._kill_reason or f"signal {-exit_code} killed it"
+        if exit_code > 0:
+            last = stderr.rstrip().rpartition("\n")[2]
+            return CaseOutcome.ERROR, f"exit code {exit_code}: {last}" if last else f"exit code {exit_code}"
+        if not is_same_output(stdout, case.stdout, tolerance=tolerance):
+            return CaseOutcome.FAILED, "its output differs from the expected output"
+        return CaseOutcome.PASSED, ""
+
+    async def _fork(self, submission: Submission, max_output_chars: int) -> SubmissionRun:
+        """Fork a process for a submission, in a workspace that contains only its files."""
+        if not is_clean(self._directory):
+            await asyncio.to_thread(workspace.empty, str(self._directory))
+        if submission.files:
+            await asyncio.to_thread(write_files, self._directory / workspace.WORK, submission.files)
+        ours, theirs = socket.socketpair()
+        out_read, out_write = os.pipe2(os.O_CLOEXEC)
+        err_read, err_write = os.pipe2(os.O_CLOEXEC)
+        run = SubmissionRun(
+            ours,
+            OutputCapture(out_read, max_chars=max_output_chars),
+            OutputCapture(err_read, max_chars=submission.limits.max_output_chars),
+        )
+        self.is_recycling = True
+        try:
+            descriptors = (theirs.fileno(), out_write, err_write)
+            answer = await self._ask_root(ForkWorker(str(self._directory)), descriptors)
+            if isinstance(answer, Failed):
+                raise ForkError(answer.reason)
+            assert isinstance(answer, WorkerForked)
+        except BaseException:
+            run.close()
+            ours.close()
+            raise
+        finally:
+            self.is_recycling = False
+            theirs.close()
+            os.close(out_write)
+            os.close(err_write)
+        run.cpu_before = answer.cpu_seconds
+        oom.rank_worker(answer.pid)
+        return run
+
+    async def _end(self, run: SubmissionRun) -> float:
+        """Kill all remaining processes; returns the CPU time used, in seconds."""
+        answer = await self._ask_root(End())
+        assert isinstance(answer, Ended)
+        return answer.cpu_seconds - run.cpu_before
+
+    def _watch(self, limits: GradingLimits, run: SubmissionRun) -> LimitWatch:
+        async def cpu_time() -> float:
+            return await self._cpu_time() - run.cpu_before
+
+        return LimitWatch(limits, kill=self._kill, cpu_time=cpu_time)
+
+    async def _cpu_time(self) -> float:
+        answer = await self._ask_root(CpuTime())
+        assert isinstance(answer, CpuTimeUsed)
+        return answer.seconds
+
+    async def _ask_root(self, request: msgspec.Struct, descriptors: tuple[int, ...] = ()) -> FromProcess:
+        if self._root is None:
+            raise ChannelClosedError
+        return await self._root.call(request, descriptors, timeout=_ANSWER_TIMEOUT)
+
+    def _kill(self) -> None:
+        if self._root is not None:
+            with contextlib.suppress(ChannelClosedError):
+                self._root.send(Kill())
+                self._root.expect()
+
+    async def _start_root(self) -> None:
+        ours, theirs = socket.socketpair()
+        self._root = AsyncChannel(ours, on_message=self._on_root_message, on_closed=self._on_root_closed)
+        with theirs:
+            request = ForkRoot(str(self._directory), SUBMISSION)
+            self.root_pid = await self._submission_zygote.fork_root(request, theirs)
+        workspace.repair(str(self._directory))
+
+    async def _start_test_runner(self) -> None:
+        ours, theirs = socket.socketpair()
+        self._test_runner = AsyncChannel(
+            ours,
+            decoder=test_runner_messages,
+            unsolicited=_Unsolicited,
+            max_bytes=_MAX_ACCOUNT_BYTES,
+            on_closed=self._on_test_runner_closed,
+        )
+        with theirs:
+            self._test_runner_pid = await self._zygote.fork_test_runner(ForkTestRunner(str(self._directory)), theirs)
+
+    def _end_test_runner(self) -> None:
+        test_runner, self._test_runner = self._test_runner, None
+        if test_runner is not None:
+            test_runner.close()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._test_runner_pid, signal.SIGKILL)
+
+    def _on_root_message(self, message: FromProcess) -> None:
+        if isinstance(message, WorkerExited) and self._ended is not None and not self._ended.done():
+            self._ended.set_result(message.status)
+
+    def _on_root_closed(self) -> None:
+        self._root = None
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_exception(ChannelClosedError())
+
+    def _on_test_runner_closed(self) -> None:
+        self._test_runner = None
+
+
+async def _send(connection: socket.socket, data: bytes) -> None:
+    connection.setblocking(False)
+    with contextlib.suppress(OSError):
+        await asyncio.get_running_loop().sock_sendall(connection, data)
+
+
+def not_run(submission: Submission) -> list[CaseResult]:
+    """Return the results of tests, none of which was run."""
+    count = len(submission.tests.cases) if isinstance(submission.tests, Asserts | Programs) else 1
+    return [CaseResult(name=str(number), outcome=CaseOutcome.NOT_RUN) for number in range(count)]

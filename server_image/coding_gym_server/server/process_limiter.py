@@ -1,0 +1,97 @@
+"""Process limiter: prevents one session or submission from exhausting the processes of a sandbox.
+
+All processes of a sandbox share its process limit because they share a user id and a control group. When most of the limit is
+used, the session or submission with the most processes is killed if it exceeds its fair share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Protocol
+
+from coding_gym_server.linux.procfs import tasks_below
+
+__all__ = ["ProcessGroup", "ProcessLimiter"]
+
+_INTERVAL = 0.1
+
+# cgroup v2, cgroup v1.
+_CONTROL_GROUPS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/pids"))
+_LOAD = Path("/proc/loadavg")
+
+
+class ProcessGroup(Protocol):
+    """Processes of one session or submission.
+
+    Attributes:
+        root_pid: Process id of their common ancestor.
+        is_recycling: Whether they are being replaced.
+    """
+
+    root_pid: int
+    is_recycling: bool
+
+    def kill_with_reason(self, reason: str) -> None:
+        """Kill all processes of the group, and report the reason."""
+
+
+class ProcessLimiter:
+    """Watch the number of tasks (processes and threads).
+
+    Args:
+        groups: Returns the groups to watch.
+        limit: Maximum number of tasks in addition to the machine's current ones; None for the limit of the control group.
+        group_count: Returns the number of groups that share the limit.
+    """
+
+    def __init__(
+        self, groups: Callable[[], Iterable[ProcessGroup]], *, limit: int | None, group_count: Callable[[], int]
+    ) -> None:
+        self._groups = groups
+        self._group_count = group_count
+        self._counter, self._limit = (_LOAD, limit) if limit is not None else _limit_of_control_group()
+        self._initial_count = self._count() if limit is not None else 0
+
+    @property
+    def limit(self) -> int | None:
+        """Maximum number of tasks, None if there is no limit."""
+        return self._limit
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        while self._limit is not None:
+            await asyncio.sleep(_INTERVAL)
+            group_count = self._group_count()
+            # A single group may use the whole limit; several leave a quarter in reserve while the largest is being killed.
+            threshold = self._limit if group_count == 1 else self._limit * 3 // 4
+            if self._count() - self._initial_count >= threshold:
+                self._kill_largest(self._limit, threshold, fair=threshold // group_count)
+
+    def _kill_largest(self, limit: int, threshold: int, *, fair: int) -> None:
+        groups = {group.root_pid: group for group in self._groups()}
+        tasks = tasks_below(groups)
+        if not tasks or (self._counter is _LOAD and tasks.total() < threshold):
+            return
+        pid, count = tasks.most_common(1)[0]
+        if count >= fair and not groups[pid].is_recycling:
+            groups[pid].kill_with_reason(f"{count} processes and threads; the sandbox's limit is {limit}")
+
+    def _count(self) -> int:
+        try:
+            text = self._counter.read_text()
+        except OSError:
+            return 0
+        # "0.20 0.18 0.12 1/80 11206": the number after the slash counts all tasks of the machine.
+        return int(text.split()[3].partition("/")[2]) if self._counter is _LOAD else int(text)
+
+
+def _limit_of_control_group() -> tuple[Path, int | None]:
+    for directory in _CONTROL_GROUPS:
+        try:
+            return directory / "pids.current", int((directory / "pids.max").read_text())
+        except (OSError, ValueError):
+            # Another cgroup version, or "max".
+            continue
+    return _LOAD, None

@@ -1,0 +1,1 @@
+"""Sessions: an interpreter with its workspace and screen."""

@@ -1,0 +1,1 @@
+"""The server's handles on other processes: starting, communicating with and ending them."""

@@ -1,0 +1,355 @@
+"""Executor: a session root with its worker, workspace and output pipes.
+
+An executor outlives episodes: ``recycle`` kills its processes, empties its workspace and forks a new worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
+from coding_gym_server.ipc.messages import (
+    Configure,
+    Execute,
+    Failed,
+    Finished,
+    ForkRoot,
+    ForkWorker,
+    FromProcess,
+    Kill,
+    Killed,
+    ToProcess,
+    WorkerExited,
+    WorkerForked,
+)
+from coding_gym_server.linux import oom
+from coding_gym_server.protocol import TIMEOUT_EXIT_CODE, Outcome
+from coding_gym_server.server.supervisor.cell_run import SIGKILLED, CellOutcome, CellRun, exit_code_of
+from coding_gym_server.server.supervisor.watchdog import Limits
+from coding_gym_server.server.supervisor.worker_handle import DEFAULT_MAX_OUTPUT_CHARS, Event, WorkerHandle
+from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
+from coding_gym_server.workspace import directory as workspace
+
+__all__ = ["Executor", "ExecutorSpec"]
+
+_ROOT_TIMEOUT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutorSpec:
+    """Properties of an executor that are fixed when it starts.
+
+    Attributes:
+        backend: Name of the backend that executes the cells.
+        shared: Directory shared with other executors, or None.
+    """
+
+    backend: str = "python"
+    shared: Path | None = None
+
+
+class Executor:
+    """Isolated environment that runs cells. Created by ``Executor.start``.
+
+    Args:
+        directory: Its workspace.
+        spec: Its fixed properties.
+
+    Attributes:
+        workspace: Current path of its directory; changes when it is recycled.
+        spec: Its fixed properties.
+        root_pid: Process id of the session root.
+        is_recycling: Whether the processes are being replaced by a new worker.
+        on_interrupted: Called when an interrupt has been sent to a cell.
+    """
+
+    def __init__(self, directory: Path, spec: ExecutorSpec) -> None:
+        self.workspace = directory
+        self.spec = spec
+        self._broken = False
+        self.root_pid = 0
+        self.is_recycling = False
+        self.on_interrupted: Callable[[], None] = _do_nothing
+        self._root: AsyncChannel[FromProcess]
+        self._worker: WorkerHandle | None = None
+        self._configuration: Configure | None = None
+        self._max_output_chars = DEFAULT_MAX_OUTPUT_CHARS
+        self._run: CellRun | None = None
+        self._interrupt_due = False
+        self._kill_reason = ""
+        self._is_killed = False
+
+    @classmethod
+    async def start(cls, zygote: ZygoteHandle, base: Path, spec: ExecutorSpec) -> Executor:
+        """Fork a root from the zygote and a worker from the root, in a new directory below ``base``.
+
+        Args:
+            zygote: Forks the root.
+            base: Parent directory of the workspace.
+            spec: Fixed properties of the executor.
+
+        Raises:
+            ForkError: If the process limit, memory or disk is exhausted, or the backend fails to load.
+            ChannelClosedError: If the zygote or the root died.
+        """
+        executor = cls(_random_name(base), spec)
+        executor.workspace.mkdir(mode=0o700)
+        ours, theirs = socket.socketpair()
+        executor._root = AsyncChannel(ours, on_message=executor._on_root_message, on_closed=executor._on_root_closed)
+        try:
+            with theirs:
+                shared = None if spec.shared is None else str(spec.shared)
+                request = ForkRoot(str(executor.workspace), spec.backend, shared)
+                executor.root_pid = await zygote.fork_root(request, theirs)
+            workspace.repair(str(executor.workspace))
+            await executor._replace_worker()
+        except BaseException:
+            executor.close()
+            asyncio.get_running_loop().run_in_executor(None, executor.remove_workspace)
+            raise
+        return executor
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether neither the root nor the worker is known to have exited."""
+        return not self._broken and self._worker is not None and not self._worker.has_exited
+
+    def configure(self, configuration: Configure, *, max_output_chars: int) -> None:
+        """Configure the worker, which must not have run a cell yet, and any replacement of it, for an episode.
+
+        Args:
+            configuration: The worker's configuration.
+            max_output_chars: Maximum number of code points of stdout, and of stderr, per step.
+        """
+        self._configuration = configuration
+        self._max_output_chars = max_output_chars
+        assert self._worker is not None
+        self._worker.configure(self._configuration, max_output_chars)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a cell is running, including one that ``execute`` or ``resume`` left running."""
+        return self._run is not None
+
+    @property
+    def worker_pid(self) -> int:
+        """Process id of the worker."""
+        assert self._worker is not None
+        return self._worker.pid
+
+    async def execute(
+        self,
+        cell: Execute,
+        limits: Limits,
+        *,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> CellOutcome | None:
+        """Run a cell until it ends, reaches a limit or is paused. No other cell may be running.
+
+        A worker that died in the step, or since the last one, is replaced by a new one in the same workspace.
+
+        Args:
+            cell: The cell.
+            limits: Time limits.
+            on_event: Called with each output and result as it arrives. If None, the outcome contains all output.
+
+        Returns:
+            The outcome, or None if the cell was left running.
+
+        Raises:
+            ForkError: If the worker died and no new one can be forked.
+            ChannelClosedError: If the root died.
+        """
+        assert self._worker is not None
+        assert self._run is None
+        if self._broken:
+            # Without the root, the exit of the worker would not be reported.
+            raise ChannelClosedError
+        dead = None
+        if self._worker.has_exited:
+            dead, _ = await self._replace_worker()
+        self._run = CellRun(self._worker, dead, self._root, on_interrupted=lambda: self.on_interrupted())
+        return await self._advance(self._run, limits, cell, on_event)
+
+    async def resume(self, limits: Limits, *, on_event: Callable[[Event], None] | None = None) -> CellOutcome | None:
+        """Continue a cell that was left running; see ``execute``."""
+        assert self._run is not None
+        return await self._advance(self._run, limits, None, on_event)
+
+    def pause(self) -> None:
+        """Make ``execute`` or ``resume`` return and leave the cell running."""
+        if self._run is not None:
+            self._run.pause()
+
+    async def _advance(
+        self, run: CellRun, limits: Limits, cell: Execute | None, on_event: Callable[[Event], None] | None
+    ) -> CellOutcome | None:
+        try:
+            has_ended = await run.advance(limits, cell, on_event, interrupt=self._interrupt_due)
+        except BaseException:
+            self._run = None
+            raise
+        finally:
+            self._interrupt_due = False
+        if not has_ended:
+            return None
+        self._run = None
+        return await self._complete(run, limits)
+
+    async def _complete(self, run: CellRun, limits: Limits) -> CellOutcome:
+        if run.finished is not None:
+            exit_code = run.finished.exit_code
+            outcome = Outcome.OK if exit_code == 0 else Outcome.ERROR
+        else:
+            _, status = await self._replace_worker()
+            exit_code = exit_code_of(status)
+            outcome = Outcome.MEMORY if exit_code == SIGKILLED and oom.has_killed() else Outcome.KILLED
+        if run.expired:
+            outcome, exit_code = Outcome.TIMEOUT, TIMEOUT_EXIT_CODE
+        kill_reason, self._kill_reason = self._kill_reason, ""
+        return run.result(outcome, exit_code, limits, kill_reason=kill_reason, max_output_chars=self._max_output_chars)
+
+    def take_output(self) -> tuple[str, str]:
+        """Return stdout and stderr since the last step, of a cell left running or of background processes."""
+        assert self._worker is not None
+        return self._worker.take_output()
+
+    def interrupt(self) -> None:
+        """Interrupt the running cell as Ctrl-C does; one that is about to run, as soon as it starts."""
+        self._interrupt_due = True
+        if self._run is not None:
+            self._run.interrupt()
+
+    def kill_with_reason(self, reason: str) -> None:
+        """Kill all processes of the session immediately, and report the reason in the next observation.
+
+        Args:
+            reason: Description of the exceeded resource or the request.
+        """
+        self._kill_reason = self._kill_reason or reason
+        with contextlib.suppress(ChannelClosedError):
+            self._root.send(Kill())
+            self._root.expect()
+        self._resolve(None)
+
+    async def kill(self) -> None:
+        """Kill all processes of the session. The executor must be recycled before it is used again.
+
+        Raises:
+            ChannelClosedError: If the root died.
+            TimeoutError: If the root does not respond.
+        """
+        response = await self._call_root(Kill())
+        assert isinstance(response, Killed)
+        self._is_killed = True
+
+    async def recycle(self) -> None:
+        """Kill all processes, empty and rename the workspace, and fork a new worker.
+
+        Raises:
+            ForkError: If the process limit, memory or disk is exhausted.
+            ChannelClosedError: If the root died.
+            TimeoutError: If the root does not respond.
+            OSError: If the workspace cannot be renamed or emptied.
+        """
+        self._configuration = None
+        self._run = None
+        self._kill_reason = ""
+        self.on_interrupted = _do_nothing
+        # The previous session knows the workspace's name: rename it once no process is left that could see the new name.
+        if not self._is_killed:
+            await self.kill()
+        self._is_killed = False
+        self.workspace = self.workspace.rename(_random_name(self.workspace.parent))
+        used, _ = await self._replace_worker()
+        # Not in the root, because the next worker inherits its memory, which must not contain names of files.
+        directory = str(self.workspace)
+        if workspace.remove_if_bare(directory):
+            # Faster than the overhead of a thread.
+            workspace.empty(directory)
+        else:
+            await asyncio.to_thread(workspace.empty, directory)
+        if used is not None:
+            used.close()
+
+    def close(self) -> None:
+        """Close the channels; the root then kills all processes. The directory remains until ``remove_workspace``."""
+        self._root.close()
+        if self._worker is not None:
+            self._worker.close()
+
+    def remove_workspace(self) -> None:
+        """Delete the directory. Blocking; call it after ``close``, outside the event loop."""
+        with contextlib.suppress(OSError, subprocess.CalledProcessError):
+            workspace.clear(self.workspace)
+            self.workspace.rmdir()
+
+    async def _replace_worker(self) -> tuple[WorkerHandle | None, int | None]:
+        """Kill all processes and fork a new worker; return the old one, which the caller closes, and its wait status."""
+        self.is_recycling = True
+        ours, theirs = socket.socketpair()
+        out_read, out_write = os.pipe2(os.O_CLOEXEC)
+        err_read, err_write = os.pipe2(os.O_CLOEXEC)
+        new = WorkerHandle(ours, out_read, err_read, on_finished=self._resolve)
+        try:
+            request = ForkWorker(str(self.workspace))
+            response = await self._call_root(request, (theirs.fileno(), out_write, err_write))
+            if isinstance(response, Failed):
+                raise ForkError(response.reason)
+            assert isinstance(response, WorkerForked)
+        except BaseException:
+            new.close()
+            raise
+        finally:
+            self.is_recycling = False
+            theirs.close()
+            os.close(out_write)
+            os.close(err_write)
+        new.pid = response.pid
+        oom.rank_worker(response.pid)
+        old, self._worker = self._worker, new
+        if self._configuration is not None:
+            self._repair_workspace()
+            new.configure(self._configuration, self._max_output_chars)
+        return old, response.previous_status
+
+    def _repair_workspace(self) -> None:
+        try:
+            workspace.repair(str(self.workspace))
+        except OSError as error:
+            message = f"the workspace is unusable: {error}"
+            raise ForkError(message) from error
+
+    async def _call_root(self, request: ToProcess, descriptors: tuple[int, ...] = ()) -> FromProcess:
+        return await self._root.call(request, descriptors, timeout=_ROOT_TIMEOUT_SECONDS)
+
+    def _on_root_message(self, message: FromProcess) -> None:
+        # Reported by the worker's parent, because children of the worker may keep its channel open.
+        if isinstance(message, WorkerExited) and self._worker is not None:
+            self._worker.has_exited = True
+            self._resolve(None)
+
+    def _on_root_closed(self) -> None:
+        self._broken = True
+        self._resolve(None)
+
+    def _resolve(self, result: Finished | None) -> None:
+        if self._run is not None:
+            self._run.end(result)
+
+
+def _do_nothing() -> None:
+    pass
+
+
+def _random_name(base: Path) -> Path:
+    """Return a path that sessions cannot guess: Landlock does not prevent mode changes of files whose path is known."""
+    return base / secrets.token_hex(16)

@@ -1,0 +1,195 @@
+"""Executor pool: the executors in use, and idle spares that start a session without delay."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Coroutine
+from itertools import chain
+from pathlib import Path
+
+from coding_gym_server.ipc.async_channel import ChannelClosedError
+from coding_gym_server.server.supervisor.executor import Executor, ExecutorSpec
+from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
+from coding_gym_server.workspace.leftovers import ResidualFiles
+
+__all__ = ["ExecutorPool"]
+
+_log = logging.getLogger(__name__)
+
+_MIN_FREE_FRACTION = 0.1
+"""Fraction of the disk that must be free to delay the removal of a workspace."""
+
+_INFRASTRUCTURE_ERRORS = (ForkError, ChannelClosedError, TimeoutError, OSError)
+
+
+class ExecutorPool:
+    """Pool of executors in their initial state.
+
+    Args:
+        zygote: Forks the session roots.
+        base: Parent directory of all workspaces.
+        spec: Specification of most executors. Their spares are started in advance.
+        spares: Number of idle executors to keep per specification.
+        residual_files: Files of sessions outside their workspaces.
+
+    Attributes:
+        all: The executors in use and the spares.
+    """
+
+    def __init__(
+        self, zygote: ZygoteHandle, base: Path, *, spec: ExecutorSpec, spares: int, residual_files: ResidualFiles
+    ) -> None:
+        self._zygote = zygote
+        self._base = base
+        self._spec = spec
+        self._max_spares = spares
+        self._residual_files = residual_files
+        self.all: set[Executor] = set()
+        self._spares: dict[ExecutorSpec, list[Executor]] = {spec: []}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._release_tasks: set[asyncio.Task[None]] = set()
+        self._cleanup_lock = asyncio.Lock()
+
+    async def acquire(self, spec: ExecutorSpec) -> Executor:
+        """Return an executor that has not run any code: a spare if available, otherwise a new one.
+
+        Args:
+            spec: Specification of the executor.
+
+        Raises:
+            ForkError: If the process limit, memory or disk is exhausted, or the backend fails to load.
+            ChannelClosedError: If the zygote died.
+        """
+        if self._residual_files.private and self._release_tasks:
+            # The previous session must have ended before the next one gets its private directories.
+            await asyncio.wait(self._release_tasks)
+        await self._remove_residual_files()
+        executor = self._take_spare(spec) or await self._start(spec)
+        self._fill(spec)
+        return executor
+
+    async def renew(self, executor: Executor) -> Executor:
+        """Exchange a used executor for one in the initial state. On return, all processes of the old one are killed.
+
+        Args:
+            executor: The used executor, which must not be used afterwards.
+
+        Raises:
+            ForkError: If the process limit, memory or disk is exhausted.
+            ChannelClosedError: If the zygote or the root died.
+        """
+        # If the disk is almost full, empty the old workspace before the next episode instead of in the background.
+        spare = self._take_spare(executor.spec) if self._has_free_disk() else None
+        try:
+            await (executor.recycle() if spare is None else executor.kill())
+            await self._remove_residual_files()
+        except BaseException:
+            self._discard(executor)
+            if spare is not None:
+                self._add_spare(spare)
+            raise
+        if spare is None:
+            self._fill(executor.spec)
+            return executor
+        self._in_background(self._recycle(executor))
+        return spare
+
+    def release(self, executor: Executor) -> None:
+        """Return an executor to the pool; its processes are killed in the background."""
+        task = self._in_background(self._end(executor))
+        self._release_tasks.add(task)
+        task.add_done_callback(self._release_tasks.discard)
+
+    def fill(self) -> None:
+        """Start the initial spares in the background."""
+        self._fill(self._spec)
+
+    async def close(self) -> None:
+        """Close all spares, and cancel those that are starting."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for executor in chain.from_iterable(self._spares.values()):
+            executor.close()
+
+    def _fill(self, spec: ExecutorSpec) -> None:
+        """Start missing spares in the background."""
+        for _ in range(self._max_spares - len(self._spares_of(spec)) - len(self._tasks)):
+            self._in_background(self._start_spare(spec))
+
+    def _spares_of(self, spec: ExecutorSpec) -> list[Executor]:
+        return self._spares.setdefault(spec, [])
+
+    def _has_free_disk(self) -> bool:
+        disk = os.statvfs(self._base)
+        return disk.f_bavail >= disk.f_blocks * _MIN_FREE_FRACTION and disk.f_favail >= disk.f_files * _MIN_FREE_FRACTION
+
+    def _take_spare(self, spec: ExecutorSpec) -> Executor | None:
+        while spares := self._spares_of(spec):
+            executor = spares.pop()
+            if executor.is_alive:
+                return executor
+            self._discard(executor)
+        return None
+
+    async def _start(self, spec: ExecutorSpec) -> Executor:
+        try:
+            executor = await Executor.start(self._zygote, self._base, spec)
+        except ChannelClosedError:
+            # The zygote died and has been replaced: retry once.
+            executor = await Executor.start(self._zygote, self._base, spec)
+        self.all.add(executor)
+        return executor
+
+    async def _start_spare(self, spec: ExecutorSpec) -> None:
+        try:
+            self._add_spare(await self._start(spec))
+        except _INFRASTRUCTURE_ERRORS as error:
+            _log.warning("cannot start a spare worker: %s", error)
+
+    async def _end(self, executor: Executor) -> None:
+        """Recycle an executor and remove residual files of its session."""
+        await self._recycle(executor)
+        await self._remove_residual_files()
+
+    async def _recycle(self, executor: Executor) -> None:
+        """Turn a used executor into a spare if one is missing, otherwise close it."""
+        is_needed = len(self._spares_of(executor.spec)) < self._max_spares
+        try:
+            await (executor.recycle() if is_needed else executor.kill())
+        except _INFRASTRUCTURE_ERRORS as error:
+            is_needed = False
+            _log.warning("cannot recycle an executor: %s", error)
+        except asyncio.CancelledError:
+            self._discard(executor)
+            raise
+        if is_needed:
+            self._add_spare(executor)
+        else:
+            self._discard(executor)
+
+    def _add_spare(self, executor: Executor) -> None:
+        spares = self._spares_of(executor.spec)
+        if len(spares) < self._max_spares:
+            spares.append(executor)
+        else:
+            self._discard(executor)
+
+    def _discard(self, executor: Executor) -> None:
+        self.all.discard(executor)
+        executor.close()
+        asyncio.get_running_loop().run_in_executor(None, executor.remove_workspace)
+
+    async def _remove_residual_files(self) -> None:
+        """Remove files that ended sessions left outside their workspaces."""
+        if self._residual_files.exist():
+            async with self._cleanup_lock:
+                await asyncio.get_running_loop().run_in_executor(None, self._residual_files.remove)
+
+    def _in_background(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

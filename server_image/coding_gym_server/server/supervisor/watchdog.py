@@ -1,0 +1,146 @@
+"""Watchdog that interrupts a step at its limits or on request."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
+from coding_gym_server.ipc.messages import CpuTime, CpuTimeUsed, FromProcess, InterruptWorker
+from coding_gym_server.linux.wait_state import cpu_seconds, is_runnable
+
+__all__ = ["Limits", "Watchdog"]
+
+_INTERRUPT_GRACE = 0.5
+"""Seconds from SIGINT until an unfinished step is given up; ``subprocess`` alone takes 0.25 s to react."""
+
+_MAX_GRACE = 5.0
+"""Maximum number of seconds of that grace for a worker that the machine does not give its share of CPU time."""
+
+_SIGNAL_TIMEOUT = 2.0
+"""Maximum number of seconds until the root has sent the signal."""
+
+_MIN_CPU_CHECK = 0.01
+_STARVATION_CHECK_SECONDS = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Time limits of a step.
+
+    Attributes:
+        wall: Wall-clock limit in seconds.
+        cpu: CPU-time limit in seconds over all processes of the session, None for no limit.
+    """
+
+    wall: float
+    cpu: float | None = None
+
+
+class Watchdog:
+    """Watch one step: send SIGINT when a limit is reached, and give the step up after a grace period.
+
+    Args:
+        root: Channel to the session root, which sends signals and measures CPU time.
+        limits: Time limits of the step.
+        worker: Process ID of the worker, None if unknown.
+        on_given_up: Called when the step has not ended within the grace period after an interrupt.
+        on_interrupted: Called when an interrupt has been sent.
+
+    Attributes:
+        expired: Whether a limit was reached.
+    """
+
+    def __init__(
+        self,
+        root: AsyncChannel[FromProcess],
+        limits: Limits,
+        *,
+        worker: int | None,
+        on_given_up: Callable[[], None],
+        on_interrupted: Callable[[], None],
+    ) -> None:
+        self.expired = False
+        self._root = root
+        self._limits = limits
+        self._worker = worker
+        self._on_given_up = on_given_up
+        self._on_interrupted = on_interrupted
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._cpu_task: asyncio.Task[None] | None = None
+        self._interrupt: asyncio.Future[FromProcess] | None = None
+
+    async def start(self) -> None:
+        """Start watching.
+
+        Raises:
+            ChannelClosedError: If the root died.
+        """
+        self._timer = self._loop.call_later(self._limits.wall, self._expire)
+        if self._limits.cpu is not None:
+            self._cpu_task = self._loop.create_task(self._watch_cpu(self._limits.cpu, await self._cpu_time()))
+
+    def interrupt(self) -> None:
+        """Send SIGINT once, and give the step up after the grace period."""
+        if self._interrupt is not None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(_SIGNAL_TIMEOUT + _INTERRUPT_GRACE, self._on_given_up)
+        with contextlib.suppress(ChannelClosedError):
+            self._root.send(InterruptWorker())
+            self._interrupt = self._root.expect()
+            self._interrupt.add_done_callback(self._begin_grace)
+
+    async def stop(self) -> None:
+        """Stop watching. On return, no interrupt for this step is pending."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._cpu_task is not None:
+            self._cpu_task.cancel()
+        if self._interrupt is not None:
+            with contextlib.suppress(ChannelClosedError):
+                await self._interrupt
+
+    def _begin_grace(self, _: asyncio.Future[FromProcess]) -> None:
+        """Start the grace period once the signal has been sent, unless the step has ended."""
+        self._on_interrupted()
+        if self._timer is not None and not self._timer.cancelled():
+            self._timer.cancel()
+            end = self._loop.time() + _MAX_GRACE
+            self._timer = self._loop.call_later(_INTERRUPT_GRACE, self._end_grace, self._worker_cpu_time(), end)
+
+    def _end_grace(self, cpu_before: float, end: float) -> None:
+        """Give the step up, unless the worker would run but has not been given the CPU time of the grace period."""
+        used = self._worker_cpu_time() - cpu_before
+        is_starved = used < _INTERRUPT_GRACE and self._worker is not None and is_runnable(self._worker)
+        if is_starved and self._loop.time() < end:
+            self._timer = self._loop.call_later(_STARVATION_CHECK_SECONDS, self._end_grace, cpu_before, end)
+        else:
+            self._on_given_up()
+
+    def _worker_cpu_time(self) -> float:
+        return 0.0 if self._worker is None else cpu_seconds([self._worker])
+
+    def _expire(self) -> None:
+        self.expired = True
+        self.interrupt()
+
+    async def _watch_cpu(self, budget: float, before: float) -> None:
+        cores = os.cpu_count() or 1
+        left = budget
+        with contextlib.suppress(ChannelClosedError):
+            while left > 0:
+                # The budget cannot be exhausted sooner.
+                await asyncio.sleep(max(left / cores, _MIN_CPU_CHECK))
+                left = budget - (await self._cpu_time() - before)
+            self._expire()
+
+    async def _cpu_time(self) -> float:
+        response = await self._root.call(CpuTime())
+        assert isinstance(response, CpuTimeUsed)
+        return response.seconds

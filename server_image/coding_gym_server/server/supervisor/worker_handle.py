@@ -1,0 +1,147 @@
+"""The server's handle on a worker: its channel and its output."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
+from coding_gym_server.ipc.messages import MAX_RESULT_BYTES, Ack, CellResult, Configure, Execute, Finished, FromProcess
+from coding_gym_server.server.supervisor.output_capture import OutputCapture
+
+__all__ = ["DEFAULT_MAX_OUTPUT_CHARS", "Event", "OutputEvent", "WorkerHandle"]
+
+DEFAULT_MAX_OUTPUT_CHARS = 16_384
+
+_READ_DELAY_SECONDS = 0.01
+_MAX_MESSAGE_BYTES = MAX_RESULT_BYTES + (1 << 20)
+_RESULT_OVERHEAD = 100
+
+
+@dataclass(frozen=True)
+class OutputEvent:
+    """Chunk of output of a cell.
+
+    Attributes:
+        stream: ``stdout`` or ``stderr``.
+        text: The text.
+    """
+
+    stream: str
+    text: str
+
+
+Event = OutputEvent | CellResult
+"""Output or result of a running cell."""
+
+
+class WorkerHandle:
+    """The server's handle on a worker.
+
+    Args:
+        channel: Socket of the worker's channel.
+        stdout: Read end of the pipe at its descriptor 1.
+        stderr: Read end of the pipe at its descriptor 2.
+        on_finished: Called with the result of a cell, or with None after an invalid message.
+
+    Attributes:
+        has_exited: Whether the worker has exited or closed its channel.
+        pid: Its process id, 0 before it is known.
+    """
+
+    def __init__(
+        self, channel: socket.socket, stdout: int, stderr: int, *, on_finished: Callable[[Finished | None], None]
+    ) -> None:
+        self.has_exited = False
+        self.pid = 0
+        self._on_finished = on_finished
+        self._on_event: Callable[[Event], None] | None = None
+        self._result_budget = 0
+        self._channel: AsyncChannel[FromProcess] = AsyncChannel(
+            channel, on_message=self._on_message, on_closed=self._on_closed, max_bytes=_MAX_MESSAGE_BYTES
+        )
+        self._stdout = OutputCapture(stdout, max_chars=DEFAULT_MAX_OUTPUT_CHARS)
+        self._stderr = OutputCapture(stderr, max_chars=DEFAULT_MAX_OUTPUT_CHARS)
+        self._loop = asyncio.get_running_loop()
+        self._read_timer = self._loop.call_later(_READ_DELAY_SECONDS, self._start_reading)
+
+    def configure(self, configuration: Configure, max_output_chars: int) -> None:
+        """Send the configuration of an episode, and set the maximum number of code points of stdout, and of stderr."""
+        self._stdout.max_chars = self._stderr.max_chars = max_output_chars
+        with contextlib.suppress(ChannelClosedError):
+            self._channel.send(configuration)
+
+    def execute(self, cell: Execute, on_event: Callable[[Event], None] | None) -> None:
+        """Send a cell.
+
+        Output is read after a delay: that of a short cell fits into the pipes, which saves the server a wake-up.
+
+        Args:
+            cell: The cell.
+            on_event: Called with each output and result as it arrives, or None.
+        """
+        self._result_budget = _MAX_MESSAGE_BYTES
+        self.attach(on_event)
+        self._read_timer.cancel()
+        self._stdout.stop_reading()
+        self._stderr.stop_reading()
+        self._read_timer = self._loop.call_later(_READ_DELAY_SECONDS, self._start_reading)
+        self._channel.send(cell)
+
+    def attach(self, on_event: Callable[[Event], None] | None) -> None:
+        """Deliver output and results to ``on_event`` from now on, unless it is None."""
+        self._on_event = on_event
+        if on_event is not None:
+            self._stdout.stream(lambda text: on_event(OutputEvent("stdout", text)))
+            self._stderr.stream(lambda text: on_event(OutputEvent("stderr", text)))
+
+    def end_events(self) -> bool:
+        """Deliver the remaining output as events; return False if no events were requested."""
+        if self._on_event is None:
+            return False
+        self._on_event = None
+        self._stdout.end_stream()
+        self._stderr.end_stream()
+        return True
+
+    def take_output(self, note: str = "") -> tuple[str, str]:
+        """Return stdout and stderr since the last call, with a note appended to stderr."""
+        return self._stdout.take(), self._stderr.take(note)
+
+    def close(self) -> None:
+        """Close the channel and the pipes. Idempotent."""
+        self._read_timer.cancel()
+        self._channel.close()
+        self._stdout.close()
+        self._stderr.close()
+
+    def _start_reading(self) -> None:
+        self._stdout.start_reading()
+        self._stderr.start_reading()
+
+    def _on_message(self, message: FromProcess) -> None:
+        # User code can forge messages of the worker; only the result of its own cell is accepted.
+        match message:
+            case CellResult():
+                self._on_result(message)
+            case Finished(exit_code) if 0 <= exit_code <= 255:
+                self._on_finished(message)
+            case _:
+                self._on_finished(None)
+
+    def _on_result(self, result: CellResult) -> None:
+        self._result_budget -= sum(map(len, (*result.texts.values(), *result.documents.values()))) + _RESULT_OVERHEAD
+        if self._on_event is not None and self._result_budget > 0:
+            # Deliver the output that precedes the result first.
+            self._stdout.drain()
+            self._stderr.drain()
+            self._on_event(result)
+        with contextlib.suppress(ChannelClosedError):
+            self._channel.send(Ack())
+
+    def _on_closed(self) -> None:
+        # The process may continue if user code closed the channel or executed another program; the root reports its exit.
+        self.has_exited = True

@@ -1,0 +1,189 @@
+"""The server's handle on the zygote process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from coding_gym_server.ipc.async_channel import AsyncChannel
+from coding_gym_server.ipc.messages import (
+    DisplayForked,
+    Failed,
+    ForkDisplay,
+    ForkRoot,
+    ForkTestRunner,
+    FromProcess,
+    Ready,
+    RootForked,
+    TestRunnerForked,
+)
+from coding_gym_server.zygote.main import ZygoteConfig
+
+__all__ = ["ForkError", "ZygoteHandle"]
+
+_log = logging.getLogger(__name__)
+
+_RESTART_BUDGET = 5
+_RESTART_INTERVAL_SECONDS = 60.0
+"""Seconds after which a restart no longer counts against the budget."""
+
+
+class ForkError(RuntimeError):
+    """A process cannot be forked: the process limit or memory is exhausted, or the backend fails to load."""
+
+
+class ZygoteHandle:
+    """Start the zygote, send it fork requests, and restart it when it dies.
+
+    The process starts importing immediately, before the event loop runs, in parallel with the server's own imports.
+
+    Args:
+        config: Configuration of the zygote.
+        font_cache: Matplotlib's cache directory, None for matplotlib's default.
+    """
+
+    def __init__(self, config: ZygoteConfig, *, font_cache: Path | None = None) -> None:
+        self._config = config
+        self._font_cache = font_cache
+        self._channel: AsyncChannel[FromProcess] | None = None
+        self._ready: asyncio.Future[FromProcess] | None = None
+        self._on_gone: Callable[[], None] = lambda: None
+        self._restarts_left = _RESTART_BUDGET
+        self._start()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the zygote."""
+        return self._process.pid
+
+    def attach(self, *, on_gone: Callable[[], None]) -> None:
+        """Attach the channel to the running event loop.
+
+        Args:
+            on_gone: Called when the restart budget is exhausted, after which no session can start.
+        """
+        self._on_gone = on_gone
+        self._listen()
+
+    async def ready(self) -> list[str]:
+        """Wait until the modules are imported; return the names of those that are not installed.
+
+        Raises:
+            ChannelClosedError: If the zygote died.
+        """
+        assert self._ready is not None
+        message = await asyncio.shield(self._ready)
+        assert isinstance(message, Ready)
+        return message.missing
+
+    async def fork_root(self, request: ForkRoot, control: socket.socket) -> int:
+        """Fork a session root that is controlled over ``control``; return its process id.
+
+        Raises:
+            ForkError: If the process limit or memory is exhausted, or the backend fails to load.
+            ChannelClosedError: If the zygote died.
+        """
+        return await self._fork(request, control)
+
+    async def fork_display(self, request: ForkDisplay, control: socket.socket, listener: socket.socket) -> int:
+        """Fork a display process that is controlled over ``control`` and serves ``listener``; return its process id.
+
+        Raises:
+            ForkError: If the process limit or memory is exhausted.
+            ChannelClosedError: If the zygote died.
+        """
+        return await self._fork(request, control, listener)
+
+    async def fork_test_runner(self, request: ForkTestRunner, control: socket.socket) -> int:
+        """Fork a test runner that is controlled over ``control``; return its process id.
+
+        Raises:
+            ForkError: If the process limit or memory is exhausted.
+            ChannelClosedError: If the zygote died.
+        """
+        return await self._fork(request, control)
+
+    def close(self) -> None:
+        """End the zygote. Session roots end when their own channels close."""
+        if self._channel is not None:
+            self._channel.close()
+        self._end()
+
+    async def _fork(self, request: ForkRoot | ForkDisplay | ForkTestRunner, *sockets: socket.socket) -> int:
+        await self.ready()
+        assert self._channel is not None
+        response = await self._channel.call(request, tuple(connection.fileno() for connection in sockets))
+        if isinstance(response, Failed):
+            raise ForkError(response.reason)
+        assert isinstance(response, RootForked | DisplayForked | TestRunnerForked)
+        return response.pid
+
+    def _start(self) -> None:
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    *("-P", "-m", "coding_gym_server.zygote.bootstrap"),
+                    str(self._config.heap_bytes),
+                    str(theirs.fileno()),
+                    msgspec.json.encode(self._config).decode(),
+                ],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env=_environment(self._font_cache),
+            )
+
+    def _listen(self) -> None:
+        self._channel = AsyncChannel(self._socket, on_closed=self._replace)
+        self._ready = self._channel.expect()
+        # Retrieve the exception even if no caller awaits the future.
+        self._ready.add_done_callback(asyncio.Future.exception)
+
+    def _replace(self) -> None:
+        """Restart the zygote for future sessions; existing ones do not depend on it."""
+        self._end()
+        self._restarts_left -= 1
+        if self._restarts_left == 0:
+            self._on_gone()
+            return
+        asyncio.get_running_loop().call_later(_RESTART_INTERVAL_SECONDS, self._restore_restart)
+        _log.warning("the zygote died; restarting it")
+        self._start()
+        self._listen()
+
+    def _restore_restart(self) -> None:
+        self._restarts_left += 1
+
+    def _end(self) -> None:
+        self._socket.close()
+        self._process.kill()
+        self._process.wait()
+
+
+def _environment(font_cache: Path | None) -> dict[str, str]:
+    """Return the environment of user code, which excludes the server's variables and is equal in all sandboxes."""
+    return {
+        "PATH": os.pathsep.join([os.path.dirname(sys.executable), "/usr/local/bin", "/usr/bin", "/bin"]),
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+        "PYTHONHASHSEED": "0",
+        # Multithreaded processes cannot be forked safely, and sessions share the cores anyway.
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "MPLBACKEND": "Agg",
+        # No audio device, and no banner in the output of programs.
+        "SDL_AUDIODRIVER": "dummy",
+        "PYGAME_HIDE_SUPPORT_PROMPT": "1",
+        **({"MPLCONFIGDIR": str(font_cache)} if font_cache is not None else {}),
+        **{name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ},
+    }

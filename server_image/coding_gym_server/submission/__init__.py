@@ -1,0 +1,1 @@
+"""The submission process: applies its isolation profile, then runs submitted code."""

@@ -1,0 +1,1 @@
+"""The test runner process: runs hidden tests against a submission in another process."""

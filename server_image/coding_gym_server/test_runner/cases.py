@@ -1,0 +1,237 @@
+"""Execution of tests, in a process that does not hold the submission."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import functools
+import inspect
+import io
+import linecache
+import sys
+import time
+import traceback
+import types
+import unittest
+from collections.abc import Callable
+from typing import Any
+
+from coding_gym_server.protocol.grading import Asserts, CaseOutcome, CaseResult, UnitTests
+from coding_gym_server.remote_objects.exchange import SUBMISSION_MODULE, PeerConnection, PeerGoneError
+from coding_gym_server.test_runner.namespace import Namespace
+from coding_gym_server.test_runner.policy import TESTS_MODULE, TestSidePolicy
+
+__all__ = ["run_cases"]
+
+_FILE = "<tests>"
+_FILE_OF_CASE = "<test {}>"
+_FILES = "<test"
+_MAX_SOURCES = 1024
+_MAX_MESSAGE_CHARS = 2000
+_Case = Callable[[], None]
+
+
+def run_cases(
+    tests: Asserts | UnitTests, namespace: Namespace, connection: PeerConnection, rules: TestSidePolicy
+) -> list[CaseResult]:
+    """Run tests in order, regardless of their individual outcomes, until the submission is gone.
+
+    Args:
+        tests: The tests.
+        namespace: Their global variables.
+        connection: Connection with the submission. Results after it breaks do not count.
+        rules: Access policy of the tests.
+    """
+    sys.modules[SUBMISSION_MODULE] = namespace.solution
+    names: list[str] = []
+    results: list[CaseResult] = []
+    try:
+        names, cases = _asserts(tests, namespace) if isinstance(tests, Asserts) else _unit_tests(tests, namespace)
+        for name, case in zip(names, cases, strict=True):
+            results.append(_run(name, case, connection, rules))
+            if connection.is_broken:
+                break
+    except _SetupError as failed:
+        names = failed.names
+        results.append(_case_result(names[0], failed.error, 0.0, connection))
+    finally:
+        del sys.modules[SUBMISSION_MODULE]
+    return results + [CaseResult(name=name, outcome=CaseOutcome.NOT_RUN) for name in names[len(results) :]]
+
+
+class _SetupError(Exception):
+    """The setup before the first test failed.
+
+    Attributes:
+        names: Names of the tests that would have been run.
+        error: The exception that was raised.
+    """
+
+    def __init__(self, names: list[str], error: BaseException) -> None:
+        super().__init__()
+        self.names = names
+        self.error = error
+
+
+def _asserts(tests: Asserts, namespace: Namespace) -> tuple[list[str], list[_Case]]:
+    names = [str(number) for number in range(len(tests.cases))]
+    try:
+        if tests.setup:
+            _execute(tests.setup, namespace)
+    except BaseException as error:
+        raise _SetupError(names, error) from error
+    cases = zip(tests.cases, map(_FILE_OF_CASE.format, names), strict=True)
+    return names, [functools.partial(_execute, source, namespace, file) for source, file in cases]
+
+
+def _unit_tests(tests: UnitTests, namespace: Namespace) -> tuple[list[str], list[_Case]]:
+    names = [TESTS_MODULE]
+    found: list[tuple[str, _Case]] = []
+    try:
+        tree = ast.parse(tests.source)
+        names = _names_in_source(tree) or names
+        namespace.bind_free_names(tree)
+        _execute(tests.source, namespace)
+        if "setUpModule" in namespace:
+            namespace["setUpModule"]()
+        for name, value in list(namespace.items()):
+            if getattr(value, "__module__", None) != TESTS_MODULE:
+                continue
+            if isinstance(value, type) and issubclass(value, unittest.TestCase):
+                found += _methods(value)
+            elif isinstance(value, types.FunctionType) and name.startswith("test"):
+                found.append((name, functools.partial(_run_function, value)))
+    except BaseException as error:
+        raise _SetupError(names, error) from error
+    if not found:
+        raise _SetupError(names, ValueError("there is no test in the module of tests"))
+    return [name for name, _ in found], [case for _, case in found]
+
+
+def _names_in_source(tree: ast.Module) -> list[str]:
+    """Return the probable names of the tests of a module, for one that cannot be run."""
+    found = []
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            methods = [method.name for method in node.body if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)]
+            found += [f"{node.name}.{name}" for name in methods if name.startswith("test")]
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
+            found.append(node.name)
+    return found
+
+
+def _methods(kind: type[unittest.TestCase]) -> list[tuple[str, _Case]]:
+    """Return the tests of a class; the first one sets the class up, the last one tears it down."""
+    if getattr(kind, "__unittest_skip__", False):
+        return []
+    names = [
+        name
+        for name in unittest.defaultTestLoader.getTestCaseNames(kind)
+        if not getattr(getattr(kind, name), "__unittest_skip__", False)
+    ]
+    ready = False
+
+    def run(name: str) -> None:
+        nonlocal ready
+        if not ready:
+            kind.setUpClass()
+            ready = True
+        try:
+            _run_method(kind(name))
+        finally:
+            if name == names[-1]:
+                kind.tearDownClass()
+                kind.doClassCleanups()
+
+    return [(f"{kind.__name__}.{name}", functools.partial(run, name)) for name in names]
+
+
+def _run_method(case: unittest.TestCase) -> None:
+    result = _Result()
+    case.run(result)
+    if result.error is not None:
+        raise result.error
+
+
+class _Result(unittest.TestResult):
+    """Test result that keeps the first exception."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.error: BaseException | None = None
+
+    def _record(self, error: Any) -> None:
+        self.error = self.error or error[1]
+
+    def addError(self, test: unittest.TestCase, err: Any) -> None:
+        self._record(err)
+
+    def addFailure(self, test: unittest.TestCase, err: Any) -> None:
+        self._record(err)
+
+    def addSubTest(self, test: unittest.TestCase, subtest: unittest.TestCase, err: Any) -> None:
+        if err is not None:
+            self._record(err)
+
+    def addSkip(self, test: unittest.TestCase, reason: str) -> None:
+        # Unconditionally skipped tests have been excluded: this skip depends on the submission.
+        self.error = AssertionError(f"skipped: {reason}")
+
+    def addUnexpectedSuccess(self, test: unittest.TestCase) -> None:
+        self.error = AssertionError("it was expected to fail")
+
+
+def _run_function(function: types.FunctionType) -> None:
+    result = function()
+    if inspect.iscoroutine(result):
+        asyncio.run(result)
+
+
+def _execute(source: str, namespace: Namespace, file: str = _FILE) -> None:
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    exec(_compile(source, file), namespace)
+
+
+@functools.lru_cache(_MAX_SOURCES)
+def _compile(source: str, file: str) -> types.CodeType:
+    """Compile tests; cached, since the same tests often grade many submissions."""
+    return compile(source, file, "exec", dont_inherit=True)
+
+
+def _run(name: str, case: _Case, connection: PeerConnection, rules: TestSidePolicy) -> CaseResult:
+    began = time.perf_counter()
+    error: BaseException | None = None
+    streams = sys.stdin, sys.stdout, sys.stderr
+    try:
+        case()
+    except BaseException as raised:  # noqa: BLE001 - including the submission's SystemExit
+        error = raised
+    finally:
+        sys.stdin, sys.stdout, sys.stderr = streams
+    error = rules.take_failed_assertion() or error
+    return _case_result(name, error, time.perf_counter() - began, connection)
+
+
+def _case_result(name: str, error: BaseException | None, seconds: float, connection: PeerConnection) -> CaseResult:
+    if connection.is_broken or isinstance(error, PeerGoneError):
+        return CaseResult(name=name, outcome=CaseOutcome.KILLED, message="the submission ended", seconds=seconds)
+    if error is None:
+        return CaseResult(name=name, outcome=CaseOutcome.PASSED, seconds=seconds)
+    outcome = CaseOutcome.FAILED if isinstance(error, AssertionError) else CaseOutcome.ERROR
+    return CaseResult(name=name, outcome=outcome, message=_describe(error), seconds=seconds)
+
+
+def _describe(error: BaseException) -> str:
+    """Return the line of the test that failed, and the reason."""
+    output = io.StringIO()
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.line for frame in frames if frame.filename.startswith(_FILES) and frame.line]
+    if lines:
+        output.write(f"{lines[-1]}\n")
+    try:
+        # Formatting a syntax error of a submission could be expensive: it may point at column 1,000,000,000.
+        plain = isinstance(error, SyntaxError)
+        output.write(f"{type(error).__name__}: {error}" if plain else "".join(traceback.format_exception_only(error)))
+    except BaseException:  # noqa: BLE001 - the submission's exceptions may fail in __str__
+        output.write(type(error).__name__)
+    return output.getvalue().strip()[:_MAX_MESSAGE_CHARS].encode("utf-8", "replace").decode()

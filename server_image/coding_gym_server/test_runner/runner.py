@@ -1,0 +1,103 @@
+"""The process that runs hidden tests. It does not hold submissions, and persists across them.
+
+Requests of the server arrive over one channel; each includes a separate connection with a submission.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import linecache
+import os
+import random
+import signal
+import socket
+import sys
+import time
+
+from coding_gym_server.ipc.channel import Channel
+from coding_gym_server.isolation.profile import IsolationProfile
+from coding_gym_server.protocol.grading import UnitTests
+from coding_gym_server.remote_objects.endpoint import RemoteObjectEndpoint
+from coding_gym_server.remote_objects.exchange import Answer, Load, PeerConnection, PeerGoneError
+from coding_gym_server.test_runner.cases import run_cases
+from coding_gym_server.test_runner.messages import RunTests, TestsRun
+from coding_gym_server.test_runner.namespace import Namespace
+from coding_gym_server.test_runner.policy import TestSidePolicy
+from coding_gym_server.workspace import directory as workspace
+
+__all__ = ["TestRunner"]
+
+_RECURSION_LIMIT = 5000
+"""Recursion limit: values from a submission may be nested more deeply than the submission itself could recurse."""
+
+
+_MAX_MESSAGE_CHARS = 4000
+
+
+class TestRunner:
+    """Tests submissions one after the other, until the server closes the channel.
+
+    Args:
+        channel: Channel with the server's requests.
+        directory: Workspace directory of its submissions.
+        profile: Isolation profile of sessions.
+    """
+
+    def __init__(self, channel: Channel[RunTests], directory: str, profile: IsolationProfile) -> None:
+        self._channel = channel
+        self._directory = directory
+        self._profile = profile
+
+    def run(self) -> None:
+        """Serve requests until the channel closes, then exit the process."""
+        with contextlib.suppress(EOFError, ConnectionError):
+            self._set_up()
+            while True:
+                for request, descriptors in self._channel.requests():
+                    self._channel.send(self._run_tests(request, socket.socket(fileno=descriptors[0])))
+        os._exit(0)
+
+    def _set_up(self) -> None:
+        os.setsid()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._profile.apply_to_test_runner(self._directory)
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in range(3):
+            os.dup2(null, number)
+        os.close(null)
+        sys.path[:] = [path for path in sys.path if path]
+        sys.setrecursionlimit(_RECURSION_LIMIT)
+        gc.freeze()
+
+    def _run_tests(self, request: RunTests, connection: socket.socket) -> TestsRun:
+        began = time.perf_counter()
+        source = request.tests.source if isinstance(request.tests, UnitTests) else "".join(request.tests.cases)
+        rules = TestSidePolicy(expects_stop="StopIteration" in source)
+        peer = RemoteObjectEndpoint(rules)
+        exchange = PeerConnection(connection, peer.answer)
+        peer.attach(exchange)
+        work = f"{request.directory}/{workspace.WORK}"
+        try:
+            os.chdir(work)
+            os.environ.update(HOME=work, PWD=work, TMPDIR=f"{request.directory}/{workspace.TEMPORARY}")
+            random.seed(0)
+            answer = exchange.ask(Load(request.code, request.entry_point))
+            load_seconds = time.perf_counter() - began
+            if not isinstance(answer, Answer):
+                message = getattr(answer, "traceback", "") or getattr(answer, "text", "")
+                return TestsRun(
+                    is_loaded=False, is_lost=False, message=message[-_MAX_MESSAGE_CHARS:], load_seconds=load_seconds
+                )
+            try:
+                namespace = Namespace(peer, exchange, rules, request.entry_point, answer)
+            except Exception as error:  # noqa: BLE001 - the submission may return an invalid entry point
+                message = f"its {request.entry_point} cannot be accessed: {type(error).__name__}"
+                return TestsRun(is_loaded=False, is_lost=False, message=message, load_seconds=load_seconds)
+            cases = run_cases(request.tests, namespace, exchange, rules)
+            return TestsRun(is_loaded=True, is_lost=exchange.is_broken, load_seconds=load_seconds, cases=cases)
+        except PeerGoneError as error:
+            return TestsRun(is_loaded=False, is_lost=True, message=str(error))
+        finally:
+            exchange.close()
+            linecache.clearcache()

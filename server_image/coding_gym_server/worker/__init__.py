@@ -1,0 +1,1 @@
+"""Worker process, which confines itself and then runs user code."""

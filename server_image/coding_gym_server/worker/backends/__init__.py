@@ -1,0 +1,1 @@
+"""Backends, which execute cells."""

@@ -1,0 +1,181 @@
+"""Bash backend: one shell per worker, whose variables, functions, options and working directory persist between cells.
+
+The shell reads an unbounded script from a pipe, one line per cell, so the stdin of a cell is empty. Anything that ends the
+shell (``exit``, a command that fails under ``set -e``, or SIGINT) ends the cell: on exit the shell saves its state, and the
+next shell restores it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import select
+import shlex
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from coding_gym_server.worker.backends.base import ExecutorBackend
+from coding_gym_server.worker.backends.output import Output
+
+__all__ = ["BashBackend"]
+
+_POLL_MS = 50
+_SOURCE = 60
+_FIRST_DESCRIPTOR = 61
+"""Lowest number for the backend's descriptors, so that they do not collide with those of user code such as ``exec 3>file``."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+_PROLOGUE = """
+exec {script}<&-
+BASH_ARGV0=bash
+shopt -s expand_aliases
+_coding_gym_save() {{
+  {{ set +o; shopt -p; }} >{options}
+  set +eux
+  {{ declare -p; declare -fp; alias -p; printf 'cd -- %q\\n' "$PWD"; }} >{state}
+}} 2>/dev/null
+trap _coding_gym_save EXIT
+"""
+# Errors are discarded because some variables that bash itself maintains are read-only.
+_RESUME = "{{ builtin source {state}; builtin source {options}; }} 2>/dev/null\n"
+# Sourced from a fixed descriptor, each cell has its own line numbers, and the same file name in messages everywhere.
+_CELL = "builtin source /dev/fd/{source} {source}<{cell} {reply}>&-\nbuiltin printf '%d\\n' \"$?\" >&{reply}\n"
+_SET = '_coding_gym_before="$(builtin declare -p {names} 2>/dev/null)"; builtin unset -v {names}; builtin export {assignments}'
+_RESTORE = 'builtin unset -v {names}; builtin eval "$_coding_gym_before"; builtin unset -v _coding_gym_before'
+
+
+class BashBackend(ExecutorBackend):
+    """Executes cells in a bash shell. The exit code of a cell is that of its last command, or 2 for a syntax error."""
+
+    def __init__(self, output: Output, *, authorized_imports: tuple[str, ...] = ()) -> None:
+        super().__init__(output, authorized_imports=authorized_imports)
+        self._shell: _Shell | None = None
+        self._directory = Path()
+        self._refusal = ""
+
+    def configure(self, *, show_value: bool) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="bash-"))
+        self._shell = _Shell(self._directory)
+
+    def execute(self, code: str) -> int:
+        if self._refusal:
+            os.write(2, f"{self._refusal}\n".encode(errors="backslashreplace"))
+            exit_code = 1
+        else:
+            exit_code = self._run(code)
+        if exit_code != 0 and self.output.rich:
+            self.output.error("ExitCode", str(exit_code), self._refusal or f"The cell ended with exit code {exit_code}.")
+        return exit_code
+
+    @contextlib.contextmanager
+    def environment(self, variables: Mapping[str, str]) -> Iterator[None]:
+        invalid = next((name for name in variables if not _NAME.fullmatch(name)), None)
+        if invalid is not None:
+            self._refusal = f"{invalid!r} cannot be a variable of bash: expected letters, digits and underscores"
+            try:
+                yield
+            finally:
+                self._refusal = ""
+            return
+        names = " ".join(variables)
+        assignments = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
+        self._run(_SET.format(names=names, assignments=assignments))
+        try:
+            yield
+        finally:
+            self._run(_RESTORE.format(names=names))
+
+    def _run(self, code: str) -> int:
+        # SIGINT reaches the shell as well as this process: the shell determines the outcome of the cell.
+        before = signal.signal(signal.SIGINT, lambda *_: None)
+        try:
+            if self._shell is None or self._shell.has_ended():
+                self._shell = _Shell(self._directory)
+            exit_code = self._shell.run(code)
+            if exit_code is None:
+                exit_code = self._shell.exit_code()
+                if not self._shell.is_saved():
+                    # The shell was killed or replaced by another program: the server handles it like any dead interpreter.
+                    os._exit(exit_code)
+                self._shell = _Shell(self._directory)
+            return exit_code
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+class _Shell:
+    """A shell process that restores the state saved by the previous shell in the same directory.
+
+    Args:
+        directory: The directory for the files of the shell.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._cell, self._state, options = (directory / name for name in ("cell", "state", "options"))
+        script, self._script = _pipe()
+        self._reply, self._reply_end = _pipe()
+        self._process = subprocess.Popen(
+            ["bash", "--noprofile", "--norc", f"/dev/fd/{script}"],
+            stdin=subprocess.DEVNULL,
+            pass_fds=(script, self._reply_end),
+            # A shell permanently ignores signals that are ignored when it starts.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        os.close(script)
+        os.close(self._reply_end)
+        state, saved_options = shlex.quote(str(self._state)), shlex.quote(str(options))
+        begin = _PROLOGUE.format(script=script, state=state, options=saved_options)
+        if self._state.exists():
+            begin += _RESUME.format(state=f"{state}.last", options=saved_options)
+            self._state.rename(f"{self._state}.last")
+        os.write(self._script, begin.encode())
+
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def run(self, code: str) -> int | None:
+        """Execute a cell, and return its exit code, or None if the shell has ended."""
+        self._cell.write_bytes(code.encode(errors="replace"))
+        line = _CELL.format(source=_SOURCE, cell=shlex.quote(str(self._cell)), reply=self._reply_end)
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._script, line.encode())
+        poll = select.poll()
+        poll.register(self._reply, select.POLLIN)
+        answer = b""
+        while not answer.endswith(b"\n"):
+            # Background processes can keep the pipe open after the shell has ended.
+            if not poll.poll(_POLL_MS):
+                if self.has_ended():
+                    return None
+                continue
+            data = os.read(self._reply, 64)
+            if not data:
+                return None
+            answer += data
+        return int(answer) & 0xFF
+
+    def is_saved(self) -> bool:
+        """Return whether the shell has saved its state."""
+        return self._state.exists()
+
+    def exit_code(self) -> int:
+        """Wait for the shell to end, close its pipes and return its exit code."""
+        status = self._process.wait()
+        os.close(self._script)
+        os.close(self._reply)
+        return status if status >= 0 else 128 - status
+
+
+def _pipe() -> tuple[int, int]:
+    """Return the read end and the write end of a pipe."""
+    ends = os.pipe2(os.O_CLOEXEC)
+    moved = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR) for end in ends]
+    for end in ends:
+        os.close(end)
+    return moved[0], moved[1]

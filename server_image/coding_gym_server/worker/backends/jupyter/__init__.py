@@ -1,0 +1,1 @@
+"""Jupyter backend: executes cells in Jupyter kernels."""

@@ -1,0 +1,112 @@
+"""Process of a Jupyter kernel, and its connection endpoints."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import string
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from jupyter_client.connect import ConnectionFileMixin
+from jupyter_client.kernelspec import KernelSpec
+
+from coding_gym_server.isolation.profile import IsolationProfile
+from coding_gym_server.worker.backends.jupyter.kernelspecs import speaks_tcp_only
+
+__all__ = ["KernelStartError", "choose_connection", "exit_code_of", "open_private_directory", "start_process"]
+
+_CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
+_DIRECTORY_DESCRIPTOR = 60
+
+
+class KernelStartError(RuntimeError):
+    """The kernel could not be started."""
+
+
+def open_private_directory() -> int:
+    """Create a directory for the files of a kernel, and return a descriptor of it.
+
+    Other sessions can read command lines and the names of Unix sockets: addressing the directory by its descriptor keeps its
+    path out of both.
+    """
+    opened = os.open(tempfile.mkdtemp(prefix="kernel-"), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, _DIRECTORY_DESCRIPTOR)
+    finally:
+        os.close(opened)
+
+
+def choose_connection(spec: KernelSpec, profile: IsolationProfile, directory: str) -> ConnectionFileMixin:
+    """Choose the endpoints on which a kernel listens, and write its connection file.
+
+    Raises:
+        KernelStartError: If the kernel requires ports, and the session has none.
+    """
+    connection = ConnectionFileMixin(connection_file=os.path.join(directory, "connection.json"))
+    if speaks_tcp_only(spec):
+        if len(profile.ports) < len(_CHANNELS):
+            message = (
+                f"The {spec.display_name} kernel speaks TCP only, and other sessions could connect to it: "
+                "preventing that requires Linux 6.7 or later with Landlock"
+            )
+            raise KernelStartError(message)
+        connection.transport, connection.ip = "tcp", "127.0.0.1"
+        for channel, port in zip(_CHANNELS, profile.ports, strict=False):
+            setattr(connection, f"{channel}_port", port)
+    else:
+        connection.transport, connection.ip = "ipc", os.path.join(directory, "socket")
+    connection.session.key = os.urandom(32).hex().encode()
+    connection.write_connection_file()
+    return connection
+
+
+def start_process(spec: KernelSpec, connection_file: str, profile: IsolationProfile, directory: int) -> subprocess.Popen[bytes]:
+    """Start a kernel process.
+
+    Args:
+        spec: The specification of the kernel.
+        connection_file: Path of the connection file, which the process reads.
+        profile: The isolation profile of the session.
+        directory: Descriptor of the private directory, which the process inherits.
+
+    Raises:
+        KernelStartError: If the program of the kernel cannot be executed.
+    """
+    placeholders = {"connection_file": connection_file, "resource_dir": spec.resource_dir, "prefix": sys.prefix}
+    command = []
+    for argument in spec.argv:
+        for name, value in placeholders.items():
+            argument = argument.replace(f"{{{name}}}", value)
+        command.append(argument)
+    environment = {**os.environ, "JPY_PARENT_PID": str(os.getpid())}
+    if spec.language == "python":
+        # If ipykernel cannot bind a socket that only its child processes use, it works without it, but warns in every cell.
+        environment["PYTHONWARNINGS"] = "ignore:Couldn't bind IOPub Pipe"
+    environment |= {name: string.Template(value).safe_substitute(os.environ) for name, value in spec.env.items()}
+
+    def prepare() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        profile.apply_to_kernel()
+
+    try:
+        # In a new process session, the kernel receives SIGINT only when it is forwarded, not together with this process.
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
+            pass_fds=(directory,),
+            preexec_fn=prepare,
+        )
+    except OSError as error:
+        message = f"The {spec.display_name} kernel cannot be started: {Path(command[0]).name}: {error.strerror}"
+        raise KernelStartError(message) from error
+
+
+def exit_code_of(status: int) -> int:
+    """Return the exit code as a shell reports it: 128 plus the signal number if a signal ended the process."""
+    return status if status >= 0 else 128 - status

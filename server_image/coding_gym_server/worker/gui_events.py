@@ -1,0 +1,111 @@
+"""GUI support in a worker: display configuration, and event processing between cells."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from coding_gym_server.workspace import directory as workspace
+from coding_gym_server.workspace.xauthority import write_authority
+
+__all__ = ["offer_screen", "pump_until"]
+
+_PUMP_SECONDS = 0.01
+_MAX_EVENTS = 100
+_MATPLOTLIB_BACKEND = "TkAgg"
+
+
+def offer_screen(display: str, cookie: bytes, directory: Path) -> None:
+    """Configure the environment so that GUI programs use a display.
+
+    Args:
+        display: The value of ``DISPLAY``.
+        cookie: The authorization cookie of the display.
+        directory: The workspace of the session, where the file that ``XAUTHORITY`` names is written.
+    """
+    authority = directory / workspace.AUTHORITY
+    with contextlib.suppress(OSError):
+        authority.unlink(missing_ok=True)
+        write_authority(authority, cookie)
+    os.environ["DISPLAY"] = display
+    os.environ["XAUTHORITY"] = str(authority)
+    if os.environ.get("MPLBACKEND") == "Agg":
+        # With a screen, matplotlib can show figures in windows.
+        os.environ["MPLBACKEND"] = _MATPLOTLIB_BACKEND
+        matplotlib: Any = sys.modules.get("matplotlib")
+        if matplotlib is not None:
+            matplotlib.rcParams["backend"] = _MATPLOTLIB_BACKEND
+
+
+def pump_until(has_request: Callable[[float], bool]) -> None:
+    """Process the GUI events of windows that cells have left open, until a request arrives.
+
+    Windows are repainted and respond to mouse and keyboard. Returns at once if no GUI toolkit is in use.
+
+    Args:
+        has_request: Waits up to the given number of seconds for a request, and returns whether one is pending.
+    """
+    while pumps := [pump for module, pump in _PUMPS.items() if module in sys.modules]:
+        if has_request(_PUMP_SECONDS):
+            return
+        _interruptible(pumps)
+
+
+def _interruptible(pumps: list[Callable[[], None]]) -> None:
+    """Process the pending events; the user's event handlers can be interrupted, and their exceptions are ignored."""
+    worker = os.getpid()
+    with contextlib.suppress(BaseException):
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            for pump in pumps:
+                pump()
+        finally:
+            signal.signal(signal.SIGINT, before)
+    if os.getpid() != worker:
+        # A child process that an event handler forked; only the worker handles requests.
+        os._exit(0)
+
+
+def _pump_tkinter() -> None:
+    tkinter: Any = sys.modules["tkinter"]
+    root = getattr(tkinter, "_default_root", None)
+    if root is not None:
+        for _ in range(_MAX_EVENTS):
+            if not root.tk.dooneevent(tkinter._tkinter.DONT_WAIT):
+                break
+
+
+def _pump_qt(widgets: Any) -> None:
+    application = widgets.QCoreApplication.instance()
+    if application is not None:
+        application.processEvents()
+
+
+def _pump_pygame() -> None:
+    pygame: Any = sys.modules["pygame"]
+    if pygame.display.get_init():
+        pygame.event.pump()
+
+
+def _pump_glib() -> None:
+    context = sys.modules["gi.repository.GLib"].MainContext.default()
+    for _ in range(_MAX_EVENTS):
+        if not context.iteration(False):
+            break
+
+
+_PUMPS: dict[str, Callable[[], None]] = {
+    "tkinter": _pump_tkinter,
+    "pygame": _pump_pygame,
+    "gi.repository.GLib": _pump_glib,
+    **{
+        f"{binding}.QtCore": lambda binding=binding: _pump_qt(sys.modules[f"{binding}.QtCore"])  # type: ignore[misc]
+        for binding in ("PySide6", "PyQt6", "PySide2", "PyQt5")
+    },
+}
+"""Event pump of each GUI toolkit, keyed by the module whose import indicates that the toolkit is in use."""

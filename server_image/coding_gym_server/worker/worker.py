@@ -1,0 +1,217 @@
+"""Worker process, which executes the cells of a session."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from coding_gym_server.ipc.channel import Channel
+from coding_gym_server.ipc.messages import Ack, CellResult, Configure, Execute, Finished, ToProcess
+from coding_gym_server.ipc.streams import adopt_descriptors, flush_streams, open_stream
+from coding_gym_server.isolation.profile import IsolationProfile
+from coding_gym_server.worker import gui_events as gui
+from coding_gym_server.worker.backends.base import ExecutorBackend
+from coding_gym_server.worker.backends.output import Output
+from coding_gym_server.worker.backends.registry import backend_class
+from coding_gym_server.workspace import directory as workspace
+
+__all__ = ["Worker", "warm_up"]
+
+_HIGH_DESCRIPTOR = 200
+"""Lowest number for the worker's own descriptors, so that they do not collide with those of user code."""
+
+_WARM_UP_RUNS = 10
+"""Repetitions of the warm-up: CPython specializes bytecode only after several executions."""
+
+_Handler = Any
+
+
+class Worker:
+    """Executes cells sequentially until the server closes the channel.
+
+    Args:
+        channel: The channel to the server.
+        stdout: The descriptor that becomes descriptor 1.
+        stderr: The descriptor that becomes descriptor 2.
+        directory: The workspace of the session.
+        backend: The name of the backend that executes the cells.
+        profile: The isolation profile of the session.
+        prepared: The Landlock ruleset from ``IsolationProfile.prepare_workers``, or None.
+        authorized_imports: Modules that a backend with an import allowlist permits in addition to its own.
+    """
+
+    def __init__(
+        self,
+        channel: Channel[ToProcess],
+        stdout: int,
+        stderr: int,
+        directory: str,
+        *,
+        backend: str,
+        profile: IsolationProfile,
+        prepared: int | None,
+        authorized_imports: tuple[str, ...],
+    ) -> None:
+        self._channel = channel
+        self._outputs = (stdout, stderr)
+        self._directory = Path(directory)
+        self._backend_name = backend
+        self._profile = profile
+        self._prepared = prepared
+        self._authorized_imports = authorized_imports
+        self._output = Output(self._send_result)
+        # Threads that a cell has started can send results as well.
+        self._sending = threading.Lock()
+        # The SIGINT handler while user code runs; between cells SIGINT is ignored, so that a late interrupt has no effect.
+        self._on_interrupt: _Handler = signal.default_int_handler
+
+    def run(self) -> None:
+        """Serve requests until the channel closes, then exit the process."""
+        try:
+            self._serve()
+        finally:
+            # Whatever user code has done to this process: the exit code reports the outcome, not a traceback of the worker.
+            os._exit(1)
+
+    def _serve(self) -> None:
+        os.setsid()
+        # CPython 3.11 keeps the thread ID from before the fork, so matplotlib would not recognize this as the main thread.
+        threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
+        self._adopt_descriptors()
+        self._profile.apply_to_worker(self._prepared)
+        self._pid = os.getpid()
+        backend = backend_class(self._backend_name)(self._output, authorized_imports=self._authorized_imports)
+        backend.profile = self._profile
+        while True:
+            gui.pump_until(self._channel.has_request)
+            match self._channel.receive():
+                case Configure() as settings:
+                    self._enter_workspace(settings.directory)
+                    if settings.display is not None:
+                        gui.offer_screen(settings.display, settings.display_cookie, self._directory)
+                    _seed(None if settings.seed is None else int(settings.seed, 16))
+                    backend.configure(show_value=settings.show_value)
+                case Execute() as cell:
+                    self._execute(backend, cell)
+
+    def _execute(self, backend: ExecutorBackend, cell: Execute) -> None:
+        self._repair_streams()
+        self._output.begin(rich=cell.rich)
+        exit_code = 130
+        try:
+            signal.signal(signal.SIGINT, self._on_interrupt)
+            if cell.environment:
+                with backend.environment(cell.environment):
+                    exit_code = backend.execute(cell.code)
+            else:
+                exit_code = backend.execute(cell.code)
+            flush_streams()
+            self._on_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        except BaseException:  # noqa: BLE001
+            # An interrupt arrived between the end of the cell and SIG_IGN, or the user's trace function raised.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if os.getpid() != self._pid:
+            # A child process that the cell forked has reached the end of the cell; only the worker reports the outcome.
+            os._exit(exit_code)
+        with self._sending:
+            self._channel.send(Finished(exit_code, self._output.raised))
+
+    def _send_result(self, result: CellResult) -> None:
+        if os.getpid() != self._pid:
+            return
+        flush_streams()
+        with _uninterrupted(), self._sending:
+            self._channel.send(result)
+            if not result.is_value and threading.current_thread() is threading.main_thread():
+                # Display output must be placed before subsequent prints are read; a value is always last, so it needs no Ack.
+                while not isinstance(self._channel.receive(), Ack):
+                    pass
+
+    def _adopt_descriptors(self) -> None:
+        adopt_descriptors(*self._outputs)
+        self._channel.move_up(_HIGH_DESCRIPTOR)
+        self._saved = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _HIGH_DESCRIPTOR) for number in range(3)]
+        self._repair_streams()
+
+    def _repair_streams(self) -> None:
+        """Restore stdin, stdout and stderr for the next cell if the previous one has closed them."""
+        for number, name in enumerate(("stdin", "stdout", "stderr")):
+            if not _is_open(number):
+                os.dup2(self._saved[number], number)
+            stream = getattr(sys, name, None)
+            if not _is_usable(stream):
+                stream = open_stream(number)
+                setattr(sys, name, stream)
+                setattr(sys, f"__{name}__", stream)
+
+    def _enter_workspace(self, directory: str | None) -> None:
+        own = str(self._directory / workspace.WORK)
+        working_directory = directory or own
+        try:
+            os.chdir(working_directory)
+        except OSError:
+            # The directory has been removed, or has become inaccessible, since it was checked.
+            os.chdir(own)
+        os.environ["HOME"] = working_directory if directory else str(self._directory / workspace.HOME)
+        os.environ["TMPDIR"] = str(self._directory / workspace.TEMPORARY)
+        os.environ["PWD"] = working_directory
+        tempfile.tempdir = None
+        sys.argv = [""]
+        sys.path.insert(0, "")
+
+
+def warm_up() -> None:
+    """Run operations of every worker in the zygote, so that workers inherit the caches of the interpreter.
+
+    A worker that fills a cache itself causes a copy-on-write of a memory page.
+    """
+    for _ in range(_WARM_UP_RUNS):
+        _seed(None)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Defer interrupts: a partially sent message would corrupt the channel."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def _is_usable(stream: Any) -> bool:
+    """Return whether a stream appears to be writable, without writing to it."""
+    try:
+        return stream is not None and not stream.closed
+    except AttributeError:
+        # Not every file-like object of user code has the attribute.
+        return hasattr(stream, "write")
+    except BaseException:  # noqa: BLE001 - such as the ValueError of a detached stream
+        return False
+
+
+def _seed(seed: int | None) -> None:
+    if seed is not None:
+        random.seed(seed)
+    numpy_random = getattr(sys.modules.get("numpy"), "random", None)
+    if numpy_random is not None:
+        # The fork has reseeded ``random``; gathering separate entropy for NumPy would take a millisecond.
+        numpy_random.seed(random.getrandbits(32) if seed is None else seed % 2**32)

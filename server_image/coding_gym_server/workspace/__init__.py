@@ -1,0 +1,1 @@
+"""Session workspaces and residual files."""

@@ -1,0 +1,361 @@
+"""Client access to workspace files, safe against code that changes links concurrently.
+
+The kernel resolves paths: ``openat2(2)`` with ``RESOLVE_BENEATH`` follows symbolic links only while they stay inside the
+workspace. On kernels without ``openat2``, links are not followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from coding_gym_server.protocol.grading import FileContent
+
+__all__ = ["DirectoryEntry", "FilesError", "NotFoundError", "Upload", "Workspace", "write_files"]
+
+_OPENAT2 = 437
+_RESOLVE_NO_MAGICLINKS, _RESOLVE_BENEATH = 0x02, 0x08
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+class FilesError(ValueError):
+    """A client's path is invalid for the requested operation."""
+
+
+class NotFoundError(FilesError):
+    """A path does not exist."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"Not found: {path}")
+
+
+class DirectoryEntry(msgspec.Struct, kw_only=True):
+    """Directory entry.
+
+    Attributes:
+        name: Its name.
+        type: ``file`` or ``dir``.
+        size: Its size in bytes, None for a directory.
+        modified: Modification time in seconds since the epoch.
+    """
+
+    name: str
+    type: str
+    size: int | None
+    modified: float
+
+
+class Workspace:
+    """Workspace directory as clients see it; paths are relative to it.
+
+    Args:
+        root: The directory on the server.
+        home: Absolute path by which clients may refer to the directory, such as ``/home/user``.
+    """
+
+    def __init__(self, root: Path, *, home: str) -> None:
+        self._root = root
+        self._home = PurePosixPath(home)
+
+    def list(self, path: str) -> list[DirectoryEntry]:
+        """Return the entries of a directory, sorted by name, directories first.
+
+        Args:
+            path: Path of the directory.
+
+        Raises:
+            NotFoundError: If the path does not exist.
+            FilesError: If the path is outside the workspace or not a directory.
+        """
+        with _closing(self._open(path, os.O_RDONLY | os.O_NONBLOCK)) as descriptor:
+            if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+                message = f"Not a directory: {path}"
+                raise FilesError(message)
+            entries = list(_entries(descriptor))
+        return sorted(entries, key=lambda entry: (entry.type != "dir", entry.name))
+
+    def open(self, path: str) -> int:
+        """Return a descriptor for reading a file.
+
+        Args:
+            path: Path of the file.
+
+        Raises:
+            NotFoundError: If the path does not exist.
+            FilesError: If the path is outside the workspace or not a regular file.
+        """
+        descriptor = self._open(path, os.O_RDONLY | os.O_NONBLOCK)
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISREG(mode):
+            return descriptor
+        os.close(descriptor)
+        message = f"Is a directory: {path}" if stat.S_ISDIR(mode) else f"Not a file: {path}"
+        raise FilesError(message)
+
+    def upload(self, path: str) -> Upload:
+        """Start writing a file, replacing an existing one. Missing parent directories are created.
+
+        Args:
+            path: Path of the file.
+
+        Raises:
+            FilesError: If the path is outside the workspace or a directory.
+        """
+        relative = self._relative(path)
+        if not relative.parts:
+            message = f"Is a directory: {path}"
+            raise FilesError(message)
+        descriptor = self._make_directories(relative.parent, path)
+        try:
+            return Upload(descriptor, relative.name, path)
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    def remove(self, path: str) -> None:
+        """Remove a file, a link, or a directory with its content.
+
+        Args:
+            path: Path of the entry.
+
+        Raises:
+            NotFoundError: If the path does not exist.
+            FilesError: If the path is outside the workspace or the workspace itself.
+        """
+        relative = self._relative(path)
+        if not relative.parts:
+            message = f"Path outside workspace: {path} is the workspace itself"
+            raise FilesError(message)
+        with _closing(self._open(str(relative.parent), os.O_RDONLY | os.O_DIRECTORY, client_path=path)) as parent:
+            try:
+                mode = os.stat(relative.name, dir_fd=parent, follow_symlinks=False).st_mode
+                if stat.S_ISDIR(mode):
+                    shutil.rmtree(relative.name, dir_fd=parent)
+                else:
+                    os.unlink(relative.name, dir_fd=parent)
+            except FileNotFoundError:
+                raise NotFoundError(path) from None
+
+    def _relative(self, path: str) -> PurePosixPath:
+        """Return a client's path relative to the workspace.
+
+        Raises:
+            FilesError: If the path is outside the workspace or invalid.
+        """
+        pure = PurePosixPath(path)
+        if pure.is_absolute() and pure.is_relative_to(self._home):
+            pure = pure.relative_to(self._home)
+        depth = 0
+        for part in pure.parts:
+            depth += -1 if part == ".." else 1
+            if depth < 0:
+                break
+        if pure.is_absolute() or depth < 0 or "\0" in path:
+            raise _outside(path)
+        return PurePosixPath(os.path.normpath(pure)) if pure.parts else pure
+
+    def _open(self, path: str, flags: int, *, client_path: str | None = None) -> int:
+        client_path = path if client_path is None else client_path
+        relative = self._relative(path)
+        with _closing(os.open(self._root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
+            try:
+                return _open_beneath(root, relative, flags)
+            except (FileNotFoundError, NotADirectoryError):
+                raise NotFoundError(client_path) from None
+            except OSError as error:
+                raise _files_error(error, client_path) from error
+
+    def _make_directories(self, directory: PurePosixPath, client_path: str) -> int:
+        """Return a descriptor of a directory, creating missing components."""
+        with _closing(os.open(self._root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
+            try:
+                made = PurePosixPath()
+                for part in directory.parts:
+                    with (
+                        _closing(_open_beneath(root, made, os.O_PATH | os.O_DIRECTORY)) as parent,
+                        contextlib.suppress(FileExistsError),
+                    ):
+                        os.mkdir(part, dir_fd=parent)
+                    made /= part
+                return _open_beneath(root, made, os.O_RDONLY | os.O_DIRECTORY)
+            except OSError as error:
+                raise _files_error(error, client_path) from error
+
+
+class Upload:
+    """Atomic write of a file: the file becomes visible in ``finish``; ``close`` discards an unfinished one.
+
+    Args:
+        directory: Descriptor of the target directory. The upload takes ownership of it.
+        name: Name of the file in the directory.
+        path: The client's path, for messages.
+
+    Attributes:
+        is_new: Whether the file did not exist before.
+    """
+
+    def __init__(self, directory: int, name: str, path: str) -> None:
+        self._directory = directory
+        self._name = name
+        self._path = path
+        self._temporary = f".{secrets.token_hex(8)}.upload"
+        try:
+            self.is_new = not self._check_target()
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._descriptor = os.open(self._temporary, flags, 0o644, dir_fd=directory)
+        except OSError as error:
+            raise _files_error(error, path) from error
+
+    def write(self, data: bytes) -> None:
+        """Append data.
+
+        Args:
+            data: The next chunk.
+
+        Raises:
+            FilesError: If writing fails, for example because the disk is full.
+        """
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._descriptor, view) :]
+        except OSError as error:
+            raise _files_error(error, self._path) from error
+
+    def finish(self) -> None:
+        """Move the complete file to its path.
+
+        Raises:
+            FilesError: If it cannot be renamed.
+        """
+        os.close(self._descriptor)
+        self._descriptor = -1
+        try:
+            os.rename(self._temporary, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+        except OSError as error:
+            raise _files_error(error, self._path) from error
+
+    def close(self) -> None:
+        """Discard an unfinished file and close the descriptors. Idempotent."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+            os.unlink(self._temporary, dir_fd=self._directory)
+        if self._directory >= 0:
+            os.close(self._directory)
+            self._directory = -1
+
+    def _check_target(self) -> bool:
+        """Return whether the file exists already.
+
+        Raises:
+            FilesError: If the path is a directory.
+        """
+        try:
+            mode = os.stat(self._name, dir_fd=self._directory, follow_symlinks=False).st_mode
+        except FileNotFoundError:
+            return False
+        if stat.S_ISDIR(mode):
+            message = f"Is a directory: {self._path}"
+            raise FilesError(message)
+        return True
+
+
+def write_files(directory: Path, files: Mapping[str, str | FileContent]) -> None:
+    """Write files below a directory.
+
+    Args:
+        directory: The base directory.
+        files: Content by relative path.
+
+    Raises:
+        FilesError: If a path is invalid or a file cannot be written.
+    """
+    target = Workspace(directory, home=str(directory))
+    for path, content in files.items():
+        with contextlib.closing(target.upload(path)) as upload:
+            upload.write(content.encode() if isinstance(content, str) else content.base64)
+            upload.finish()
+
+
+class _closing:
+    """Context manager that closes a descriptor."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __enter__(self) -> int:
+        return self._descriptor
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+
+def _entries(directory: int) -> Iterator[DirectoryEntry]:
+    with os.scandir(directory) as found:
+        for entry in found:
+            try:
+                status = entry.stat()
+            except OSError:
+                # A dangling link, or removed since it was listed.
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except OSError:
+                    continue
+            is_directory = stat.S_ISDIR(status.st_mode)
+            name = entry.name.encode(errors="surrogateescape").decode(errors="replace")
+            kind = "dir" if is_directory else "file"
+            yield DirectoryEntry(name=name, type=kind, size=None if is_directory else status.st_size, modified=status.st_mtime)
+
+
+def _open_beneath(root: int, relative: PurePosixPath, flags: int) -> int:
+    """Open a path below a directory; links that lead out of it are rejected."""
+    path = os.fsencode(str(relative))
+    how = _OpenHow(flags | os.O_CLOEXEC, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
+    descriptor: int = _libc.syscall(_OPENAT2, root, path, ctypes.byref(how), ctypes.sizeof(how))
+    if descriptor >= 0:
+        return descriptor
+    error = ctypes.get_errno()
+    if error not in (errno.ENOSYS, errno.EPERM):
+        raise OSError(error, os.strerror(error), str(relative))
+    return _open_step_by_step(root, relative, flags)
+
+
+def _open_step_by_step(root: int, relative: PurePosixPath, flags: int) -> int:
+    descriptor = os.dup(root)
+    try:
+        for part in relative.parts[:-1]:
+            step = os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = step
+        return os.open(relative.name or ".", flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _outside(path: str) -> FilesError:
+    return FilesError(f"Path outside workspace: {path}")
+
+
+def _files_error(error: OSError, path: str) -> FilesError:
+    match error.errno:
+        case errno.EXDEV:
+            return _outside(path)
+        case errno.ENOENT:
+            return NotFoundError(path)
+        case errno.ENXIO:
+            return FilesError(f"Not a file: {path}")
+    return FilesError(f"{error.strerror}: {path}")

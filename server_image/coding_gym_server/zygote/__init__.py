@@ -1,0 +1,1 @@
+"""Zygote and session roots: trusted, single-threaded processes that fork all others."""

@@ -1,0 +1,268 @@
+"""Zygote: imports heavy modules once, then forks session roots, display processes and test runners on request.
+
+It stays single-threaded, holds no secrets and never runs user code, so a fork of it is equivalent to a new process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from coding_gym_server.ipc.channel import Channel, close_all
+from coding_gym_server.ipc.messages import (
+    SUBMISSION,
+    DisplayForked,
+    Failed,
+    ForkDisplay,
+    ForkRoot,
+    ForkTestRunner,
+    Ready,
+    RootForked,
+    TestRunnerForked,
+    ToProcess,
+)
+from coding_gym_server.ipc.streams import open_streams_ahead
+from coding_gym_server.isolation.profile import IsolationProfile
+from coding_gym_server.linux import procfs
+from coding_gym_server.linux.forking import default_to_fork, fork_when_possible
+from coding_gym_server.linux.sigchld import ChildExits
+from coding_gym_server.packages import overlay
+from coding_gym_server.submission import process as submission
+from coding_gym_server.worker.backends.registry import backend_class
+from coding_gym_server.zygote import heap
+from coding_gym_server.zygote.session_root import SessionRoot
+from coding_gym_server.zygote.submission_root import SubmissionRoot
+
+if TYPE_CHECKING:
+    from coding_gym_server.display.process import DisplayProcess
+    from coding_gym_server.test_runner.runner import TestRunner
+
+__all__ = ["ZygoteConfig", "main"]
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+# Modules that workers and typical programs use; imported here, they do not slow down sessions.
+_BASE_PRELOAD = (
+    "asyncio",
+    "inspect",
+    "json",
+    "numpy",
+    "multiprocessing.pool",
+    "multiprocessing.shared_memory",
+    "subprocess",
+    "tempfile",
+)
+
+
+_RESPONSES = {ForkRoot: RootForked, ForkDisplay: DisplayForked, ForkTestRunner: TestRunnerForked}
+
+# Small objects of submissions; of sessions; and of sessions that preload numpy, pandas and matplotlib.
+_MINIMAL_BYTES = 5 << 20
+_BASE_BYTES = 11 << 20
+_PRELOAD_BYTES = 40 << 20
+
+_DISPLAY_MODULE = "coding_gym_server.display.process"
+
+
+class ZygoteConfig(msgspec.Struct, kw_only=True):
+    """Configuration of the zygote, passed on its command line as JSON.
+
+    Attributes:
+        preload: Modules to import before serving. Modules that are not installed are skipped.
+        backend: Name of the backend of most sessions.
+        profile: Isolation profile of each session.
+        authorized_imports: Modules that backends with an import allowlist permit in addition to their own.
+        overlay: Directory of packages in addition to the interpreter's.
+        displays: Whether sessions may have screens.
+    """
+
+    preload: list[str]
+    backend: str
+    profile: IsolationProfile
+    authorized_imports: tuple[str, ...] = ()
+    overlay: str | None = None
+    displays: bool = False
+
+    @property
+    def heap_bytes(self) -> int:
+        """Approximate size of the small objects of the zygote and its imported modules."""
+        if self.backend == SUBMISSION:
+            return _MINIMAL_BYTES
+        return _PRELOAD_BYTES if self.preload else _BASE_BYTES
+
+
+def main(descriptor: str, configuration: str) -> None:
+    """Serve fork requests until the server exits.
+
+    Args:
+        descriptor: Descriptor number of the channel.
+        configuration: ``ZygoteConfig`` as JSON.
+    """
+    channel: Channel[ToProcess] = Channel(socket.socket(fileno=int(descriptor)))
+    config = msgspec.json.decode(configuration, type=ZygoteConfig)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if config.overlay is not None:
+        overlay.use(Path(config.overlay))
+    # Most programs use little of the preload list, but submissions use all of their short one. Objects that exist before
+    # make_immortal() cause no page copies when they are used.
+    minimal = config.backend == SUBMISSION
+    often_used, rarely_used = (config.preload, []) if minimal else (_BASE_PRELOAD, config.preload)
+    missing = _preload(often_used)
+    if not minimal:
+        default_to_fork()
+    open_streams_ahead()
+    _prepare(config.backend)
+    heap.make_immortal()
+    missing += _preload([*rarely_used, *([_DISPLAY_MODULE] if config.displays else [])])
+    _freeze_heap()
+    config.profile.apply_to_zygote()
+    channel.send(Ready(missing))
+    forked = _Zygote(channel, config).serve()
+    if forked is not None:
+        forked.run()
+
+
+def _preload(modules: Sequence[str]) -> list[str]:
+    missing = []
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # noqa: BLE001 - a module may raise anything, and sessions work without it
+            if not isinstance(error, ModuleNotFoundError):
+                import logging
+
+                logging.getLogger(__name__).warning("cannot preload module %s: %s", module, error)
+            missing.append(module)
+    return missing
+
+
+def _prepare(backend: str) -> None:
+    """Load the modules of a backend, and warm up the code that its processes execute first."""
+    if backend == SUBMISSION:
+        submission.warm_up()
+    else:
+        from coding_gym_server.worker import worker
+
+        backend_class(backend).prepare(backend)
+        worker.warm_up()
+
+
+def _freeze_heap() -> None:
+    """Exclude existing objects from garbage collection, and collapse their memory into huge pages."""
+    gc.collect()
+    gc.freeze()
+    heap.collapse()
+
+
+class _Zygote:
+    """Fork processes on request, and kill the orphans of those that died.
+
+    Args:
+        channel: Channel of the server's requests.
+        config: The zygote's configuration.
+    """
+
+    def __init__(self, channel: Channel[ToProcess], config: ZygoteConfig) -> None:
+        self._channel = channel
+        self._config = config
+        self._forked: set[int] = set()
+        self._prepared = {config.backend}
+        # Adopt the processes of a root that dies.
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        self._exits = ChildExits()
+
+    def serve(self) -> SessionRoot | DisplayProcess | TestRunner | None:
+        """Handle requests; return what to run in each forked child, and None in the zygote once the server has exited."""
+        poll = select.poll()
+        poll.register(self._channel.fileno(), select.POLLIN)
+        poll.register(self._exits.fileno(), select.POLLIN)
+        while True:
+            ready = [descriptor for descriptor, _ in poll.poll()]
+            if self._exits.fileno() in ready:
+                self._exits.clear()
+                self._reap()
+            if self._channel.fileno() not in ready:
+                continue
+            try:
+                for message, descriptors in self._channel.requests():
+                    forked = self._handle(message, descriptors)
+                    if forked is not None:
+                        return forked
+            except (EOFError, ConnectionError):
+                return None
+
+    def _handle(self, request: ToProcess, descriptors: list[int]) -> SessionRoot | DisplayProcess | TestRunner | None:
+        assert isinstance(request, ForkRoot | ForkDisplay | ForkTestRunner)
+        self._reap()
+        pid = None
+        try:
+            if isinstance(request, ForkRoot) and request.backend not in self._prepared:
+                _prepare(request.backend)
+                _freeze_heap()
+                self._prepared.add(request.backend)
+            pid = fork_when_possible(on_wait=self._reap)
+        except OSError as error:
+            self._channel.send(Failed(f"fork: {error}"))
+        except Exception as error:  # noqa: BLE001 - importing an optional package may raise anything
+            backend = request.backend if isinstance(request, ForkRoot) else None
+            self._channel.send(Failed(f"backend {backend!r} failed to load: {type(error).__name__}: {error}"))
+        if pid == 0:
+            self._exits.close()
+            self._channel.close()
+            return self._child(request, descriptors)
+        close_all(descriptors)
+        if pid is not None:
+            self._forked.add(pid)
+            self._channel.send(_RESPONSES[type(request)](pid))
+        return None
+
+    def _child(
+        self, request: ForkRoot | ForkDisplay | ForkTestRunner, descriptors: list[int]
+    ) -> SessionRoot | DisplayProcess | TestRunner:
+        """Create the object that a forked child runs."""
+        control, *others = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+        if isinstance(request, ForkDisplay):
+            from coding_gym_server.display.messages import DisplayConfig
+            from coding_gym_server.display.process import DisplayProcess, display_requests
+
+            display = msgspec.msgpack.decode(request.config, type=DisplayConfig)
+            return DisplayProcess(Channel(control, display_requests), others[0], display, self._config.profile)
+        if isinstance(request, ForkTestRunner):
+            from coding_gym_server.test_runner.messages import (
+                test_runner_requests,
+            )
+            from coding_gym_server.test_runner.runner import (
+                TestRunner,
+            )
+
+            return TestRunner(Channel(control, test_runner_requests), request.directory, self._config.profile)
+        make = SubmissionRoot if request.backend == SUBMISSION else SessionRoot
+        return make(
+            Channel(control),
+            self._config.profile,
+            request.workspace,
+            backend=request.backend,
+            shared=request.shared,
+            authorized_imports=self._config.authorized_imports,
+        )
+
+    def _reap(self) -> None:
+        """Reap terminated children, and kill their orphans."""
+        with contextlib.suppress(ChildProcessError):
+            while pid := os.waitpid(-1, os.WNOHANG)[0]:
+                self._forked.discard(pid)
+        for orphan in procfs.children(os.getpid()) - self._forked:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(orphan, signal.SIGKILL)

@@ -1,0 +1,274 @@
+"""Session root: owns all processes of a session and can kill them at once.
+
+It is the parent of the worker and, as a subreaper, of the worker's orphans. It never runs user code, so it stays as clean as
+the zygote that it was forked from, and a reset only has to kill the processes, empty the workspace and fork.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import select
+import signal
+import socket
+import time
+from typing import Protocol
+
+import msgspec
+
+from coding_gym_server.ipc.channel import Channel, close_all
+from coding_gym_server.ipc.messages import (
+    CpuTime,
+    CpuTimeUsed,
+    Failed,
+    ForkWorker,
+    Interrupted,
+    InterruptWorker,
+    Kill,
+    Killed,
+    ToProcess,
+    WorkerExited,
+    WorkerForked,
+)
+from coding_gym_server.isolation.ports import reserve_ports
+from coding_gym_server.isolation.profile import IsolationProfile
+from coding_gym_server.linux import oom, procfs
+from coding_gym_server.linux.forking import fork_when_possible
+from coding_gym_server.linux.sigchld import ChildExits
+from coding_gym_server.worker.backends.registry import backend_class
+
+__all__ = ["Forked", "SessionRoot", "reaped_cpu_time"]
+
+_INIT = 1
+_PR_SET_PDEATHSIG = 1
+_NICENESS = 10
+"""Lowers the priority of user code, so that the server and the roots can end a hundred busy processes."""
+
+_CELL_START_SECONDS = 0.25
+"""Maximum delay from the request to the first line of the cell on a busy machine."""
+
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Forked(Protocol):
+    """Process forked by a root."""
+
+    def run(self) -> None:
+        """Run the process; it exits when this returns."""
+
+
+class SessionRoot:
+    """Root process of one session.
+
+    Args:
+        channel: Channel of the server's requests.
+        profile: Isolation profile of the session.
+        workspace: The session's existing directory.
+        backend: Name of the backend that executes the cells.
+        shared: Directory shared with other sessions, or None.
+        authorized_imports: Modules that a backend with an import allowlist permits in addition to its own.
+    """
+
+    def __init__(
+        self,
+        channel: Channel[ToProcess],
+        profile: IsolationProfile,
+        workspace: str,
+        *,
+        backend: str,
+        shared: str | None,
+        authorized_imports: tuple[str, ...],
+    ) -> None:
+        self._channel = channel
+        self._profile = profile
+        self._workspace = workspace
+        self._backend = backend
+        self._shared = shared
+        self._authorized_imports = authorized_imports
+        self._scopes_signals = profile.scopes_signals
+        self._worker: int | None = None
+        self._worker_status: int | None = None
+
+    def run(self) -> None:
+        """Serve until the server exits. Returns only in a forked worker at its end, never in the root."""
+        self._apply_profile()
+        exits = self._exits = ChildExits()
+        poll = select.poll()
+        poll.register(self._channel.fileno(), select.POLLIN)
+        poll.register(exits.fileno(), select.POLLIN)
+        while True:
+            ready = [descriptor for descriptor, _ in poll.poll()]
+            had_worker = self._worker is not None
+            if exits.fileno() in ready:
+                exits.clear()
+                self._reap()
+                if had_worker and self._worker is None:
+                    with contextlib.suppress(OSError):
+                        self._channel.send(WorkerExited(self._worker_status or 0))
+            if self._channel.fileno() in ready:
+                self._handle_requests()
+
+    def _apply_profile(self) -> None:
+        os.setsid()
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        oom.rank_root()
+        if self._profile.can_have_ports:
+            self._reserved = reserve_ports(self._ports_needed())
+            ports = tuple(reservation.getsockname()[1] for reservation in self._reserved)
+            self._profile = msgspec.structs.replace(self._profile, ports=ports)
+        self._profile.apply_to_root(self._workspace, *([self._shared] if self._shared else []))
+        self._prepared = self._profile.prepare_workers()
+
+    def _handle_requests(self) -> None:
+        worker = None
+        try:
+            for message, descriptors in self._channel.requests():
+                worker = self._handle(message, descriptors)
+                if worker is not None:
+                    break
+        except (EOFError, ConnectionError):
+            self._kill()
+            self._reap_all()
+            os._exit(0)
+        if worker is not None:
+            worker.run()
+
+    def _handle(self, message: ToProcess, descriptors: list[int]) -> Forked | None:
+        """Handle a request; return the worker in the forked process, None in the root."""
+        match message:
+            case ForkWorker(directory):
+                self._workspace = directory
+                return self._fork(descriptors)
+            case InterruptWorker():
+                if self._worker is not None:
+                    self._interrupt(self._worker)
+                self._channel.send(Interrupted())
+            case Kill():
+                self._kill()
+                self._channel.send(Killed())
+            case CpuTime():
+                self._channel.send(CpuTimeUsed(self._cpu_time()))
+        return None
+
+    def _fork(self, descriptors: list[int]) -> Forked | None:
+        """Replace all running processes by a new worker."""
+        self._kill()
+        if self._worker is None:
+            # It may have run out of memory: free that of the remaining processes first.
+            self._reap_all()
+        root = os.getpid()
+        try:
+            # Fork before reaping, so that the new worker starts up while the old processes exit.
+            pid = self._try_to_fork()
+            if pid == 0:
+                self._exits.close()
+                os.nice(_NICENESS)
+                _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+                if os.getppid() != root:
+                    # The root died before the parent-death signal was set.
+                    os._exit(1)
+                self._channel.close()
+                return self._new_worker(*descriptors)
+            self._reap_all_but(pid)
+            previous_status, self._worker, self._worker_status = self._worker_status, pid, None
+        except OSError as error:
+            self._channel.send(Failed(f"cannot fork a worker: {error}"))
+        else:
+            self._channel.send(WorkerForked(pid, previous_status, reaped_cpu_time()))
+        close_all(descriptors)
+        return None
+
+    def _ports_needed(self) -> int:
+        return backend_class(self._backend).ports_needed()
+
+    def _new_worker(self, channel: int, stdout: int, stderr: int) -> Forked:
+        # Imported here because submission roots do not need it.
+        from coding_gym_server.worker.worker import Worker
+
+        return Worker(
+            Channel(socket.socket(fileno=channel)),
+            stdout,
+            stderr,
+            self._workspace,
+            backend=self._backend,
+            authorized_imports=self._authorized_imports,
+            profile=self._profile,
+            prepared=self._prepared,
+        )
+
+    def _try_to_fork(self) -> int:
+        try:
+            return self._fork_process()
+        except OSError:
+            # Killed processes count against the process limit until they are reaped.
+            self._reap_all()
+            return fork_when_possible(self._fork_process)
+
+    def _fork_process(self) -> int:
+        return os.fork()
+
+    def _kill(self) -> None:
+        """Kill all processes of the session; afterwards none of them executes user code."""
+        if self._scopes_signals:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(-1, signal.SIGKILL)
+            return
+        # Without a signal scope, kill(-1) would reach other sessions: kill by pid until no process is left.
+        while pids := self._processes():
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            self._reap()
+            time.sleep(0.0005)
+
+    def _interrupt(self, worker: int) -> None:
+        """Interrupt the running cell; if the worker has not started it yet, as soon as it has."""
+        deadline = time.monotonic() + _CELL_START_SECONDS
+        while procfs.ignores(worker, signal.SIGINT) and time.monotonic() < deadline:
+            time.sleep(0.002)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(worker, signal.SIGINT)
+
+    def _processes(self) -> set[int]:
+        """Return the processes of the session, as far as they can be determined without a signal scope."""
+        found = procfs.descendants(os.getpid())
+        if self._profile.adopted_by_init:
+            # Kernels without subreapers, such as gVisor's, reparent orphans to init.
+            orphans = procfs.children(_INIT) - procfs.ancestors(os.getpid())
+            found |= orphans.union(*map(procfs.descendants, orphans))
+        return found
+
+    def _reap(self) -> None:
+        """Reap terminated children."""
+        with contextlib.suppress(ChildProcessError):
+            while (exited := os.waitpid(-1, os.WNOHANG))[0]:
+                self._record_exit(*exited)
+
+    def _reap_all(self) -> None:
+        """Wait until all killed processes have exited; orphans become children of this process."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                self._record_exit(*os.waitpid(-1, 0))
+
+    def _reap_all_but(self, survivor: int) -> None:
+        """Wait until all children except ``survivor`` have exited."""
+        while orphans := procfs.children(os.getpid()) - {survivor}:
+            for pid in orphans:
+                self._record_exit(*os.waitpid(pid, 0))
+
+    def _record_exit(self, pid: int, status: int) -> None:
+        if pid == self._worker:
+            self._worker, self._worker_status = None, status
+
+    def _cpu_time(self) -> float:
+        alive = sum(procfs.cpu_time(pid) for pid in procfs.descendants(os.getpid()))
+        return reaped_cpu_time() + alive
+
+
+def reaped_cpu_time() -> float:
+    """Return the CPU seconds used by all processes that this one has reaped."""
+    reaped = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return reaped.ru_utime + reaped.ru_stime

@@ -1,0 +1,38 @@
+"""Root process of a grading worker: owns all processes of a submission, one submission at a time."""
+
+from __future__ import annotations
+
+from coding_gym_server.ipc.messages import End, Ended, ToProcess
+from coding_gym_server.linux.forking import fork_bare
+from coding_gym_server.submission.process import SubmissionProcess
+from coding_gym_server.zygote.session_root import Forked, SessionRoot, reaped_cpu_time
+
+__all__ = ["SubmissionRoot"]
+
+
+class SubmissionRoot(SessionRoot):
+    """Root that forks submission processes and reports the total CPU time of a submission at its end."""
+
+    def _handle(self, message: ToProcess, descriptors: list[int]) -> Forked | None:
+        if not isinstance(message, End):
+            return super()._handle(message, descriptors)
+        self._kill()
+        self._reap_all()
+        self._exits.clear()
+        self._channel.send(Ended(reaped_cpu_time()))
+        return None
+
+    def _ports_needed(self) -> int:
+        return 0
+
+    def _apply_profile(self) -> None:
+        super()._apply_profile()
+        self._process = SubmissionProcess(self._workspace, profile=self._profile, prepared=self._prepared)
+        self._process.prepare()
+
+    def _fork_process(self) -> int:
+        return fork_bare()
+
+    def _new_worker(self, channel: int, stdout: int, stderr: int) -> Forked:
+        self._process.adopt(channel, stdout, stderr)
+        return self._process
