@@ -8,18 +8,19 @@
 from __future__ import annotations
 
 from coding_gym import inputs
-from coding_gym.async_env import AsyncCodingEnv
-from coding_gym.coding_client import CodeAction, CodeObservation, CodeState, CodingClient
-from coding_gym.config import SandboxConfig
-from coding_gym.env import CodingEnv
-from coding_gym.gui_env import CodingEnvGUI
-from coding_gym.interpreter import CodeInterpreter
-from coding_gym.pool import SandboxPool
-from coding_gym.results import Result
+from coding_gym._version import __version__
+from coding_gym.code_interpreter import CodeInterpreter
+from coding_gym.envs.async_coding_env import AsyncCodingEnv
+from coding_gym.envs.coding_env import CodingEnv
+from coding_gym.envs.gui_env import CodingEnvGUI
+from coding_gym.envs.gui_vector_env import CodingGuiVectorEnv
+from coding_gym.envs.vector_env import CodingVectorEnv
+from coding_gym.media.results import Result
+from coding_gym.media.video import Video
+from coding_gym.openenv.client import CodeAction, CodeObservation, CodeState, CodingClient
+from coding_gym.sandbox.config import SandboxConfig
+from coding_gym.sandbox.pool import SandboxPool
 from coding_gym.spaces import CodeText
-from coding_gym.vector import CodingVectorEnv
-from coding_gym.version import __version__
-from coding_gym.video import Video
 from coding_gym_server.protocol import Rectangle, Window
 from envs_registry import register_envs
 
@@ -33,6 +34,7 @@ __all__ = [
     "CodingClient",
     "CodingEnv",
     "CodingEnvGUI",
+    "CodingGuiVectorEnv",
     "CodingVectorEnv",
     "Rectangle",
     "Result",

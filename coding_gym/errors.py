@@ -1,23 +1,24 @@
-"""What can go wrong on our side. Failing user code is an observation, never one of these.
+"""Errors of this package. Failing user code is an observation, never one of these.
 
 ::
 
     CodingGymError
-    ├── ConfigurationError (ValueError)         a setting that cannot be
+    ├── ConfigurationError (ValueError)         an invalid option, or one that the machine or server cannot fulfill
+    │   └── ProtocolVersionError                client and server speak different versions
     ├── InvalidActionError (ValueError)         an action outside the action space
-    ├── ProviderError (RuntimeError)            a sandbox cannot be had
+    ├── ProviderError (RuntimeError)            no sandbox is available
     │   ├── ProviderUnavailableError            no engine, or a kernel that cannot isolate
     │   ├── ImageBuildError                     the image does not build
     │   ├── PackageInstallError                 packages= cannot be installed
     │   ├── SandboxStartError                   the sandbox did not come up
     │   ├── PoolClosedError                     the pool is closed
     │   └── PoolTimeoutError (TimeoutError)     no sandbox of the pool was free in time
-    ├── StepTimeoutError (TimeoutError)         a step ran out of time, where that was asked to raise
+    ├── StepTimeoutError (TimeoutError)         a step exceeded its time limit (on_timeout="raise")
     ├── DatasetError (RuntimeError)             episodes cannot be collected, written or read
     │   └── PolicyError                         a policy raised
     ├── TransportError (ConnectionError)        the connection to the server broke
     │   └── TransportTimeoutError (TimeoutError)  the server did not answer in time
-    └── ProtocolError (RuntimeError)            the server refused a request, or sent something else
+    └── ProtocolError (RuntimeError)            the server rejected a request, or sent a malformed response
         └── CapacityError                       the server has no free session
 """
 
@@ -38,6 +39,7 @@ __all__ = [
     "PoolClosedError",
     "PoolTimeoutError",
     "ProtocolError",
+    "ProtocolVersionError",
     "ProviderError",
     "ProviderUnavailableError",
     "SandboxStartError",
@@ -48,19 +50,41 @@ __all__ = [
 
 
 class CodingGymError(Exception):
-    """The root of all errors of this package."""
+    """Base class of all errors of this package."""
 
 
 class ConfigurationError(CodingGymError, ValueError):
-    """A setting that cannot be, or two that do not go together."""
+    """An option is invalid, options conflict, or this machine or server cannot fulfill one.
+
+    The same call would fail again, so nothing is retried, and no step or verdict has the outcome ``infrastructure`` for it.
+    The message says what was requested, what is missing, and what to do.
+    """
+
+
+class ProtocolVersionError(ConfigurationError):
+    """The client and the server speak different versions of the wire protocol. Trying again does not help.
+
+    Attributes:
+        client_version: The client's version.
+        server_version: The server's version; 0 if it reports none.
+    """
+
+    def __init__(self, *, address: str, client_version: int, server_version: int) -> None:
+        reported = f"speaks {server_version}" if server_version else "speaks 0 (it reports none)"
+        super().__init__(
+            f"This client speaks wire protocol {client_version}, the server at {address} {reported}: install the same "
+            "coding-gym version on both sides or rebuild the image: coding-gym build-image"
+        )
+        self.client_version = client_version
+        self.server_version = server_version
 
 
 class InvalidActionError(CodingGymError, ValueError):
-    """An action that is not in the action space. Nothing was sent: the episode goes on as if it had not been tried."""
+    """An action that is not in the action space. Nothing was sent, and the episode continues."""
 
 
 class ProviderError(CodingGymError, RuntimeError):
-    """A sandbox cannot be had."""
+    """Base class for failures to obtain a sandbox."""
 
 
 class ProviderUnavailableError(ProviderError):
@@ -90,10 +114,10 @@ class ImageBuildError(ProviderError):
 
 
 class PackageInstallError(ProviderError):
-    """The packages that a sandbox is to have cannot be installed. Nothing is left of the attempt.
+    """Installing ``packages`` failed. The partial installation is removed.
 
     Attributes:
-        requirements: What was to be installed.
+        requirements: The requirements that pip was given.
         log: The end of what pip printed.
     """
 
@@ -112,7 +136,7 @@ class PoolClosedError(ProviderError):
     """The pool is closed."""
 
     def __init__(self) -> None:
-        super().__init__("The pool is closed. Make a new one.")
+        super().__init__("The pool is closed. Create a new one.")
 
 
 class PoolTimeoutError(ProviderError, TimeoutError):
@@ -120,10 +144,10 @@ class PoolTimeoutError(ProviderError, TimeoutError):
 
 
 class StepTimeoutError(CodingGymError, TimeoutError):
-    """A step ran out of time, in an environment that was told to raise then. The next step works.
+    """A step exceeded its time limit, in an environment with ``on_timeout="raise"``. The next step works.
 
     Attributes:
-        observation: What the step showed.
+        observation: The observation of the step.
         info: Its info.
     """
 
@@ -150,7 +174,7 @@ class PolicyError(DatasetError):
         others = f", and in {len(causes) - 1} more" if len(causes) > 1 else ""
         super().__init__(
             f"The policy raised in episode {index}{others}: {type(cause).__name__}: {cause}. "
-            "All others that had begun are written; run the same again to try what is missing."
+            "All other episodes that had begun are written; repeat the call to retry the missing ones."
         )
         self.causes = dict(causes)
 
@@ -164,7 +188,7 @@ class TransportTimeoutError(TransportError, TimeoutError):
 
 
 class ProtocolError(CodingGymError, RuntimeError):
-    """The server refused a request, or answered with something that is no answer.
+    """The server rejected a request, or sent a malformed response. Rejected options of a reset: ``ConfigurationError``.
 
     Attributes:
         code: The server's error code, empty if it did not send one.
@@ -176,4 +200,4 @@ class ProtocolError(CodingGymError, RuntimeError):
 
 
 class CapacityError(ProtocolError):
-    """The server has as many sessions as it may have."""
+    """The server's session limit has been reached."""

@@ -1,4 +1,4 @@
-"""What hands do at the screen, for the ``events`` of ``CodingEnvGUI-v0``.
+"""Input events: mouse and keyboard, for the ``events`` of ``CodingEnvGUI-v0``.
 
 >>> from coding_gym import inputs
 >>> {"code": "", "events": [inputs.click(10, 20), inputs.text("hé"), inputs.key("ctrl+s")]}
@@ -67,7 +67,7 @@ def double_click(x: int, y: int, *, button: Button = "left") -> InputEvent:
 
 
 def drag(x: int, y: int, to_x: int, to_y: int, *, button: Button = "left") -> InputEvent:
-    """Press a button at one place and release it at another, with moves in between."""
+    """Press a button at one position and release it at another, with moves in between."""
     return as_event(Drag(x, y, to_x, to_y, button))
 
 
@@ -107,21 +107,21 @@ def text(text: str) -> InputEvent:
 
 
 def wait(seconds: float) -> InputEvent:
-    """Do nothing for some time, between two other events; at most 60 s."""
+    """Wait between two other events, for at most 60 s."""
     return as_event(Wait(seconds))
 
 
 def as_event(event: Any) -> InputEvent:
-    """Return an event as it is sent.
+    """Validate an event and return it in the wire format.
 
     Args:
-        event: What a function of this module returns, or a mapping such as ``{"type": "click", "x": 10, "y": 20}``.
+        event: An event as the functions of this module return it, or a mapping such as ``{"type": "click", "x": 10, "y": 20}``.
 
     Raises:
-        InvalidActionError: It is no event.
+        InvalidActionError: If it is not an event.
     """
     try:
-        # There and back, which says whether it can be sent, and makes Python's numbers of numpy's.
+        # The round trip validates the event and converts numpy's numbers to Python's.
         return _decoder.decode(_encoder.encode(event))
     except (msgspec.ValidationError, TypeError, ValueError, OverflowError) as error:
         message = f"Expected an input event such as inputs.click(10, 20), got {event!r:.200}: {error}"
@@ -131,7 +131,7 @@ def as_event(event: Any) -> InputEvent:
 def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
-    message = f"{type(value).__name__} is no part of an event"
+    message = f"{type(value).__name__} cannot be part of an event"
     raise TypeError(message)
 
 

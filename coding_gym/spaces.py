@@ -1,6 +1,6 @@
-"""Spaces for source text, program output, and messages of a chat.
+"""Spaces for source text, program output, and chat messages.
 
-Gymnasium's ``Text`` is a set of strings over a small alphabet; code and output are any Unicode.
+Gymnasium's ``Text`` contains strings over a small alphabet; code and output are arbitrary Unicode.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from gymnasium.error import CustomSpaceError
 from gymnasium.spaces.text import alphanumeric
 from gymnasium.vector.utils import create_shared_memory
 from numpy.typing import NDArray
+
+from coding_gym.errors import ConfigurationError
 
 __all__ = ["ChatMessages", "CodeText", "action_space", "observation_space"]
 
@@ -36,19 +38,19 @@ _SNIPPETS = (
     "",
 )
 
-_LONGEST_MESSAGE = 2**31
+_MAX_MESSAGE_CHARS = 2**31
 
 
 class CodeText(spaces.Text):
-    r"""Text of any Unicode characters but lone surrogates, at most ``max_length`` code points long.
+    r"""Space of Unicode text without lone surrogates, of at most ``max_length`` code points.
 
     ``sample`` draws a runnable snippet of Python, or with a mask or probabilities a string over letters and digits as ``Text``
     does.
 
     Args:
-        max_length: The most code points.
-        min_length: The fewest; the empty string is allowed by default.
-        seed: For sampling.
+        max_length: Maximum number of code points.
+        min_length: Minimum number of code points; the empty string is allowed by default.
+        seed: Seed for sampling.
 
     Example:
         >>> space = CodeText(100, seed=0)
@@ -59,10 +61,15 @@ class CodeText(spaces.Text):
     """
 
     def __init__(self, max_length: int, *, min_length: int = 0, seed: int | np.random.Generator | None = None) -> None:
+        if not 0 <= min_length <= max_length:
+            message = (
+                f"Expected lengths with 0 <= min_length <= max_length, got min_length={min_length}, max_length={max_length}"
+            )
+            raise ConfigurationError(message)
         super().__init__(max_length, min_length=min_length, charset=alphanumeric, seed=seed)
 
     def contains(self, x: Any) -> bool:
-        """Say whether ``x`` is a string of this length that UTF-8 can encode."""
+        """Return whether ``x`` is a string of a permitted length that UTF-8 can encode."""
         return isinstance(x, str) and self.min_length <= len(x) <= self.max_length and (x.isascii() or _is_encodable(x))
 
     def sample(
@@ -86,13 +93,13 @@ class CodeText(spaces.Text):
 
 
 class ChatMessages(spaces.Sequence):
-    """The messages of a chat: a tuple or list of ``{"role": ..., "content": ...}``, whose values are text.
+    """Space of chat messages: a tuple or list of ``{"role": ..., "content": ...}``, whose values are text.
 
-    ``sample`` draws messages of a user and an assistant by turns.
+    ``sample`` draws alternating messages of a user and an assistant.
 
     Args:
-        roles: The roles that there are.
-        seed: For sampling.
+        roles: Permitted roles.
+        seed: Seed for sampling.
 
     Example:
         >>> space = ChatMessages(seed=0)
@@ -106,12 +113,12 @@ class ChatMessages(spaces.Sequence):
         self, roles: Iterable[str] = ("system", "user", "assistant"), *, seed: int | np.random.Generator | None = None
     ) -> None:
         self.roles = tuple(roles)
-        self._content = CodeText(_LONGEST_MESSAGE)
+        self._content = CodeText(_MAX_MESSAGE_CHARS)
         role = CodeText(max(map(len, self.roles)))
         super().__init__(spaces.Dict({"role": role, "content": self._content}), seed=seed)
 
     def contains(self, x: Any) -> bool:
-        """Say whether ``x`` is a list or tuple of messages."""
+        """Return whether ``x`` is a list or tuple of messages."""
         return isinstance(x, (list, tuple)) and all(self._is_message(message) for message in x)
 
     def sample(self, mask: Any = None, probability: Any = None) -> tuple[dict[str, str], ...]:
@@ -137,16 +144,16 @@ class ChatMessages(spaces.Sequence):
 
 
 def action_space(max_code_chars: int) -> CodeText:
-    """Return the space of actions: source text."""
+    """Return the action space: source text."""
     return CodeText(max_code_chars)
 
 
 def observation_space(max_output_chars: int, screen: tuple[int, int] | None) -> spaces.Dict:
-    """Return the space of observations.
+    """Return the observation space.
 
     Args:
-        max_output_chars: The most code points of stdout, and of stderr.
-        screen: Width and height of the screenshot in pixels; None leaves it out.
+        max_output_chars: Maximum number of code points of stdout, and of stderr.
+        screen: Width and height of the screenshot in pixels; None for no screenshot.
 
     Returns:
         ``stdout`` and ``stderr``: ``CodeText``; ``exit_code``: ``Discrete(256)``; ``screenshot``: ``Box`` of uint8 with shape
@@ -173,9 +180,9 @@ def _is_encodable(text: str) -> bool:
 
 @create_shared_memory.register(CodeText)
 def _refuse_shared_memory(space: CodeText, n: int = 1, ctx: Any = None) -> NoReturn:
-    # Gymnasium reads shared text once, when the environment is made: every later observation would show that first one.
+    # Gymnasium reads shared text once, at construction: every later observation would repeat the first one.
     message = (
-        f"{space} cannot live in shared memory: AsyncVectorEnv would show its first value for ever. "
+        f"{space} cannot live in shared memory: AsyncVectorEnv would show its first value indefinitely. "
         "Pass shared_memory=False, or use gym.make_vec('CodingEnv-v0', num_envs=...), which needs no processes."
     )
     raise CustomSpaceError(message)

@@ -1,6 +1,6 @@
-"""The environment ids of coding_gym and what they stand for.
+"""Registration of coding_gym's environments.
 
-Entry points are strings: they keep ``EnvSpec`` serialisable, and this package free of imports from ``coding_gym``.
+Entry points are strings, so that ``EnvSpec`` is serializable and this package does not import ``coding_gym``.
 """
 
 from __future__ import annotations
@@ -11,19 +11,23 @@ __all__ = ["register_envs"]
 
 
 def register_envs() -> None:
-    """Register the environments with Gymnasium; harmless when they are registered already."""
+    """Register the environments with Gymnasium. Idempotent."""
     if "CodingEnv-v0" not in gym.registry:
         gym.register(
             id="CodingEnv-v0",
-            entry_point="coding_gym.env:CodingEnv",
-            vector_entry_point="coding_gym.vector:CodingVectorEnv",
+            entry_point="coding_gym.envs.coding_env:CodingEnv",
+            vector_entry_point="coding_gym.envs.vector_env:CodingVectorEnv",
             nondeterministic=False,
         )
     if "CodingEnvGUI-v0" not in gym.registry:
-        gym.register(id="CodingEnvGUI-v0", entry_point="coding_gym.gui_env:CodingEnvGUI")
+        gym.register(
+            id="CodingEnvGUI-v0",
+            entry_point="coding_gym.envs.gui_env:CodingEnvGUI",
+            vector_entry_point="coding_gym.envs.gui_vector_env:CodingGuiVectorEnv",
+        )
     if "CodingTask-v0" not in gym.registry:
         gym.register(
             id="CodingTask-v0",
-            entry_point="coding_gym.task_env:CodingTaskEnv",
-            vector_entry_point="coding_gym.task_vector:CodingTaskVectorEnv",
+            entry_point="coding_gym.envs.task_env:CodingTaskEnv",
+            vector_entry_point="coding_gym.envs.task_vector_env:CodingTaskVectorEnv",
         )

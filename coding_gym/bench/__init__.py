@@ -1,7 +1,7 @@
-"""``coding-gym bench``: how fast sandboxes are, and what they take.
+"""``coding-gym bench``: benchmarks of the speed and memory consumption of sandboxes.
 
-A program that prints a table, never a timed assertion: the machine may be busy, so peers are measured in the same run, and the
-ratios to them say more than the figures.
+They print a table and never assert on durations: on a busy machine, the ratio to a baseline from the same run is more
+meaningful than an absolute figure. A checkout also has comparisons with other projects: ``python -m tests.peers``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Group", "run_benchmarks"]
 
 
 class Group(StrEnum):
-    """What is measured together."""
+    """Group of benchmarks that can be selected together."""
 
     STEP = "step"
     RESET = "reset"
@@ -29,7 +29,6 @@ class Group(StrEnum):
     COLD_START = "cold-start"
     MEMORY = "memory"
     OUTPUT = "output"
-    OPENENV = "openenv"
     INTERPRETER = "interpreter"
     PACKAGES = "packages"
     DISPLAY = "display"
@@ -40,24 +39,27 @@ class Group(StrEnum):
 def run_benchmarks(
     console: Console, *, provider: str = "auto", quick: bool = False, only: Sequence[Group] = (), json_path: Path | None = None
 ) -> list[Row]:
-    """Measure, and print a table. When interrupted, it shows what was measured until then, and leaves nothing behind.
+    """Run benchmarks and print a table. When interrupted, print the results so far and remove the sandboxes.
 
     Args:
-        console: Where to print.
-        provider: ``docker``, ``local``, or ``auto``: Docker if an engine answers.
-        quick: Measure a tenth as often.
-        only: The groups to measure; all if empty.
-        json_path: A file that the figures are written to, too.
+        console: Console to print to.
+        provider: ``docker``, ``local``, or ``auto``: Docker if an engine responds.
+        quick: Whether to run a tenth of the repetitions.
+        only: Groups to run; all if empty.
+        json_path: Additional JSON file for the results.
+
+    Returns:
+        The results.
 
     Raises:
-        ProviderError: A sandbox cannot be had.
+        ProviderError: If no sandbox is available.
     """
-    # Imported late: the command line shows its help without them.
-    from coding_gym.bench import collecting, display, grading, interpreter, latency, openenv, resources
+    # Imported lazily: the command line's help does not require them.
+    from coding_gym.bench import collecting, display, grading, interpreter, latency, resources
     from coding_gym.bench.plan import choose_provider
-    from coding_gym.bench.report import build_table, write_json
+    from coding_gym.bench.report import measure_and_print
 
-    measure = {
+    measures = {
         Group.STEP: latency.measure_step,
         Group.RESET: latency.measure_reset,
         Group.VECTOR: latency.measure_vector,
@@ -65,7 +67,6 @@ def run_benchmarks(
         Group.COLD_START: resources.measure_cold_start,
         Group.MEMORY: resources.measure_memory,
         Group.OUTPUT: resources.measure_output,
-        Group.OPENENV: openenv.measure_openenv,
         Group.INTERPRETER: interpreter.measure_interpreter,
         Group.PACKAGES: interpreter.measure_packages,
         Group.DISPLAY: display.measure_display,
@@ -73,14 +74,5 @@ def run_benchmarks(
         Group.COLLECT: collecting.measure_collecting,
     }
     plan = choose_provider(provider, quick=quick)
-    rows: list[Row] = []
-    try:
-        for group in only or list(Group):
-            with console.status(f"Measuring {group} ..."):
-                rows += measure[group](plan)
-    finally:
-        if rows:
-            console.print(build_table(rows, plan))
-            if json_path is not None:
-                write_json(rows, plan, json_path)
-    return rows
+    chosen = {group.value: measures[group] for group in only or measures}
+    return measure_and_print(console, chosen, plan, title="coding-gym bench", json_path=json_path)

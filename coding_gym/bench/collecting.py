@@ -1,4 +1,4 @@
-"""Collecting episodes of a policy that knows its actions beforehand."""
+"""Benchmark of collecting episodes with a scripted policy."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from coding_gym.bench.plan import Plan
+from coding_gym.bench.plan import BenchPlan
 from coding_gym.bench.report import Row
 from coding_gym.datasets import collect
-from coding_gym.pool import SandboxPool
+from coding_gym.sandbox.pool import SandboxPool
 
 __all__ = ["measure_collecting"]
 
@@ -19,8 +19,8 @@ _ACTIONS = ("x = 1", "print(x + 1)", "x * 2")
 _EPISODES = 1600
 
 
-def measure_collecting(plan: Plan) -> Iterator[Row]:
-    """Measure episodes of three steps, in a sandbox that is there already, and together with its start."""
+def measure_collecting(plan: BenchPlan) -> Iterator[Row]:
+    """Measure the collection rate of three-step episodes, in a running sandbox, and including its start and removal."""
     episodes = plan.times(_EPISODES)
     what = f"collected episodes of {len(_ACTIONS)} steps"
     with SandboxPool(1, max_episodes=None, provider=plan.provider, sessions=_SESSIONS) as pool:
@@ -33,7 +33,7 @@ def measure_collecting(plan: Plan) -> Iterator[Row]:
 
 
 def _collect(episodes: int, **options: Any) -> float:
-    """Collect a dataset; returns how long it took, in seconds."""
+    """Collect a dataset and return the duration in seconds."""
     with tempfile.TemporaryDirectory() as directory:
         began = time.perf_counter()
         collect(

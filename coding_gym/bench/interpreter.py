@@ -1,4 +1,4 @@
-"""Notebook cells over the code-interpreter API, and sandboxes with packages of their own."""
+"""Benchmarks of notebook cells over the code-interpreter API, and of sandboxes with additional packages."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 
-from coding_gym.bench.plan import Plan, milliseconds, repeat
+from coding_gym.bench.plan import BenchPlan, milliseconds, repeat
 from coding_gym.bench.processes import NotMeasurableError, find_processes, find_server, pss
 from coding_gym.bench.report import Row
-from coding_gym.config import SandboxConfig
-from coding_gym.interpreter import CodeInterpreter, Context
-from coding_gym.providers import start_sandbox
+from coding_gym.code_interpreter import CodeInterpreter, Context
+from coding_gym.sandbox import start_sandbox
+from coding_gym.sandbox.config import SandboxConfig
 
 __all__ = ["measure_interpreter", "measure_packages"]
 
 _CODE = "print('hi')"
 _WARM_UP = 20
-_MORE_CONTEXTS = 16
+_EXTRA_CONTEXTS = 16
 _SETTLE_SECONDS = 1.0
 _PACKAGES = ("toolz", "yaml", "math")
 
 
-def measure_interpreter(plan: Plan) -> Iterator[Row]:
-    """Measure executions and contexts over a connection that is kept alive."""
+def measure_interpreter(plan: BenchPlan) -> Iterator[Row]:
+    """Measure executions and contexts over a persistent connection."""
     with CodeInterpreter(provider=plan.provider, sessions=64) as interpreter:
         repeat(_WARM_UP, lambda: interpreter.execute(_CODE))
         samples = repeat(plan.times(1000), lambda: interpreter.execute(_CODE))
@@ -53,8 +53,8 @@ def measure_interpreter(plan: Plan) -> Iterator[Row]:
         yield _memory_of_contexts(interpreter)
 
 
-def measure_packages(plan: Plan) -> Iterator[Row]:
-    """Measure the second start of a sandbox with packages of its own, and one without, in turns."""
+def measure_packages(plan: BenchPlan) -> Iterator[Row]:
+    """Measure the second start of a sandbox with additional packages, alternating with starts without packages."""
     configs = [SandboxConfig(provider=plan.provider, packages=packages) for packages in ((), _PACKAGES)]
     first = milliseconds(partial(_start, configs[1])) / 1e3
     samples: list[list[float]] = [[], []]
@@ -79,12 +79,12 @@ def _start(config: SandboxConfig) -> None:
 
 
 def _memory_of_contexts(interpreter: CodeInterpreter) -> Row:
-    what, bar = "memory of one more notebook context (PSS)", 12.0
+    what, threshold = "memory of one more notebook context (PSS)", 12.0
     sandbox = interpreter.sandbox
     assert sandbox is not None
 
     def settled_pss() -> float:
-        # Spare workers are forked in the background.
+        # Wait until spare workers have been forked in the background.
         time.sleep(_SETTLE_SECONDS)
         pids = find_processes(sandbox)
         find_server(pids)
@@ -92,9 +92,9 @@ def _memory_of_contexts(interpreter: CodeInterpreter) -> Row:
 
     try:
         before = settled_pss()
-        for _ in range(_MORE_CONTEXTS):
+        for _ in range(_EXTRA_CONTEXTS):
             interpreter.execute(_CODE, context=interpreter.contexts.create())
         after = settled_pss()
     except NotMeasurableError as error:
-        return Row(what=what, unit="MB", median=None, at_most=bar, note=f"skipped: {error}")
-    return Row(what=what, unit="MB", median=(after - before) / _MORE_CONTEXTS, at_most=bar)
+        return Row(what=what, unit="MB", median=None, at_most=threshold, note=f"skipped: {error}")
+    return Row(what=what, unit="MB", median=(after - before) / _EXTRA_CONTEXTS, at_most=threshold)

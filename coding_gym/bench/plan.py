@@ -1,4 +1,4 @@
-"""Where and how often to measure."""
+"""Benchmark plan: provider and number of repetitions."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import Any
 
 import gymnasium as gym
 
+from coding_gym.envs.vector_env import CodingVectorEnv
 from coding_gym.errors import ProviderUnavailableError
-from coding_gym.vector import CodingVectorEnv
 
-__all__ = ["Plan", "choose_provider", "milliseconds", "repeat"]
+__all__ = ["BenchPlan", "choose_provider", "milliseconds", "repeat"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """Where and how often to measure.
+class BenchPlan:
+    """Provider and number of repetitions of the benchmarks.
 
     Attributes:
         provider: ``docker`` or ``local``.
-        quick: Whether to measure a tenth as often.
+        quick: Whether to run a tenth of the repetitions.
     """
 
     provider: str
     quick: bool
 
     def times(self, full: int, *, least: int = 3) -> int:
-        """Return how often to do what a full run does ``full`` times."""
+        """Return the number of repetitions for ``full`` repetitions of a full run, at least ``least`` in a quick run."""
         return max(full // 10, min(least, full)) if self.quick else full
 
     def make_env(self, **options: Any) -> gym.Env[Any, str]:
-        """Make an environment as users do."""
+        """Make an environment with ``gym.make``, as users do."""
         return gym.make("CodingEnv-v0", provider=self.provider, **options)
 
     def make_vector_env(self, **options: Any) -> CodingVectorEnv:
@@ -40,45 +40,51 @@ class Plan:
         return CodingVectorEnv(provider=self.provider, **options)
 
 
-def choose_provider(provider: str, *, quick: bool) -> Plan:
-    """Settle what ``auto`` means, and have the image ready, so that its build is not measured.
+def choose_provider(provider: str, *, quick: bool) -> BenchPlan:
+    """Resolve ``auto`` to a provider, and ensure that the image exists, so that its build is not measured.
+
+    Args:
+        provider: ``docker``, ``local``, or ``auto``: Docker if an engine responds.
+        quick: Whether to run a tenth of the repetitions.
 
     Raises:
-        ProviderUnavailableError: ``docker`` was asked for, and no engine answers.
-        ImageBuildError: The image does not build.
+        ProviderUnavailableError: If ``provider`` is ``docker`` and no engine responds.
+        ImageBuildError: If the image build fails.
     """
     if provider == "local":
-        return Plan(provider="local", quick=quick)
-    from coding_gym.providers.docker import connect_to_engine
-    from coding_gym.providers.image import ensure_image
+        return BenchPlan(provider="local", quick=quick)
+    from coding_gym.sandbox.docker.engine import (
+        connect_to_engine,
+    )
+    from coding_gym.sandbox.docker.images import ensure_image
 
     try:
         client = connect_to_engine()
     except ProviderUnavailableError:
         if provider == "docker":
             raise
-        return Plan(provider="local", quick=quick)
+        return BenchPlan(provider="local", quick=quick)
     try:
         ensure_image(client, None)
     finally:
         client.close()
-    return Plan(provider="docker", quick=quick)
+    return BenchPlan(provider="docker", quick=quick)
 
 
 def milliseconds(action: Callable[[], object]) -> float:
-    """Return how long ``action`` takes."""
+    """Return the duration of ``action`` in milliseconds."""
     start = time.perf_counter()
     action()
     return (time.perf_counter() - start) * 1e3
 
 
 def repeat(times: int, action: Callable[[], object], *, pause: float = 0.0) -> list[float]:
-    """Return how long ``action`` takes in milliseconds, each time.
+    """Return the durations of repeated calls of ``action``, in milliseconds.
 
     Args:
-        times: How often.
-        action: What.
-        pause: Seconds to sleep before each time; not counted.
+        times: Number of repetitions.
+        action: Function to measure.
+        pause: Pause before each call in seconds; not included in the durations.
     """
     samples = []
     for _ in range(times):

@@ -1,4 +1,4 @@
-"""The processes of a sandbox as the host sees them, and the memory that they take."""
+"""Sandbox processes as seen from the host, and their memory consumption."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 from collections import defaultdict
 from pathlib import Path
 
-from coding_gym.providers.base import Sandbox
+from coding_gym.sandbox.base import Sandbox
 
 __all__ = ["NotMeasurableError", "RssPeak", "find_processes", "find_server", "pss", "rss"]
 
@@ -18,18 +18,14 @@ _POLL_SECONDS = 0.001
 
 
 class NotMeasurableError(Exception):
-    """The sandbox's processes cannot be looked at from here."""
+    """The sandbox's processes cannot be inspected from the host."""
 
 
 def find_processes(sandbox: Sandbox) -> list[int]:
-    """Return the process ids of a sandbox.
+    """Return the process ids of a sandbox, as seen from the host."""
+    from coding_gym.sandbox.local.provider import LocalSandbox
 
-    Raises:
-        NotMeasurableError: It is not on this machine.
-    """
-    from coding_gym.providers.local import LocalSandbox
-
-    # A local server is a child of ours; a container's first process has the engine's as parent.
+    # A local server is a child of this process; a container's first process is a child of the container runtime's.
     ancestor = os.getpid() if isinstance(sandbox, LocalSandbox) else _first_process(sandbox)
     children = defaultdict(list)
     for entry in Path("/proc").iterdir():
@@ -46,10 +42,13 @@ def find_processes(sandbox: Sandbox) -> list[int]:
 
 
 def find_server(pids: list[int]) -> int:
-    """Return which of a sandbox's processes is its server.
+    """Return the process id of a sandbox's server.
+
+    Args:
+        pids: Process ids of the sandbox.
 
     Raises:
-        NotMeasurableError: None.
+        NotMeasurableError: If none of the processes is the server: they are on another machine, for example.
     """
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -63,10 +62,10 @@ def find_server(pids: list[int]) -> int:
 
 
 def pss(pids: list[int]) -> float:
-    """Return the memory of processes in MB, what they share counted once.
+    """Return the total PSS of processes in MB, which counts memory that they share only once.
 
     Raises:
-        NotMeasurableError: Not everything may be read.
+        NotMeasurableError: If reading the memory statistics is not permitted.
     """
     total = 0
     for pid in pids:
@@ -82,20 +81,20 @@ def pss(pids: list[int]) -> float:
 
 
 def rss(pid: int) -> float:
-    """Return the resident memory of a process in MB."""
+    """Return the RSS of a process in MB."""
     return _kilobytes(Path(f"/proc/{pid}/status").read_text(), "VmRSS") / 1024
 
 
 class RssPeak:
-    """Watches how far the resident memory of a process rises, as a context manager.
+    """Context manager that samples the RSS of a process and records its peak.
 
     Args:
-        pid: The process.
+        pid: Process id.
     """
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._over = threading.Event()
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self.megabytes = rss(pid)
 
@@ -104,16 +103,16 @@ class RssPeak:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self._stopped.set()
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._over.wait(_POLL_SECONDS):
+        while not self._stopped.wait(_POLL_SECONDS):
             self.megabytes = max(self.megabytes, rss(self._pid))
 
 
 def _first_process(sandbox: Sandbox) -> int:
-    from coding_gym.providers.docker import DockerSandbox
+    from coding_gym.sandbox.docker.provider import DockerSandbox
 
     assert isinstance(sandbox, DockerSandbox)
     sandbox.container.reload()

@@ -1,4 +1,4 @@
-"""How long sandboxes take to start, and how much memory they need."""
+"""Benchmarks of the start time and the memory consumption of sandboxes."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import cast
 
 import gymnasium as gym
 
-from coding_gym.bench.plan import Plan, milliseconds
+from coding_gym.bench.plan import BenchPlan, milliseconds
 from coding_gym.bench.processes import NotMeasurableError, RssPeak, find_processes, find_server, pss, rss
 from coding_gym.bench.report import Row
-from coding_gym.env import CodingEnv
-from coding_gym.providers.base import Sandbox
+from coding_gym.envs.coding_env import CodingEnv
+from coding_gym.sandbox.base import Sandbox
 from coding_gym_server.protocol import ResetOptions
 
 __all__ = ["measure_cold_start", "measure_memory", "measure_output"]
 
 _SANDBOXES = 8
-_MORE_SESSIONS = 16
+_EXTRA_SESSIONS = 16
 _RESET_SECONDS = 30.0
 _SETTLE_SECONDS = 1.0
 _PRINT_100_MB = "for _ in range(100):\n    print('x' * 999_999)"
 
 
-def measure_cold_start(plan: Plan) -> Iterator[Row]:
-    """Measure from making an environment to its first observation."""
+def measure_cold_start(plan: BenchPlan) -> Iterator[Row]:
+    """Measure the time from making an environment to its first observation."""
 
     def start_one(stack: ExitStack) -> None:
         stack.enter_context(closing(plan.make_env())).reset()
@@ -36,7 +36,7 @@ def measure_cold_start(plan: Plan) -> Iterator[Row]:
         env = plan.make_vector_env(num_envs=_SANDBOXES, sessions_per_sandbox=1)
         stack.enter_context(closing(env)).reset()
 
-    for what, start, times, bar in (
+    for what, start, times, threshold in (
         ("cold start: gym.make to the first observation", start_one, 3, 2.0),
         (f"cold start of {_SANDBOXES} sandboxes in parallel", start_many, plan.times(3, least=1), 8.0),
     ):
@@ -44,46 +44,46 @@ def measure_cold_start(plan: Plan) -> Iterator[Row]:
         for _ in range(times):
             with ExitStack() as stack:
                 samples.append(milliseconds(partial(start, stack)) / 1e3)
-        yield Row.of_samples(what, "s", samples, at_most=bar)
+        yield Row.of_samples(what, "s", samples, at_most=threshold)
 
 
-def measure_memory(plan: Plan) -> Iterator[Row]:
-    """Measure what one more idle session takes."""
-    what, bar = "memory of one more idle session (PSS)", 8.0
+def measure_memory(plan: BenchPlan) -> Iterator[Row]:
+    """Measure the memory consumption of an additional idle session."""
+    what, threshold = "memory of one more idle session (PSS)", 8.0
     with ExitStack() as stack:
         env = stack.enter_context(closing(plan.make_env(sessions=32)))
         env.reset(seed=0)
         sandbox = _sandbox(env)
         try:
             before = _settled_pss(sandbox)
-            for _ in range(_MORE_SESSIONS):
+            for _ in range(_EXTRA_SESSIONS):
                 session = stack.enter_context(closing(sandbox.connect()))
                 session.ask_reset(ResetOptions(seed=0))
                 session.wait(timeout=_RESET_SECONDS)
             after = _settled_pss(sandbox)
         except NotMeasurableError as error:
-            yield Row(what=what, unit="MB", median=None, at_most=bar, note=f"skipped: {error}")
+            yield Row(what=what, unit="MB", median=None, at_most=threshold, note=f"skipped: {error}")
             return
-    note = f"1 session: {before:.0f} MB, {1 + _MORE_SESSIONS}: {after:.0f} MB"
-    yield Row(what=what, unit="MB", median=(after - before) / _MORE_SESSIONS, at_most=bar, note=note)
+    note = f"1 session: {before:.0f} MB, {1 + _EXTRA_SESSIONS}: {after:.0f} MB"
+    yield Row(what=what, unit="MB", median=(after - before) / _EXTRA_SESSIONS, at_most=threshold, note=note)
 
 
-def measure_output(plan: Plan) -> Iterator[Row]:
-    """Measure how much the server grows while a step prints 100 MB."""
-    what, bar = "100 MB printed in a step: growth of the server (RSS)", 8.0
+def measure_output(plan: BenchPlan) -> Iterator[Row]:
+    """Measure the memory growth of the server while a step prints 100 MB."""
+    what, threshold = "100 MB printed in a step: growth of the server (RSS)", 8.0
     with closing(plan.make_env()) as env:
         env.reset(seed=0)
         env.step("print('hi')")
         try:
             server = find_server(find_processes(_sandbox(env)))
         except NotMeasurableError as error:
-            yield Row(what=what, unit="MB", median=None, at_most=bar, note=f"skipped: {error}")
+            yield Row(what=what, unit="MB", median=None, at_most=threshold, note=f"skipped: {error}")
             return
         before = rss(server)
         with RssPeak(server) as peak:
             seconds = milliseconds(lambda: env.step(_PRINT_100_MB)) / 1e3
         growth = max(peak.megabytes, rss(server)) - before
-    yield Row(what=what, unit="MB", median=growth, at_most=bar, note=f"the step took {seconds:.2f} s")
+    yield Row(what=what, unit="MB", median=growth, at_most=threshold, note=f"the step took {seconds:.2f} s")
 
 
 def _sandbox(env: gym.Env[object, str]) -> Sandbox:
@@ -93,7 +93,7 @@ def _sandbox(env: gym.Env[object, str]) -> Sandbox:
 
 
 def _settled_pss(sandbox: Sandbox) -> float:
-    # Spare workers are forked in the background.
+    # Wait until spare workers have been forked in the background.
     time.sleep(_SETTLE_SECONDS)
     pids = find_processes(sandbox)
     find_server(pids)

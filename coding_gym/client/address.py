@@ -1,4 +1,4 @@
-"""Where a server is, and what it wants to be told."""
+"""Server address and credentials."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Address:
     Attributes:
         url: ``http://host:port[/prefix]`` or ``https://...``; the host of a Unix socket is a placeholder.
         socket_path: The Unix socket to connect to instead of the URL's host and port.
-        token: What the server wants as bearer token, None for an open one.
+        token: Bearer token, None for a server without one.
     """
 
     url: str
@@ -48,7 +48,7 @@ class Address:
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether the connection is to use TLS."""
+        """Whether the connection uses TLS."""
         return urlsplit(self.url).scheme == "https"
 
     @property
@@ -65,7 +65,7 @@ class Address:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that every request carries."""
+        """The headers of every request."""
         return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
     def __str__(self) -> str:

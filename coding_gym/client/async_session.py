@@ -1,4 +1,4 @@
-"""One session on a server, for an event loop. Cancelling a request interrupts it, and the session stays usable."""
+"""A session on a server, for asyncio. Canceling a request interrupts it, and the session stays usable."""
 
 from __future__ import annotations
 
@@ -13,61 +13,64 @@ from websockets.exceptions import InvalidHandshake, WebSocketException
 
 from coding_gym.client.address import Address
 from coding_gym.client.connection import MAX_MESSAGE_BYTES, MessageDecoder
-from coding_gym.client.session import expect_observation, expect_screen
-from coding_gym.errors import ProtocolError, TransportError, TransportTimeoutError
+from coding_gym.client.session import expect_observation, expect_reset, expect_screen
+from coding_gym.client.version_check import VERSION_HEADERS, check_version
+from coding_gym.errors import ProtocolError, ProtocolVersionError, TransportError, TransportTimeoutError
 from coding_gym_server.protocol import (
-    Interrupt,
-    Look,
-    LookOptions,
+    PROTOCOL_VERSION_HEADER,
+    InterruptRequest,
     ObservationData,
-    Reset,
     ResetOptions,
+    ResetRequest,
     Response,
     Screen,
-    Step,
+    ScreenRequest,
+    ScreenRequestOptions,
     StepAction,
+    StepRequest,
 )
 
 __all__ = ["AsyncSession"]
 
-_INTERRUPTED_WITHIN = 30.0
-"""Seconds that an interrupted request may take to be answered: it is killed long before."""
+_INTERRUPT_TIMEOUT = 30.0
+"""Timeout of the response to an interrupted request in seconds; the server kills the request long before."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: MessageDecoder[Response] = MessageDecoder(Response)
 
 
 class AsyncSession:
-    """A session. It lives as long as its connection. Made by ``AsyncSession.connect``; for one task at a time.
+    """A session, which ends with its connection. Create it with ``AsyncSession.connect``; for one task at a time.
 
     Args:
-        address: Where the server is.
+        address: Address of the server.
         connection: The connection.
     """
 
     def __init__(self, address: Address, connection: ClientConnection) -> None:
         self._address = address
         self._connection = connection
-        self._unanswered = 0
+        self._pending_responses = 0
 
     @classmethod
     async def connect(cls, address: Address, *, timeout: float = 10.0) -> AsyncSession:
         """Open a session.
 
         Args:
-            address: Where the server is.
-            timeout: Seconds that connecting may take.
+            address: Address of the server.
+            timeout: Connection timeout in seconds.
 
         Raises:
-            TransportError: The server cannot be reached.
-            ProtocolError: There is something, but it does not accept the connection.
+            TransportError: If the server cannot be reached.
+            ProtocolVersionError: If the server speaks another version of the wire protocol.
+            ProtocolError: If the endpoint does not accept the connection.
         """
         options: dict[str, Any] = {
-            "additional_headers": address.headers,
+            "additional_headers": {**address.headers, **VERSION_HEADERS},
             "compression": None,
             "max_size": MAX_MESSAGE_BYTES,
             "open_timeout": timeout,
-            # Keepalive is TCP's: pings would want an answer while a policy keeps the event loop busy.
+            # TCP keepalive instead: pings would require a response while a policy keeps the event loop busy.
             "ping_interval": None,
         }
         try:
@@ -82,80 +85,91 @@ class AsyncSession:
             message = f"No connection to {address}: {error.strerror or error}"
             raise TransportError(message) from error
         except InvalidHandshake as error:
-            message = f"{address} does not accept a session: {error}. Is it a coding_gym server, and the token right?"
+            message = (
+                f"{address} does not accept a session: {error}. "
+                "Check that it is a coding_gym server and that the token is correct"
+            )
             raise ProtocolError(message) from error
         except WebSocketException as error:
             message = f"No connection to {address}: {error}"
             raise TransportError(message) from error
-        return cls(address, connection)
+        session = cls(address, connection)
+        try:
+            assert connection.response is not None
+            check_version(address, connection.response.headers.get(PROTOCOL_VERSION_HEADER))
+        except ProtocolVersionError:
+            session.close()
+            raise
+        return session
 
     async def reset(self, options: ResetOptions, *, timeout: float) -> ObservationData:
         """Begin an episode.
 
         Args:
-            options: What to ask for.
-            timeout: Seconds to wait for the answer; when they are over, the session is of no use any more.
+            options: Options of the reset.
+            timeout: Response timeout in seconds, after which the session is unusable.
 
         Raises:
-            TransportError: There was no answer.
-            CapacityError: The server has no free session.
-            ProtocolError: The answer is an error, or no answer at all.
+            TransportError: If the server does not respond.
+            ConfigurationError: If the server cannot fulfill an option.
+            CapacityError: If the server has no free session.
+            ProtocolError: If the response is another error, or an unexpected message.
         """
-        return expect_observation(await self._request(Reset(options), timeout))
+        return expect_reset(await self._request(ResetRequest(options), timeout))
 
     async def step(self, action: StepAction, *, timeout: float) -> ObservationData:
-        """Run an action; when this is cancelled, its code is interrupted.
+        """Run an action; canceling the call interrupts the code.
 
         Args:
             action: The action.
-            timeout: Seconds to wait for the answer; when they are over, the session is of no use any more.
+            timeout: Response timeout in seconds, after which the session is unusable.
 
         Raises:
-            TransportError: There was no answer.
-            ProtocolError: The answer is an error, or no answer at all.
+            TransportError: If the server does not respond.
+            ProtocolError: If the response is an error, or an unexpected message.
         """
-        return expect_observation(await self._request(Step(action), timeout))
+        return expect_observation(await self._request(StepRequest(action), timeout))
 
-    async def look(self, options: LookOptions, *, timeout: float) -> Screen:
-        """Return what is on the screen.
+    async def request_screen(self, options: ScreenRequestOptions, *, timeout: float) -> Screen:
+        """Return the current screen.
 
         Args:
-            options: What to look at.
-            timeout: Seconds to wait for the answer; when they are over, the session is of no use any more.
+            options: The region to capture.
+            timeout: Response timeout in seconds, after which the session is unusable.
 
         Raises:
-            TransportError: There was no answer.
-            ProtocolError: The server refused, or sent no answer at all.
+            TransportError: If the server does not respond.
+            ProtocolError: If the server refuses, or sends an unexpected message.
         """
-        return expect_screen(await self._request(Look(options), timeout))
+        return expect_screen(await self._request(ScreenRequest(options), timeout))
 
     def close(self) -> None:
-        """End the session without waiting for anybody; harmless when ended already."""
+        """End the session without waiting for the server. Idempotent."""
         self._connection.transport.abort()
 
     def close_from_thread(self) -> None:
-        """Do what ``close`` does, from any thread.
+        """End the session from any thread, without waiting for the server. Idempotent.
 
         Raises:
-            RuntimeError: The event loop is closed.
+            RuntimeError: If the event loop is closed.
         """
         self._connection.loop.call_soon_threadsafe(self.close)
 
-    async def _request(self, request: Reset | Step | Look, timeout: float) -> Response:
-        # Answers come in order: those to requests that were cancelled are nobody's.
-        while self._unanswered:
-            await self._receive(_INTERRUPTED_WITHIN)
-        self._unanswered += 1
+    async def _request(self, request: ResetRequest | StepRequest | ScreenRequest, timeout: float) -> Response:
+        # Responses arrive in order: skip those to canceled requests.
+        while self._pending_responses:
+            await self._receive(_INTERRUPT_TIMEOUT)
+        self._pending_responses += 1
         try:
             await self._send(request)
             return await self._receive(timeout)
         except asyncio.CancelledError:
-            if isinstance(request, Step):
-                await self._send(Interrupt())
+            if isinstance(request, StepRequest):
+                await self._send(InterruptRequest())
             raise
 
     async def _send(self, message: msgspec.Struct) -> None:
-        # If the connection is broken, the next read says so, after the last that the server said.
+        # If the connection is broken, the next read reports it, after the server's last message.
         with contextlib.suppress(WebSocketException):
             await self._connection.send(_encoder.encode(message))
 
@@ -168,7 +182,7 @@ class AsyncSession:
             raise TransportTimeoutError(message) from error
         except WebSocketException as error:
             raise self._broken(error) from error
-        self._unanswered -= 1
+        self._pending_responses -= 1
         is_text = isinstance(frame, str)
         return _decoder.decode(frame.encode() if isinstance(frame, str) else frame, is_text=is_text)
 

@@ -1,7 +1,7 @@
 """A blocking WebSocket connection, split into sending and receiving.
 
-The protocol is the ``websockets`` package's own, without its I/O: its blocking client reads in a thread of its own, and the
-hand-over between threads costs more than everything else that happens on this side of a step.
+The protocol is the ``websockets`` package's, without its I/O: its blocking client reads in a separate thread, and the
+hand-over between threads costs more than the rest of the client's work in a step.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ import msgspec
 from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidStatus, WebSocketException
 from websockets.frames import Frame, Opcode
-from websockets.protocol import State
+from websockets.http11 import Response
+from websockets.protocol import Event, State
 from websockets.uri import parse_uri
 
 from coding_gym.client.address import Address
+from coding_gym.client.version_check import VERSION_HEADERS, check_version
 from coding_gym.errors import ProtocolError, TransportError, TransportTimeoutError
+from coding_gym_server.protocol import PROTOCOL_VERSION_HEADER
 
 __all__ = ["MAX_MESSAGE_BYTES", "Connection", "MessageDecoder", "open_socket"]
 
@@ -52,30 +55,33 @@ class MessageDecoder(Generic[_Message]):
         """Decode a message.
 
         Raises:
-            ProtocolError: It is none.
+            ProtocolError: If it is malformed.
         """
         try:
             message: _Message = self._json.decode(data) if is_text else self._msgpack.decode(data)
         except (msgspec.MsgspecError, UnicodeError) as error:
-            explanation = f"The server sent something that is no message: {error}"
+            explanation = f"The server sent a malformed message: {error}"
             raise ProtocolError(explanation) from error
         return message
 
 
 class Connection:
-    """One connection to ``/ws``. Not for use by two threads at a time.
+    """One connection to ``/ws``. Not thread-safe, except for ``abort``.
 
     Args:
-        address: Where the server is.
-        timeout: Seconds that connecting may take.
+        address: Address of the server.
+        timeout: Connection timeout in seconds.
+        checks_version: Whether the server must speak this client's version of the wire protocol.
 
     Raises:
-        TransportError: The server cannot be reached.
-        ProtocolError: There is something, but it does not accept the connection.
+        TransportError: If the server cannot be reached.
+        ProtocolVersionError: If the server speaks another version.
+        ProtocolError: If the endpoint does not accept the connection.
     """
 
-    def __init__(self, address: Address, *, timeout: float) -> None:
+    def __init__(self, address: Address, *, timeout: float, checks_version: bool = True) -> None:
         self._address = address
+        self._early_events: list[Event] = []
         self._receive_timeout = 0.0
         try:
             self._socket = open_socket(address, timeout)
@@ -87,13 +93,13 @@ class Connection:
             raise TransportError(message) from error
         self._protocol = ClientProtocol(parse_uri(address.websocket_url), max_size=MAX_MESSAGE_BYTES)
         try:
-            self._shake_hands(timeout)
+            self._handshake(timeout, checks_version=checks_version)
         except BaseException:
             self.close()
             raise
 
     def send(self, message: msgspec.Struct, *, as_text: bool = False) -> None:
-        """Send one message. If the connection is broken, ``receive`` says so, and what came before.
+        """Send one message. If the connection is broken, ``receive`` raises the error, after the messages that arrived before.
 
         Args:
             message: The message.
@@ -108,15 +114,15 @@ class Connection:
         """Wait for the next message.
 
         Raises:
-            TransportTimeoutError: There was none in time; the connection is of no use any more.
-            TransportError: The connection is broken.
-            ProtocolError: What came is no message.
+            TransportTimeoutError: If none arrives in time; the connection is unusable afterwards.
+            TransportError: If the connection is broken.
+            ProtocolError: If the message is malformed.
         """
         self._set_receive_timeout(timeout)
         parts: list[bytes] = []
         is_text = False
         while True:
-            for event in self._protocol.events_received():
+            for event in self._events():
                 if isinstance(event, Frame) and event.opcode in (Opcode.BINARY, Opcode.TEXT, Opcode.CONT):
                     is_text = is_text or event.opcode is Opcode.TEXT
                     parts.append(bytes(event.data))
@@ -128,18 +134,20 @@ class Connection:
 
     def abort(self) -> None:
         """End the connection from another thread: a ``receive`` that waits raises a ``TransportError``."""
-        # To close the socket would wake nobody.
+        # Closing the socket would not wake up a reader.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection without waiting for anybody; harmless when closed already."""
+        """Close the connection without waiting for the server. Idempotent."""
         self._socket.close()
 
-    def _shake_hands(self, timeout: float) -> None:
+    def _handshake(self, timeout: float, *, checks_version: bool) -> None:
         deadline = time.monotonic() + timeout
         request = self._protocol.connect()
         request.headers.update(self._address.headers)
+        if checks_version:
+            request.headers.update(VERSION_HEADERS)
         self._protocol.send_request(request)
         self._flush()
         while self._protocol.state is State.CONNECTING:
@@ -148,10 +156,22 @@ class Connection:
             self._read(timeout)
             error = self._protocol.handshake_exc
             if isinstance(error, InvalidStatus):
-                message = f"{self._address} does not accept a session: {error}. Is it a coding_gym server, and the token right?"
+                message = (
+                    f"{self._address} does not accept a session: {error}. "
+                    "Check that it is a coding_gym server and that the token is correct"
+                )
                 raise ProtocolError(message) from error
             if error is not None:
                 raise self._broken(error)
+        # A server refuses a session immediately: the refusal may have arrived together with the response.
+        response, *self._early_events = self._protocol.events_received()
+        if checks_version:
+            assert isinstance(response, Response)
+            check_version(self._address, response.headers.get(PROTOCOL_VERSION_HEADER))
+
+    def _events(self) -> list[Event]:
+        events, self._early_events = [*self._early_events, *self._protocol.events_received()], []
+        return events
 
     def _read(self, timeout: float) -> None:
         try:
@@ -168,15 +188,15 @@ class Connection:
         self._flush()
 
     def _flush(self) -> None:
-        """Send what the protocol has to say: frames, pongs, the answer to a close."""
-        # If nobody takes it any more, the next read says so, after the last that the server said.
+        """Send the pending output of the protocol: frames, pongs, close responses."""
+        # If the server is gone, the next read reports it, after the server's last message.
         with contextlib.suppress(OSError):
             for data in self._protocol.data_to_send():
                 if data:
                     self._socket.sendall(data)
 
     def _set_receive_timeout(self, timeout: float) -> None:
-        # By the kernel rather than by Python, whose sockets with a timeout poll before every read.
+        # In the kernel rather than in Python, whose sockets with a timeout poll before every read.
         timeout = min(timeout, _FOREVER_SECONDS)
         if timeout != self._receive_timeout:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(timeout))
@@ -188,7 +208,7 @@ class Connection:
 
 
 def _timeval(seconds: float) -> bytes:
-    """Return seconds as the kernel takes them; 0 is for ever."""
+    """Return a timeout in seconds as the kernel encodes it; 0 means no limit."""
     whole, fraction = divmod(seconds, 1)
     return _TIMEVAL.pack(int(whole), int(fraction * 1e6))
 
@@ -197,12 +217,12 @@ def open_socket(address: Address, timeout: float) -> socket.socket:
     """Connect to a server; the socket has no timeout.
 
     Raises:
-        OSError: It cannot be reached within ``timeout`` seconds.
+        OSError: If it cannot be reached within ``timeout`` seconds.
     """
     if address.socket_path is not None:
         connection = socket.socket(socket.AF_UNIX)
         try:
-            # Without blocking, the kernel does not wait for a server that has many others to accept.
+            # A non-blocking connect fails, rather than waits, if the server's backlog is full.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(timeout))
             connection.connect(address.socket_path)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(0))
@@ -215,7 +235,7 @@ def open_socket(address: Address, timeout: float) -> socket.socket:
     else:
         connection = socket.create_connection(address.host_and_port, timeout)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # The kernel asks a silent peer whether it is still there: no frames that would want an answer while nobody reads.
+        # The kernel probes a silent endpoint: WebSocket pings would require a response while the client does not read.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_SECONDS)
         if address.is_encrypted:

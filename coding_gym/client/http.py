@@ -1,4 +1,4 @@
-"""HTTP to one server, over TCP or a Unix socket."""
+"""HTTP client for one server, over TCP or a Unix socket."""
 
 from __future__ import annotations
 
@@ -13,26 +13,31 @@ from typing import IO, Any
 
 from coding_gym.client.address import Address
 from coding_gym.client.connection import open_socket
-from coding_gym.errors import ProtocolError, TransportError
+from coding_gym.client.version_check import check_version
+from coding_gym.errors import ConfigurationError, ProtocolError, TransportError
+from coding_gym_server.protocol import ERROR_CODE_HEADER, ErrorCode
 
 __all__ = ["HttpClient", "get_json"]
 
-_MOST_IDLE = 8
-_FAULTS = (OSError, http.client.HTTPException)
+_MAX_IDLE = 8
+_ERRORS = (OSError, http.client.HTTPException)
 _SHOWN_CHARS = 2000
 
 
 class HttpClient:
-    """Keeps connections open for the next request; may be used from several threads.
+    """HTTP client that reuses its connections. Thread-safe.
 
     Args:
         address: The server.
-        timeout: Seconds to wait for each part of an answer.
+        timeout: Timeout for each read of a response, in seconds.
+        checks_version: Whether the server must speak this client's version of the wire protocol; checked through
+            ``/health`` before the first request.
     """
 
-    def __init__(self, address: Address, *, timeout: float = 60.0) -> None:
+    def __init__(self, address: Address, *, timeout: float = 60.0, checks_version: bool = False) -> None:
         self._address = address
         self._timeout = timeout
+        self._has_version_to_check = checks_version
         self._idle: deque[socket.socket] = deque()
 
     @contextlib.contextmanager
@@ -45,33 +50,39 @@ class HttpClient:
         missing: str | None = None,
         timeout: float | None = None,
     ) -> Iterator[http.client.HTTPResponse]:
-        """Make a request; within the block its answer can be read.
+        """Send a request; the response can be read within the block.
 
         Args:
             method: ``GET``, ``POST`` ...
-            path: The path, with its query.
-            body: What to send.
-            missing: The file that a 404 says is not there; None if it says something else.
-            timeout: Seconds to wait for each part of the answer, if they are not the client's.
+            path: Path with query string.
+            body: Request body.
+            missing: The file whose absence a 404 response means; None if a 404 means something else.
+            timeout: Timeout for each read of the response, in seconds; the client's if None.
 
         Raises:
-            TransportError: The server does not answer, or stops in the middle.
-            FileNotFoundError: There is no such file.
-            ProtocolError: It refuses.
+            TransportError: If the server does not respond, or the response is incomplete.
+            FileNotFoundError: If the file does not exist.
+            ProtocolVersionError: If the server speaks another version of the wire protocol.
+            ConfigurationError: If the server cannot fulfill an option.
+            ProtocolError: If the server refuses the request for another reason.
         """
+        if self._has_version_to_check:
+            health = get_json(self._address, "/health", timeout=self._timeout)
+            check_version(self._address, health.get("protocol_version") if isinstance(health, dict) else None)
+            self._has_version_to_check = False
         connection = http.client.HTTPConnection("sandbox")
         try:
-            connection.sock = sock = self._take() or open_socket(self._address, self._timeout)
+            connection.sock = sock = self._take_idle() or open_socket(self._address, self._timeout)
             sock.settimeout(timeout or self._timeout)
             connection.request(method, path, body=body, headers=self._address.headers)
             response = connection.getresponse()
             if response.status >= http.client.BAD_REQUEST:
                 self._refuse(response, f"{method} {path}", missing)
             yield response
-            if response.isclosed() and not response.will_close and len(self._idle) < _MOST_IDLE:
+            if response.isclosed() and not response.will_close and len(self._idle) < _MAX_IDLE:
                 self._idle.append(sock)
                 connection.sock = None
-        except _FAULTS as error:
+        except _ERRORS as error:
             if isinstance(error, FileNotFoundError) and missing is not None and error.filename == missing:
                 raise
             message = f"No answer from {self._address} to {method} {path}: {error or type(error).__name__}"
@@ -80,28 +91,28 @@ class HttpClient:
             connection.close()
 
     def json(self, response: http.client.HTTPResponse) -> Any:
-        """Return the document that an answer holds.
+        """Return the JSON document of a response.
 
         Raises:
-            ProtocolError: It is none.
+            ProtocolError: If it is malformed.
         """
         try:
             return json.loads(response.read())
         except ValueError as error:
-            message = f"{self._address} answers with something that is no JSON"
+            message = f"{self._address} returned an invalid JSON response"
             raise ProtocolError(message) from error
 
     def lines(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
-        """Yield the lines of an answer as they come."""
+        """Yield the lines of a response as they arrive."""
         while line := response.readline():
             yield line
 
     def close(self) -> None:
-        """Close the connections that nobody uses."""
+        """Close the idle connections."""
         while self._idle:
             self._idle.pop().close()
 
-    def _take(self) -> socket.socket | None:
+    def _take_idle(self) -> socket.socket | None:
         while self._idle:
             try:
                 sock = self._idle.pop()
@@ -109,15 +120,17 @@ class HttpClient:
                 break
             if not select.select([sock], [], [], 0)[0]:
                 return sock
-            # The server has closed it meanwhile.
+            # The server has closed it in the meantime.
             sock.close()
         return None
 
-    def _refuse(self, response: http.client.HTTPResponse, what: str, missing: str | None) -> None:
+    def _refuse(self, response: http.client.HTTPResponse, operation: str, missing: str | None) -> None:
         text = response.read(_SHOWN_CHARS).decode(errors="replace")
         if response.status == http.client.NOT_FOUND and missing is not None:
             raise FileNotFoundError(2, "No such file or directory", missing)
-        message = f"{self._address} answers {what} with {response.status} {response.reason}: {text}"
+        if response.headers.get(ERROR_CODE_HEADER) == ErrorCode.VALIDATION_ERROR:
+            raise ConfigurationError(text)
+        message = f"{self._address} answers {operation} with {response.status} {response.reason}: {text}"
         raise ProtocolError(message)
 
 
@@ -126,12 +139,12 @@ def get_json(address: Address, path: str, *, timeout: float) -> Any:
 
     Args:
         address: The server.
-        path: Where the document is, such as ``/health``.
-        timeout: Seconds to wait for each part of the answer.
+        path: Path of the document, such as ``/health``.
+        timeout: Timeout for each read of the response, in seconds.
 
     Raises:
-        TransportError: The server does not answer.
-        ProtocolError: Its answer is no JSON, or a refusal.
+        TransportError: If the server does not respond.
+        ProtocolError: If its response is an error, or is not JSON.
     """
     client = HttpClient(address, timeout=timeout)
     with contextlib.closing(client), client.request("GET", path) as response:

@@ -1,159 +1,186 @@
-"""One session on a server, its requests split into asking and waiting, so that many can be under way at once."""
+"""A session on a server; sending and receiving are separate, so that requests of many sessions can be in flight."""
 
 from __future__ import annotations
 
 from coding_gym.client.address import Address
 from coding_gym.client.connection import Connection, MessageDecoder
-from coding_gym.errors import CapacityError, ProtocolError, TransportError
-from coding_gym_server.grading.messages import Graded, Submission
+from coding_gym.errors import CapacityError, CodingGymError, ConfigurationError, ProtocolError, TransportError
 from coding_gym_server.protocol import (
-    Error,
     ErrorCode,
-    Grade,
-    Look,
-    LookOptions,
+    ErrorMessage,
+    GradeRequest,
     ObservationData,
     ObservationMessage,
-    Reset,
     ResetOptions,
+    ResetRequest,
     Response,
     Screen,
     ScreenMessage,
+    ScreenRequest,
+    ScreenRequestOptions,
     SessionState,
-    State,
     StateMessage,
-    Step,
+    StateRequest,
     StepAction,
+    StepRequest,
     VerdictMessage,
 )
+from coding_gym_server.protocol.grading import Graded, Submission
 
-__all__ = ["Session", "expect_observation", "expect_screen"]
+__all__ = ["Session", "expect_observation", "expect_reset", "expect_screen", "refusal"]
 
 _decoder: MessageDecoder[Response] = MessageDecoder(Response)
 
 
 class Session:
-    """A session. It lives as long as its connection.
+    """A session, which ends with its connection.
 
     Args:
-        address: Where the server is.
-        connect_timeout: Seconds that connecting may take.
+        address: Address of the server.
+        connect_timeout: Connection timeout in seconds.
 
     Raises:
-        TransportError: The server cannot be reached.
-        ProtocolError: There is something, but it does not accept the connection.
+        TransportError: If the server cannot be reached.
+        ProtocolVersionError: If the server speaks another version of the wire protocol.
+        ProtocolError: If the endpoint does not accept the connection.
     """
 
     def __init__(self, address: Address, *, connect_timeout: float = 10.0) -> None:
         self._connection = Connection(address, timeout=connect_timeout)
-        self._answer_due = False
+        self._response_pending = False
+        self._is_resetting = False
 
     def ask_reset(self, options: ResetOptions) -> None:
-        """Ask for a new episode; ``wait`` for the answer."""
-        self._ask(Reset(options))
+        """Request a new episode; ``wait`` returns the response."""
+        self._ask(ResetRequest(options))
 
     def ask_step(self, action: StepAction | str) -> None:
-        """Ask for an action, or nothing but code, to be run; ``wait`` for the answer."""
-        self._ask(Step(StepAction(code=action) if isinstance(action, str) else action))
+        """Request the execution of an action, or of code; ``wait`` returns the response."""
+        self._ask(StepRequest(StepAction(code=action) if isinstance(action, str) else action))
 
     def wait(self, *, timeout: float) -> ObservationData:
-        """Wait for the answer to ``ask_reset`` or ``ask_step``.
+        """Wait for the response to ``ask_reset`` or ``ask_step``.
 
         Args:
-            timeout: Seconds; when they are over, the session is of no use any more.
+            timeout: Timeout in seconds, after which the session is unusable.
 
         Raises:
-            TransportError: There was no answer.
-            CapacityError: The server has no free session.
-            ProtocolError: The answer is an error, or no answer at all.
+            TransportError: If the server does not respond.
+            ConfigurationError: If the server cannot fulfill an option of the reset.
+            CapacityError: If the server has no free session.
+            ProtocolError: If the response is another error, or an unexpected message.
         """
-        return expect_observation(self._receive(timeout))
+        response = self._receive(timeout)
+        return expect_reset(response) if self._is_resetting else expect_observation(response)
 
     def state(self, *, timeout: float = 10.0) -> SessionState:
         """Return the state of the episode.
 
         Raises:
-            TransportError: There was no answer.
-            ProtocolError: The answer is an error, or no answer at all.
+            TransportError: If the server does not respond.
+            ProtocolError: If the response is an error, or an unexpected message.
         """
-        self._ask(State())
+        self._ask(StateRequest())
         response = self._receive(timeout)
         if not isinstance(response, StateMessage):
-            raise _refusal(response)
+            raise refusal(response)
         return response.data
 
-    def look(self, options: LookOptions, *, timeout: float = 10.0) -> Screen:
-        """Return what is on the screen.
+    def request_screen(self, options: ScreenRequestOptions, *, timeout: float = 10.0) -> Screen:
+        """Return the current screen.
 
         Raises:
-            TransportError: There was no answer.
-            ProtocolError: The server refused, or sent no answer at all.
+            TransportError: If the server does not respond.
+            ProtocolError: If the server refuses, or sends an unexpected message.
         """
-        self._ask(Look(options))
+        self._ask(ScreenRequest(options))
         return expect_screen(self._receive(timeout))
 
     def grade(self, submission: Submission, *, timeout: float) -> Graded:
-        """Grade a submission; it concerns no episode of the session, and needs none.
+        """Grade a submission, independently of any episode of the session.
 
         Raises:
-            TransportError: There was no answer.
-            ProtocolError: The server refused, or sent no answer at all.
+            TransportError: If the server does not respond.
+            ConfigurationError: If the submission is invalid, regardless of its code: its files or limits, for example.
+            ProtocolError: If the server refuses for another reason, or sends an unexpected message.
         """
-        self._ask(Grade(submission))
+        self._ask(GradeRequest(submission))
         response = self._receive(timeout)
         if not isinstance(response, VerdictMessage):
-            raise _refusal(response)
+            raise refusal(response, is_configuration=True)
         return response.data
 
     def abort(self) -> None:
-        """End the session from another thread: whoever waits for an answer gets a ``TransportError``."""
+        """End the session from another thread: a caller that waits for a response gets a ``TransportError``."""
         self._connection.abort()
 
     def close(self) -> None:
-        """End the session; harmless when ended already."""
+        """End the session. Idempotent."""
         self._connection.close()
 
-    def _ask(self, request: Reset | Step | State | Look | Grade) -> None:
-        if self._answer_due:
-            # Answers carry no number: the one to the last request would be taken for the one to this.
+    def _ask(self, request: ResetRequest | StepRequest | StateRequest | ScreenRequest | GradeRequest) -> None:
+        if self._response_pending:
+            # Responses carry no id: the one to the last request would be mistaken for the one to this.
             self.close()
-            message = "The last request was interrupted before its answer came; the session is lost."
+            message = "The last request was interrupted before its response arrived; the session is lost."
             raise TransportError(message)
-        # First, for whatever interrupts the sending leaves it open whether there will be an answer.
-        self._answer_due = True
+        # Set first: if sending is interrupted, it is unknown whether there will be a response.
+        self._response_pending = True
+        self._is_resetting = isinstance(request, ResetRequest)
         self._connection.send(request)
 
     def _receive(self, timeout: float) -> Response:
         response = self._connection.receive(_decoder, timeout=timeout)
-        self._answer_due = False
+        self._response_pending = False
         return response
 
 
-def expect_observation(response: Response) -> ObservationData:
-    """Return what the answer to a reset or a step holds.
+def expect_reset(response: Response) -> ObservationData:
+    """Return the data of the response to a reset.
 
     Raises:
-        CapacityError: The server has no free session.
-        ProtocolError: It is another error, or no answer at all.
+        ConfigurationError: If the server cannot fulfill an option.
+        CapacityError: If the server has no free session.
+        ProtocolError: If it is another error, or an unexpected message.
     """
     if not isinstance(response, ObservationMessage):
-        raise _refusal(response)
+        raise refusal(response, is_configuration=True)
+    return response.data
+
+
+def expect_observation(response: Response) -> ObservationData:
+    """Return the data of the response to a step.
+
+    Raises:
+        CapacityError: If the server has no free session.
+        ProtocolError: If it is another error, or an unexpected message.
+    """
+    if not isinstance(response, ObservationMessage):
+        raise refusal(response)
     return response.data
 
 
 def expect_screen(response: Response) -> Screen:
-    """Return what the answer to a look at the screen holds.
+    """Return the data of the response to a screen request.
 
     Raises:
-        ProtocolError: It is an error, or no answer at all.
+        ProtocolError: If it is an error, or an unexpected message.
     """
     if not isinstance(response, ScreenMessage):
-        raise _refusal(response)
+        raise refusal(response)
     return response.data
 
 
-def _refusal(response: Response) -> ProtocolError:
-    if not isinstance(response, Error):
+def refusal(response: object, *, is_configuration: bool = False) -> CodingGymError:
+    """Return the error that corresponds to an unexpected response.
+
+    Args:
+        response: The response, which is not of the expected type.
+        is_configuration: Whether the request consists of options, so that an invalid one is a ``ConfigurationError``.
+    """
+    if not isinstance(response, ErrorMessage):
         return ProtocolError(f"Expected the answer to the request, got {type(response).__name__}")
+    if is_configuration and response.data.code is ErrorCode.VALIDATION_ERROR:
+        return ConfigurationError(response.data.message)
     kind = CapacityError if response.data.code is ErrorCode.CAPACITY_REACHED else ProtocolError
     return kind(response.data.message, response.data.code)

@@ -1,4 +1,4 @@
-"""The dataset card: a ``README.md`` as the Hugging Face hub reads it, and a summary of what there is."""
+"""Dataset card, a ``README.md`` in the format of the Hugging Face Hub, and summary statistics."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from pathlib import Path
 from typing import Any
 
 from coding_gym.datasets.dataset import Dataset
-from coding_gym.datasets.records import Episode
+from coding_gym.datasets.episode import Episode
 
 __all__ = ["Summary", "render_card", "summarize", "write_card"]
 
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
-_LARGEST_SIZE = "n>1M"
+_LARGEST_CATEGORY = "n>1M"
 
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """What there is in a dataset.
+    """Summary statistics of a dataset.
 
     Attributes:
-        episodes: How many.
-        steps: How many actions were taken.
-        endings: How episodes ended: ``terminated``, ``truncated``, or ``empty`` without an action.
-        outcomes: Of steps, as ``info["outcome"]`` says.
-        solved: How many episodes were, of those that say so; None if none does.
-        mean_reward: Of episodes.
-        tasks: How many different ones.
+        episodes: Number of episodes.
+        steps: Number of actions.
+        endings: Number of episodes by ending: ``terminated``, ``truncated``, or ``empty`` for those without actions.
+        outcomes: Number of steps by ``info["outcome"]``.
+        solved: Number of solved episodes; None if no episode records whether it was solved.
+        mean_reward: Mean total reward of an episode.
+        tasks: Number of distinct tasks.
     """
 
     episodes: int
@@ -42,7 +42,7 @@ class Summary:
 
 
 def summarize(episodes: Iterable[Episode]) -> Summary:
-    """Count what there is in some episodes."""
+    """Compute summary statistics of episodes."""
     endings, outcomes, tasks = Counter[str](), Counter[str](), set()
     count = steps = 0
     reward = 0.0
@@ -72,14 +72,14 @@ def write_card(dataset: Dataset, directory: Path, *, data_files: str | None = No
 
     Args:
         dataset: The dataset.
-        directory: Where ``README.md`` goes.
-        data_files: The Parquet files, as the hub's configuration names them; None if there are none.
+        directory: Directory to write ``README.md`` to.
+        data_files: Glob pattern of the Parquet files, for the configuration in the card; None if there are none.
     """
     (directory / "README.md").write_text(render_card(dataset, data_files=data_files), encoding="utf-8")
 
 
 def render_card(dataset: Dataset, *, data_files: str | None = None) -> str:
-    """Return the text of the card; the arguments are those of ``write_card``."""
+    """Return the text of the card; see ``write_card`` for the arguments."""
     summary = summarize(dataset.without_arrays())
     arguments = dataset.manifest.arguments
     rows = {
@@ -105,7 +105,7 @@ def render_card(dataset: Dataset, *, data_files: str | None = None) -> str:
         _table(("outcome", "steps"), summary.outcomes.items()),
         "## How episodes ended",
         _table(("ending", "episodes"), summary.endings.items()),
-        "## What it was made with",
+        "## Collection runs",
         _table(
             ("started", "found", "sessions", "coding-gym", "Python", "libraries", "sandbox"),
             (
@@ -116,7 +116,7 @@ def render_card(dataset: Dataset, *, data_files: str | None = None) -> str:
                     run.versions.coding_gym,
                     run.versions.python,
                     ", ".join(f"{name} {version}" for name, version in run.versions.libraries.items()),
-                    run.versions.sandbox or "of the environment's own",
+                    run.versions.sandbox or "managed by the environment",
                 )
                 for run in dataset.manifest.runs
             ),
@@ -132,7 +132,7 @@ _INTRODUCTION = {
 
 
 def _header(summary: Summary, data_files: str | None) -> str:
-    size = next((name for limit, name in _SIZES if summary.episodes < limit), _LARGEST_SIZE)
+    size = next((name for limit, name in _SIZES if summary.episodes < limit), _LARGEST_CATEGORY)
     lines = [
         "---",
         "pretty_name: Episodes of an agent that writes code",

@@ -1,4 +1,4 @@
-"""``Dataset``: recorded episodes, read when somebody looks at them."""
+"""``Dataset``: recorded episodes, read lazily from disk."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import overload
 
-from coding_gym.datasets.log import Entry, scan
+from coding_gym.datasets.episode import Episode, decode_episode, episode_hash
+from coding_gym.datasets.episode_log import LogEntry, scan
 from coding_gym.datasets.manifest import Manifest
-from coding_gym.datasets.records import Episode, decode_episode, episode_hash
 from coding_gym.errors import DatasetError
 
 __all__ = ["EPISODES_FILE", "FAULTS_FILE", "Dataset", "dataset_hash", "load"]
@@ -19,15 +19,15 @@ FAULTS_FILE = "faults.jsonl"
 
 
 class Dataset(Sequence[Episode]):
-    """The episodes of a directory, in the order of their numbers. Each look at one reads it anew.
+    """Read-only sequence of the episodes in a directory, ordered by index. Each access reads and decodes the episode again.
 
-    One that is still being collected, or was interrupted, has those that are written.
+    A dataset that is still being collected, or whose collection was interrupted, contains the episodes written so far.
 
     Args:
-        path: The directory.
+        path: Directory of the dataset.
 
     Raises:
-        DatasetError: There is no dataset, or it is damaged.
+        DatasetError: If the directory contains no dataset, or the dataset is corrupt.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,41 +43,41 @@ class Dataset(Sequence[Episode]):
 
     @property
     def indices(self) -> list[int]:
-        """The numbers of the episodes: from 0 on without a gap when all are there."""
+        """Indices of the episodes: consecutive from 0 once the dataset is complete."""
         return list(self._indices)
 
     @property
     def is_complete(self) -> bool:
-        """Whether all episodes are there that were asked for."""
+        """Whether the dataset contains all requested episodes."""
         return len(self) >= self.manifest.episodes
 
     @property
     def hashes(self) -> dict[int, str]:
-        """The SHA-256 of each episode, by its number."""
+        """SHA-256 hex digest of each episode, by index."""
         return {index: entry.sha256.hex() for index, entry in self._entries.items()}
 
     @property
     def sha256(self) -> str:
-        """The SHA-256 of the episodes' hashes, one after the other: equal for equal episodes."""
+        """SHA-256 hex digest of the concatenated episode hashes: equal for equal episodes."""
         return dataset_hash(self._entries)
 
     @property
     def faults(self) -> int:
-        """How often a sandbox failed and an episode was tried again."""
+        """Number of sandbox failures after which an episode was retried."""
         try:
             return (self.path / FAULTS_FILE).read_bytes().count(b"\n")
         except FileNotFoundError:
             return 0
 
     def episode(self, index: int, *, arrays: bool = True) -> Episode:
-        """Return the episode of this number.
+        """Return the episode with the given index.
 
         Args:
-            index: The number.
-            arrays: Whether to decode pictures and other arrays, too, rather than to put None in their places.
+            index: Index of the episode.
+            arrays: Whether to decode images and other arrays; if False, None replaces them.
 
         Raises:
-            DatasetError: It is not there.
+            DatasetError: If the dataset does not contain the episode.
         """
         entry = self._entries.get(index)
         if entry is None:
@@ -87,18 +87,18 @@ class Dataset(Sequence[Episode]):
             return decode_episode(entry.read(file), arrays=arrays)
 
     def verify(self) -> None:
-        """Compare what is in each episode with its hash.
+        """Check the contents of each episode against its recorded hash.
 
         Raises:
-            DatasetError: One is not what was recorded.
+            DatasetError: If an episode does not match its hash.
         """
         for episode in self:
             if episode_hash(episode) != self._entries[episode.index].sha256:
-                message = f"Episode {episode.index} of {self.path} is not what was recorded: its hash is another"
+                message = f"Episode {episode.index} of {self.path} differs from what was recorded: its hash does not match"
                 raise DatasetError(message)
 
     def without_arrays(self) -> Iterator[Episode]:
-        """Return the episodes with None in the place of each picture or array: what statistics want, much sooner."""
+        """Iterate over the episodes with None in place of images and other arrays: much faster, and enough for statistics."""
         return self._read(arrays=False)
 
     def __iter__(self) -> Iterator[Episode]:
@@ -128,16 +128,16 @@ class Dataset(Sequence[Episode]):
 
 
 def load(path: Path | str) -> Dataset:
-    """Return the dataset that ``collect`` has written to a directory.
+    """Return the dataset that ``collect`` wrote to a directory.
 
     Raises:
-        DatasetError: There is none, or it is damaged.
+        DatasetError: If the directory contains no dataset, or the dataset is corrupt.
     """
     return Dataset(Path(path))
 
 
-def dataset_hash(entries: Mapping[int, Entry]) -> str:
-    """Return the hash of what is in a file of episodes."""
+def dataset_hash(entries: Mapping[int, LogEntry]) -> str:
+    """Return the hash of the contents of an episode log."""
     digest = hashlib.sha256()
     for index in sorted(entries):
         digest.update(entries[index].sha256)

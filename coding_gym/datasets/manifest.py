@@ -1,4 +1,4 @@
-"""What a dataset was made with: the file ``manifest.json``."""
+"""Dataset manifest, the file ``manifest.json``: the arguments and versions that a dataset was collected with."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from typing import Any, Self
 
 import msgspec
 
+from coding_gym._version import __version__
 from coding_gym.errors import DatasetError
-from coding_gym.version import __version__
 
-__all__ = ["Arguments", "Manifest", "Run", "Versions", "difference"]
+__all__ = ["Arguments", "CollectionRun", "Manifest", "Versions", "difference"]
 
 _FILE = "manifest.json"
 _LIBRARIES = ("gymnasium", "numpy")
 
 
 class Arguments(msgspec.Struct, frozen=True, kw_only=True):
-    """What decides what is in the episodes: who goes on with a dataset must ask for the same.
+    """Arguments that determine the contents of the episodes: they must be the same to resume or extend a dataset.
 
     Attributes:
-        env: The environment's id, or the name of the callable that makes it.
-        env_options: What it is made with.
-        wrappers: The names of what is put around it.
-        policy: What the policy says about itself.
-        seed: Of the dataset.
-        max_steps: Steps after which an episode is truncated.
-        reset_options: The hash of the options that all episodes are reset with, empty if there are none.
-        tasks: The tasks, in turns.
+        env: Environment id, or the qualified name of the callable that makes the environment.
+        env_options: Keyword arguments of the environment.
+        wrappers: Qualified names of the wrappers, the innermost first.
+        policy: Description of the policy, as returned by ``Policy.describe``.
+        seed: Seed of the dataset.
+        max_steps: Number of actions after which an episode is truncated.
+        reset_options: SHA-256 hex digest of the reset options of all episodes; empty if there are none.
+        tasks: Task ids, assigned to the episodes round-robin.
     """
 
     env: str
@@ -46,13 +46,13 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Versions(msgspec.Struct, frozen=True, kw_only=True):
-    """What ran.
+    """Software versions of a collection run.
 
     Attributes:
-        coding_gym: This package.
-        python: Of the host.
-        libraries: Of the host, by name.
-        sandbox: What the sandboxes were: the provider and its image. Empty if the environment is not one of this package.
+        coding_gym: Version of this package.
+        python: Python version of the host.
+        libraries: Versions of libraries on the host, by name.
+        sandbox: Description of the sandboxes: provider and image. Empty if the environment is not part of this package.
     """
 
     coding_gym: str
@@ -62,19 +62,19 @@ class Versions(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def current(cls, *, sandbox: str = "") -> Self:
-        """Return what runs here."""
+        """Return the versions on this host."""
         libraries = {name: metadata.version(name) for name in _LIBRARIES}
         return cls(coding_gym=__version__, python=platform.python_version(), libraries=libraries, sandbox=sandbox)
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of ``collect``; a dataset has several if one was killed, or if it was extended.
+class CollectionRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of ``collect``; a dataset has several if its collection was resumed or extended.
 
     Attributes:
-        started: When, in ISO 8601, UTC.
-        had: Episodes that were there already.
-        sessions: How many were collected at a time.
-        versions: What ran.
+        started: Start time in UTC, in ISO 8601 format.
+        had: Number of episodes that the dataset already contained.
+        sessions: Maximum number of concurrent episodes.
+        versions: Software versions.
     """
 
     started: str
@@ -84,43 +84,45 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def starting(cls, *, had: int, sessions: int, sandbox: str) -> Self:
-        """Return one that starts now."""
+        """Return a run that starts now."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         return cls(started=now, had=had, sessions=sessions, versions=Versions.current(sandbox=sandbox))
 
 
 class Manifest(msgspec.Struct, kw_only=True):
-    """What a dataset was made with.
+    """Manifest of a dataset.
 
     Attributes:
-        arguments: What decides what is in the episodes.
-        runs: The calls of ``collect``.
-        episodes: How many there are to be.
-        sha256: The hash of all episodes' hashes, in order; None until all are there.
+        arguments: Arguments that determine the contents of the episodes.
+        runs: Calls of ``collect`` that ran episodes.
+        episodes: Requested number of episodes.
+        sha256: SHA-256 hex digest of the concatenated episode hashes; None until the dataset is complete.
     """
 
     arguments: Arguments
-    runs: list[Run] = []
+    runs: list[CollectionRun] = []
     episodes: int = 0
     sha256: str | None = None
 
     @classmethod
     def read(cls, directory: Path) -> Self | None:
-        """Return the manifest of a directory, None if it has none.
+        """Return the manifest of a directory, or None if there is none.
 
         Raises:
-            DatasetError: It is damaged, or of another version.
+            DatasetError: If the manifest is corrupt, or was written by an incompatible version.
         """
         try:
             return msgspec.json.decode((directory / _FILE).read_bytes(), type=cls)
         except FileNotFoundError:
             return None
         except (msgspec.MsgspecError, UnicodeError) as error:
-            message = f"{directory / _FILE} is no manifest of a dataset, or one of another version of coding-gym: {error}"
+            message = (
+                f"{directory / _FILE} is not a manifest of a dataset, or was written by another version of coding-gym: {error}"
+            )
             raise DatasetError(message) from error
 
     def write(self, directory: Path) -> None:
-        """Write it, replacing the old one in one go."""
+        """Write the manifest, replacing an existing one atomically."""
         new = directory / f".{_FILE}"
         with new.open("wb") as file:
             file.write(msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")
@@ -129,19 +131,19 @@ class Manifest(msgspec.Struct, kw_only=True):
         new.replace(directory / _FILE)
 
 
-def difference(found: Arguments, wanted: Arguments) -> str | None:
-    """Return how two lists of arguments differ, in words; None if they do not."""
-    # As they are read back: tuples are lists.
-    then, now = (msgspec.json.decode(msgspec.json.encode(arguments)) for arguments in (found, wanted))
-    return _first_difference(then, now, "")
+def difference(found: Arguments, expected: Arguments) -> str | None:
+    """Return a description of the first difference between two sets of arguments, or None if they are equal."""
+    # Compare the decoded form, in which tuples are lists.
+    recorded, current = (msgspec.json.decode(msgspec.json.encode(arguments)) for arguments in (found, expected))
+    return _first_difference(recorded, current, "")
 
 
-def _first_difference(then: Any, now: Any, where: str) -> str | None:
-    if isinstance(then, Mapping) and isinstance(now, Mapping):
-        for name in [*then, *(name for name in now if name not in then)]:
+def _first_difference(recorded: Any, current: Any, where: str) -> str | None:
+    if isinstance(recorded, Mapping) and isinstance(current, Mapping):
+        for name in [*recorded, *(name for name in current if name not in recorded)]:
             inside = f"{where}.{name}" if where else str(name)
-            found = _first_difference(then.get(name), now.get(name), inside)
+            found = _first_difference(recorded.get(name), current.get(name), inside)
             if found is not None:
                 return found
         return None
-    return None if then == now else f"{where} was {then!r:.200}, now it is {now!r:.200}"
+    return None if recorded == current else f"{where} was {recorded!r:.200}, now it is {current!r:.200}"

@@ -1,4 +1,4 @@
-"""The progress bar of ``collect`` and ``replay``, on stderr."""
+"""Progress bar of ``collect`` and ``replay``, on stderr."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["EpisodeBar"]
 
 
 class EpisodeBar:
-    """Shows how many episodes have ended, how many a second, and what went wrong. Its methods may be called from any thread.
+    """Progress bar with the number of completed episodes, their rate, and the number of retries. Thread-safe.
 
     Args:
-        total: How many there are to be.
-        done: How many there are.
-        is_shown: Whether to show it; if stderr is a terminal if None.
+        total: Number of episodes to run.
+        done: Number of episodes already completed.
+        is_shown: Whether to show the bar; if None, only if stderr is a terminal.
     """
 
     def __init__(self, total: int, *, done: int = 0, is_shown: bool | None = None) -> None:
@@ -29,12 +29,12 @@ class EpisodeBar:
             self._task = self._progress.add_task("episodes", total=total, completed=done, note="")
 
     def advance(self) -> None:
-        """Count an episode."""
+        """Count a completed episode."""
         if self._progress is not None:
             self._progress.advance(self._task)
 
     def count_fault(self) -> None:
-        """Count a sandbox that failed."""
+        """Count a sandbox failure."""
         self._faults += 1
         if self._progress is not None:
             self._progress.update(self._task, note=f"retried: {self._faults}")

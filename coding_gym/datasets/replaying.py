@@ -1,4 +1,4 @@
-"""``replay``: recorded episodes once more, in fresh sandboxes, to see whether they end as they did."""
+"""``replay``: re-execution of recorded episodes in fresh sandboxes, to check that they are reproducible."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from typing import Any
 
 import numpy as np
 
-from coding_gym.datasets.crew import Crew
 from coding_gym.datasets.dataset import Dataset, load
-from coding_gym.datasets.episodes import Plan
-from coding_gym.datasets.making import EnvSource, Wrapper, recorded_maker
-from coding_gym.datasets.policies import Actor, EpisodeStart, Policy
+from coding_gym.datasets.env_factory import EnvSource, Wrapper, recorded_factory
+from coding_gym.datasets.episode import Episode, decode_episode, encode_episode
+from coding_gym.datasets.episode_runner import EpisodeRunner
+from coding_gym.datasets.policies.base import Actor, EpisodeStart, Policy
 from coding_gym.datasets.progress import EpisodeBar
-from coding_gym.datasets.records import Episode, decode_episode, encode_episode
-from coding_gym.pool import SandboxPool
+from coding_gym.datasets.rollout import EpisodePlan
+from coding_gym.sandbox.pool import SandboxPool
 
 __all__ = ["Difference", "first_difference", "replay"]
 
 _SHOWN_CHARS = 300
-_COMPARED = ("observation", "reward", "terminated", "truncated", "info")
+_COMPARED_FIELDS = ("observation", "reward", "terminated", "truncated", "info")
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Where an episode went another way.
+    """First divergence of a replayed episode from its recording.
 
     Attributes:
-        episode: Its number.
-        step: The step, 0 being the reset.
-        field: What differs, such as ``observation.stdout`` or ``info.outcome``; ``steps`` if the episode ended sooner or later.
-        expected: What is recorded.
-        found: What there was this time.
+        episode: Index of the episode.
+        step: Index of the step; 0 is the reset.
+        field: Name of the field, such as ``observation.stdout`` or ``info.outcome``; ``steps`` if the number of steps differs.
+        expected: Recorded value.
+        found: Replayed value.
     """
 
     episode: int
@@ -58,28 +58,28 @@ def replay(
     sessions: int = 16,
     progress: bool | None = None,
 ) -> list[Difference]:
-    """Reset environments with the recorded seeds, take the recorded actions, and compare what comes of it.
+    """Reset environments with the recorded seeds, take the recorded actions, and compare the results with the recording.
 
     Args:
         dataset: The dataset, or its directory.
-        episode: The number of an episode, or several; all if None.
-        env: What makes the environments, if the dataset was collected from a callable.
-        wrappers: What was put around them.
-        env_options: What is to be otherwise than it was, such as ``{"provider": "docker"}``.
-        pool: Sandboxes that are there already, instead of such as they were.
-        sessions: How many episodes to run at a time.
-        progress: Whether to show a progress bar; if stderr is a terminal if None.
+        episode: Index of an episode, or several indices; all episodes if None.
+        env: Callable that makes the environments, if the dataset was collected from a callable.
+        wrappers: Wrappers that the dataset was collected with, the innermost first.
+        env_options: Options that override the recorded ones, such as ``{"provider": "docker"}``.
+        pool: Existing sandbox pool to use instead of sandboxes as recorded.
+        sessions: Maximum number of concurrent episodes.
+        progress: Whether to show a progress bar; if None, only if stderr is a terminal.
 
     Returns:
-        The first difference of each episode that has one; empty if all are equal.
+        The first difference of each episode that differs; empty if all episodes are equal.
 
     Raises:
-        DatasetError: There is no such dataset or episode, or its environment is not known.
-        ProviderError: There are no sandboxes to be had.
+        DatasetError: If the dataset or an episode does not exist, or the environment does not match the recorded one.
+        ProviderError: If no sandbox is available.
     """
     recorded = dataset if isinstance(dataset, Dataset) else load(dataset)
     chosen = recorded.indices if episode is None else [episode] if isinstance(episode, int) else list(episode)
-    maker = recorded_maker(recorded, env, wrappers, env_options=env_options, pool=pool)
+    maker = recorded_factory(recorded, env, wrappers, env_options=env_options, pool=pool)
     differences: dict[int, Difference] = {}
     plans = [_plan(recorded.episode(index, arrays=False)) for index in chosen]
     if not plans:
@@ -92,17 +92,18 @@ def replay(
             differences[again.index] = difference
         bar.advance()
 
-    crew_size = maker.most_sessions(min(sessions, len(plans)))
-    with EpisodeBar(len(chosen), is_shown=progress) as bar, maker.open(crew_size) as (make, _):
-        crew = Crew(make, _Recorded(recorded), sessions=crew_size, max_steps=recorded.manifest.arguments.max_steps)
-        crew.run(plans, on_episode=compare, on_fault=lambda index, reason: bar.count_fault())
+    max_steps = recorded.manifest.arguments.max_steps
+    session_count = maker.max_sessions(min(sessions, len(plans)))
+    with EpisodeBar(len(chosen), is_shown=progress) as bar, maker.open(session_count) as (make, _):
+        runner = EpisodeRunner(make, _Recorded(recorded), sessions=session_count, max_steps=max_steps)
+        runner.run(plans, on_episode=compare, on_fault=lambda index, reason: bar.count_fault())
     return [differences[index] for index in sorted(differences)]
 
 
 def first_difference(expected: Episode, found: Episode) -> Difference | None:
-    """Return where two episodes with the same actions first differ, None if they do not."""
+    """Return the first difference between two episodes with the same actions, or None if they are equal."""
     for number, (then, now) in enumerate(zip(expected.steps, found.steps, strict=False)):
-        for name in _COMPARED:
+        for name in _COMPARED_FIELDS:
             difference = _compare(getattr(then, name), getattr(now, name), name)
             if difference is not None:
                 return Difference(expected.index, number, *difference)
@@ -113,7 +114,7 @@ def first_difference(expected: Episode, found: Episode) -> Difference | None:
 
 
 class _Recorded(Policy):
-    """Takes the recorded actions."""
+    """Policy that takes the recorded actions."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
@@ -126,8 +127,8 @@ class _Recorded(Policy):
         return {"name": "recorded"}
 
 
-def _plan(episode: Episode) -> Plan:
-    return Plan(episode.index, episode.seed, episode.options, np.random.SeedSequence(0))
+def _plan(episode: Episode) -> EpisodePlan:
+    return EpisodePlan(episode.index, episode.seed, episode.options, np.random.SeedSequence(0))
 
 
 def _compare(then: Any, now: Any, where: str) -> tuple[str, Any, Any] | None:
@@ -143,7 +144,7 @@ def _compare(then: Any, now: Any, where: str) -> tuple[str, Any, Any] | None:
     if isinstance(then, np.ndarray) and isinstance(now, np.ndarray):
         is_equal = then.dtype == now.dtype and np.array_equal(then, now, equal_nan=then.dtype.kind == "f")
     else:
-        # NaN is what it was, too.
+        # NaN counts as equal to NaN.
         is_equal = type(then) is type(now) and (then == now or then != then)
     return None if is_equal else (where, then, now)
 

@@ -1,1 +1,1 @@
-"""Adapters to other libraries; each module imports its library only when it is used."""
+"""Adapters to other libraries, each in a module that is imported on demand."""

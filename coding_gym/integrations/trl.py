@@ -1,19 +1,19 @@
-"""Rewards and environments for TRL's GRPO and RLOO trainers. TRL itself is not needed to make them."""
+"""Reward functions and environments for TRL's GRPO and RLOO trainers. This module does not import TRL."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
-from coding_gym.config import sandbox_config
+from coding_gym._validation import check_count
+from coding_gym.envs.task_env import SESSIONS_PER_ENV, CodingTaskEnv, as_suite
 from coding_gym.errors import ConfigurationError
-from coding_gym.pool import SandboxPool
-from coding_gym.settings import check_count
-from coding_gym.task_env import SESSIONS_PER_ENV, CodingTaskEnv, as_suite
+from coding_gym.sandbox.config import SandboxKwargs, sandbox_config
+from coding_gym.sandbox.pool import SandboxPool
 from coding_gym.tasks import Grader, TaskSuite
-from coding_gym.wrappers.chat_observation import describe_output
-from coding_gym.wrappers.fenced_code import extract_code
+from coding_gym.wrappers.actions.fenced_code import extract_code
+from coding_gym.wrappers.observations.chat import describe_output
 
 __all__ = ["TaskEnvironment", "TaskEnvironments", "TaskReward", "prompt_rows"]
 
@@ -23,19 +23,20 @@ Completion = str | Sequence[Mapping[str, Any]]
 
 
 class TaskReward:
-    """A reward function for ``reward_funcs=``: the part of the hidden tests that the code of a completion passes.
+    """Reward function for ``reward_funcs=``: the fraction of hidden tests that the code in a completion passes.
 
-    The code is the last Python block of the completion, or all of it if it has no fence. A fault of ours gets None, by which
-    TRL leaves the completion out of its group. Use it as a context manager, or call ``close``.
+    The code is the last Python block of the completion, or the whole completion if it has no fence. The reward is None after an
+    infrastructure error, so that TRL excludes the completion from its group. Use it as a context manager, or call ``close``.
 
     Args:
-        suite: The tasks, or what ``load_suite`` takes. The data set's column ``task_id`` says which a prompt is of.
-        name: What TRL logs it as.
-        grader: What grades; one of its own if None.
-        sandbox_options: Fields of ``SandboxConfig`` for that, such as ``provider="local"``.
+        suite: Task suite, or an argument of ``load_suite``. The column ``task_id`` of the training dataset names the task of
+            each prompt.
+        name: Name of the reward in TRL's logs.
+        grader: Grader to use; a dedicated one if None.
+        sandbox_options: Fields of ``SandboxConfig`` for the dedicated grader, such as ``provider="local"``.
 
     Raises:
-        ConfigurationError: There is no such suite, or a setting cannot be.
+        ConfigurationError: If the suite does not exist, a setting is invalid, or sandbox options are passed with ``grader``.
 
     Example:
         >>> with TaskReward("basics") as reward:  # doctest: +SKIP
@@ -44,7 +45,12 @@ class TaskReward:
     """
 
     def __init__(
-        self, suite: TaskSuite | str, *, name: str = "tests_passed", grader: Grader | None = None, **sandbox_options: Any
+        self,
+        suite: TaskSuite | str,
+        *,
+        name: str = "tests_passed",
+        grader: Grader | None = None,
+        **sandbox_options: Unpack[SandboxKwargs],
     ) -> None:
         if grader is not None and sandbox_options:
             message = f"The grader has sandboxes already: pass {', '.join(sandbox_options)} to Grader instead"
@@ -57,16 +63,16 @@ class TaskReward:
     def __call__(
         self, prompts: Sequence[Any], completions: Sequence[Completion], *, task_id: Sequence[str], **columns: Any
     ) -> list[float | None]:
-        """Return the rewards of completions.
+        """Return the rewards of completions, 0 to 1, or None after an infrastructure error.
 
         Args:
-            prompts: What they answer.
+            prompts: Prompts of the completions; ignored.
             completions: Text, or lists of messages.
-            task_id: The column of the data set.
-            columns: What else TRL tells.
+            task_id: Column ``task_id`` of the training dataset.
+            columns: Further columns and arguments that TRL passes; ignored.
 
         Raises:
-            ConfigurationError: There is no such task.
+            ConfigurationError: If a task does not exist.
         """
         for name in task_id:
             if name not in self.suite.ids:
@@ -78,7 +84,7 @@ class TaskReward:
         return [verdict.score for verdict in self._grader.grade_many(answers)]
 
     def close(self) -> None:
-        """Remove the sandbox, if it is of its own; harmless when closed already."""
+        """Close the grader, if it is a dedicated one. Idempotent."""
         if self._owns_grader:
             self._grader.close()
 
@@ -90,10 +96,10 @@ class TaskReward:
 
 
 class TaskEnvironment:
-    """One rollout's environment, as TRL has it: its public methods, but ``reset`` and ``get_reward``, are the model's tools.
+    """Environment of one rollout in TRL's API: its public methods, except for ``reset`` and ``get_reward``, are tools.
 
     Args:
-        env: What it runs in.
+        env: Environment that runs the code.
     """
 
     def __init__(self, env: CodingTaskEnv) -> None:
@@ -103,10 +109,13 @@ class TaskEnvironment:
         self._is_lost = False
 
     def reset(self, **columns: Any) -> str:
-        """Begin with a task; returns what it says, which TRL appends to the prompt.
+        """Begin an episode and return the text of its task, which TRL appends to the prompt.
 
         Args:
-            columns: A row of the data set, with ``task_id``: all rollouts of a group have the same.
+            columns: Row of the training dataset, with ``task_id``: it is the same for all rollouts of a group.
+
+        Raises:
+            ConfigurationError: If there is no column ``task_id``.
         """
         if "task_id" not in columns:
             message = "Expected a data set with a column task_id, as prompt_rows makes it"
@@ -137,23 +146,23 @@ class TaskEnvironment:
         return describe_output(observation) + tests
 
     def get_reward(self) -> float | None:
-        """Return the best score of the episode, 0 to 1; None after a fault of ours, by which TRL leaves the rollout out."""
+        """Return the best score of the episode, 0 to 1, or None after an infrastructure error, so that TRL excludes it."""
         return None if self._is_lost else self._best
 
 
 class TaskEnvironments:
-    """What ``environment_factory=`` takes: makes environments, which run in sandboxes that they share.
+    """Environment factory for ``environment_factory=``; its environments share sandboxes.
 
     Use it as a context manager, or call ``close``.
 
     Args:
-        suite: The tasks, or what ``load_suite`` takes.
-        rollouts: How many environments there are at most: of TRL's trainers, the completions of one generation.
-        max_turns: Calls of the tool that an episode has at most.
+        suite: Task suite, or an argument of ``load_suite``.
+        rollouts: Maximum number of environments: in TRL's trainers, the number of completions per generation step.
+        max_turns: Maximum number of tool calls in an episode.
         sandbox_options: Fields of ``SandboxConfig``, such as ``provider="local"``.
 
     Raises:
-        ConfigurationError: There is no such suite, or a setting cannot be.
+        ConfigurationError: If the suite does not exist, or a setting is invalid.
 
     Example:
         >>> with TaskEnvironments("basics", rollouts=8) as environments:  # doctest: +SKIP
@@ -161,23 +170,25 @@ class TaskEnvironments:
         ...     GRPOTrainer(model, environment_factory=environments, train_dataset=rows).train()
     """
 
-    def __init__(self, suite: TaskSuite | str, *, rollouts: int = 8, max_turns: int = 10, **sandbox_options: Any) -> None:
+    def __init__(
+        self, suite: TaskSuite | str, *, rollouts: int = 8, max_turns: int = 10, **sandbox_options: Unpack[SandboxKwargs]
+    ) -> None:
         self.suite = as_suite(suite)
         self._max_turns = check_count("max_turns", max_turns, 1)
-        places = check_count("rollouts", rollouts, 1) * SESSIONS_PER_ENV
-        sessions = min(places, _SESSIONS_PER_SANDBOX)
+        slots = check_count("rollouts", rollouts, 1) * SESSIONS_PER_ENV
+        sessions = min(slots, _SESSIONS_PER_SANDBOX)
         config = sandbox_config(None, {"sessions": sessions, **sandbox_options})
-        self._pool = SandboxPool(-(-places // config.sessions), config=config)
+        self._pool = SandboxPool(-(-slots // config.sessions), config=config)
         self._envs: list[CodingTaskEnv] = []
 
     def __call__(self) -> TaskEnvironment:
-        """Return another environment."""
+        """Return a new environment."""
         env = CodingTaskEnv(suite=self.suite, max_turns=self._max_turns, pool=self._pool, screen=None)
         self._envs.append(env)
         return TaskEnvironment(env)
 
     def close(self) -> None:
-        """End all environments, and remove the sandboxes; harmless when closed already."""
+        """Close all environments and remove the sandboxes. Idempotent."""
         for env in self._envs:
             env.close()
         self._pool.close()
@@ -190,12 +201,12 @@ class TaskEnvironments:
 
 
 def prompt_rows(suite: TaskSuite | str, *, conversational: bool = True, with_prompt: bool = True) -> list[dict[str, Any]]:
-    """Return the rows of a data set for TRL: ``prompt`` and ``task_id``.
+    """Return the rows of a training dataset for TRL: ``prompt`` and ``task_id``.
 
     Args:
-        suite: The tasks, or what ``load_suite`` takes.
+        suite: Task suite, or an argument of ``load_suite``.
         conversational: Whether prompts are lists of messages rather than text.
-        with_prompt: Whether prompts say what the task is; an environment says it itself.
+        with_prompt: Whether prompts contain the text of the task; with ``TaskEnvironments``, ``reset`` returns it instead.
     """
     texts = [(task.prompt if with_prompt else "", task.id) for task in as_suite(suite)]
     return [
@@ -205,7 +216,7 @@ def prompt_rows(suite: TaskSuite | str, *, conversational: bool = True, with_pro
 
 
 def text_of(completion: Completion) -> str:
-    """Return what the assistant says in a completion."""
+    """Return the text of the assistant's messages in a completion."""
     if isinstance(completion, str):
         return completion
     return "\n".join(_contents(completion))

@@ -1,8 +1,11 @@
-"""Problems with hidden tests, and what grades solutions of them."""
+"""Programming tasks with hidden tests, and the grading of submissions to them."""
 
 from __future__ import annotations
 
-from coding_gym.tasks.expectations import (
+from coding_gym.tasks.grading.grader import Grader
+from coding_gym.tasks.loaders.registry import load_suite
+from coding_gym.tasks.pass_at_k import estimate_pass_at_k, pass_at_k
+from coding_gym.tasks.screen.assertions import (
     ChangedShare,
     ColorShare,
     Exited,
@@ -14,14 +17,11 @@ from coding_gym.tasks.expectations import (
     WindowCount,
     WindowShown,
 )
-from coding_gym.tasks.grader import Grader
-from coding_gym.tasks.loaders import load_suite
-from coding_gym.tasks.pass_at_k import estimate_pass_at_k, pass_at_k
-from coding_gym.tasks.screen_tests import ScreenStep, ScreenTests, run_screen_tests
+from coding_gym.tasks.screen.tests import ScreenStep, ScreenTests, run_screen_tests
 from coding_gym.tasks.suite import TaskSuite
 from coding_gym.tasks.task import Task, Tests
 from coding_gym.tasks.verdict import Verdict
-from coding_gym_server.grading.messages import (
+from coding_gym_server.protocol.grading import (
     Asserts,
     CaseOutcome,
     CaseResult,

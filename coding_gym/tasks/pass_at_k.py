@@ -1,4 +1,4 @@
-"""pass@k: how likely it is that of k samples of a task at least one passes (Chen et al. 2021, arXiv 2107.03374)."""
+"""pass@k: the probability that at least one of k samples of a task passes (Chen et al. 2021, arXiv 2107.03374)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def estimate_pass_at_k(samples: ArrayLike, correct: ArrayLike, k: int) -> NDArra
     """Return the unbiased estimate of pass@k of each task: ``1 - C(n - c, k) / C(n, k)``.
 
     Args:
-        samples: n: how many samples each task has, at least k; one number if all have as many.
-        correct: c: how many of them pass.
-        k: How many are drawn.
+        samples: n: number of samples of each task, at least k; a single number if it is the same for all.
+        correct: c: number of samples that pass.
+        k: Number of samples drawn.
 
     Raises:
-        ConfigurationError: A task has fewer than k samples, or more correct ones than samples.
+        ConfigurationError: If a task has fewer than k samples, or more correct ones than samples.
 
     Example:
         >>> estimate_pass_at_k([10, 10, 2], [10, 1, 0], 2).round(3).tolist()
@@ -37,9 +37,9 @@ def estimate_pass_at_k(samples: ArrayLike, correct: ArrayLike, k: int) -> NDArra
 
 
 def pass_at_k(verdicts: Iterable[Verdict], ks: Sequence[int] = (1, 10, 100)) -> dict[int, float]:
-    """Return the mean of pass@k over the tasks of some verdicts, for each k of which all tasks have enough samples.
+    """Return the mean pass@k over the tasks of some verdicts, for each k for which every task has enough samples.
 
-    Verdicts with the outcome ``infrastructure`` are no samples.
+    Verdicts with the outcome ``infrastructure`` are not counted as samples.
     """
     samples: Counter[str] = Counter()
     correct: Counter[str] = Counter()
@@ -53,7 +53,7 @@ def pass_at_k(verdicts: Iterable[Verdict], ks: Sequence[int] = (1, 10, 100)) -> 
 
 
 def _estimate(samples: int, correct: int, k: int) -> float:
-    # The product of the paper, which does not overflow as binomial coefficients do.
+    # The product form from the paper, which does not overflow as binomial coefficients do.
     if samples - correct < k:
         return 1.0
     return float(1.0 - np.prod(1.0 - k / np.arange(samples - correct + 1, samples + 1)))

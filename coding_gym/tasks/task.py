@@ -1,4 +1,4 @@
-"""``Task``: a problem with hidden tests."""
+"""``Task``: a programming problem with hidden tests."""
 
 from __future__ import annotations
 
@@ -11,33 +11,34 @@ from typing import Any
 import msgspec
 
 from coding_gym.errors import ConfigurationError
-from coding_gym.tasks.completion import complete
-from coding_gym.tasks.screen_tests import ScreenTests
-from coding_gym_server.grading.messages import Asserts, FileContent, GradingLimits, Programs, UnitTests
+from coding_gym.tasks.screen.tests import ScreenTests
+from coding_gym.tasks.submission import complete
+from coding_gym_server.protocol.grading import Asserts, FileContent, GradingLimits, Programs, UnitTests
 
 __all__ = ["Task", "Tests"]
 
 Tests = Asserts | UnitTests | Programs | ScreenTests
+"""The kinds of tests that a task can have."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A problem with hidden tests.
+    """A programming problem with hidden tests.
 
     Attributes:
         id: Unique in its suite.
-        prompt: What the agent is told.
-        tests: What decides whether a submission solves it; never shown to the agent.
+        prompt: Problem statement given to the agent.
+        tests: Tests that determine whether a submission solves the task; never shown to the agent.
         entry_point: The function or class that a submission must define; None if it is a program.
-        prefix: Source that is put before a submission which does not define the entry point itself: of HumanEval the prompt, as
-            completions go on where it ends. One that does gets what is before the entry point there, imports for example.
-        files: What the working directory holds, for the agent and for the submission: paths to str or bytes.
-        limits: What a submission may use.
-        reference: A solution; None if there is none. Never shown to the agent.
-        metadata: Whatever else is known: difficulty, tags, source.
+        prefix: Source prepended to a submission that does not define the entry point itself: for HumanEval, the prompt, which
+            completions continue. A submission that does define it gets what precedes the entry point, such as imports.
+        files: Initial content of the working directory, for the agent and for the submission: paths to str or bytes.
+        limits: Resource limits of a submission.
+        reference: Reference solution; None if there is none. Never shown to the agent.
+        metadata: Further information: difficulty, tags, source.
 
     Raises:
-        ConfigurationError: There is no id, there are no tests, or something is not what it should be.
+        ConfigurationError: If there is no id, there are no tests, or an attribute is invalid.
     """
 
     id: str
@@ -73,16 +74,16 @@ class Task:
             raise ConfigurationError(message) from None
 
     def submission(self, code: str) -> str:
-        """Return the program that is graded if an agent answers with ``code``: a whole one, or a completion of ``prefix``."""
+        """Return the program that is graded for an answer ``code``: a whole program, or a completion of ``prefix``."""
         return complete(code, prefix=self.prefix, entry_point=self.entry_point)
 
     def to_json(self) -> str:
-        """Return the task as a line of a tasks file.
+        """Serialize the task as a line of a tasks file.
 
         Raises:
-            ConfigurationError: There is something in ``metadata`` that JSON has no form for.
+            ConfigurationError: If ``metadata`` contains a value that JSON cannot represent.
         """
-        # In the order of the attributes, so that people can read it, and without what says nothing.
+        # In attribute order for readability, without empty values.
         known = {
             "id": self.id,
             "prompt": self.prompt,
@@ -102,10 +103,10 @@ class Task:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Task:
-        """Return the task that ``to_json`` wrote.
+        """Parse a task written by ``to_json``.
 
         Raises:
-            ConfigurationError: It is none.
+            ConfigurationError: If the text is not a valid task.
         """
         try:
             return _decoder.decode(text).task()
@@ -115,10 +116,10 @@ class Task:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Task:
-        """Return the task that a line of a tasks file holds, decoded already.
+        """Return the task of a decoded line of a tasks file.
 
         Raises:
-            ConfigurationError: It is none.
+            ConfigurationError: If the row is not a valid task.
         """
         try:
             return msgspec.convert(row, _TaskRow).task()
@@ -127,7 +128,7 @@ class Task:
             raise ConfigurationError(message) from error
 
     def wire_files(self) -> dict[str, str | FileContent]:
-        """Return ``files`` as they travel."""
+        """Return ``files`` in the form used by the protocol."""
         return {path: content if isinstance(content, str) else FileContent(content) for path, content in self.files.items()}
 
     def _expect(self, condition: bool, expected: str, found: object) -> None:
@@ -137,7 +138,7 @@ class Task:
 
 
 class _TaskRow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A line of a tasks file."""
+    """Schema of a line of a tasks file."""
 
     id: str
     prompt: str

@@ -1,28 +1,28 @@
-"""``Verdict``: what grading a submission gives."""
+"""``Verdict``: the result of grading a submission."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coding_gym_server.grading.messages import CaseOutcome, CaseResult, Graded, VerdictOutcome
+from coding_gym_server.protocol.grading import CaseOutcome, CaseResult, Graded, VerdictOutcome
 
 __all__ = ["Verdict"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What grading a submission gives.
+    """Result of grading a submission.
 
     Attributes:
-        task_id: Of which task.
-        outcome: What became of the submission. ``infrastructure`` says nothing about it: leave it out of every mean.
-        cases: What became of each test, in their order.
-        message: Why it could not be loaded, or what failed of ours; empty otherwise.
-        stdout: What it printed, cut in the middle; of a program, in the first run that did not pass.
-        stderr: Likewise.
-        load_seconds: How long it took until the submission was loaded, wall clock.
-        seconds: How long all took, wall clock.
-        cpu_seconds: The CPU time that the submission used.
+        task_id: Id of the task.
+        outcome: Outcome of the submission. ``infrastructure`` says nothing about the submission: exclude it from averages.
+        cases: Result of each test, in order.
+        message: Why the submission could not be loaded, or the infrastructure error; empty otherwise.
+        stdout: Its stdout, truncated in the middle; for a program, of the first run that did not pass.
+        stderr: Its stderr, truncated in the middle; for a program, of the first run that did not pass.
+        load_seconds: Wall-clock time until the submission was loaded, in seconds.
+        seconds: Total wall-clock time, in seconds.
+        cpu_seconds: CPU time used by the submission, in seconds.
     """
 
     task_id: str
@@ -37,7 +37,7 @@ class Verdict:
 
     @classmethod
     def of(cls, task_id: str, graded: Graded) -> Verdict:
-        """Return what the server says, with the task that it is about."""
+        """Return the verdict for a task from the server's result."""
         return cls(
             task_id=task_id,
             outcome=graded.outcome,
@@ -52,17 +52,17 @@ class Verdict:
 
     @property
     def passed(self) -> int:
-        """How many tests passed."""
+        """Number of tests that passed."""
         return sum(case.outcome is CaseOutcome.PASSED for case in self.cases)
 
     @property
     def total(self) -> int:
-        """How many tests there are."""
+        """Number of tests."""
         return len(self.cases)
 
     @property
     def score(self) -> float | None:
-        """The part of the tests that passed, 0 to 1; None after a fault of ours, so that nobody averages it in."""
+        """Fraction of tests that passed, 0 to 1; None after an infrastructure error, to keep it out of averages."""
         if self.is_infrastructure:
             return None
         return self.passed / self.total if self.total else 0.0
@@ -74,5 +74,5 @@ class Verdict:
 
     @property
     def is_infrastructure(self) -> bool:
-        """Whether a fault of ours, not the submission, is to blame."""
+        """Whether grading failed because of an infrastructure error, not the submission."""
         return self.outcome is VerdictOutcome.INFRASTRUCTURE

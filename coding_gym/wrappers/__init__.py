@@ -1,18 +1,18 @@
-"""Wrappers that turn an environment into another one; ``coding_gym.wrappers.vector`` has them for vector environments."""
+"""Environment wrappers; ``coding_gym.wrappers.vector`` has the ones for vector environments."""
 
 from __future__ import annotations
 
-from coding_gym.wrappers.bytes_observation import BytesObservation
-from coding_gym.wrappers.chat_observation import ChatObservation
-from coding_gym.wrappers.fenced_code import FencedCode
+from coding_gym.wrappers.actions.fenced_code import FencedCode
+from coding_gym.wrappers.actions.snippets import SnippetActions
+from coding_gym.wrappers.actions.templates import TemplateActions
+from coding_gym.wrappers.actions.tokens import TokenActions
+from coding_gym.wrappers.observations.bytes import BytesObservation
+from coding_gym.wrappers.observations.chat import ChatObservation
+from coding_gym.wrappers.observations.screen import GrayScreen, ResizeScreen
+from coding_gym.wrappers.observations.transcript import StackTranscript
 from coding_gym.wrappers.play_program import PlayProgram
-from coding_gym.wrappers.potential_shaping import PotentialShaping
-from coding_gym.wrappers.reward_sum import RewardSum
-from coding_gym.wrappers.screens import GrayScreen, ResizeScreen
-from coding_gym.wrappers.snippet_actions import SnippetActions
-from coding_gym.wrappers.stack_transcript import StackTranscript
-from coding_gym.wrappers.template_actions import TemplateActions
-from coding_gym.wrappers.token_actions import TokenActions
+from coding_gym.wrappers.rewards.potential_shaping import PotentialShaping
+from coding_gym.wrappers.rewards.reward_sum import RewardSum
 
 __all__ = [
     "BytesObservation",

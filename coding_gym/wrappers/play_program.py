@@ -1,4 +1,4 @@
-"""``PlayProgram``: a program with a window as an environment of pixels and a few keys, for classic RL."""
+"""``PlayProgram``: a GUI program as an environment with pixels and discrete actions."""
 
 from __future__ import annotations
 
@@ -13,50 +13,50 @@ from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
 from coding_gym import inputs
-from coding_gym.episode import Info, Obs
+from coding_gym.envs.episode import Info, Obs
+from coding_gym.envs.gui_env import CodingEnvGUI, GuiAction
 from coding_gym.errors import ConfigurationError, InvalidActionError
-from coding_gym.gui_env import CodingEnvGUI, GuiAction
 from coding_gym.inputs import InputEvent
 from coding_gym_server.protocol import Outcome
 
 __all__ = ["PlayProgram", "check_pair"]
 
-_DRAWN_WITHIN = 2.0
-"""Seconds that a program has to draw something, once it has a window; then a black picture is what there is."""
+_DRAW_TIMEOUT = 2.0
+"""Seconds to wait, once a program has a window, for a screen that is not black."""
 
 
 class PlayProgram(gym.Wrapper[Any, Any, Obs, GuiAction], RecordConstructorArgs):
-    """Starts a program at each reset, and plays it: what it shows, scaled down, for a key or a click a step.
+    """Starts a program at each reset; each step presses a key or clicks, and observes the scaled screen.
 
-    The program runs in real time: it does not wait while the agent thinks.
+    The program runs in real time: it does not wait for the agent.
 
     Action:
-        ``Discrete``: 0 does nothing, then one number for each of ``keys``, which is held during the step, then one for each
-        cell of ``grid``, row by row from the top, whose middle is clicked.
+        ``Discrete``: 0 is a no-op; then one action for each of ``keys``, held during the step; then one for each cell of
+        ``grid``, row by row from the top, whose center is clicked.
 
     Observation:
         ``Box`` of uint8 with shape (height, width, 3) of ``resolution``.
 
     Reward:
-        What ``reward`` makes of the observation that the wrapped environment gives, else 0.
+        ``reward`` of the wrapped environment's observation; 0 without it.
 
     Episode end:
         Terminated when the program has ended.
 
     Info:
-        What the wrapped environment gives, and ``stdout`` and ``stderr``: what the program printed during the step.
+        The wrapped environment's, plus ``stdout`` and ``stderr``: the program's output during the step.
 
     Args:
-        env: A ``CodingEnvGUI``. Make it with ``settle=0``: a step lasts as long as ``hold`` and that.
-        program: Its source text.
-        keys: The names of keys, or of chords.
-        grid: Columns and rows that the screen is divided into for clicks; None for no clicks.
+        env: A ``CodingEnvGUI``. Use ``settle=0``: a step lasts for ``hold`` plus ``settle``.
+        program: Source text of the program.
+        keys: Names of keys or chords.
+        grid: Number of columns and rows of click positions; None for no clicks.
         resolution: Width and height of the observation in pixels.
-        hold: Seconds that a step lasts, and a key is held.
-        reward: Makes a reward of what the wrapped environment observes, of the score that a game prints for example.
+        hold: Duration of a step, during which a key is held, in seconds.
+        reward: Computes the reward from the wrapped environment's observation, such as from a score that a game prints.
 
     Raises:
-        ConfigurationError: A setting cannot be.
+        ConfigurationError: If an option is invalid.
 
     Example:
         >>> env = gym.make("CodingEnvGUI-v0", settle=0)
@@ -93,27 +93,27 @@ class PlayProgram(gym.Wrapper[Any, Any, Obs, GuiAction], RecordConstructorArgs):
         """Begin an episode, and start the program.
 
         Raises:
-            ConfigurationError: The program ended, rather than to show a window and wait for events.
+            ConfigurationError: If the program ends, rather than showing a window and waiting for events.
         """
         self.env.reset(seed=seed, options=options)
         obs, _, _, _, info = self.env.step({"code": self._program, "events": []})
         if info["outcome"] != Outcome.RUNNING:
             message = (
-                "Expected a program that shows a window and goes on until it is closed, but it ended "
+                "Expected a program that shows a window and runs until it is closed, but it ended "
                 f"(outcome {info['outcome']}, exit code {obs['exit_code']}): {obs['stderr'] or obs['stdout']}"
             )
             raise ConfigurationError(message)
-        # Its window may be there before there is something in it.
-        deadline = time.monotonic() + _DRAWN_WITHIN
+        # A window may be mapped before the program draws in it.
+        deadline = time.monotonic() + _DRAW_TIMEOUT
         while info["outcome"] == Outcome.RUNNING and not obs["screenshot"].any() and time.monotonic() < deadline:
             obs, _, _, _, info = self.env.step({"code": "", "events": self.events_of(0)})
         return self._observe(obs), _with_output(info, obs)
 
     def step(self, action: np.int64) -> tuple[NDArray[np.uint8], float, bool, bool, Info]:
-        """Do what ``action`` stands for.
+        """Perform the input events of ``action``.
 
         Raises:
-            InvalidActionError: It is not in the action space.
+            InvalidActionError: If it is not in the action space.
         """
         if action not in self.action_space:
             message = f"Expected an action of 0 to {len(self._events) - 1}, got {action!r}"
@@ -124,7 +124,7 @@ class PlayProgram(gym.Wrapper[Any, Any, Obs, GuiAction], RecordConstructorArgs):
         return self._observe(obs), reward, terminated or has_ended, truncated, _with_output(info, obs)
 
     def events_of(self, action: int) -> list[InputEvent]:
-        """Return what hands do for an action."""
+        """Return the input events of an action."""
         return list(self._events[action])
 
     def _observe(self, obs: Obs) -> NDArray[np.uint8]:
@@ -144,7 +144,7 @@ def _screen_of(env: Any) -> tuple[int, int]:
 
 
 def _controls(keys: Any, grid: Any, screen: tuple[int, int], hold: float) -> list[list[InputEvent]]:
-    """Return what each action does."""
+    """Return the input events of each action."""
     if isinstance(keys, str):
         message = f"Expected keys= to be a list of names such as ['Left', 'space'], got {keys!r}"
         raise ConfigurationError(message)
@@ -166,17 +166,17 @@ def _controls(keys: Any, grid: Any, screen: tuple[int, int], hold: float) -> lis
 
 
 def check_pair(name: str, value: Any) -> tuple[int, int]:
-    """Return ``value`` if it is two positive whole numbers.
+    """Return ``value`` if it is a pair of positive integers.
 
     Raises:
-        ConfigurationError: It is not.
+        ConfigurationError: If it is not.
     """
     try:
         first, second = value
     except (TypeError, ValueError):
         first = second = None
     if not all(isinstance(side, int) and side > 0 for side in (first, second)):
-        message = f"Expected {name}= to be two positive whole numbers, got {value!r}"
+        message = f"Expected {name}= to be two positive integers, got {value!r}"
         raise ConfigurationError(message)
     return cast(tuple[int, int], (first, second))
 

@@ -1,4 +1,4 @@
-"""Problems of programming competitions: APPS, TACO, LiveCodeBench, CodeContests. Programs, and functions called with JSON."""
+"""Competitive programming data sets: APPS, TACO, LiveCodeBench, CodeContests. Programs, and functions called with JSON."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from coding_gym.tasks.loaders.fields import Row, RowError, is_list, literal
+from coding_gym.tasks.loaders.rows import RowError, TaskRow, is_list, literal
 from coding_gym.tasks.task import Task
-from coding_gym_server.grading.messages import Asserts, ProgramCase, Programs
+from coding_gym_server.protocol.grading import Asserts, ProgramCase, Programs
 
 __all__ = ["apps_task", "code_contests_task", "live_code_bench_task", "pairs_task", "programs"]
 
-_MOST_BYTES = 1 << 30
-"""The most that compressed test cases may unfold to."""
+_MAX_UNPACKED_BYTES = 1 << 30
+"""Maximum size of decompressed test cases."""
 
 _PICKLED_TEXT = {"SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE"}
 _PICKLE_FRAMING = {"PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "PUT", "STOP"}
@@ -31,14 +31,14 @@ def _plain(value):
     if isinstance(value, (list, tuple)):
         return [_plain(entry) for entry in value]
     return value
-def _matches(got, *wanted):
-    return any(_plain(got) == _plain(value) for value in wanted)
+def _matches(got, *expected):
+    return any(_plain(got) == _plain(value) for value in expected)
 """
-"""Tuples count as lists, for JSON has no others."""
+"""Tuples compare equal to lists, because JSON has no tuples."""
 
 _STARRED = ("bisect", "collections", "copy", "functools", "heapq", "itertools", "math", "operator", "re", "string", "typing")
 _IMPORTS = (
-    # What the sites have imported, and their evaluators import: all names, of which builtins keep theirs, and then the modules.
+    # The imports of the sites' evaluators: star imports first, builtins restored after them, and then the modules.
     "".join(f"from {module} import *\n" for module in (*_STARRED, "builtins"))
     + f"import datetime, json, random, sys, {', '.join(_STARRED)}\n"
 )
@@ -46,19 +46,19 @@ _IMPORTS = (
 _METHOD = re.compile(r"class\s+Solution\b.*?def\s+(?P<method>(?!__)\w+)", re.DOTALL)
 
 
-def apps_task(row: Row) -> Task:
+def apps_task(row: TaskRow) -> Task:
     """Return the task of a row of APPS or TACO: ``question``, and ``input_output`` with ``inputs`` and ``outputs``.
 
-    With ``fn_name`` it is a function that is called; if the starter code has a ``class Solution``, a method of that.
+    With ``fn_name``, the tests call a function, or a method if the starter code has a ``class Solution``.
 
     Raises:
-        RowError: It is none.
+        RowError: If the row is not in this format.
     """
     data = row.decoded("input_output")
     if not isinstance(data, Mapping) or not {"inputs", "outputs"} <= data.keys():
         message = f"expected input_output to be JSON with inputs and outputs, got {str(data)[:100]!r}"
         raise RowError(message)
-    inputs, outputs = _as_many(data["inputs"], data["outputs"], "input_output")
+    inputs, outputs = _paired(data["inputs"], data["outputs"], "input_output")
     starter, prompt = row.text("starter_code", default=""), row.text("question", "problem", "prompt", "description")
     if function := data.get("fn_name"):
         cases = [
@@ -69,11 +69,11 @@ def apps_task(row: Row) -> Task:
     return _program_task(row, prompt, zip(inputs, outputs, strict=True), source="APPS")
 
 
-def live_code_bench_task(row: Row) -> Task:
+def live_code_bench_task(row: TaskRow) -> Task:
     """Return the task of a row of LiveCodeBench, with ``public_test_cases`` and ``private_test_cases``.
 
     Raises:
-        RowError: It is none.
+        RowError: If the row is not in this format.
     """
     tests = [*_test_cases(row, "public_test_cases"), *_test_cases(row, "private_test_cases")]
     starter, prompt = row.text("starter_code", default=""), row.text("question_content", "question", "prompt")
@@ -90,11 +90,11 @@ def live_code_bench_task(row: Row) -> Task:
     return _program_task(row, prompt, [(test["input"], test["output"]) for test in tests], source="LiveCodeBench")
 
 
-def code_contests_task(row: Row) -> Task:
+def code_contests_task(row: TaskRow) -> Task:
     """Return the task of a row of CodeContests: ``public_tests``, ``private_tests`` and ``generated_tests``.
 
     Raises:
-        RowError: It is none.
+        RowError: If the row is not in this format.
     """
     pairs: list[tuple[Any, Any]] = []
     for name in ("public_tests", "private_tests", "generated_tests"):
@@ -102,18 +102,18 @@ def code_contests_task(row: Row) -> Task:
         if not isinstance(tests, Mapping):
             message = f"expected {name} to have input and output, got {str(tests)[:100]!r}"
             raise RowError(message)
-        pairs += zip(*_as_many(tests.get("input", []), tests.get("output", []), name), strict=True)
+        pairs += zip(*_paired(tests.get("input", []), tests.get("output", []), name), strict=True)
     return _program_task(row, row.text("description", "prompt"), pairs, source="CodeContests")
 
 
-def pairs_task(row: Row) -> Task:
-    """Return the task of a row that has pairs of input and output: two lists, or a list of objects with ``input``, ``output``.
+def pairs_task(row: TaskRow) -> Task:
+    """Return the task of a row of input/output pairs: two lists, or a list of objects with ``input`` and ``output``.
 
     Raises:
-        RowError: It is none.
+        RowError: If the row is not in this format.
     """
     if "inputs" in row and "outputs" in row:
-        pairs = [*zip(*_as_many(row.decoded("inputs"), row.decoded("outputs"), "inputs"), strict=True)]
+        pairs = [*zip(*_paired(row.decoded("inputs"), row.decoded("outputs"), "inputs"), strict=True)]
     else:
         tests = row.decoded("tests" if "tests" in row else "test_cases")
         pairs = [(_first(test, "input", "stdin"), _first(test, "output", "stdout", "expected_output")) for test in tests]
@@ -121,14 +121,14 @@ def pairs_task(row: Row) -> Task:
 
 
 def programs(pairs: Iterable[tuple[Any, Any]], *, tolerance: float | None) -> Programs:
-    """Return tests that give programs the first of each pair, and want the second, which may be lists of lines."""
-    cases = tuple(ProgramCase(stdin=_lines(given), stdout=_lines(wanted)) for given, wanted in pairs)
+    """Return tests from pairs of stdin and expected stdout, each a text or a list of lines."""
+    cases = tuple(ProgramCase(stdin=_lines(case_inputs), stdout=_lines(case_outputs)) for case_inputs, case_outputs in pairs)
     if tolerance is None and any(_DECIMAL_FRACTION.search(case.stdout) for case in cases):
         tolerance = _TOLERANCE
     return Programs(cases=cases, tolerance=tolerance)
 
 
-def _program_task(row: Row, prompt: str, pairs: Iterable[tuple[Any, Any]], *, source: str) -> Task:
+def _program_task(row: TaskRow, prompt: str, pairs: Iterable[tuple[Any, Any]], *, source: str) -> Task:
     tests = programs(pairs, tolerance=row.options.tolerance)
     if not tests.cases:
         message = f"there are no test cases; {row.describe()}"
@@ -138,7 +138,7 @@ def _program_task(row: Row, prompt: str, pairs: Iterable[tuple[Any, Any]], *, so
     )
 
 
-def _function_task(row: Row, prompt: str, function: str, starter: str, cases: list[str], *, source: str) -> Task:
+def _function_task(row: TaskRow, prompt: str, function: str, starter: str, cases: list[str], *, source: str) -> Task:
     return Task(
         id=row.id,
         prompt=f"{prompt}\n\n{starter}" if starter else prompt,
@@ -151,12 +151,12 @@ def _function_task(row: Row, prompt: str, function: str, starter: str, cases: li
     )
 
 
-def _known(row: Row, source: str) -> dict[str, Any]:
+def _known(row: TaskRow, source: str) -> dict[str, Any]:
     return row.metadata("difficulty", "url", "platform", "contest_id", "contest_date", "question_title", "name", source=source)
 
 
-def _solution(row: Row) -> str | None:
-    """Return a solution in Python, if there is one."""
+def _solution(row: TaskRow) -> str | None:
+    """Return the first solution of the row as the reference solution; None if there is none."""
     solutions = row.decoded("solutions")
     if isinstance(solutions, list) and solutions and isinstance(solutions[0], str):
         return str(solutions[0])
@@ -170,11 +170,11 @@ def _call(function: str, starter: str, arguments: Iterable[Any], expected: Itera
 
 
 def _expected(output: Any) -> list[Any]:
-    """Return what a function may return: APPS has some results as they are, and some in a list."""
+    """Return the accepted return values of a function: APPS has some results as they are, and some wrapped in a list."""
     return [output, next(iter(output))] if is_list(output) and len(list(output)) == 1 else [output]
 
 
-def _test_cases(row: Row, name: str) -> list[Mapping[str, Any]]:
+def _test_cases(row: TaskRow, name: str) -> list[Mapping[str, Any]]:
     value: Any = row.fields.get(name)
     if value is None:
         return []
@@ -188,12 +188,12 @@ def _test_cases(row: Row, name: str) -> list[Mapping[str, Any]]:
 
 
 def _unpacked(text: str, name: str) -> str:
-    """Return JSON that was pickled, compressed by zlib and written in Base64."""
+    """Decode JSON text that was pickled, compressed with zlib and encoded in Base64."""
     try:
-        unfolding = zlib.decompressobj()
-        pickled = unfolding.decompress(base64.b64decode(text, validate=True), _MOST_BYTES)
-        if not unfolding.eof:
-            message = f"{name} is cut off, or unfolds to more than {_MOST_BYTES >> 20} MiB"
+        decompressor = zlib.decompressobj()
+        pickled = decompressor.decompress(base64.b64decode(text, validate=True), _MAX_UNPACKED_BYTES)
+        if not decompressor.eof:
+            message = f"{name} is truncated, or decompresses to more than {_MAX_UNPACKED_BYTES >> 20} MiB"
             raise RowError(message)
         return _pickled_text(pickled)
     except (binascii.Error, zlib.error, ValueError) as error:
@@ -204,30 +204,34 @@ def _unpacked(text: str, name: str) -> str:
 
 
 def _pickled_text(pickled: bytes) -> str:
-    """Return the text in a pickle that holds nothing else. Nothing is unpickled: that would run whatever the data says.
+    """Return the string in a pickle that contains nothing else. Never unpickles, which could execute arbitrary code.
 
     Raises:
-        ValueError: There is something else in it.
+        ValueError: If the pickle contains anything else.
     """
     texts = []
     for opcode, argument, _ in pickletools.genops(pickled):
         if opcode.name in _PICKLED_TEXT:
             texts.append(argument)
         elif opcode.name not in _PICKLE_FRAMING:
-            message = f"the pickle holds more than a text ({opcode.name}), and is not trusted"
+            message = f"the pickle holds more than a string ({opcode.name}) and is not trusted"
             raise ValueError(message)
     if len(texts) != 1:
-        message = f"the pickle holds {len(texts)} texts rather than one"
+        message = f"expected a pickle of one string, got {len(texts)}"
         raise ValueError(message)
     return str(texts[0])
 
 
-def _as_many(inputs: Any, outputs: Any, name: str) -> tuple[list[Any], list[Any]]:
-    """Return two lists of the same length."""
+def _paired(inputs: Any, outputs: Any, name: str) -> tuple[list[Any], list[Any]]:
+    """Return inputs and outputs as two lists of the same length.
+
+    Raises:
+        RowError: If they are not lists, or their lengths differ.
+    """
     if is_list(inputs) and is_list(outputs):
-        given, wanted = list(inputs), list(outputs)
-        if len(given) == len(wanted):
-            return given, wanted
+        case_inputs, case_outputs = list(inputs), list(outputs)
+        if len(case_inputs) == len(case_outputs):
+            return case_inputs, case_outputs
     message = f"expected {name} to have as many outputs as inputs"
     raise RowError(message)
 

@@ -1,4 +1,4 @@
-"""Rows of data sets, from the Hugging Face hub or from Parquet files."""
+"""Loader of data sets from the Hugging Face hub or from Parquet files."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from coding_gym.errors import ConfigurationError
-from coding_gym.tasks.loaders.fields import LoadOptions
 from coding_gym.tasks.loaders.formats import tasks_of_rows
+from coding_gym.tasks.loaders.rows import LoadOptions
 from coding_gym.tasks.suite import TaskSuite
 
 __all__ = ["load_hugging_face"]
@@ -19,22 +19,23 @@ _DEFAULT_SPLITS = ("test", "train")
 def load_hugging_face(
     name: str, *, split: str | None = None, config: str | None = None, revision: str | None = None, **options: Any
 ) -> TaskSuite:
-    """Return the tasks of a data set of the Hugging Face hub, or of a directory or file of Parquet.
+    """Load the tasks of a data set from the Hugging Face hub, or from a Parquet file or directory.
 
-    The format of its rows is found by their fields, see ``docs/tasks.md``. Code that a data set brings is not run.
+    The row format is detected by the fields, see ``docs/tasks.md``. Code that a data set includes is not executed.
 
     Args:
         name: ``owner/name`` on the hub, or a path.
-        split: Which split; ``test`` if there is one, else ``train``, else the only one.
-        config: Which of its configurations, where it has several.
-        revision: Which version; the newest if None.
+        split: Split to load; ``test`` by default, else ``train``, else the first one.
+        config: Configuration to load, if the data set has several.
+        revision: Revision to load; the newest if None.
         options: Fields of ``LoadOptions``: ``limits``, ``show_tests``, ``tolerance``, ``instruct``.
 
     Raises:
-        ConfigurationError: The package ``datasets`` is not installed, there is no such data set or split, or a row is no task.
+        ConfigurationError: If the package ``datasets`` is not installed, there is no such data set or split, or a row is not a
+            task.
     """
     if importlib.util.find_spec("datasets") is None:
-        message = f"{name} wants the package datasets: pip install 'coding-gym[datasets]'"
+        message = f"{name} requires the package datasets: pip install 'coding-gym[datasets]'"
         raise ConfigurationError(message)
     loading = LoadOptions(**options)
     splits = _load(name, config, revision)

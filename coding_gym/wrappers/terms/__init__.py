@@ -1,4 +1,4 @@
-"""What rewards are made of: terms for ``RewardSum`` and ``PotentialShaping``, and ``RewardTerm`` to write others."""
+"""Reward terms for ``RewardSum`` and ``PotentialShaping``; subclass ``RewardTerm`` for others."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ NAMES: dict[str, Callable[[], RewardTerm]] = {
         *(OpenEnvSafety, OpenEnvQuality),
     )
 }
-"""The terms that need no arguments, by name."""
+"""Terms without required arguments, keyed by name."""
 
 
 def as_term(term: Any) -> RewardTerm:
-    """Return a term: of its name, of a function of a ``Step``, or itself.
+    """Return the reward term for a name, a function of a ``Step``, or a term, which is returned unchanged.
 
     Raises:
-        ConfigurationError: It is none of them.
+        ConfigurationError: If it is anything else.
 
     Example:
         >>> as_term("time").name, as_term(lambda step: 1.0).name
@@ -68,7 +68,9 @@ def as_term(term: Any) -> RewardTerm:
     if isinstance(term, str) and term in NAMES:
         return NAMES[term]()
     if isinstance(term, str):
-        message = f"There is no reward term {term!r}: known are {', '.join(NAMES)}; others are objects, as OutputMatch('42')"
+        message = (
+            f"There is no reward term {term!r}: known are {', '.join(NAMES)}; pass others as objects, such as OutputMatch('42')"
+        )
         raise ConfigurationError(message)
     if isinstance(term, type) or not callable(term):
         message = f"Expected a reward term: a name, a RewardTerm or a function of a Step, got {term!r:.200}"

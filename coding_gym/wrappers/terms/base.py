@@ -1,4 +1,4 @@
-"""What a reward is made of: a step, and a term that judges it."""
+"""Base classes of reward terms, and the record of a step that they evaluate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coding_gym.episode import Info
+from coding_gym.envs.episode import Info
 from coding_gym.errors import ConfigurationError
 
 __all__ = ["FunctionTerm", "RewardTerm", "Step"]
@@ -18,20 +18,20 @@ __all__ = ["FunctionTerm", "RewardTerm", "Step"]
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A step of an episode, as the environment that ``RewardSum`` wraps took it. Terms only read it.
+    """Record of a step in the environment that ``RewardSum`` wraps. Terms must not modify it.
 
     Attributes:
-        action: What was done.
-        observation: What was seen then.
+        action: The action.
+        observation: The observation after the step.
         reward: The environment's own reward.
-        terminated: Whether the episode has ended.
-        truncated: Whether it was cut off.
+        terminated: Whether the episode was terminated.
+        truncated: Whether the episode was truncated.
         info: The info of the step.
-        previous_observation: What was seen before.
-        previous_info: The info that came with it.
-        number: 1 for the first step of the episode.
-        seconds: Wall-clock time that the step took, which differs from run to run; in a vector environment that of all its
-            environments' step together. None where nobody has measured.
+        previous_observation: The observation before the step.
+        previous_info: The info before the step.
+        number: Number of the step in the episode, from 1.
+        seconds: Wall-clock duration of the step, which differs from run to run; in a vector environment, that of the joint step
+            of all environments. None if it was not measured.
     """
 
     action: Any
@@ -50,7 +50,7 @@ class Step:
         """The source text of the action.
 
         Raises:
-            ConfigurationError: The action is no source text.
+            ConfigurationError: If the action is not source text.
         """
         code = self.action.get("code") if isinstance(self.action, Mapping) else self.action
         if not isinstance(code, str):
@@ -63,22 +63,22 @@ class Step:
 
     @property
     def stdout(self) -> str:
-        """What the step printed."""
+        """Standard output of the step."""
         return str(self._seen("stdout", str))
 
     @property
     def stderr(self) -> str:
-        """What it printed to standard error."""
+        """Standard error of the step."""
         return str(self._seen("stderr", str))
 
     @property
     def exit_code(self) -> int:
-        """Its exit code."""
+        """Exit code of the step."""
         return int(self._seen("exit_code", int | np.integer))
 
     @property
     def screenshot(self) -> NDArray[np.uint8]:
-        """The screen: uint8, shape (height, width, 3)."""
+        """Screenshot after the step: uint8, shape (height, width, 3)."""
         screenshot: NDArray[np.uint8] = self._seen("screenshot", np.ndarray)
         return screenshot
 
@@ -86,7 +86,7 @@ class Step:
         value = self.observation.get(key) if isinstance(self.observation, Mapping) else None
         if not isinstance(value, kind):
             message = (
-                f"Expected an observation with {key!r} as CodingEnv gives it, got {self.observation!r:.200}: put rewards "
+                f"Expected an observation with {key!r} as CodingEnv returns it, got {self.observation!r:.200}: put rewards "
                 "inside of the wrappers that change observations, as in BytesObservation(RewardSum(env, terms))"
             )
             raise ConfigurationError(message)
@@ -94,12 +94,12 @@ class Step:
 
 
 class RewardTerm(ABC):
-    """Judges the steps of an episode; what it remembers of them is forgotten at the next.
+    """Base class of reward terms, which evaluate the steps of an episode; ``reset`` clears their state.
 
-    The same episode has to give the same values, unless the docstring of a term says otherwise.
+    The values of an episode must be reproducible, unless the docstring of a term says otherwise.
 
     Attributes:
-        name: Its key in ``info["reward_terms"]``, unless ``RewardSum`` gives it another.
+        name: Default key in ``info["reward_terms"]``; ``RewardSum`` may assign another one.
 
     Example:
         >>> class Haste(RewardTerm):
@@ -113,19 +113,19 @@ class RewardTerm(ABC):
 
     name: str = ""
 
-    def reset(self) -> None:  # noqa: B027 - most terms remember nothing
-        """Begin an episode."""
+    def reset(self) -> None:  # noqa: B027 - most terms are stateless
+        """Reset the state at the beginning of an episode."""
 
     @abstractmethod
     def __call__(self, step: Step) -> float:
-        """Return what a step is worth."""
+        """Return the value of a step."""
 
 
 class FunctionTerm(RewardTerm):
-    """A function of a step as a term that remembers nothing.
+    """Wraps a function of a step as a stateless term.
 
     Args:
-        function: Returns what a step is worth.
+        function: Returns the value of a step.
 
     Example:
         >>> def brief(step):

@@ -1,17 +1,18 @@
-"""The rewards of OpenEnv's coding environment, with its numbers and its faults, for comparison."""
+"""The rewards of OpenEnv's coding environment, reproduced exactly, for comparison."""
 
 from __future__ import annotations
 
 from coding_gym.wrappers.terms.base import RewardTerm, Step
-from coding_gym_server.rewards import score
+from coding_gym_server.server.sessions.openenv_rewards import score
 
 __all__ = ["OpenEnvQuality", "OpenEnvSafety"]
 
 
 class OpenEnvSafety(RewardTerm):
-    """-1 if the text of the code has one of six patterns, else 0: ``SafetyTransform`` of OpenEnv.
+    """Returns -1 if the code contains one of six text patterns, else 0: ``SafetyTransform`` of OpenEnv.
 
-    It takes text for code, so ``from os import system`` is safe to it, and a comment is not; ``Safety`` reads the syntax tree.
+    Since it matches text, it accepts ``from os import system`` and rejects matching comments; ``Safety`` analyzes the syntax
+    tree.
 
     Example:
         >>> term = OpenEnvSafety()
@@ -26,7 +27,7 @@ class OpenEnvSafety(RewardTerm):
 
 
 class OpenEnvQuality(RewardTerm):
-    """0.1 for code of up to 100 characters, and -0.2 if it is no Python: ``QualityTransform`` of OpenEnv.
+    """Adds 0.1 for code of up to 100 characters, and -0.2 if it is not valid Python: ``QualityTransform`` of OpenEnv.
 
     Example:
         >>> term = OpenEnvQuality()

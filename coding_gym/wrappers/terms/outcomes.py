@@ -1,4 +1,4 @@
-"""Terms that look at what came of a step: tests, the exit code, time, and the environment's own reward."""
+"""Terms for the outcome of a step: tests, exit code, time, and the environment's own reward."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class EnvReward(RewardTerm):
 
 
 class PassedTests(RewardTerm):
-    """The fraction of a task's tests that pass, 0 to 1; 0 after a step that was not graded.
+    """The fraction of a task's tests that pass, 0 to 1; 0 for a step that was not graded.
 
-    It reads ``tests_passed``, ``tests_total`` and ``graded`` of the info, which ``CodingTask-v0`` gives.
+    It reads ``tests_passed``, ``tests_total`` and ``graded`` from the info of ``CodingTask-v0``.
 
     Example:
         >>> info = {"graded": True, "tests_passed": 3, "tests_total": 4}
@@ -47,9 +47,9 @@ class PassedTests(RewardTerm):
 
 
 class Improvement(PassedTests):
-    """By how much a step passes a larger fraction of the tests than the best one of the episode before it.
+    """The increase of the passed fraction over the best of the previous steps of the episode.
 
-    The values of an episode add up to the best fraction that it has reached, however often it comes back there.
+    The values of an episode add up to its best fraction, even if it reaches that fraction repeatedly.
 
     Example:
         >>> term = Improvement()
@@ -76,11 +76,11 @@ class Improvement(PassedTests):
 
 
 class ExitCode(RewardTerm):
-    """What an exit code is worth.
+    """Maps exit codes to values.
 
     Args:
-        values: Exit code to value; 0 is worth 1 if None.
-        other: What all others are worth.
+        values: Exit code to value; 1 for exit code 0 by default.
+        other: Value of all other exit codes.
 
     Example:
         >>> term = ExitCode({0: 1.0, 124: -1.0}, other=-0.5)
@@ -99,14 +99,14 @@ class ExitCode(RewardTerm):
 
 
 class TimePenalty(RewardTerm):
-    """A cost, to be weighted with a negative number: 1 a step, or the seconds that it took.
+    """A cost per step or per second; use a negative weight.
 
     Args:
-        per: ``step``, or ``second`` of wall-clock time, which differs from run to run and with the load of the machine: then an
-            episode cannot be repeated exactly.
+        per: ``step``, or ``second`` of wall-clock time, which varies with the load of the machine and makes episodes
+            non-reproducible.
 
     Raises:
-        ConfigurationError: There is no such unit.
+        ConfigurationError: If the unit is unknown.
 
     Example:
         >>> TimePenalty()(Step(action="1", observation={}, info={}))

@@ -1,4 +1,4 @@
-"""Terms that look at what a step printed."""
+"""Terms for the output of a step."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ __all__ = ["Novelty", "OutputMatch"]
 
 _STREAMS = ("stdout", "stderr")
 
-_MOST_CHARACTER_PAIRS = 1_000_000
-"""Longer texts are compared line by line: the time goes with the square of their length, 0.3 s for so many."""
+_MAX_CHARACTER_PAIRS = 1_000_000
+"""Longer texts are compared line by line: the time is quadratic in their length, 0.3 s at this limit."""
 
 
 class Novelty(RewardTerm):
-    """1 for output that the episode has not seen yet, 0 for a repetition and for none.
+    """Returns 1 for output that is new in the episode, 0 for repeated or empty output.
 
     Args:
-        streams: What is looked at, together: ``stdout``, ``stderr`` or both. Tracebacks are easily made new ones.
+        streams: Streams to compare, jointly: ``stdout``, ``stderr`` or both. With ``stderr``, trivial changes of a traceback
+            count as new output.
 
     Raises:
-        ConfigurationError: There is no such stream.
+        ConfigurationError: If a stream is unknown.
 
     Example:
         >>> term = Novelty()
@@ -39,7 +40,7 @@ class Novelty(RewardTerm):
         for stream in streams:
             _check_stream("streams", stream)
         self._streams = tuple(streams)
-        # Hashes: an episode may print a lot.
+        # Hashes, since an episode may print a lot.
         self._seen: set[bytes] = set()
 
     def reset(self) -> None:
@@ -56,18 +57,18 @@ class Novelty(RewardTerm):
 
 
 class OutputMatch(RewardTerm):
-    r"""How well the output of a step matches the expected one, 0 to 1.
+    r"""Compares the output of a step with the expected output, 0 to 1.
 
     Args:
-        expected: What should be printed.
-        metric: ``exact`` (1 if equal, else 0), ``normalised`` (the same after trailing white space of each line, and empty
-            lines at the end, have been taken off), or ``similarity``: ``2 * M / T``, where T is the length of both normalised
-            texts together and M that of the blocks that match (``difflib.SequenceMatcher``). It counts characters, or whole
-            lines if the product of the lengths is over a million.
+        expected: Expected output.
+        metric: ``exact`` (1 if equal, else 0), ``normalised`` (the same, but ignoring trailing white space of lines and empty
+            lines at the end), or ``similarity``: ``2 * M / T``, where T is the total length of both normalised texts and M that
+            of the matching blocks (``difflib.SequenceMatcher``), in characters, or in lines if the product of the lengths
+            exceeds a million.
         stream: ``stdout`` or ``stderr``.
 
     Raises:
-        ConfigurationError: There is no such metric or stream.
+        ConfigurationError: If the metric or the stream is unknown.
 
     Example:
         >>> printed = Step(action="", observation={"stdout": "hallo \n"}, info={})
@@ -102,19 +103,19 @@ def _exact(text: str, expected: str) -> float:
     return float(text == expected)
 
 
-def _normalised(text: str, expected: str) -> float:
-    return float(_normalise(text) == _normalise(expected))
+def _normalized(text: str, expected: str) -> float:
+    return float(_normalize(text) == _normalize(expected))
 
 
 def _similarity(text: str, expected: str) -> float:
-    text, expected = _normalise(text), _normalise(expected)
-    if len(text) * len(expected) <= _MOST_CHARACTER_PAIRS:
-        # Without autojunk, which takes every frequent character of a text of 200 and more for noise.
+    text, expected = _normalize(text), _normalize(expected)
+    if len(text) * len(expected) <= _MAX_CHARACTER_PAIRS:
+        # Without autojunk, which ignores frequent characters in texts of 200 and more.
         return difflib.SequenceMatcher(None, text, expected, autojunk=False).ratio()
     return difflib.SequenceMatcher(None, text.split("\n"), expected.split("\n")).ratio()
 
 
-def _normalise(text: str) -> str:
+def _normalize(text: str) -> str:
     return "\n".join(line.rstrip() for line in text.splitlines()).rstrip("\n")
 
 
@@ -124,4 +125,4 @@ def _check_stream(option: str, stream: object) -> None:
         raise ConfigurationError(message)
 
 
-_METRICS: dict[str, Callable[[str, str], float]] = {"exact": _exact, "normalised": _normalised, "similarity": _similarity}
+_METRICS: dict[str, Callable[[str, str], float]] = {"exact": _exact, "normalised": _normalized, "similarity": _similarity}

@@ -1,6 +1,6 @@
-"""Terms that look at how code is written: its length, its complexity, and what a linter says.
+"""Terms for code quality: length, complexity and linter findings.
 
-They are costs of 0 to 1, to be weighted with negative numbers.
+They are costs of 0 to 1; use negative weights.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import ast
 import importlib.util
 
+from coding_gym._validation import check_count
 from coding_gym.errors import ConfigurationError
-from coding_gym.settings import check_count
 from coding_gym.wrappers.terms.base import RewardTerm, Step
 from coding_gym.wrappers.terms.syntax import parse
 
@@ -19,13 +19,13 @@ _BRANCHES = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHand
 
 
 class Length(RewardTerm):
-    r"""How long the code is.
+    r"""The length of the code.
 
     Args:
-        limit: Characters, white space at both ends aside, that cost 1; more do not cost more.
+        limit: Number of characters, excluding leading and trailing white space, at which the cost saturates at 1.
 
     Raises:
-        ConfigurationError: The limit is not a positive whole number.
+        ConfigurationError: If the limit is not a positive integer.
 
     Example:
         >>> Length(limit=100)(Step(action="x = 1\n" * 5, observation={}, info={}))
@@ -43,13 +43,13 @@ class Length(RewardTerm):
 
 
 class Complexity(RewardTerm):
-    r"""How many ways lead through the code: its cyclomatic complexity less one. Code that cannot be parsed costs 0.
+    r"""The cyclomatic complexity of the code, minus one. Code that cannot be parsed costs 0.
 
     Args:
-        limit: The complexity from which on it costs 1.
+        limit: Complexity at which the cost saturates at 1.
 
     Raises:
-        ConfigurationError: The limit is not a whole number of at least 2.
+        ConfigurationError: If the limit is not an integer of at least 2.
 
     Example:
         >>> code = "for n in range(9):\n    if n % 2 and n > 3:\n        print(n)"
@@ -72,17 +72,17 @@ class Complexity(RewardTerm):
 
 
 class Lint(RewardTerm):
-    r"""How many mistakes pyflakes finds in the code: names that do not exist, values that are not used ...
+    r"""The number of pyflakes findings in the code: undefined names, unused values ...
 
-    Names that earlier steps of the episode have defined exist. Code that cannot be parsed costs 1.
+    Names that earlier steps of the episode defined count as defined. Code that cannot be parsed costs 1.
 
     Args:
-        limit: The number of mistakes that costs 1.
-        ignore: Kinds of mistakes that do not count, by pyflakes' names of their classes. An import may be there for a later
+        limit: Number of findings at which the cost saturates at 1.
+        ignore: Class names of pyflakes messages to ignore; by default ``UnusedImport``, since an import may be for a later
             step.
 
     Raises:
-        ConfigurationError: The limit is not a positive whole number, or pyflakes is not installed.
+        ConfigurationError: If the limit is not a positive integer, or pyflakes is not installed.
 
     Example:
         >>> term = Lint(limit=2)
@@ -98,7 +98,7 @@ class Lint(RewardTerm):
     def __init__(self, *, limit: int = 10, ignore: tuple[str, ...] = ("UnusedImport",)) -> None:
         check_count("limit", limit, 1)
         if importlib.util.find_spec("pyflakes") is None:
-            message = "The lint term wants pyflakes: pip install 'coding-gym[lint]'"
+            message = "The lint term requires pyflakes: pip install 'coding-gym[lint]'"
             raise ConfigurationError(message)
         self._limit = limit
         self._ignore = frozenset(ignore)
@@ -118,15 +118,15 @@ class Lint(RewardTerm):
         except RecursionError:
             return 1.0
         self._defined |= {str(name) for scope in found.deadScopes if isinstance(scope, checker.ModuleScope) for name in scope}
-        mistakes = sum(type(message).__name__ not in self._ignore for message in found.messages)
-        return min(1.0, mistakes / self._limit)
+        problems = sum(type(message).__name__ not in self._ignore for message in found.messages)
+        return min(1.0, problems / self._limit)
 
 
 def cyclomatic_complexity(tree: ast.AST) -> int:
-    """Return the cyclomatic complexity of code: 1, and 1 for each decision (T. J. McCabe, A Complexity Measure, 1976).
+    """Return the cyclomatic complexity of code: 1 plus the number of decisions (T. J. McCabe, A Complexity Measure, 1976).
 
     Decisions are ``if``, ``for``, ``while``, ``except``, ``assert``, conditional expressions, each ``for`` and ``if`` of a
-    comprehension, each further operand of ``and`` and ``or``, and each ``case`` but ``case _``.
+    comprehension, each further operand of ``and`` and ``or``, and each ``case`` except ``case _``.
 
     Example:
         >>> cyclomatic_complexity(ast.parse("x = 1"))

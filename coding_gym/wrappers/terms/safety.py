@@ -1,4 +1,4 @@
-"""A term that looks for dangerous things in the syntax tree of code."""
+"""A term that detects dangerous names in the syntax tree of code."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ FORBIDDEN = frozenset(
         "urllib", "webbrowser",
     }
 )  # fmt: skip
-"""What counts as dangerous unless told otherwise: builtins, modules with all that is in them, and members of others."""
+"""Names that are forbidden by default: builtins, modules with all their members, and members of other modules."""
 
 ALLOWED = frozenset({"os.path", "urllib.parse"})
-"""What does not, though what it belongs to does."""
+"""Names that are allowed by default although a parent is forbidden."""
 
 FORBIDDEN_ATTRIBUTES = frozenset(
     {
@@ -34,29 +34,29 @@ FORBIDDEN_ATTRIBUTES = frozenset(
         "tb_frame",
     }
 )  # fmt: skip
-"""What counts as an attribute of anything: the steps from any object to the interpreter's innards."""
+"""Attributes that are forbidden on any object by default: they lead to the internals of the interpreter."""
 
 _BUILTINS = frozenset(dir(builtins))
 _ROUNDS = 10
-"""How many assignments, each of the name that the next one binds, are followed through code in no good order."""
+"""Maximum length of a chain of assignments that is followed if the assignments are out of order."""
 
 
 class Safety(RewardTerm):
-    r"""-1 for code that imports or names something dangerous, else 0.
+    r"""Returns -1 for code that imports or names something forbidden, else 0.
 
     It follows names through the syntax tree: ``import os as o``, ``from os import system as s``,
     ``getattr(os, "sys" + "tem")``, ``__import__("os")``, ``importlib.import_module("os")``, ``sys.modules["os"]``,
-    ``vars(os)["system"]``, assignments, and imports of earlier steps. Text and comments are harmless, and so are names that
-    only look alike, such as ``reopen``; the name of a builtin counts, whatever the code binds to it. What shows only when the
-    code runs is not found: this shapes behaviour, it confines nothing, which is the sandbox's part.
+    ``vars(os)["system"]``, assignments, and imports of earlier steps. String literals, comments and similar names, such as
+    ``reopen``, are ignored; the name of a builtin counts, whatever the code binds to it. The analysis is static and misses what
+    only appears at run time: it shapes behavior, and does not replace the sandbox's isolation.
 
     Args:
-        forbidden: What counts: dotted names of builtins, of modules, or of what is in them. A name stands for all that is below
-            it: ``os`` for ``os.system``.
-        allowed: What does not count, though ``forbidden`` has it, with all that is below it.
-        attributes: What counts as an attribute of anything, or as its name for ``getattr``.
-        trust_unparsable: Whether code that is no Python is harmless, as it is to a backend that cannot run it either. Pass
-            False for backends that run other things, such as ``notebook`` with its ``!ls``.
+        forbidden: Dotted names of builtins, modules or their members. A name includes all its members: ``os`` includes
+            ``os.system``.
+        allowed: Exceptions from ``forbidden``, with all their members.
+        attributes: Attributes that are forbidden on any object, also as the name passed to ``getattr``.
+        trust_unparsable: Whether code that is not valid Python is accepted, since a Python backend cannot run it either. Pass
+            False for backends that run other code, such as ``notebook`` with its ``!ls``.
 
     Example:
         >>> term = Safety()
@@ -91,7 +91,7 @@ class Safety(RewardTerm):
         return -1.0 if self.findings(step.code) else 0.0
 
     def findings(self, code: str) -> tuple[str, ...]:
-        """Return the dangerous things in code by their full names, sorted, and keep in mind what it imports."""
+        """Return the forbidden names in code, qualified and sorted, and record its bindings for later steps."""
         try:
             tree = parse(code)
             if tree is None:
@@ -115,7 +115,7 @@ class Safety(RewardTerm):
                 if self._is_forbidden(path):
                     yield path
                 yield from (part for part in path.split(".")[1:] if part in self._attributes)
-                # The nodes below it are parts of this name.
+                # Its child nodes are parts of this name.
                 continue
             elif (attribute := _attribute_of(node)) in self._attributes:
                 yield str(attribute)
@@ -143,7 +143,7 @@ class Safety(RewardTerm):
 
 
 def _bindings(tree: ast.Module, known: dict[str, str]) -> dict[str, str]:
-    """Return what names stand for, wherever in the code they are bound."""
+    """Return the dotted names that names are bound to, anywhere in the code."""
     names: dict[str, str] = {}
     assigned: list[tuple[str, ast.expr]] = []
     for node in ast.walk(tree):
@@ -157,7 +157,7 @@ def _bindings(tree: ast.Module, known: dict[str, str]) -> dict[str, str]:
             assigned += [(target.id, node.value) for target in node.targets if isinstance(target, ast.Name)]
         elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and isinstance(node.target, ast.Name) and node.value is not None:
             assigned.append((node.target.id, node.value))
-    # A name may be bound by way of others, in any order.
+    # A name may be bound through other names, in any order.
     for _ in range(_ROUNDS):
         found = {
             name: path for name, value in assigned if (path := _path_of(value, known | names)) is not None and path != name
@@ -169,7 +169,7 @@ def _bindings(tree: ast.Module, known: dict[str, str]) -> dict[str, str]:
 
 
 def _path_of(node: ast.AST, names: dict[str, str]) -> str | None:
-    """Return the dotted name that an expression stands for; None if that is not to be seen."""
+    """Return the dotted name that an expression refers to; None if it cannot be determined statically."""
     if isinstance(node, ast.Name):
         path = _named(node.id, names)
     elif isinstance(node, ast.Call):
@@ -193,7 +193,7 @@ def _named(name: str, names: dict[str, str]) -> str | None:
 
 
 def _called(node: ast.Call, names: dict[str, str]) -> str | None:
-    """Return what a call gives that has a name: a module, or an attribute."""
+    """Return the dotted name of the module or attribute that a call returns, None for other calls."""
     name = _constant(node.args[-1]) if node.args and not node.keywords else None
     if name is None:
         return None
@@ -207,7 +207,7 @@ def _called(node: ast.Call, names: dict[str, str]) -> str | None:
 
 
 def _entry(node: ast.Subscript, names: dict[str, str]) -> str | None:
-    """Return what an entry of a namespace is: of ``globals()``, ``vars(x)``, ``x.__dict__``, ``sys.modules``."""
+    """Return the dotted name of a namespace entry: of ``globals()``, ``vars(x)``, ``x.__dict__``, ``sys.modules``."""
     key = _constant(node.slice)
     if key is None:
         return None
@@ -227,7 +227,7 @@ def _entry(node: ast.Subscript, names: dict[str, str]) -> str | None:
 
 
 def _attribute_of(node: ast.AST) -> str | None:
-    """Return the name of the attribute that is asked of something that has no name itself."""
+    """Return the name of the accessed attribute, for objects without a dotted name."""
     if isinstance(node, ast.Attribute):
         return node.attr
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr" and len(node.args) >= 2:
@@ -236,7 +236,7 @@ def _attribute_of(node: ast.AST) -> str | None:
 
 
 def _constant(node: ast.AST) -> str | None:
-    """Return the text that an expression of constants makes."""
+    """Return the string value of a constant expression, None for other expressions."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else None
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):

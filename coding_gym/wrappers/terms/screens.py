@@ -1,4 +1,4 @@
-"""A term that compares the screen with a goal picture."""
+"""A term that compares the screen with a goal image."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ _RANGE = 255.0
 
 
 class ScreenMatch(RewardTerm):
-    """How much the screen looks like a goal picture; 1 if it is the same.
+    """The similarity of the screen to a goal image; 1 if they are equal.
 
     Args:
         goal: uint8 of shape (height, width, 3), or the path of a PNG file.
         metric: ``ssim`` (``structural_similarity``, -1 to 1) or ``pixels`` (``pixel_similarity``, 0 to 1).
-        size: Width and height that both are scaled to before; those of the goal if None. Small pictures are compared sooner.
+        size: Width and height that both images are scaled to before the comparison; those of the goal if None. Smaller images
+            are faster to compare.
 
     Raises:
-        ConfigurationError: There is no such metric, the goal is no picture, or too small for the metric.
+        ConfigurationError: If the metric is unknown, or the goal is not an image or too small for the metric.
 
     Example:
         >>> goal = np.zeros((48, 64, 3), np.uint8)
@@ -66,14 +67,14 @@ class ScreenMatch(RewardTerm):
             )
             raise ConfigurationError(message)
         self._metric = metric
-        self._goal = _scale(picture, self._size)
+        self._target = _scale(picture, self._size)
 
     def __call__(self, step: Step) -> float:
-        return _METRICS[self._metric](_scale(step.screenshot, self._size), self._goal)
+        return _METRICS[self._metric](_scale(step.screenshot, self._size), self._target)
 
 
 def pixel_similarity(first: NDArray[np.uint8], second: NDArray[np.uint8]) -> float:
-    """Return 1 less the mean absolute difference of two pictures, by their brightest value.
+    """Return 1 minus the mean absolute difference of two images, relative to the maximum value of 255.
 
     Args:
         first: uint8, of any shape.
@@ -87,11 +88,11 @@ def pixel_similarity(first: NDArray[np.uint8], second: NDArray[np.uint8]) -> flo
 
 
 def structural_similarity(first: NDArray[np.uint8], second: NDArray[np.uint8]) -> float:
-    """Return the mean structural similarity (SSIM) of two pictures in shades of grey, -1 to 1.
+    """Return the mean structural similarity (SSIM) of two images in grayscale, -1 to 1.
 
     It is formula (13) of Z. Wang, A. C. Bovik, H. R. Sheikh, E. P. Simoncelli, "Image Quality Assessment: From Error Visibility
     to Structural Similarity", IEEE Transactions on Image Processing 13(4), 2004, with the paper's window (Gaussian, 11 x 11,
-    standard deviation 1.5) and constants (K1 = 0.01, K2 = 0.03, L = 255), over all windows that lie within the pictures.
+    standard deviation 1.5) and constants (K1 = 0.01, K2 = 0.03, L = 255), over all windows that lie within the images.
 
     Args:
         first: uint8, shape (height, width, 3), at least 11 x 11 pixels.
@@ -102,25 +103,25 @@ def structural_similarity(first: NDArray[np.uint8], second: NDArray[np.uint8]) -
         >>> structural_similarity(picture, picture)
         1.0
     """
-    x, y = _grey(first), _grey(second)
+    x, y = _grayscale(first), _grayscale(second)
     mean_x, mean_y = _blur(x), _blur(y)
     variance_x = _blur(x * x) - mean_x**2
     variance_y = _blur(y * y) - mean_y**2
     covariance = _blur(x * y) - mean_x * mean_y
     c1, c2 = (_K1 * _RANGE) ** 2, (_K2 * _RANGE) ** 2
-    likeness = (2 * mean_x * mean_y + c1) * (2 * covariance + c2)
-    scale = (mean_x**2 + mean_y**2 + c1) * (variance_x + variance_y + c2)
-    return float((likeness / scale).mean())
+    numerator = (2 * mean_x * mean_y + c1) * (2 * covariance + c2)
+    denominator = (mean_x**2 + mean_y**2 + c1) * (variance_x + variance_y + c2)
+    return float((numerator / denominator).mean())
 
 
-def _grey(picture: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """Return the luma of a picture (ITU-R BT.601), as Pillow has it, but not rounded."""
-    grey: NDArray[np.float64] = picture @ np.array([0.299, 0.587, 0.114])
-    return grey
+def _grayscale(picture: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """Return the luma of an image (ITU-R BT.601), with Pillow's weights but without rounding."""
+    gray: NDArray[np.float64] = picture @ np.array([0.299, 0.587, 0.114])
+    return gray
 
 
 def _blur(image: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the weighted mean of each window."""
+    """Return the Gaussian-weighted mean of each window."""
     distances = np.arange(_WINDOW) - _WINDOW // 2
     weights = np.exp(-0.5 * (distances / _SIGMA) ** 2)
     weights /= weights.sum()

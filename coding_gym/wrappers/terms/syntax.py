@@ -1,4 +1,4 @@
-"""Reading code that anybody may have written."""
+"""Parsing of untrusted code."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["parse"]
 
 
 def parse(code: str) -> ast.Module | None:
-    r"""Return the syntax tree of code; None if it is no Python.
+    r"""Return the syntax tree of code; None if it is not valid Python.
 
     Raises:
-        RecursionError: It is nested too deeply to have a tree here. An interpreter may run it all the same.
+        RecursionError: If it is nested too deeply to be parsed here. Another interpreter may still run it.
 
     Example:
         >>> parse("x = 1") is None, parse("x = ") is None, parse("\0") is None
@@ -24,5 +24,5 @@ def parse(code: str) -> ast.Module | None:
     except MemoryError:
         raise RecursionError from None
     except (SyntaxError, ValueError):
-        # ValueError: NUL, or half a surrogate pair.
+        # ValueError: a NUL character, or a lone surrogate.
         return None

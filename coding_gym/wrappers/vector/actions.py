@@ -1,4 +1,4 @@
-"""The vector forms of wrappers that make source text of other actions."""
+"""Vector forms of the action wrappers."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from gymnasium.vector import VectorEnv
 from gymnasium.wrappers.vector import VectorizeTransformAction
 
 from coding_gym import wrappers as single
-from coding_gym.wrappers.fenced_code import LANGUAGES
+from coding_gym.wrappers.actions.fenced_code import LANGUAGES
 
 __all__ = ["FencedCode", "SnippetActions", "TemplateActions", "TokenActions"]
 
 
 class SnippetActions(VectorizeTransformAction[Any, Any, Any, Any]):
-    r"""Each action runs one of a few pieces of code; see ``coding_gym.wrappers.SnippetActions``.
+    r"""Maps discrete actions to code snippets; see ``coding_gym.wrappers.SnippetActions``.
 
     Action:
         ``MultiDiscrete`` of shape (num_envs,), int64.
 
     Args:
         env: A vector environment whose actions are text.
-        snippets: The pieces of code, or a mapping of names to them.
+        snippets: Code snippets, or a mapping of names to snippets.
 
     Raises:
-        ConfigurationError: There are none, one is no action of the environment, or the environment's actions are no text.
+        ConfigurationError: If there are no snippets, one is not in the environment's action space, or its actions are not text.
 
     Example:
         >>> import numpy as np
@@ -41,20 +41,21 @@ class SnippetActions(VectorizeTransformAction[Any, Any, Any, Any]):
 
 
 class TokenActions(VectorizeTransformAction[Any, Any, Any, Any]):
-    r"""Each action is some code, word for word from a vocabulary; see ``coding_gym.wrappers.TokenActions``.
+    r"""Maps sequences of token ids to code; see ``coding_gym.wrappers.TokenActions``.
 
     Action:
         ``MultiDiscrete`` of shape (num_envs, length), int64.
 
     Args:
         env: A vector environment whose actions are text.
-        vocabulary: The words.
-        length: How many of them an action has.
-        join: What stands between them.
-        end: Whether there is a number that ends the code early.
+        vocabulary: The tokens.
+        length: Number of tokens of an action.
+        join: Separator between tokens.
+        end: Whether there is a token id that ends the sequence early.
 
     Raises:
-        ConfigurationError: There are no words, they make longer code than the environment takes, or its actions are no text.
+        ConfigurationError: If the vocabulary is empty, the longest code exceeds the environment's maximum length, or its
+            actions are not text.
 
     Example:
         >>> import numpy as np
@@ -72,7 +73,7 @@ class TokenActions(VectorizeTransformAction[Any, Any, Any, Any]):
 
 
 class TemplateActions(VectorizeTransformAction[Any, Any, Any, Any]):
-    r"""Each action fills the slots of a piece of code; see ``coding_gym.wrappers.TemplateActions``.
+    r"""Fills the slots of a code template with the choices of an action; see ``coding_gym.wrappers.TemplateActions``.
 
     Action:
         ``MultiDiscrete`` of shape (num_envs, number of slots), int64; or with ``as_dict`` a ``Dict`` of slot to
@@ -80,12 +81,12 @@ class TemplateActions(VectorizeTransformAction[Any, Any, Any, Any]):
 
     Args:
         env: A vector environment whose actions are text.
-        template: The code, with slots ``$name`` or ``${name}``, and ``$$`` for a dollar sign (``string.Template``).
-        choices: What can be in each slot.
-        as_dict: Whether actions are dicts.
+        template: Code template, with slots ``$name`` or ``${name}``, and ``$$`` for a dollar sign (``string.Template``).
+        choices: Alternatives for each slot.
+        as_dict: Whether actions are dicts of slot to choice.
 
     Raises:
-        ConfigurationError: Template and choices do not go together, or the environment's actions are no text.
+        ConfigurationError: If template and choices do not match, or the environment's actions are not text.
 
     Example:
         >>> import numpy as np
@@ -103,20 +104,20 @@ class TemplateActions(VectorizeTransformAction[Any, Any, Any, Any]):
 
 
 class FencedCode(VectorizeTransformAction[Any, Any, Any, Any]):
-    r"""Each action is what a language model says, in Markdown; see ``coding_gym.wrappers.FencedCode``.
+    r"""Runs the fenced code of a language model's reply; see ``coding_gym.wrappers.FencedCode``.
 
     Action:
         A tuple of ``num_envs`` texts.
 
     Args:
         env: A vector environment whose actions are text.
-        which: Which of several blocks is run: ``last``, ``first``, or ``all``, one below the other.
-        languages: The languages of the blocks that count.
-        no_fence: What is run if there is no such block: ``nothing``, or all of the text if it has no fence at all (``text``).
-        unclosed: Whether a block that nothing closes counts.
+        which: Which of several blocks to run: ``last``, ``first``, or ``all``, concatenated.
+        languages: Languages of the blocks to consider.
+        no_fence: What to run if the text has no fence at all: ``nothing``, or the whole ``text``.
+        unclosed: Whether to consider a block without a closing fence.
 
     Raises:
-        ConfigurationError: A setting cannot be, or the environment's actions are no text.
+        ConfigurationError: If an option is invalid, or the environment's actions are not text.
 
     Example:
         >>> envs = FencedCode(gym.make_vec("CodingEnv-v0", num_envs=2))

@@ -1,4 +1,4 @@
-"""The vector forms of wrappers that change observations."""
+"""Vector forms of the observation wrappers."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any
 from gymnasium.vector import VectorEnv
 
 from coding_gym import wrappers as single
-from coding_gym.wrappers.vector.base import VectorizeWrapper
+from coding_gym.wrappers.vector.vectorize import VectorizeWrapper
 
 __all__ = ["BytesObservation", "ChatObservation", "GrayScreen", "ResizeScreen", "StackTranscript"]
 
 
 class BytesObservation(VectorizeWrapper):
-    r"""Texts become arrays: the last bytes of their UTF-8, then zeros; see ``coding_gym.wrappers.BytesObservation``.
+    r"""Encodes texts as arrays of their last UTF-8 bytes; see ``coding_gym.wrappers.BytesObservation``.
 
     Observation:
         The wrapped environment's, with ``Box`` of uint8 and shape (num_envs, length) for each text.
 
     Args:
-        env: A vector environment whose observations are text, or dicts with text in them.
-        length: How many bytes an array has.
-        keys: The keys of the texts to be changed; all texts if None.
+        env: A vector environment whose observations are text, or dicts that contain text.
+        length: Length of an array in bytes.
+        keys: Keys of the texts to encode; all texts if None.
 
     Raises:
-        ConfigurationError: There is no such text, or the length is not a positive whole number.
+        ConfigurationError: If there is no such text, or the length is not a positive integer.
 
     Example:
         >>> envs = BytesObservation(gym.make_vec("CodingEnv-v0", num_envs=2), length=4)
@@ -41,18 +41,18 @@ class BytesObservation(VectorizeWrapper):
 
 
 class StackTranscript(VectorizeWrapper):
-    r"""Adds what the last steps ran and printed; see ``coding_gym.wrappers.StackTranscript``.
+    r"""Adds a transcript of the last steps; see ``coding_gym.wrappers.StackTranscript``.
 
     Observation:
-        The wrapped environment's, with ``transcript``: a tuple of ``num_envs`` texts.
+        The wrapped environment's, plus ``transcript``: a tuple of ``num_envs`` texts.
 
     Args:
-        env: A vector environment that runs text, and shows ``stdout``, ``stderr`` and ``exit_code``.
-        steps: How many steps it goes back.
-        max_chars: The most code points; of a longer transcript the end is kept.
+        env: A vector environment with text actions, whose observations contain ``stdout``, ``stderr`` and ``exit_code``.
+        steps: Number of most recent steps to include.
+        max_chars: Maximum number of code points; a longer transcript is truncated at its beginning.
 
     Raises:
-        ConfigurationError: A number is not a positive whole one, or it is no such environment.
+        ConfigurationError: If a number is not a positive integer, or the environment does not meet these requirements.
 
     Example:
         >>> envs = StackTranscript(gym.make_vec("CodingEnv-v0", num_envs=2))
@@ -67,20 +67,20 @@ class StackTranscript(VectorizeWrapper):
 
 
 class ChatObservation(VectorizeWrapper):
-    """Adds the episodes as the messages of chats; see ``coding_gym.wrappers.ChatObservation``.
+    """Adds the episodes as chat messages; see ``coding_gym.wrappers.ChatObservation``.
 
     Observation:
-        The wrapped environment's, with ``messages``: a tuple of ``num_envs`` tuples of ``{"role": ..., "content": ...}``.
+        The wrapped environment's, plus ``messages``: a tuple of ``num_envs`` tuples of ``{"role": ..., "content": ...}``.
 
     Args:
-        env: A vector environment that runs text, and shows ``stdout``, ``stderr`` and ``exit_code``.
-        system: The system message; None for none.
-        prompt: The first message of the user; the ``prompt`` of the observation if None, if it has one.
-        turns: How many steps it goes back; all if None. The first messages stay.
-        describe: Makes a message of an observation; ``describe_output`` of ``coding_gym.wrappers.chat_observation`` if None.
+        env: A vector environment with text actions, whose observations contain ``stdout``, ``stderr`` and ``exit_code``.
+        system: System message; None for none.
+        prompt: First user message; if None, the ``prompt`` of the observation, if there is one.
+        turns: Number of most recent steps to include; all if None. The system message and the prompt are always included.
+        describe: Formats an observation as a message; ``describe_output`` of ``coding_gym.wrappers.observations.chat`` if None.
 
     Raises:
-        ConfigurationError: A setting cannot be, or it is no such environment.
+        ConfigurationError: If an option is invalid, or the environment does not meet these requirements.
 
     Example:
         >>> envs = ChatObservation(gym.make_vec("CodingEnv-v0", num_envs=2), prompt="Count!")
@@ -114,7 +114,7 @@ class ResizeScreen(VectorizeWrapper):
         size: Width and height in pixels.
 
     Raises:
-        ConfigurationError: There is no screenshot, or the size is no pair of positive whole numbers.
+        ConfigurationError: If there is no screenshot, or the size is not a pair of positive integers.
 
     Example:
         >>> envs = ResizeScreen(gym.make_vec("CodingEnv-v0", num_envs=2), (84, 63))
@@ -129,18 +129,18 @@ class ResizeScreen(VectorizeWrapper):
 
 
 class GrayScreen(VectorizeWrapper):
-    """Makes the screenshots grey; see ``coding_gym.wrappers.GrayScreen``.
+    """Converts the screenshots to grayscale; see ``coding_gym.wrappers.GrayScreen``.
 
     Observation:
         The wrapped environment's, with a ``screenshot`` of uint8 and shape (num_envs, height, width) or (num_envs, height,
         width, 1).
 
     Args:
-        env: A vector environment whose observations have a ``screenshot`` in colour.
-        keep_dim: Whether a last dimension of 1 is left, as networks for pictures want it.
+        env: A vector environment whose observations have a ``screenshot`` in color.
+        keep_dim: Whether to keep a last dimension of 1, as image networks expect.
 
     Raises:
-        ConfigurationError: There is no such screenshot.
+        ConfigurationError: If there is no screenshot in color.
 
     Example:
         >>> envs = GrayScreen(gym.make_vec("CodingEnv-v0", num_envs=2, screen=(64, 48)))

@@ -1,4 +1,4 @@
-"""The vector forms of wrappers that shape rewards."""
+"""Vector forms of the reward wrappers."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any
 from gymnasium.vector import VectorEnv
 
 from coding_gym import wrappers as single
-from coding_gym.episode import Info
-from coding_gym.wrappers.reward_sum import Weight
+from coding_gym.envs.episode import Info
+from coding_gym.wrappers.rewards.reward_sum import Weight
 from coding_gym.wrappers.terms import RewardTerm
-from coding_gym.wrappers.vector.base import VectorizeWrapper
+from coding_gym.wrappers.vector.vectorize import VectorizeWrapper
 
 __all__ = ["PotentialShaping", "RewardSum"]
 
 
 class RewardSum(VectorizeWrapper):
-    """The reward of a step is a weighted sum of terms; see ``coding_gym.wrappers.RewardSum``.
+    """Computes the reward of a step as a weighted sum of terms; see ``coding_gym.wrappers.RewardSum``.
 
     Info:
         ``reward_terms``: term to unweighted values, float64 of shape (num_envs,), all 0 at a reset.
 
     Args:
         env: The vector environment.
-        terms: Name to weight, term to weight, or any name to (term, weight). Each environment has terms of its own.
+        terms: Name to weight, term to weight, or any name to (term, weight). Each environment has its own copies.
 
     Raises:
-        ConfigurationError: There is no such term, two have the same name, or a weight is no number.
+        ConfigurationError: If a term is unknown, two terms have the same name, or a weight is not a number.
 
     Example:
         >>> envs = RewardSum(gym.make_vec("CodingEnv-v0", num_envs=2), {"exit_code": 1.0, "novelty": 0.5})
@@ -46,15 +46,15 @@ class PotentialShaping(VectorizeWrapper):
     """Adds ``gamma * potential(after) - potential(before)`` to rewards; see ``coding_gym.wrappers.PotentialShaping``.
 
     Info:
-        ``shaping``: what was added, float64 of shape (num_envs,), 0 at a reset.
+        ``shaping``: the added amount, float64 of shape (num_envs,), 0 at a reset.
 
     Args:
         env: The vector environment.
         potential: A function of the observation of one environment and its info; or a reward term.
-        gamma: The learner's discount factor, 0 to 1.
+        gamma: Discount factor of the learner, 0 to 1.
 
     Raises:
-        ConfigurationError: The potential or ``gamma`` cannot be.
+        ConfigurationError: If the potential or ``gamma`` is invalid.
 
     Example:
         >>> envs = PotentialShaping(gym.make_vec("CodingEnv-v0", num_envs=2), "exit_code", gamma=0.5)

@@ -1,0 +1,1 @@
+"""The ``coding-gym`` command line."""

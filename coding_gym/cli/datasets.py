@@ -1,0 +1,205 @@
+"""Commands ``coding-gym collect``, ``replay`` and ``export``."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coding_gym.errors import CodingGymError
+
+if TYPE_CHECKING:
+    from coding_gym.datasets.policies.base import Policy
+
+__all__ = ["collect", "export", "replay"]
+
+_Options = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option", metavar="NAME=VALUE", help="Option of the environment or its sandbox, such as screen=null; repeatable."
+    ),
+]
+_Sessions = Annotated[int, typer.Option(min=1, help="Maximum number of concurrent episodes.")]
+
+
+class ExportFormat(StrEnum):
+    """Export format of episodes."""
+
+    PARQUET = "parquet"
+    EPISODES = "parquet-episodes"
+    CHAT = "chat"
+    MINARI = "minari"
+
+
+def collect(
+    out: Annotated[Path, typer.Option(file_okay=False, help="Directory of the dataset; an existing dataset is continued.")],
+    episodes: Annotated[int, typer.Option(min=1, help="Total number of episodes in the dataset.")],
+    env: Annotated[str, typer.Option(help="Environment id.")] = "CodingEnv-v0",
+    policy: Annotated[
+        str,
+        typer.Option(help="random, a .py or .json file (a script, or a JSON list of actions), module:function, or chat:MODEL."),
+    ] = "random",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the dataset.")] = 0,
+    max_steps: Annotated[int, typer.Option(min=1, help="Number of actions after which an episode is truncated.")] = 100,
+    sessions: _Sessions = 16,
+    sandboxes: Annotated[int | None, typer.Option(min=1, help="Number of sandboxes that the sessions share.")] = None,
+    task: Annotated[
+        list[str] | None, typer.Option("--task", metavar="ID", help="Task id; repeatable, for episodes in turn.")
+    ] = None,
+    base_url: Annotated[str | None, typer.Option(help="Endpoint of chat:MODEL, such as http://127.0.0.1:8000/v1.")] = None,
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--parameter",
+            metavar="NAME=VALUE",
+            help="Parameter of requests to chat:MODEL, such as temperature=0.7; repeatable.",
+        ),
+    ] = None,
+    option: _Options = None,
+) -> None:
+    """Run episodes of a policy and write them to a directory. After an interruption, the same command continues."""
+    from coding_gym.datasets import collect as collect_episodes
+
+    with _errors_in_red():
+        dataset = collect_episodes(
+            env,
+            _policy(policy, base_url, _values(parameter)),
+            episodes,
+            seed=seed,
+            path=out,
+            env_options=_values(option),
+            tasks=task or (),
+            max_steps=max_steps,
+            sessions=sessions,
+            sandboxes=sandboxes,
+        )
+    typer.echo(f"{out}: {len(dataset)} episodes, SHA-256 {dataset.sha256}")
+
+
+def replay(
+    path: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="Directory of a dataset.")],
+    episode: Annotated[list[int] | None, typer.Option("--episode", help="Replay only this episode; repeatable.")] = None,
+    sessions: _Sessions = 16,
+    option: _Options = None,
+) -> None:
+    """Replay recorded episodes and print where they differ. The exit code is 1 if any differs."""
+    from coding_gym.datasets import load
+    from coding_gym.datasets import replay as replay_episodes
+
+    with _errors_in_red():
+        dataset = load(path)
+        differences = replay_episodes(dataset, episode or None, sessions=sessions, env_options=_values(option))
+    for difference in differences:
+        typer.echo(str(difference))
+    count = len(episode) if episode else len(dataset)
+    typer.echo(f"{count - len(differences)} of {count} episodes were reproduced.")
+    raise typer.Exit(1 if differences else 0)
+
+
+def export(
+    path: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="Directory of a dataset.")],
+    target: Annotated[str, typer.Argument(help="Directory for Parquet, file for chat, dataset id for Minari.")],
+    to: Annotated[ExportFormat, typer.Option(help="The format.")] = ExportFormat.PARQUET,
+    only_solved: Annotated[bool, typer.Option("--only-solved", help="For chat: only solved episodes.")] = False,
+) -> None:
+    """Export a dataset to another format."""
+    from coding_gym.datasets import export_chat, export_minari, export_parquet, load
+
+    with _errors_in_red():
+        dataset = load(path)
+        match to:
+            case ExportFormat.PARQUET:
+                typer.echo(f"wrote {export_parquet(dataset, target)}")
+            case ExportFormat.EPISODES:
+                typer.echo(f"wrote {export_parquet(dataset, target, level='episode')}")
+            case ExportFormat.CHAT:
+                typer.echo(f"wrote {target}: {export_chat(dataset, target, only_solved=only_solved)} conversations")
+            case ExportFormat.MINARI:
+                typer.echo(f"wrote {export_minari(dataset, target).spec.data_path}")
+
+
+def _policy(text: str, base_url: str | None, parameters: dict[str, Any]) -> Any:
+    """Return the policy for the value of ``--policy``.
+
+    Raises:
+        typer.BadParameter: If the value is invalid, or ``--base-url`` or ``--parameter`` is not valid with it.
+    """
+    kind, _, rest = text.partition(":")
+    if kind == "chat" and rest:
+        return _chat_policy(rest, base_url, parameters)
+    if base_url is not None or parameters:
+        message = "--base-url and --parameter require --policy chat:MODEL"
+        raise typer.BadParameter(message)
+    if text == "random":
+        return text
+    if text.endswith((".json", ".py")):
+        return _script(Path(text))
+    if rest:
+        return _function(kind, rest)
+    message = f"expected --policy to be random, a .py or .json file, module:function or chat:MODEL, got {text!r}"
+    raise typer.BadParameter(message)
+
+
+def _chat_policy(model: str, base_url: str | None, parameters: dict[str, Any]) -> Policy:
+    from coding_gym.datasets import ChatPolicy
+
+    if base_url is None:
+        return ChatPolicy(model, parameters=parameters)
+    return ChatPolicy(model, parameters=parameters, base_url=base_url)
+
+
+def _script(path: Path) -> list[Any]:
+    """Return the actions in a file; a Python program is a single action."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        actions = [text] if path.suffix == ".py" else json.loads(text)
+    except (OSError, ValueError) as error:
+        message = f"{path} cannot be read: {error}"
+        raise typer.BadParameter(message) from None
+    if not isinstance(actions, list):
+        message = f"expected {path} to hold a JSON list of actions, got {type(actions).__name__}"
+        raise typer.BadParameter(message)
+    return actions
+
+
+def _function(module: str, name: str) -> Any:
+    # Make modules in the current directory importable, as ``python -m`` does.
+    sys.path.insert(0, "")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        message = f"there is no policy {module}:{name}: {error}"
+        raise typer.BadParameter(message) from None
+
+
+def _values(texts: list[str] | None) -> dict[str, Any]:
+    """Parse ``NAME=VALUE`` options: values are decoded as JSON, or are text if they are not valid JSON."""
+    values = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            message = f"expected NAME=VALUE, got {text!r}"
+            raise typer.BadParameter(message)
+        try:
+            values[name] = json.loads(value)
+        except ValueError:
+            values[name] = value
+    return values
+
+
+@contextlib.contextmanager
+def _errors_in_red() -> Iterator[None]:
+    import gymnasium as gym
+
+    try:
+        yield
+    except (CodingGymError, gym.error.Error) as error:
+        typer.secho(str(error), fg="red", err=True)
+        raise typer.Exit(1) from None

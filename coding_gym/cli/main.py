@@ -1,0 +1,378 @@
+"""Entry point and commands of the ``coding-gym`` command line."""
+
+from __future__ import annotations
+
+import contextlib
+import tokenize
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from enum import StrEnum
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coding_gym.bench import Group, run_benchmarks
+from coding_gym.cli import datasets as commands
+from coding_gym.errors import CodingGymError
+
+if TYPE_CHECKING:
+    import docker
+    from docker.models.containers import Container
+    from rich.console import Console
+
+    from coding_gym.cli.doctor import Diagnosis
+    from coding_gym.sandbox.ownership import OwnerProcess
+
+__all__ = ["app"]
+
+_WIDTH_WITHOUT_TERMINAL = 160
+_CONFLICT = 409
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
+for _command in (commands.collect, commands.replay, commands.export):
+    app.command()(_command)
+
+
+class Provider(StrEnum):
+    """Sandbox provider."""
+
+    AUTO = "auto"
+    DOCKER = "docker"
+    LOCAL = "local"
+
+
+def _show_version(is_requested: bool) -> None:
+    if is_requested:
+        from coding_gym import __version__
+
+        typer.echo(f"coding-gym {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Build the sandbox image, manage and benchmark sandboxes, grade submissions and collect episodes."""
+
+
+@app.command()
+def build_image(
+    build_arg: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--build-arg",
+            metavar="NAME=VALUE",
+            help="Build argument such as WITH_OPENGL=1, or WITH_GUI= to omit the screen; repeatable.",
+        ),
+    ] = None,
+    tag: Annotated[str | None, typer.Option("--tag", "-t", help="Additional name for the image, to pass as image=.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Rebuild an existing image from scratch.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the image's name.")] = False,
+) -> None:
+    """Build the image of the docker provider, unless it exists already."""
+    from coding_gym.cli.build_progress import BuildProgress
+    from coding_gym.sandbox.docker.images import build_image as build
+
+    arguments = dict(_name_and_value(argument) for argument in build_arg or ())
+    with _engine() as client:
+        with BuildProgress(_console(), quiet=quiet) as progress:
+            try:
+                name = build(client, arguments=arguments, tag=tag, on_line=progress.show, force=force)
+            except ValueError as error:
+                raise typer.BadParameter(str(error), param_hint="--build-arg") from error
+        if not progress.has_begun and not quiet:
+            typer.echo("The image exists already:")
+    typer.echo(name)
+
+
+def _name_and_value(argument: str) -> tuple[str, str]:
+    name, equals, value = argument.partition("=")
+    if not equals:
+        message = f"{argument!r} is not NAME=VALUE."
+        raise typer.BadParameter(message, param_hint="--build-arg")
+    return name, value
+
+
+@app.command()
+def ps() -> None:
+    """List this package's containers, and whether their owner processes are alive."""
+    from rich.table import Table
+
+    from coding_gym.sandbox.docker.cleanup import (
+        our_containers,
+    )
+
+    with _engine() as client:
+        found = our_containers(client)
+    if not found:
+        typer.echo("There are no containers.")
+        return
+    table = Table("name", "image", "status", "age", "owner pid", "owner")
+    for container, owner in found:
+        table.add_row(
+            str(container.name),
+            container.attrs["Config"]["Image"],
+            container.status,
+            _age(container),
+            str(owner.pid),
+            _owner_state(owner),
+        )
+    _console().print(table)
+
+
+@app.command()
+def prune(
+    everything: Annotated[bool, typer.Option("--all", help="Also containers whose owner is alive or on another host.")] = False,
+    images: Annotated[bool, typer.Option("--images", help="Also images of other versions that no container uses.")] = False,
+) -> None:
+    """Remove the containers and runtime directories of processes that have ended."""
+    from coding_gym.sandbox.docker.cleanup import (
+        our_containers,
+        remove_container,
+        remove_orphans,
+    )
+    from coding_gym.sandbox.ownership import remove_orphaned_directories
+
+    # First, because it does not require an engine.
+    remove_orphaned_directories()
+    with _engine() as client:
+        removed = [f"container {name}" for name in remove_orphans(client)]
+        if everything:
+            removed += [f"container {container.name}" for container, _ in our_containers(client) if remove_container(container)]
+        if images:
+            removed += [f"image {tag}" for tag in _remove_old_images(client)]
+    for entry in removed:
+        typer.echo(f"removed {entry}")
+    if not removed:
+        typer.echo("There was nothing to remove.")
+
+
+@app.command()
+def doctor(
+    runtime: Annotated[str | None, typer.Option(help="OCI runtime of the engine, such as runsc.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Start a sandbox of each provider and show how its sessions are isolated. The exit code is 1 if none works."""
+    from coding_gym.cli.doctor import diagnose
+
+    with _console().status("Starting sandboxes ..."):
+        found = [diagnose(provider, runtime=runtime) for provider in ("docker", "local")]
+    if json:
+        typer.echo(dumps([diagnosis.as_dict() for diagnosis in found], indent=2))
+    else:
+        for diagnosis in found:
+            _show_diagnosis(diagnosis)
+        chosen = next((diagnosis.provider for diagnosis in found if diagnosis.works), None)
+        typer.echo(f"provider='auto' is {chosen} here." if chosen else "No sandbox is available here.")
+    raise typer.Exit(0 if any(diagnosis.works for diagnosis in found) else 1)
+
+
+@app.command()
+def bench(
+    provider: Annotated[Provider, typer.Option(help="Sandbox provider.")] = Provider.AUTO,
+    quick: Annotated[bool, typer.Option("--quick", help="Take a tenth of the samples.")] = False,
+    only: Annotated[
+        list[Group] | None,
+        typer.Option(metavar="GROUP", help=f"Measure only this group; repeatable: {', '.join(Group)}."),
+    ] = None,
+    display: Annotated[bool, typer.Option("--display", help="The same as --only display.")] = False,
+    grading: Annotated[bool, typer.Option("--grading", help="The same as --only grading.")] = False,
+    json: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", dir_okay=False, writable=True, help="Also write the results to this JSON file."),
+    ] = None,
+) -> None:
+    """Benchmark sandboxes and compare the results with their thresholds. The exit code is always 0."""
+    if json is not None and not json.parent.is_dir():
+        message = f"there is no directory {json.parent}"
+        raise typer.BadParameter(message)
+    groups = list(dict.fromkeys([*(only or []), *([Group.DISPLAY] if display else []), *([Group.GRADING] if grading else [])]))
+    with _errors_in_red():
+        run_benchmarks(_console(), provider=provider.value, quick=quick, only=groups, json_path=json)
+
+
+@app.command()
+def grade(
+    samples: Annotated[
+        Path,
+        typer.Argument(
+            exists=True, dir_okay=False, readable=True, help="JSON Lines with task_id and completion, possibly .gz."
+        ),
+    ],
+    suite: Annotated[
+        str, typer.Option(metavar="SUITE", help="humaneval, mbpp:PATH, hf:NAME, a .jsonl file, or a bundled suite.")
+    ],
+    k: Annotated[str, typer.Option("--k", metavar="K,...", help="Values of k for pass@k, separated by commas.")] = "1,10,100",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", dir_okay=False, help="Output file; SAMPLES_results.jsonl by default.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Number of concurrent gradings; two per core by default.")] = None,
+    provider: Annotated[Provider, typer.Option(help="Sandbox provider.")] = Provider.AUTO,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress.")] = False,
+) -> None:
+    """Grade samples, write one result per line, and print pass@k. The exit code is 0 even if samples fail."""
+    from coding_gym.cli.grade import grade_samples, parse_ks
+
+    with _errors_in_red():
+        grade_samples(
+            _console(),
+            samples,
+            suite=suite,
+            ks=parse_ks(k),
+            output=output,
+            workers=workers,
+            progress=not quiet,
+            provider=provider.value,
+        )
+
+
+@app.command()
+def record(
+    program: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="Python program with windows.")],
+    output: Annotated[
+        Path, typer.Argument(dir_okay=False, help="Output file: .mp4, .webm, .gif, or .png for the last picture.")
+    ],
+    fps: Annotated[float, typer.Option(min=1, max=120, help="Frames per second.")] = 30,
+    screen: Annotated[str, typer.Option(metavar="WxH", help="Width and height of the screen in pixels.")] = "640x480",
+    seconds: Annotated[float, typer.Option(min=0.1, help="Stop the program after this many seconds.")] = 10,
+    window_manager: Annotated[bool, typer.Option("--window-manager", help="Run a window manager on the screen.")] = False,
+    provider: Annotated[Provider, typer.Option(help="Sandbox provider.")] = Provider.AUTO,
+    packages: Annotated[
+        list[str] | None, typer.Option("--packages", metavar="NAME", help="Package to install; repeatable.")
+    ] = None,
+    fix_typos: Annotated[bool, typer.Option("--fix-typos", help="Accept suggestions for misspelled package names.")] = False,
+) -> None:
+    """Run a program in a sandbox and record its screen to a file.
+
+    The exit code is the program's; 0 if it was stopped in time, and 1 if there is no file.
+    """
+    from coding_gym.cli.record import record_program
+    from coding_gym.media.export import check_movie_path, write_movie
+
+    with _errors_in_red():
+        check_movie_path(output)
+        recording = record_program(
+            _source(program),
+            seconds=seconds,
+            rate=fps,
+            screen=_size(screen),
+            window_manager=window_manager,
+            provider=provider.value,
+            packages=packages or (),
+            fix_typos=fix_typos,
+        )
+        typer.echo(recording.stdout, nl=False)
+        typer.echo(recording.stderr, nl=False, err=True)
+        typer.echo(recording.ending, err=True)
+        count = write_movie(output, recording.video, rate=fps, end=recording.end)
+    typer.echo(f"wrote {output}: {count} frames, {screen}, {output.stat().st_size / 1e3:.0f} kB", err=True)
+    raise typer.Exit(0 if recording.was_stopped else recording.exit_code)
+
+
+def _show_diagnosis(diagnosis: Diagnosis) -> None:
+    from rich.table import Table
+
+    seconds = f", started in {diagnosis.start_seconds:.1f} s" if diagnosis.start_seconds is not None else ""
+    table = Table("", "", title=f"{diagnosis.provider}: {'works' if diagnosis.works else 'does not work'}{seconds}")
+    table.show_header = False
+    for name, value in (*diagnosis.facts.items(), *diagnosis.isolation.items()):
+        shown = ", ".join(value) if isinstance(value, list) else {True: "yes", False: "no"}.get(value, str(value))
+        table.add_row(name.replace("_", " "), shown)
+    if diagnosis.problem:
+        table.add_row("problem", diagnosis.problem)
+    _console().print(table)
+
+
+def _source(program: Path) -> str:
+    # Honor an encoding declaration, as Python does.
+    try:
+        with tokenize.open(program) as file:
+            return file.read()
+    except (SyntaxError, UnicodeError) as error:
+        message = f"{program} is not a Python program: {error}"
+        raise typer.BadParameter(message) from None
+
+
+def _size(text: str) -> tuple[int, int]:
+    width, _, height = text.partition("x")
+    if not (width.isdecimal() and height.isdecimal()):
+        message = f"expected --screen to be a size such as 640x480, got {text!r}"
+        raise typer.BadParameter(message)
+    return int(width), int(height)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    # In a pipe, do not truncate names to the default width of 80 columns.
+    return console if console.is_terminal else Console(highlight=False, width=_WIDTH_WITHOUT_TERMINAL)
+
+
+@contextlib.contextmanager
+def _errors_in_red() -> Iterator[None]:
+    from docker.errors import DockerException
+
+    try:
+        yield
+    except (CodingGymError, DockerException) as error:
+        typer.secho(str(error), fg="red", err=True)
+        raise typer.Exit(1) from None
+
+
+@contextlib.contextmanager
+def _engine() -> Iterator[docker.DockerClient]:
+    from coding_gym.sandbox.docker.engine import (
+        connect_to_engine,
+    )
+
+    with _errors_in_red(), contextlib.closing(connect_to_engine()) as client:
+        yield client
+
+
+def _age(container: Container) -> str:
+    age = datetime.now(UTC) - datetime.fromisoformat(container.attrs["Created"])
+    seconds = max(int(age.total_seconds()), 0)
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def _owner_state(owner: OwnerProcess) -> str:
+    from coding_gym.sandbox.ownership import OwnerProcess
+
+    if owner.is_known_dead():
+        return "gone"
+    return "alive" if owner.host == OwnerProcess.current().host else "elsewhere"
+
+
+def _remove_old_images(client: docker.DockerClient) -> Iterator[str]:
+    from docker.errors import APIError
+
+    from coding_gym.sandbox.docker.images import IMAGE_REPOSITORY, image_name
+
+    current = image_name()
+    used = {container["ImageID"] for container in client.api.containers(all=True)}
+    for image in client.images.list(name=IMAGE_REPOSITORY):
+        if image.id in used:
+            continue
+        for tag in image.tags:
+            # Podman prefixes local images with the pseudo-registry ``localhost/``.
+            name = tag.removeprefix("localhost/")
+            is_current = name == current or name.startswith(f"{current}-")
+            if is_current or name.rpartition(":")[0] != IMAGE_REPOSITORY:
+                continue
+            try:
+                client.images.remove(tag)
+            except APIError as error:
+                # A container may have started to use the image since the check.
+                if error.status_code != _CONFLICT:
+                    raise
+            else:
+                yield tag

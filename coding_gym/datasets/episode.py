@@ -1,0 +1,268 @@
+"""Recorded episodes, their binary encoding, and their hashes."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from coding_gym.errors import DatasetError
+from coding_gym.media.frames import is_shared_black
+
+__all__ = ["Episode", "Step", "decode_episode", "encode_episode", "episode_hash", "plain", "recordable_info"]
+
+_ARRAY = 1
+"""MessagePack extension type code of arrays."""
+
+_ARRAY_HEAD = struct.Struct("<BB")
+_COMPRESSION_LEVEL = 1
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """Recorded step: an action and its result. The first step of an episode is its reset, without an action.
+
+    Attributes:
+        observation: Observation returned by the environment, with NumPy scalars converted to Python scalars.
+        action: Action chosen by the policy; None for the reset.
+        reward: Reward; 0 for the reset.
+        terminated: Whether the episode reached a terminal state.
+        truncated: Whether the episode was truncated, including by ``max_steps``.
+        info: Serializable part of the info: without ``frames``, for example.
+        decision: Details that the policy returned with the action. For a chat model: the ``messages`` sent to it, the full
+            ``content`` of its response, and its ``usage``. None if there are none.
+    """
+
+    observation: Any
+    action: Any = None
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    info: dict[str, Any] = {}
+    decision: dict[str, Any] | None = None
+
+
+class Episode(msgspec.Struct, frozen=True, kw_only=True):
+    """Complete recorded episode, without data that vary between identical runs, such as timestamps.
+
+    Attributes:
+        index: Index of the episode in the dataset.
+        seed: Seed passed to ``reset``, derived from the dataset's seed and ``index``.
+        options: Options passed to ``reset``.
+        steps: The reset, followed by one step per action.
+    """
+
+    index: int
+    seed: int
+    options: dict[str, Any] = {}
+    steps: tuple[Step, ...]
+
+    @property
+    def task_id(self) -> str | None:
+        """Id of the task in the reset options; None if there is none."""
+        return self.options.get("task_id")
+
+    @property
+    def actions(self) -> list[Any]:
+        """Actions, in order."""
+        return [step.action for step in self.steps[1:]]
+
+    @property
+    def total_reward(self) -> float:
+        """Sum of the rewards."""
+        return sum(step.reward for step in self.steps)
+
+    @property
+    def solved(self) -> bool | None:
+        """Whether ``info["solved"]`` is true at any step; None if no step has it."""
+        reports = [bool(step.info["solved"]) for step in self.steps if "solved" in step.info]
+        return any(reports) if reports else None
+
+
+def encode_episode(episode: Episode) -> tuple[bytes, bytes]:
+    """Return an episode as Zstandard-compressed MessagePack, with images and other arrays lossless, and its hash.
+
+    Lone surrogates, which UTF-8 cannot encode, are replaced with U+FFFD.
+
+    Raises:
+        DatasetError: If the episode contains a value that is not serializable.
+    """
+    import zstandard
+
+    try:
+        try:
+            encoded = _encoder.encode(episode)
+        except UnicodeEncodeError:
+            episode = _without_surrogates(episode)
+            encoded = _encoder.encode(episode)
+    except (TypeError, ValueError, OverflowError) as error:
+        message = f"Episode {episode.index} cannot be recorded: {error}. Actions and observations must be serializable"
+        raise DatasetError(message) from error
+    return zstandard.ZstdCompressor(_COMPRESSION_LEVEL).compress(encoded), episode_hash(episode)
+
+
+def decode_episode(data: bytes, *, arrays: bool = True) -> Episode:
+    """Decode an episode encoded by ``encode_episode``.
+
+    Args:
+        data: Encoded episode.
+        arrays: Whether to decode images and other arrays; if False, None replaces them.
+
+    Raises:
+        DatasetError: If the data are not an encoded episode.
+    """
+    import zstandard
+
+    decoder = _decoder if arrays else _decoder_without_arrays
+    try:
+        return decoder.decode(zstandard.ZstdDecompressor().decompress(data))
+    except (msgspec.MsgspecError, zstandard.ZstdError, ValueError) as error:
+        message = f"Expected a recorded episode, got something else: {error}"
+        raise DatasetError(message) from error
+
+
+def episode_hash(episode: Episode) -> bytes:
+    """Return the SHA-256 of the contents of an episode.
+
+    It is computed over MessagePack with sorted keys, in which dtype, shape and SHA-256 represent an array: it depends neither
+    on the compression nor on the order of keys.
+    """
+    return hashlib.sha256(_hash_encoder.encode(episode)).digest()
+
+
+def plain(value: Any) -> Any:
+    """Return a value as it is decoded from a recording.
+
+    Tuples become lists, input events and other dataclasses become mappings, and NumPy scalars become Python scalars.
+
+    Raises:
+        TypeError: If the value is not serializable.
+    """
+    try:
+        encoded = _encoder.encode(value)
+    except UnicodeEncodeError:
+        encoded = _encoder.encode(_scalars_only(value))
+    return _plain_decoder.decode(encoded)
+
+
+def recordable_info(info: dict[str, Any]) -> dict[str, Any]:
+    """Return the serializable part of an ``info``."""
+    try:
+        return dict(plain(info))
+    except (TypeError, ValueError, OverflowError):
+        kept = {}
+        for name, value in info.items():
+            with contextlib.suppress(TypeError, ValueError, OverflowError):
+                kept[str(plain(name))] = plain(value)
+        return kept
+
+
+def _without_surrogates(episode: Episode) -> Episode:
+    steps = (Step(**{name: _scalars_only(getattr(step, name)) for name in step.__struct_fields__}) for step in episode.steps)
+    return msgspec.structs.replace(episode, steps=tuple(steps))
+
+
+def _scalars_only(value: Any) -> Any:
+    """Return a value with lone surrogates in its text replaced with U+FFFD."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, Mapping):
+        return {_scalars_only(key): _scalars_only(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_scalars_only(entry) for entry in value]
+    return value
+
+
+def _encode_other(value: Any) -> Any:
+    """Return a serializable substitute for a value of a type that msgspec does not support."""
+    if isinstance(value, np.ndarray):
+        return msgspec.msgpack.Ext(_ARRAY, _pack_array(value))
+    return _scalar(value)
+
+
+def _encode_other_for_hash(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return [value.dtype.str, list(value.shape), _array_hash(value)]
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, str):
+        # A subclass of ``str`` other than ``np.str_``, which ``np.generic`` covers.
+        return str(value)
+    message = f"{type(value).__name__} is not serializable"
+    raise TypeError(message)
+
+
+def _pack_array(array: NDArray[Any]) -> bytes:
+    if array.dtype.hasobject:
+        message = "an array of objects is not serializable"
+        raise TypeError(message)
+    if _is_black(array):
+        return _packed_black(array.shape)
+    return _pack(array)
+
+
+def _pack(array: NDArray[Any]) -> bytes:
+    import zstandard
+
+    kind = array.dtype.str.encode()
+    head = _ARRAY_HEAD.pack(len(kind), array.ndim) + kind + struct.pack(f"<{array.ndim}I", *array.shape)
+    return head + zstandard.ZstdCompressor(_COMPRESSION_LEVEL).compress(_bytes(array))
+
+
+def _unpack_array(code: int, data: memoryview) -> Any:
+    import zstandard
+
+    if code != _ARRAY:
+        message = f"Expected the extension {_ARRAY}, got {code}"
+        raise ValueError(message)
+    length, dimensions = _ARRAY_HEAD.unpack_from(data)
+    at = _ARRAY_HEAD.size + length
+    dtype = np.dtype(bytes(data[_ARRAY_HEAD.size : at]).decode())
+    shape = struct.unpack_from(f"<{dimensions}I", data, at)
+    raw = zstandard.ZstdDecompressor().decompress(data[at + 4 * dimensions :])
+    # A copy, because an array backed by bytes is read-only.
+    return np.frombuffer(raw, dtype).reshape(shape).copy()
+
+
+def _array_hash(array: NDArray[Any]) -> bytes:
+    if _is_black(array):
+        return _black_hash(array.shape)
+    return hashlib.sha256(_bytes(array)).digest()
+
+
+def _bytes(array: NDArray[Any]) -> memoryview:
+    # Flattened first, because an empty array of higher dimension cannot be cast.
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _is_black(array: NDArray[Any]) -> bool:
+    """Return whether an array is a black image, as most screenshots are."""
+    is_picture = array.dtype == np.uint8 and array.ndim == 3
+    return is_picture and (is_shared_black(array) or not array.any())
+
+
+@functools.lru_cache(64)
+def _packed_black(shape: tuple[int, ...]) -> bytes:
+    return _pack(np.zeros(shape, np.uint8))
+
+
+@functools.lru_cache(64)
+def _black_hash(shape: tuple[int, ...]) -> bytes:
+    return hashlib.sha256(_bytes(np.zeros(shape, np.uint8))).digest()
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_encode_other)
+_hash_encoder = msgspec.msgpack.Encoder(enc_hook=_encode_other_for_hash, order="deterministic")
+_decoder = msgspec.msgpack.Decoder(Episode, ext_hook=_unpack_array)
+_decoder_without_arrays = msgspec.msgpack.Decoder(Episode, ext_hook=lambda code, data: None)
+_plain_decoder = msgspec.msgpack.Decoder(ext_hook=_unpack_array)

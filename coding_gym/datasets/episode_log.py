@@ -1,0 +1,178 @@
+"""Append-only log file of episodes.
+
+It begins with ``_MAGIC``, followed by one record per episode: a header with index, length, checksum and hash, and the encoded
+episode. A record is written in one ``write``: a killed process leaves at most one torn record, at the end, which is dropped.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+import time
+import zlib
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, Self
+
+from coding_gym.errors import DatasetError
+
+__all__ = ["EpisodeLog", "LogEntry", "scan"]
+
+_MAGIC = b"coding-gym episodes 1\n"
+_HEAD = struct.Struct("<QII32s")
+_SYNC_SECONDS = 1.0
+"""Minimum interval between fsyncs in seconds: a power failure loses unsynced records, a killed process loses none."""
+
+
+class LogEntry(NamedTuple):
+    """Location of an encoded episode in the log: offset and length in bytes, and the SHA-256 of its contents."""
+
+    offset: int
+    length: int
+    sha256: bytes
+
+    def read(self, file: BinaryIO) -> bytes:
+        """Return the encoded episode."""
+        file.seek(self.offset)
+        return file.read(self.length)
+
+
+class EpisodeLog:
+    """Thread-safe writer of a log of episodes. Creates the file if it does not exist, and truncates a torn record.
+
+    Args:
+        path: Path of the log.
+
+    Raises:
+        DatasetError: If the file is not an episode log, or is corrupt.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._synced_at = time.monotonic()
+        if path.exists():
+            self.entries, end = scan(path)
+        else:
+            self.entries, end = {}, 0
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        os.ftruncate(self._file, end)
+        os.lseek(self._file, end, os.SEEK_SET)
+        self._end = end
+        if end == 0:
+            self._write(_MAGIC)
+
+    def append(self, index: int, data: bytes, sha256: bytes) -> None:
+        """Append an episode, which then survives a kill of the process.
+
+        Args:
+            index: Index of the episode.
+            data: Encoded episode.
+            sha256: Hash of the episode's contents.
+
+        Raises:
+            DatasetError: If the log already contains the episode.
+        """
+        record = _record(index, data, sha256)
+        with self._lock:
+            if index in self.entries:
+                message = f"Episode {index} is already in {self.path}"
+                raise DatasetError(message)
+            self._write(record)
+            self.entries[index] = LogEntry(self._end - len(data), len(data), sha256)
+            if time.monotonic() - self._synced_at > _SYNC_SECONDS:
+                self._sync()
+
+    def sort(self) -> None:
+        """Sort the records by index, so that the file does not depend on the order in which episodes completed.
+
+        The file is replaced atomically.
+        """
+        with self._lock:
+            self._sync()
+            if list(self.entries) == sorted(self.entries):
+                return
+            new = self.path.with_suffix(".sorted")
+            with self.path.open("rb") as source, new.open("wb") as target:
+                target.write(_MAGIC)
+                entries = {}
+                for index in sorted(self.entries):
+                    entry = self.entries[index]
+                    target.write(_record(index, entry.read(source), entry.sha256))
+                    entries[index] = entry._replace(offset=target.tell() - entry.length)
+                target.flush()
+                os.fsync(target.fileno())
+            new.replace(self.path)
+            os.close(self._file)
+            self._file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            os.lseek(self._file, self._end, os.SEEK_SET)
+            self.entries = entries
+
+    def close(self) -> None:
+        """Sync the file to disk and close it. Idempotent."""
+        with self._lock:
+            if self._file >= 0:
+                self._sync()
+                os.close(self._file)
+                self._file = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _write(self, data: bytes) -> None:
+        try:
+            written = os.write(self._file, data)
+            while written < len(data):
+                written += os.write(self._file, memoryview(data)[written:])
+        except BaseException:
+            # On a full disk or Ctrl-C, remove the partial record, which the next one must not follow.
+            os.ftruncate(self._file, self._end)
+            os.lseek(self._file, self._end, os.SEEK_SET)
+            raise
+        self._end += len(data)
+
+    def _sync(self) -> None:
+        os.fsync(self._file)
+        self._synced_at = time.monotonic()
+
+
+def scan(path: Path) -> tuple[dict[int, LogEntry], int]:
+    """Scan a log; return the location of each episode, in file order, and the offset of the end of the last record.
+
+    A torn record at the end of the file is ignored.
+
+    Raises:
+        DatasetError: If the file is not an episode log, or is corrupt before its last record.
+    """
+    size = path.stat().st_size
+    entries: dict[int, LogEntry] = {}
+    with path.open("rb") as file:
+        magic = file.read(len(_MAGIC))
+        if magic != _MAGIC:
+            if _MAGIC.startswith(magic):
+                return {}, 0
+            message = f"{path} is not a file of episodes, or was written by another version of coding-gym"
+            raise DatasetError(message)
+        end = file.tell()
+        while len(head := file.read(_HEAD.size)) == _HEAD.size:
+            index, length, checksum, sha256 = _HEAD.unpack(head)
+            data = file.read(length)
+            if not length or len(data) < length or _checksum(index, sha256, data) != checksum:
+                if length and file.tell() < size:
+                    message = f"{path} is damaged at byte {end}: restore it, or collect into another directory"
+                    raise DatasetError(message)
+                break
+            entries[index] = LogEntry(end + _HEAD.size, length, sha256)
+            end = file.tell()
+    return entries, end
+
+
+def _record(index: int, data: bytes, sha256: bytes) -> bytes:
+    return _HEAD.pack(index, len(data), _checksum(index, sha256, data), sha256) + data
+
+
+def _checksum(index: int, sha256: bytes, data: bytes) -> int:
+    return zlib.crc32(data, zlib.crc32(sha256, index & 0xFFFFFFFF))

@@ -1,0 +1,1 @@
+"""Exports of recorded episodes to the formats of other libraries."""

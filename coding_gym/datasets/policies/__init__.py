@@ -1,0 +1,1 @@
+"""Policies, which choose the actions of recorded episodes."""

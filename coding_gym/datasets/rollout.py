@@ -1,0 +1,147 @@
+"""Planning and running a single episode."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import msgspec
+import numpy as np
+
+from coding_gym.datasets.episode import Episode, Step, plain, recordable_info
+from coding_gym.datasets.policies.base import Actor, Decision, EpisodeStart, Policy
+from coding_gym.errors import CodingGymError, ConfigurationError, InvalidActionError, ProviderUnavailableError, StepTimeoutError
+
+__all__ = ["EpisodePlan", "InfrastructureFault", "PolicyFault", "plan_episode", "run_episode"]
+
+_INFRASTRUCTURE = "infrastructure"
+_NOT_RETRIED = (ConfigurationError, ProviderUnavailableError)
+
+
+class InfrastructureFault(Exception):
+    """Infrastructure error: the sandbox failed rather than the episode, which should be retried."""
+
+
+class PolicyFault(Exception):
+    """The policy raised an exception, available as ``__cause__``, or returned an invalid action."""
+
+
+@dataclass(frozen=True)
+class EpisodePlan:
+    """Plan of an episode, fixed before it begins.
+
+    Attributes:
+        index: Index in the dataset.
+        seed: Seed passed to ``reset``.
+        options: Options passed to ``reset``.
+        policy_seed: Seed sequence of the policy's random generator.
+    """
+
+    index: int
+    seed: int
+    options: Mapping[str, Any]
+    policy_seed: np.random.SeedSequence
+
+
+def plan_episode(seed: int, index: int, *, options: Mapping[str, Any], tasks: Sequence[str] = ()) -> EpisodePlan:
+    """Return the plan of an episode, which depends on the arguments alone.
+
+    Args:
+        seed: Seed of the dataset.
+        index: Index of the episode.
+        options: Reset options of every episode.
+        tasks: Task ids, assigned to the episodes round-robin.
+    """
+    sequence = np.random.SeedSequence(seed, spawn_key=(index,))
+    # 63 bits, because the tables that datasets are exported to have signed integers.
+    env_seed = int(sequence.generate_state(1, np.uint64)[0]) >> 1
+    task = {"task_id": tasks[index % len(tasks)]} if tasks else {}
+    return EpisodePlan(index, env_seed, {**options, **task}, sequence.spawn(1)[0])
+
+
+def run_episode(
+    env: gym.Env[Any, Any], plan: EpisodePlan, policy: Policy, *, max_steps: int, wait: Callable[[Awaitable[Any]], Any]
+) -> Episode:
+    """Run an episode to completion.
+
+    Args:
+        env: Environment to run the episode in.
+        plan: Plan of the episode.
+        policy: Policy that chooses the actions.
+        max_steps: Number of actions after which the episode is truncated.
+        wait: Function that blocks until an awaitable completes and returns its result.
+
+    Raises:
+        InfrastructureFault: If a sandbox fails.
+        PolicyFault: If the policy raises or returns an invalid action.
+    """
+    observation, info = _guarded(env.reset, seed=plan.seed, options=dict(plan.options) or None)
+    steps = [Step(observation=observation, info=recordable_info(info))]
+    actor = _begin(policy, plan, env)
+    while len(steps) <= max_steps:
+        decision = _decide(actor, observation, info, wait)
+        if decision.action is None:
+            break
+        observation, reward, terminated, truncated, info = _step(env, decision.action)
+        if info.get("outcome") == _INFRASTRUCTURE:
+            raise InfrastructureFault(_reason(observation))
+        steps.append(
+            Step(
+                observation=observation,
+                action=decision.action,
+                reward=float(reward),
+                terminated=bool(terminated),
+                truncated=bool(truncated),
+                info=recordable_info(info),
+                decision=dict(decision.details) or None,
+            )
+        )
+        if terminated or truncated:
+            break
+    if len(steps) > 1 and not steps[-1].terminated:
+        steps[-1] = msgspec.structs.replace(steps[-1], truncated=True)
+    return Episode(index=plan.index, seed=plan.seed, options=plain(dict(plan.options)), steps=tuple(steps))
+
+
+def _begin(policy: Policy, plan: EpisodePlan, env: gym.Env[Any, Any]) -> Actor:
+    rng = np.random.default_rng(plan.policy_seed)
+    start = EpisodeStart(index=plan.index, rng=rng, action_space=env.action_space, task_id=plan.options.get("task_id"))
+    try:
+        return policy.begin(start)
+    except Exception as error:
+        raise PolicyFault from error
+
+
+def _decide(actor: Actor, observation: Any, info: dict[str, Any], wait: Callable[[Awaitable[Any]], Any]) -> Decision:
+    try:
+        chosen = actor(observation, info)
+        if inspect.isawaitable(chosen):
+            chosen = wait(chosen)
+    except Exception as error:
+        raise PolicyFault from error
+    return chosen if isinstance(chosen, Decision) else Decision(chosen)
+
+
+def _step(env: gym.Env[Any, Any], action: Any) -> Any:
+    try:
+        return _guarded(env.step, action)
+    except InvalidActionError as error:
+        raise PolicyFault from error
+
+
+def _guarded(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Call an environment, converting infrastructure errors to ``InfrastructureFault``."""
+    try:
+        return call(*arguments, **options)
+    except (InvalidActionError, StepTimeoutError, *_NOT_RETRIED):
+        raise
+    except CodingGymError as error:
+        raise InfrastructureFault(str(error)) from error
+
+
+def _reason(observation: Any) -> str:
+    stderr = observation.get("stderr") if isinstance(observation, Mapping) else None
+    return str(stderr or "the environment gives no reason").strip()

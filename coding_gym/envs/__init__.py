@@ -1,0 +1,1 @@
+"""Environments: single, vector, asynchronous, with tasks and with mouse and keyboard."""

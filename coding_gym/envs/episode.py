@@ -1,0 +1,364 @@
+"""Transport-independent episode state: spaces, requests, observations, the transcript."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from msgspec import UNSET
+from numpy.typing import NDArray
+
+from coding_gym.envs.options import EnvOptions
+from coding_gym.envs.transcript import DEFAULT_FRAME_SIZE, Turn, draw_transcript, format_transcript
+from coding_gym.errors import CapacityError, ConfigurationError, InvalidActionError, ProtocolError, TransportError
+from coding_gym.media.frames import black_frame, decode_pixels, is_shared_black, shared_black
+from coding_gym.media.results import Result
+from coding_gym.media.video import Video
+from coding_gym.spaces import CodeText, action_space, observation_space
+from coding_gym_server.protocol import (
+    INFRASTRUCTURE_EXIT_CODE,
+    Capture,
+    ErrorCode,
+    FileContent,
+    Metadata,
+    Observation,
+    ObservationData,
+    OnIdle,
+    Outcome,
+    Pixels,
+    ResetOptions,
+    StepAction,
+)
+
+__all__ = [
+    "FIRST_RESET_TIMEOUT",
+    "RESET_TIMEOUT",
+    "SCREEN_TIMEOUT",
+    "EpisodeState",
+    "Info",
+    "Obs",
+    "ResetRetryPolicy",
+    "StepResult",
+    "Timing",
+    "check_code",
+    "infrastructure_failure",
+    "own_screenshot",
+    "refuse_action",
+]
+
+_ANSWER_SLACK = 15.0
+"""Seconds beyond the step's limit after which a server without a response is considered dead."""
+
+FIRST_RESET_TIMEOUT = 60.0
+"""Timeout of the first reset of a session in seconds: the server may still be importing the preloaded modules."""
+
+RESET_TIMEOUT = 15.0
+SCREEN_TIMEOUT = 15.0
+
+_RESET_ATTEMPTS = 2
+_SLOT_TIMEOUT = 2.0
+_CAPACITY_TIMEOUT = 5.0
+_RETRY_SECONDS = 0.02
+_MAX_DRAWN_SEED = 2**32
+_MAX_SEED = 2**64
+
+Obs = dict[str, Any]
+Info = dict[str, Any]
+StepResult = tuple[Obs, float, bool, bool, Info]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Duration of the last reset or step; not in ``info``, which is deterministic for a seed and actions.
+
+    Attributes:
+        seconds: Wall-clock time from the request to its response.
+    """
+
+    seconds: float
+
+
+class EpisodeState:
+    """The current episode of an environment.
+
+    Args:
+        settings: Options of the environment.
+    """
+
+    env_id = "CodingEnv-v0"
+    """The id of the environment in the transcript."""
+
+    def __init__(self, settings: EnvOptions) -> None:
+        self.settings = settings
+        self.action_space: gym.Space[Any] = action_space(settings.max_code_chars)
+        self.observation_space = observation_space(settings.max_output_chars, settings.screen_size)
+        self.options: ResetOptions | None = None
+        self.last_timing: Timing | None = None
+        self._turns: list[Turn] = []
+        self._code = ""
+        self._picture: str | Pixels | None = None
+        self._requested_at = 0.0
+
+    def begin(
+        self, *, seed: int | None, np_random: np.random.Generator, options: Mapping[str, Any] | None = None
+    ) -> ResetOptions:
+        """Begin an episode; return the request for the server.
+
+        Args:
+            seed: Seed of the interpreter; drawn from ``np_random`` if None.
+            np_random: The environment's generator.
+            options: The options of ``reset``.
+
+        Raises:
+            ConfigurationError: If an option is invalid.
+        """
+        settings = self.settings
+        self.options = ResetOptions(
+            seed=int(np_random.integers(_MAX_DRAWN_SEED)) if seed is None else int(seed) % _MAX_SEED,
+            episode_id=(options or {}).get("episode_id"),
+            files=_files((options or {}).get("files")),
+            step_timeout=settings.step_timeout,
+            cpu_timeout=settings.cpu_timeout,
+            max_output_chars=settings.max_output_chars,
+            show_value=settings.show_value,
+            backend=settings.backend,
+            results=settings.results,
+            # A server without a display refuses an explicit size.
+            screen=UNSET if isinstance(settings.screen, str) else settings.screen,
+            window_manager=settings.window_manager,
+            capture=Capture(settings.capture),
+            on_idle=OnIdle(settings.on_idle),
+            frame_rate=settings.frames,
+        )
+        self._turns = []
+        self._picture = None
+        self._requested_at = time.perf_counter()
+        return self.options
+
+    def finish_begin(self, data: ObservationData) -> tuple[Obs, Info]:
+        """Return the result of ``reset`` for a response; a black screenshot is shared and read-only.
+
+        Raises:
+            ProtocolError: If the server has a screen of another size.
+        """
+        self.last_timing = Timing(time.perf_counter() - self._requested_at)
+        return self._observe(data.observation), self._info(data.observation)
+
+    def check_begun(self) -> None:
+        """Raise if there is no episode.
+
+        Raises:
+            gymnasium.error.ResetNeeded: If no episode has begun.
+        """
+        if self.options is None:
+            message = "There is no episode yet: call reset() first"
+            raise gym.error.ResetNeeded(message)
+
+    def check_action(self, action: Any) -> None:
+        """Raise if ``action`` cannot be run.
+
+        Raises:
+            InvalidActionError: If it is not in the action space.
+            gymnasium.error.ResetNeeded: If no episode has begun.
+        """
+        self.check_begun()
+        assert isinstance(self.action_space, CodeText)
+        check_code(action, self.action_space)
+
+    def check_screen_available(self) -> None:
+        """Raise if there is no screen to capture.
+
+        Raises:
+            ConfigurationError: If there is no screen.
+            gymnasium.error.ResetNeeded: If no episode has begun.
+        """
+        if self.settings.screen is None:
+            message = "There is no screen to capture: make the environment without screen=None"
+            raise ConfigurationError(message)
+        self.check_begun()
+
+    @property
+    def response_timeout(self) -> float:
+        """Maximum number of seconds to wait for the response to a step."""
+        return self.settings.step_timeout + _ANSWER_SLACK
+
+    def begin_step(self, action: Any) -> StepAction:
+        """Record an action that has passed ``check_action``; return the request for the server."""
+        # A built-in str: numpy's strings cannot be encoded.
+        request = StepAction(code=str(action))
+        self._log_action(request)
+        return request
+
+    def finish_step(self, data: ObservationData) -> StepResult:
+        """Return the result of ``step`` for a response; a black screenshot is shared and read-only.
+
+        Raises:
+            ProtocolError: If the server has a screen of another size.
+        """
+        observation = data.observation
+        self.last_timing = Timing(time.perf_counter() - self._requested_at)
+        if self.settings.render_mode is not None:
+            self._turns.append(Turn(self._code, observation.stdout, observation.stderr, observation.exit_code))
+        truncated = observation.metadata.outcome is Outcome.INFRASTRUCTURE
+        return self._observe(observation), 0.0, False, truncated, self._info(observation)
+
+    @property
+    def header(self) -> str:
+        """The first line of the transcript: the environment and its main options."""
+        settings = self.settings
+        size = settings.screen_size
+        return (
+            f"# {self.env_id}: {settings.backend or 'default'} backend, "
+            f"{f'screen {size[0]} x {size[1]}' if size is not None else 'no screen'}, {settings.step_timeout:g} s per step"
+        )
+
+    def render(self) -> str | NDArray[np.uint8] | None:
+        """Render the episode in ``render_mode``.
+
+        Returns:
+            The transcript with a header; or an image of a fixed size: of the screen if the last screenshot was not black, else
+            of the transcript; or None without a render mode.
+        """
+        match self.settings.render_mode:
+            case "ansi":
+                return format_transcript(self._turns, header=self.header)
+            case "rgb_array":
+                frame = None if self._picture is None else decode_pixels(self._picture)
+                if frame is not None and frame.any():
+                    return frame
+                return draw_transcript(self._turns, self.settings.screen_size or DEFAULT_FRAME_SIZE)
+        return None
+
+    def _log_action(self, request: StepAction) -> None:
+        events = [f"# {event}" for event in request.inputs]
+        self._code = "\n".join([request.code, *events] if request.code or not events else events)
+        self._requested_at = time.perf_counter()
+
+    def _info(self, observation: Observation) -> Info:
+        metadata = observation.metadata
+        info: Info = {"outcome": metadata.outcome.value, "state_lost": metadata.state_lost}
+        if metadata.idle is not None:
+            info["idle"] = metadata.idle
+        if self.settings.results:
+            info["results"] = tuple(map(Result.of, metadata.results))
+        if self.settings.frames is not None:
+            info["frames"] = Video(observation.frames)
+        return info
+
+    def _observe(self, observation: Observation) -> Obs:
+        obs: Obs = {
+            "stdout": observation.stdout,
+            "stderr": observation.stderr,
+            "exit_code": np.int64(observation.exit_code),
+        }
+        if self.settings.screen is not None:
+            obs["screenshot"] = self._decode_screenshot(observation.screenshot)
+        return obs
+
+    def _decode_screenshot(self, picture: str | Pixels | None) -> NDArray[np.uint8]:
+        size = self.settings.screen_size
+        assert size is not None
+        self._picture = picture
+        if picture is None:
+            return shared_black(size[1], size[0])
+        frame = decode_pixels(picture)
+        if frame.shape[1::-1] != size:
+            found = frame.shape[1::-1]
+            message = f"Expected a screen of {size[0]} x {size[1]} pixels, got {found[0]} x {found[1]}: pass screen={found}"
+            raise ProtocolError(message)
+        return frame
+
+
+class ResetRetryPolicy:
+    """Retry policy of failed resets."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._failures = 0
+
+    def pause_after(self, error: Exception) -> float:
+        """Return the number of seconds to wait before the next attempt, in a new session.
+
+        Raises:
+            Exception: ``error``, if there should be no further attempt.
+        """
+        waited = time.monotonic() - self._started
+        if isinstance(error, CapacityError):
+            # The slot may still belong to the last session, which was just closed.
+            if waited < _SLOT_TIMEOUT:
+                return _RETRY_SECONDS
+        elif isinstance(error, ProtocolError) and error.code == ErrorCode.EXECUTION_ERROR:
+            # No process can be forked until the server has ended the session that uses up the limit.
+            if waited < _CAPACITY_TIMEOUT:
+                return _RETRY_SECONDS
+        elif isinstance(error, (TransportError, ProtocolError)):
+            # The sandbox died since the last episode.
+            self._failures += 1
+            if self._failures < _RESET_ATTEMPTS:
+                return 0.0
+        raise error
+
+
+def infrastructure_failure(reason: str) -> ObservationData:
+    """Return the response of a step that failed with an infrastructure error."""
+    metadata = Metadata(outcome=Outcome.INFRASTRUCTURE, state_lost=True)
+    observation = Observation(
+        stdout="", stderr=f"[the sandbox failed: {reason}]\n", exit_code=INFRASTRUCTURE_EXIT_CODE, metadata=metadata
+    )
+    return ObservationData(observation=observation, reward=0.0, done=False, metadata=metadata)
+
+
+def check_code(code: Any, space: CodeText) -> None:
+    """Raise if ``code`` is not valid source text.
+
+    Raises:
+        InvalidActionError: If it is not.
+    """
+    if code in space:
+        return
+    if not isinstance(code, str):
+        message = f"Expected an action to be source text (str), got {type(code).__name__}"
+    elif len(code) > space.max_length:
+        message = f"Expected an action of at most {space.max_length} characters, got {len(code)}; raise max_code_chars="
+    else:
+        message = "Expected an action that UTF-8 can encode, got one with lone surrogates: decode it with errors='replace'"
+    raise InvalidActionError(message)
+
+
+def refuse_action(error: Exception) -> None:
+    """Raise if the server refused an action as invalid; the session continues.
+
+    Raises:
+        InvalidActionError: If it did.
+    """
+    if isinstance(error, ProtocolError) and error.code == ErrorCode.VALIDATION_ERROR:
+        raise InvalidActionError(str(error)) from error
+
+
+def own_screenshot(obs: Obs) -> Obs:
+    """Replace a shared screenshot of an observation with a copy."""
+    frame = obs.get("screenshot")
+    if frame is not None and is_shared_black(frame):
+        obs["screenshot"] = black_frame(*frame.shape[:2])
+    return obs
+
+
+def _files(files: Any) -> dict[str, str | FileContent]:
+    """Return the files of ``reset(options=...)`` in the wire format.
+
+    Raises:
+        ConfigurationError: If they are not a mapping of paths to contents.
+    """
+    if files is None:
+        return {}
+    valid = isinstance(files, Mapping) and all(
+        isinstance(path, str) and isinstance(content, str | bytes) for path, content in files.items()
+    )
+    if not valid:
+        message = f"Expected options['files'] to be a mapping of paths to str or bytes, got {files!r:.200}"
+        raise ConfigurationError(message)
+    return {path: content if isinstance(content, str) else FileContent(content) for path, content in files.items()}

@@ -1,0 +1,179 @@
+"""Environment options: everything except the sandbox configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, TypedDict
+
+from coding_gym._validation import check_backend, check_choice, check_count, check_seconds
+from coding_gym.errors import ConfigurationError
+from coding_gym.sandbox.config import SandboxKwargs
+from coding_gym_server.protocol import DEFAULT_SCREEN, MAX_SCREEN_SIDE, MIN_SCREEN_SIDE, Capture, OnIdle
+
+__all__ = [
+    "RENDER_MODES",
+    "CodingEnvKwargs",
+    "EnvKwargs",
+    "EnvOptions",
+    "ScreenOption",
+    "ScreenOptions",
+    "StepLimits",
+    "split_options",
+]
+
+RENDER_MODES = ("ansi", "rgb_array")
+
+_MAX_FRAME_RATE = 120
+
+ScreenOption = tuple[int, int] | str | None
+"""Width and height of a screen in pixels, ``auto``, or None for no screen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScreenOptions:
+    """Options of the screen, and of programs with windows.
+
+    Attributes:
+        screen: Width and height of the screen in pixels; ``auto`` is 640 x 480, and always black if the sandbox has no display;
+            None for no screen, and no screenshot in the observation.
+        window_manager: Whether a window manager runs on the screen, for programs that require one or open several windows.
+        capture: When the observation contains the screen: ``auto`` (if something is shown), ``always``, or ``never`` (black).
+        on_idle: What happens to a program that waits for events after its screen is stable: ``close`` closes its windows, and
+            interrupts it if it ignores the close request; ``return`` ends the step with outcome ``running``, and the next step
+            with code closes it.
+        frames: Maximum frame rate of ``info["frames"]``, the video of the step (``Video``), in frames per second; None for no
+            video. The times of the frames differ from run to run.
+    """
+
+    screen: ScreenOption = "auto"
+    window_manager: bool = False
+    capture: str = Capture.AUTO
+    on_idle: str = OnIdle.CLOSE
+    frames: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepLimits:
+    """Limits of each step.
+
+    Attributes:
+        step_timeout: Wall-clock limit in seconds.
+        cpu_timeout: CPU-time limit in seconds, summed over all processes of the step; None for no limit.
+        max_output_chars: Maximum number of code points of stdout, and of stderr.
+        max_code_chars: Maximum number of code points of an action.
+    """
+
+    step_timeout: float = 30.0
+    cpu_timeout: float | None = None
+    max_output_chars: int = 16_384
+    max_code_chars: int = 100_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvOptions(StepLimits, ScreenOptions):
+    """Environment options: everything except the sandbox configuration.
+
+    ``EnvKwargs`` types the same options as keyword arguments.
+
+    Attributes:
+        render_mode: ``ansi`` (the transcript of the episode), ``rgb_array`` (the last screenshot, or an image of the transcript
+            in its size if the screen is empty) or None.
+        show_value: Whether the value of a last expression is printed, as a REPL does.
+        backend: What executes the code: ``python``, ``notebook``, ``restricted`` ..., see ``docs/backends.md``; the sandbox's
+            default if None.
+        results: Whether ``info["results"]`` contains values and displays in all their formats, as a tuple of ``Result``.
+    """
+
+    render_mode: str | None = None
+    show_value: bool = True
+    backend: str | None = None
+    results: bool = False
+
+    def __post_init__(self) -> None:
+        if self.render_mode is not None and self.render_mode not in RENDER_MODES:
+            message = f"Expected render_mode= to be one of {', '.join(RENDER_MODES)} or None, got {self.render_mode!r}"
+            raise ConfigurationError(message)
+        object.__setattr__(self, "screen", _check_screen(self.screen))
+        object.__setattr__(self, "capture", check_choice("capture", self.capture, Capture))
+        object.__setattr__(self, "on_idle", check_choice("on_idle", self.on_idle, OnIdle))
+        self._check_frames()
+        self._check_screen_available()
+        object.__setattr__(self, "step_timeout", check_seconds("step_timeout", self.step_timeout))
+        if self.cpu_timeout is not None:
+            object.__setattr__(self, "cpu_timeout", check_seconds("cpu_timeout", self.cpu_timeout))
+        check_count("max_output_chars", self.max_output_chars, 256)
+        check_count("max_code_chars", self.max_code_chars, 1)
+        if self.backend is not None:
+            check_backend(self.backend)
+
+    @property
+    def screen_size(self) -> tuple[int, int] | None:
+        """Width and height of the screenshot in pixels, None without a screen."""
+        return DEFAULT_SCREEN if isinstance(self.screen, str) else self.screen
+
+    def _check_frames(self) -> None:
+        rate = self.frames
+        valid = isinstance(rate, (int, float)) and not isinstance(rate, bool) and 0 < rate <= _MAX_FRAME_RATE
+        if rate is not None and not valid:
+            message = f"Expected frames= to be a rate of at most {_MAX_FRAME_RATE} per second, or None, got {rate!r}"
+            raise ConfigurationError(message)
+
+    def _check_screen_available(self) -> None:
+        requiring = {
+            "window_manager=True": self.window_manager,
+            "capture='always'": self.capture == Capture.ALWAYS,
+            "frames=": self.frames is not None,
+        }
+        names = [name for name, is_set in requiring.items() if is_set]
+        if self.screen is None and names:
+            message = f"Expected a screen for {', '.join(names)}, got screen=None: leave screen= out, or pass (width, height)"
+            raise ConfigurationError(message)
+
+
+class EnvKwargs(TypedDict, total=False):
+    """The fields of ``EnvOptions`` as keyword arguments."""
+
+    render_mode: str | None
+    screen: ScreenOption
+    window_manager: bool
+    capture: str
+    on_idle: str
+    frames: float | None
+    step_timeout: float
+    cpu_timeout: float | None
+    max_output_chars: int
+    max_code_chars: int
+    show_value: bool
+    backend: str | None
+    results: bool
+
+
+class CodingEnvKwargs(EnvKwargs, SandboxKwargs, total=False):
+    """Keyword arguments of an environment: its options, and those of its sandbox."""
+
+
+_ENV_OPTIONS = frozenset(field.name for field in fields(EnvOptions))
+
+
+def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split options into those of the environment and those of the sandbox."""
+    sandbox_options = dict(options)
+    own = {name: sandbox_options.pop(name) for name in options if name in _ENV_OPTIONS}
+    return own, sandbox_options
+
+
+def _check_screen(screen: Any) -> ScreenOption:
+    if screen is None or (isinstance(screen, str) and screen == "auto"):
+        return screen
+    try:
+        width, height = (int(side) for side in screen)
+    except (TypeError, ValueError, OverflowError):
+        width = height = 0
+    if not (MIN_SCREEN_SIDE <= width <= MAX_SCREEN_SIDE and MIN_SCREEN_SIDE <= height <= MAX_SCREEN_SIDE):
+        message = (
+            f"Expected screen= to be 'auto', (width, height) of {MIN_SCREEN_SIDE} to {MAX_SCREEN_SIDE} pixels each, or None, "
+            f"got {screen!r}"
+        )
+        raise ConfigurationError(message)
+    return width, height

@@ -1,0 +1,271 @@
+"""``CodingTask-v0``: an agent solves problems with hidden tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+from gymnasium import spaces
+
+from coding_gym._validation import check_count
+from coding_gym.envs.coding_env import CodingEnv
+from coding_gym.envs.episode import EpisodeState, Info, Obs, StepResult
+from coding_gym.envs.options import CodingEnvKwargs, EnvOptions
+from coding_gym.errors import ConfigurationError
+from coding_gym.sandbox.config import SandboxConfig
+from coding_gym.sandbox.pool import SandboxPool, managed_sandbox
+from coding_gym.spaces import CodeText
+from coding_gym.tasks import Task, TaskSuite, Verdict, load_suite
+from coding_gym.tasks.dependencies import DefinitionTracker
+from coding_gym.tasks.grading.background import BackgroundGrading, BorrowedSandbox
+from coding_gym.tasks.submission import defined_names, parse
+from coding_gym_server.protocol import Observation, ObservationData, Outcome, ResetOptions
+
+__all__ = ["SESSIONS_PER_ENV", "CodingTaskEnv", "as_suite"]
+
+SESSIONS_PER_ENV = 2
+"""Slots per environment: the agent's session, and the connection for grading its submissions."""
+
+_NOT_GRADED: Info = {"graded": False, "solved": False, "tests_passed": 0, "tests_total": 0}
+
+
+class CodingTaskEnv(CodingEnv):
+    """``CodingEnv`` with a task: actions run in one interpreter, and those that are submissions are graded.
+
+    A submission is an action that defines the task's entry point at its top level; if the task is a program, every action is a
+    submission. It is graded while it runs in the agent's session, which never receives the tests: they run in other processes
+    of its sandbox. The graded program consists of the definitions from earlier actions that the submission uses, followed by
+    the submission: see ``coding_gym.tasks.dependencies.DefinitionTracker``. Only actions with outcome ``ok`` contribute
+    definitions.
+
+    An episode is ``terminated`` when all tests have passed, and ``truncated`` after ``max_turns`` steps.
+
+    Observation:
+        ``CodingEnv``'s dict, plus ``prompt``: ``CodeText``, the task description.
+
+    Reward:
+        The increase of the score, the fraction of passed tests, over the best previous submission of the episode; 0 for other
+        steps. The return is therefore the best score, 0 to 1.
+
+    Info:
+        ``CodingEnv``'s, plus ``task_id``; ``graded``, whether the step was graded; ``solved``; ``tests_passed`` and
+        ``tests_total``, 0 if the step was not graded. An infrastructure error during grading is not a score: it truncates the
+        episode with ``outcome`` ``infrastructure``, as an infrastructure error during execution does.
+
+    Args:
+        suite: The tasks, or an argument of ``load_suite``: ``basics``, ``humaneval``, the path of a file ... Only the latter
+            can be saved with the environment's spec.
+        max_turns: Number of steps after which an episode is truncated.
+        pool: Pool to lease a sandbox from. An environment occupies two slots.
+        config: As for ``CodingEnv``.
+        options: As for ``CodingEnv``.
+
+    Attributes:
+        suite: The tasks.
+
+    Raises:
+        ConfigurationError: If an option is invalid, or the suite does not exist or is empty.
+
+    Example:
+        >>> env = gym.make("CodingTask-v0", suite="basics", provider="auto")  # doctest: +SKIP
+        >>> observation, info = env.reset(seed=1)  # doctest: +SKIP
+        >>> print(observation["prompt"])  # doctest: +SKIP
+        >>> observation, reward, terminated, truncated, info = env.step("def bill(prices, rate): ...")  # doctest: +SKIP
+    """
+
+    _episode: _TaskEpisode
+
+    def __init__(
+        self,
+        *,
+        suite: TaskSuite | str | Path,
+        max_turns: int = 10,
+        pool: SandboxPool | None = None,
+        config: SandboxConfig | Mapping[str, Any] | None = None,
+        **options: Unpack[CodingEnvKwargs],
+    ) -> None:
+        self.suite = as_suite(suite)
+        self._max_turns = check_count("max_turns", max_turns, 1)
+        super().__init__(pool=pool, config=config, **options)
+        if pool is None:
+            self.config = replace(self.config, sessions=max(self.config.sessions, SESSIONS_PER_ENV))
+        elif pool.size * pool.config.sessions < SESSIONS_PER_ENV:
+            message = (
+                f"A task environment occupies {SESSIONS_PER_ENV} slots of a pool, this one has 1: pass sessions= to SandboxPool"
+            )
+            raise ConfigurationError(message)
+        self._grading: BackgroundGrading | None = None
+        self._last_verdict: Verdict | None = None
+
+    def _make_episode(self, options: EnvOptions) -> _TaskEpisode:
+        return _TaskEpisode(options, self.suite, self._max_turns)
+
+    @property
+    def task(self) -> Task | None:
+        """The task of the episode, with its tests and reference solution: not for the agent. None before the first."""
+        return self._episode.task
+
+    @property
+    def last_verdict(self) -> Verdict | None:
+        """The verdict on the last step, None if it was not graded. Its messages may quote tests."""
+        return self._last_verdict
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Obs, Info]:
+        """Begin an episode: draw a task, start a new interpreter, and fill the workspace with the task's files.
+
+        Args:
+            seed: As for ``CodingEnv``. The task is also drawn from ``np_random``.
+            options: As for ``CodingEnv.reset``, plus ``task_id``: the id of the task.
+
+        Raises:
+            ConfigurationError: If the task does not exist.
+            ProviderError: If no sandbox is available; with a pool, within its timeout.
+            CapacityError: If the server has no free session.
+        """
+        return super().reset(seed=seed, options=options)
+
+    def close(self) -> None:
+        """End the session and remove the sandbox, or return it to the pool. Idempotent."""
+        if self._grading is not None:
+            self._grading.close()
+            self._grading = None
+        super().close()
+
+    def begin_reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        if self._grading is not None:
+            self._grading.cancel()
+        self._last_verdict = None
+        super().begin_reset(seed=seed, options=options)
+
+    def begin_step(self, action: str) -> None:
+        super().begin_step(action)
+        program = self._episode.submission()
+        if program is not None and self._session is not None:
+            assert self.task is not None
+            self._grader().begin(self.task, program)
+
+    def finish_step(self) -> StepResult:
+        try:
+            result = super().finish_step()
+            self._last_verdict = self._grading.finish() if self._grading is not None else None
+        except BaseException:
+            if self._grading is not None:
+                self._grading.cancel()
+            raise
+        return self._episode.graded(result, self._last_verdict)
+
+    def _grader(self) -> BackgroundGrading:
+        if self._grading is None:
+            assert self._slot is not None
+            slot = BorrowedSandbox(self._slot) if self._pool is None else managed_sandbox(self._pool, self.config)
+            self._grading = BackgroundGrading(slot)
+        return self._grading
+
+
+class _TaskEpisode(EpisodeState):
+    """An episode with a task.
+
+    Args:
+        settings: Options of the environment.
+        suite: The tasks.
+        max_turns: Maximum number of steps of an episode.
+    """
+
+    env_id = "CodingTask-v0"
+
+    def __init__(self, settings: EnvOptions, suite: TaskSuite, max_turns: int) -> None:
+        super().__init__(settings)
+        self.task: Task | None = None
+        self._suite = suite
+        self._max_turns = max_turns
+        self._turns_taken = 0
+        self._best = 0.0
+        self._definitions = DefinitionTracker()
+        longest = max(len(task.prompt) for task in suite)
+        self.observation_space = spaces.Dict({**self.observation_space.spaces, "prompt": CodeText(max(longest, 1))})
+
+    @property
+    def header(self) -> str:
+        return super().header if self.task is None else f"{super().header}, task {self.task.id}"
+
+    def begin(
+        self, *, seed: int | None, np_random: np.random.Generator, options: Mapping[str, Any] | None = None
+    ) -> ResetOptions:
+        options = dict(options or {})
+        task = self._choose(options.pop("task_id", None), np_random)
+        files = options.get("files")
+        if files is None or isinstance(files, Mapping):
+            options["files"] = {**task.files, **(files or {})}
+        request = super().begin(seed=seed, np_random=np_random, options=options)
+        self.task = task
+        self._turns_taken = 0
+        self._best = 0.0
+        self._definitions.clear()
+        return request
+
+    def submission(self) -> str | None:
+        """Return the program to grade, None if the action of this step is not a submission."""
+        assert self.task is not None
+        entry_point = self.task.entry_point
+        if entry_point is not None:
+            module = parse(self._code) if entry_point in self._code else None
+            if module is None or entry_point not in defined_names(module):
+                return None
+        return self._definitions.program(self._code)
+
+    def finish_step(self, data: ObservationData) -> StepResult:
+        self._turns_taken += 1
+        metadata = data.observation.metadata
+        if metadata.state_lost:
+            self._definitions.clear()
+        elif metadata.outcome is Outcome.OK:
+            self._definitions.add(self._code)
+        return super().finish_step(data)
+
+    def graded(self, result: StepResult, verdict: Verdict | None) -> StepResult:
+        """Add a verdict to the result of ``step``."""
+        obs, reward, terminated, truncated, info = result
+        if verdict is not None and verdict.is_infrastructure:
+            info["outcome"] = Outcome.INFRASTRUCTURE.value
+            truncated = True
+        elif verdict is not None and not truncated:
+            score = verdict.score or 0.0
+            reward = max(score - self._best, 0.0)
+            self._best = max(score, self._best)
+            terminated = verdict.solved
+            info.update(graded=True, solved=verdict.solved, tests_passed=verdict.passed, tests_total=verdict.total)
+        truncated = truncated or (self._turns_taken >= self._max_turns and not terminated)
+        return obs, reward, terminated, truncated, info
+
+    def _observe(self, observation: Observation) -> Obs:
+        assert self.task is not None
+        return {**super()._observe(observation), "prompt": self.task.prompt}
+
+    def _info(self, observation: Observation) -> Info:
+        assert self.task is not None
+        return {**super()._info(observation), "task_id": self.task.id, **_NOT_GRADED}
+
+    def _choose(self, task_id: Any, np_random: np.random.Generator) -> Task:
+        if task_id is None:
+            return self._suite[int(np_random.integers(len(self._suite)))]
+        if task_id not in self._suite.ids:
+            known = ", ".join(self._suite.ids[:3])
+            message = f"Expected options['task_id'] to be the id of a task of the suite, such as {known}; got {task_id!r}"
+            raise ConfigurationError(message)
+        return self._suite[str(task_id)]
+
+
+def as_suite(suite: TaskSuite | str | Path) -> TaskSuite:
+    """Return a suite of at least one task, loaded if necessary.
+
+    Raises:
+        ConfigurationError: If the suite is empty.
+    """
+    tasks = suite if isinstance(suite, TaskSuite) else load_suite(suite)
+    if not tasks:
+        message = f"Expected a suite with at least one task, got {tasks}"
+        raise ConfigurationError(message)
+    return tasks

@@ -1,0 +1,1 @@
+"""Images, videos and rich results."""

@@ -1,0 +1,1 @@
+"""A client of OpenEnv's coding environment."""

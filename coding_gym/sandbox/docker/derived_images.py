@@ -1,0 +1,112 @@
+"""Images with additional packages: derived from another image once, with network access, and named by content hash."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+from collections.abc import Iterator, Sequence
+
+import docker
+from docker.errors import DockerException
+from docker.models.containers import Container
+from docker.models.images import Image
+
+from coding_gym.errors import PackageInstallError
+from coding_gym.sandbox.docker.images import IMAGE_REPOSITORY, build_lock, image_exists, image_name
+from coding_gym.sandbox.ownership import LABEL_OWNER, OwnerProcess
+from coding_gym.sandbox.single_flight import SingleFlight
+from coding_gym_server.packages.install import InstallationError
+
+__all__ = ["ensure_packages"]
+
+_INSTALLER = ("python", "-P", "-m", "coding_gym_server.packages.install")
+_COMMIT_TIMEOUT = 1800
+
+_log = logging.getLogger("coding_gym")
+_single_flight: SingleFlight[None] = SingleFlight()
+
+
+def ensure_packages(client: docker.DockerClient, base: str, requirements: Sequence[str]) -> str:
+    """Return the name of an image with the packages, derived from ``base`` if necessary; ``base`` if there are none.
+
+    Raises:
+        PackageInstallError: If pip fails; nothing is left behind.
+    """
+    if not requirements:
+        return base
+    image = client.images.get(base)
+    name = _name(image, base, requirements)
+    if image_exists(client, name):
+        return name
+    _single_flight(name, lambda: _make_if_missing(client, image, name, requirements))
+    return name
+
+
+def _make_if_missing(client: docker.DockerClient, base: Image, name: str, requirements: Sequence[str]) -> None:
+    with build_lock("packages"):
+        if not image_exists(client, name):
+            _log.warning("installing %s into the image %s (once)", ", ".join(requirements), name)
+            _make(client, base, name, requirements)
+
+
+def _make(client: docker.DockerClient, base: Image, name: str, requirements: Sequence[str]) -> None:
+    """Run pip in a container and commit it: a failed Dockerfile build would leave the layers of its earlier steps."""
+    with _container(client, base, requirements) as container:
+        container.start()
+        status = container.wait(timeout=None)["StatusCode"]
+        if status != 0:
+            log = container.logs().decode(errors="replace").splitlines()
+            error = InstallationError(log)
+            raise PackageInstallError(requirements, str(error).splitlines(), error.log)
+        repository, _, tag = name.rpartition(":")
+        with _extended_timeout(client):
+            container.commit(repository, tag, changes=_configuration_of(base))
+
+
+@contextlib.contextmanager
+def _container(client: docker.DockerClient, base: Image, requirements: Sequence[str]) -> Iterator[Container]:
+    container = client.containers.create(
+        base,
+        list(requirements),
+        entrypoint=list(_INSTALLER),
+        user="0",
+        # So that other processes clean it up if this one is killed.
+        labels={LABEL_OWNER: str(OwnerProcess.current())},
+        cap_drop=["ALL"],
+        security_opt=["no-new-privileges"],
+        tmpfs={"/tmp": "exec,mode=1777"},
+    )
+    try:
+        yield container
+    finally:
+        with contextlib.suppress(DockerException):
+            container.remove(force=True, v=True)
+
+
+def _configuration_of(base: Image) -> list[str]:
+    """Return the instructions that restore the base image's configuration, which the container overrides."""
+    config = base.attrs["Config"]
+    return [
+        f"USER {config.get('User') or '0'}",
+        f"ENTRYPOINT {json.dumps(config.get('Entrypoint') or [])}",
+        f"CMD {json.dumps(config.get('Cmd') or [])}",
+        f"LABEL {LABEL_OWNER}=",
+    ]
+
+
+def _name(image: Image, base: str, requirements: Sequence[str]) -> str:
+    digest = hashlib.sha256("\0".join((str(image.id), *sorted(requirements))).encode()).hexdigest()[:12]
+    # Images derived from the default image become unused together with it, see ``coding-gym prune --images``.
+    return f"{base}-{digest}" if base == image_name() else f"{IMAGE_REPOSITORY}:with-packages-{digest}"
+
+
+@contextlib.contextmanager
+def _extended_timeout(client: docker.DockerClient) -> Iterator[None]:
+    """Raise the engine's timeout: a commit of many gigabytes takes long."""
+    usual, client.api.timeout = client.api.timeout, _COMMIT_TIMEOUT
+    try:
+        yield
+    finally:
+        client.api.timeout = usual

@@ -1,0 +1,88 @@
+"""Connections to a Docker engine, or to Podman's Docker-compatible socket."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import docker
+from docker.errors import DockerException
+from docker.utils import kwargs_from_env
+
+from coding_gym.errors import ProviderUnavailableError
+
+ENGINE_TIMEOUT = 60
+
+
+def connect_to_engine() -> docker.DockerClient:
+    """Connect to the engine that ``DOCKER_HOST`` names, or else to the first Docker or Podman socket that answers.
+
+    Raises:
+        ProviderUnavailableError: If none answers.
+    """
+    reasons = []
+    for host in _engine_hosts():
+        if reason := socket_error(host):
+            reasons.append(f"{host}: {reason}")
+            continue
+        try:
+            client = docker.DockerClient(base_url=host, timeout=ENGINE_TIMEOUT, tls=_tls_of_environment(host))
+        except DockerException as error:
+            reasons.append(f"{host}: {root_cause(error)}")
+            continue
+        try:
+            client.ping()
+        except (DockerException, OSError) as error:
+            client.close()
+            reasons.append(f"{host}: {root_cause(error)}")
+        else:
+            return client
+    reason = "; ".join(reasons) or "no engine socket found, and DOCKER_HOST is not set"
+    raise ProviderUnavailableError(provider="docker", reason=reason)
+
+
+def _engine_hosts() -> Iterator[str]:
+    if host := os.environ.get("DOCKER_HOST"):
+        yield host
+        return
+    runtime = os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
+    candidates = (
+        "/var/run/docker.sock",
+        f"{runtime}/docker.sock",
+        os.path.expanduser("~/.docker/run/docker.sock"),
+        f"{runtime}/podman/podman.sock",
+        "/run/podman/podman.sock",
+    )
+    yield from (f"unix://{path}" for path in candidates if os.path.exists(path))
+
+
+def socket_error(host: str) -> str | None:
+    """Return why a Unix socket is unusable, None if it is usable; the SDK would leak a socket on failure."""
+    if not host.startswith("unix://"):
+        return None
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(host.removeprefix("unix://"))
+        except OSError as error:
+            return error.strerror or str(error)
+    return None
+
+
+def _tls_of_environment(host: str) -> Any:
+    if not os.environ.get("DOCKER_TLS_VERIFY") or host.startswith("unix:"):
+        return False
+    return kwargs_from_env().get("tls", False)
+
+
+def is_podman(client: docker.DockerClient) -> bool:
+    """Return whether the engine is Podman, which supports fewer tmpfs options."""
+    return any("podman" in component["Name"].lower() for component in client.version().get("Components", ()))
+
+
+def root_cause(error: BaseException) -> str:
+    """Return the message of the first error of a chain."""
+    while error.__cause__ is not None or error.__context__ is not None:
+        error = error.__cause__ or error.__context__  # type: ignore[assignment]
+    return str(error)

@@ -1,0 +1,280 @@
+"""The docker provider: one hardened container per sandbox.
+
+It works with any engine that implements Docker's API, including Podman.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import docker
+from docker.errors import APIError, DockerException, NotFound
+from docker.models.containers import Container
+from docker.types import Ulimit
+from requests import RequestException
+
+from coding_gym._version import __version__
+from coding_gym.client.address import Address
+from coding_gym.errors import SandboxStartError, TransportError
+from coding_gym.sandbox.base import Sandbox, check_exit_code, wait_until_ready
+from coding_gym.sandbox.config import SandboxConfig, parse_size
+from coding_gym.sandbox.docker.cleanup import remove_orphans_once, try_to_remove
+from coding_gym.sandbox.docker.derived_images import ensure_packages
+from coding_gym.sandbox.docker.engine import connect_to_engine, is_podman, root_cause
+from coding_gym.sandbox.docker.images import ensure_image
+from coding_gym.sandbox.ownership import LABEL_OWNER, OwnerProcess, new_runtime_directory
+from coding_gym.sandbox.packages import resolve_packages
+from coding_gym.sandbox.server_arguments import server_arguments
+
+__all__ = ["LABEL_OWNER", "LABEL_VERSION", "DockerSandbox", "start_container"]
+
+LABEL_VERSION = "coding_gym.version"
+
+_UID = 10001
+_LOG_BYTES = 4000
+_SOCKET_DIRECTORY = "/run/coding-gym"
+_HOME = "/home/user"
+_WORKSPACES = "/workspaces"
+_X_SOCKETS = "/tmp/.X11-unix"
+_INODES = 100_000
+_DESCRIPTORS = 8192
+_PODMAN_PROCESSES = 32_768
+
+_log = logging.getLogger("coding_gym")
+
+
+class DockerSandbox(Sandbox):
+    """A sandbox in a Docker container.
+
+    Args:
+        address: Address of its server.
+        client: Connection to the engine; the sandbox takes ownership of it.
+        container: The container.
+        directory: The host directory of its socket, None with TCP.
+    """
+
+    def __init__(self, address: Address, client: docker.DockerClient, container: Container, directory: Path | None) -> None:
+        name = container.attrs["Config"]["Image"]
+        super().__init__(address, f"a Docker container ({container.short_id}, image {name})")
+        self.container = container
+        self._client = client
+        self._directory = directory
+
+    def _remove(self) -> None:
+        try_to_remove(self.container)
+        self._client.close()
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def start_container(config: SandboxConfig) -> DockerSandbox:
+    """Start a container, building its image first if necessary, and wait until it is ready.
+
+    Raises:
+        ProviderUnavailableError: If no engine answers.
+        ImageBuildError: If the image build fails.
+        PackageInstallError: If the packages cannot be installed.
+        SandboxStartError: If the container does not start.
+    """
+    client = connect_to_engine()
+    try:
+        remove_orphans_once(client)
+        image = ensure_image(client, config.image)
+        image = ensure_packages(client, image, resolve_packages(config).requirements)
+        start = _start_with_socket if _uses_unix_socket(client, config) else _start_with_port
+        return start(client, config, image)
+    except (DockerException, RequestException) as error:
+        client.close()
+        message = f"The engine failed while a container was started: {root_cause(error)}"
+        raise SandboxStartError(message) from error
+    except BaseException:
+        client.close()
+        raise
+
+
+def _start_with_socket(client: docker.DockerClient, config: SandboxConfig, image: str) -> DockerSandbox:
+    with new_runtime_directory() as directory:
+        shared = directory / "run"
+        shared.mkdir()
+        # The container's user creates its socket here; the parent directory keeps out other users of this machine.
+        shared.chmod(0o777)
+        token = secrets.token_urlsafe(32)
+        (shared / "token").write_text(token)
+        (shared / "token").chmod(0o644)
+        address = Address.of_unix_socket(str(shared / "server.sock"), token=token)
+        command = ["--uds", f"{_SOCKET_DIRECTORY}/server.sock", "--token-file", f"{_SOCKET_DIRECTORY}/token"]
+        options = {
+            "volumes": {str(shared): {"bind": _SOCKET_DIRECTORY, "mode": "rw"}},
+            "network_mode": config.network or "none",
+        }
+        container = _start(client, config, image, command, options, lambda _: address)
+    return DockerSandbox(address, client, container, directory)
+
+
+def _start_with_port(client: docker.DockerClient, config: SandboxConfig, image: str) -> DockerSandbox:
+    token = secrets.token_urlsafe(32)
+    options: dict[str, Any] = {"ports": {f"{config.container_port}/tcp": (config.host_ip, None)}, "stdin_open": True}
+    if config.network:
+        options["network"] = config.network
+
+    def address_of(container: Container) -> Address:
+        container.reload()
+        bindings = container.ports.get(f"{config.container_port}/tcp")
+        if not bindings:
+            message = f"{container.short_id} has no published port yet"
+            raise TransportError(message)
+        return Address(f"http://{_host_of(config)}:{bindings[0]['HostPort']}", token=token)
+
+    command = ["--port", str(config.container_port), "--token-file", "-"]
+    container = _start(client, config, image, command, options, address_of, stdin=token)
+    return DockerSandbox(address_of(container), client, container, None)
+
+
+def _start(
+    client: docker.DockerClient,
+    config: SandboxConfig,
+    image: str,
+    command: list[str],
+    options: dict[str, Any],
+    address_of: Any,
+    *,
+    stdin: str | None = None,
+    init: bool = True,
+) -> Container:
+    """Create and start a container, send it a line on standard input, and wait until its server is ready."""
+    container = _create(client, config, image, [*command, *server_arguments(config)], {"init": init, **options})
+    output = _Output(container)
+    try:
+        container.start()
+        if stdin is not None:
+            _send_line(container, stdin)
+
+        def explain_death() -> str | None:
+            code = None
+            with contextlib.suppress(NotFound):
+                container.reload()
+                if container.status not in ("removing", "exited", "dead"):
+                    return None
+                code = container.attrs["State"]["ExitCode"]
+            printed = output.tail()
+            check_exit_code(code, printed)
+            return printed
+
+        wait_until_ready(address_of(container), timeout=config.start_timeout, explain_death=explain_death)
+    except APIError as error:
+        try_to_remove(container)
+        if init and "init" in str(error.explanation):
+            # The engine has no init; the image has one.
+            return _start(client, config, image, command, options, address_of, stdin=stdin, init=False)
+        message = f"The container does not start: {error.explanation or error}"
+        raise SandboxStartError(message) from error
+    except BaseException:
+        try_to_remove(container)
+        raise
+    finally:
+        output.close()
+    return container
+
+
+def _create(
+    client: docker.DockerClient, config: SandboxConfig, image: str, command: list[str], options: dict[str, Any]
+) -> Container:
+    tmpfs = f"rw,exec,nosuid,nodev,size={parse_size(config.disk)}"
+    ulimits = {"core": 0, "nofile": _DESCRIPTORS}
+    if is_podman(client):
+        # Podman does not support nr_inodes, and its default process limit may exceed that of the engine itself.
+        ulimits["nproc"] = _PODMAN_PROCESSES
+    else:
+        tmpfs += f",nr_inodes={_INODES}"
+    try:
+        return client.containers.create(
+            image,
+            [*command, "--private-tmp", "--workspaces", _WORKSPACES, "--isolation", config.isolation or "prefer"],
+            name=f"coding-gym-{secrets.token_hex(6)}",
+            labels={LABEL_OWNER: str(OwnerProcess.current()), LABEL_VERSION: __version__},
+            auto_remove=True,
+            environment=dict(config.environment),
+            user=f"{_UID}:{_UID}",
+            read_only=True,
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges"],
+            pids_limit=config.pids_limit,
+            mem_limit=config.mem,
+            memswap_limit=config.mem,
+            nano_cpus=int(config.cpu * 1e9),
+            shm_size=config.shm_size,
+            ulimits=[Ulimit(name=name, soft=limit, hard=limit) for name, limit in ulimits.items()],
+            # Only root can list the directory or change its mode: the names of its sessions are random.
+            tmpfs={
+                _WORKSPACES: f"{tmpfs},mode=1733",
+                **dict.fromkeys(("/tmp", _HOME, *([_X_SOCKETS] if config.sessions > 1 else [])), f"{tmpfs},mode=1777"),
+            },
+            runtime=config.runtime,
+            **options,
+        )
+    except APIError as error:
+        message = f"The container cannot be created: {error.explanation or error}"
+        raise SandboxStartError(message) from error
+
+
+def _send_line(container: Container, line: str) -> None:
+    """Write a line to a container's standard input, which, unlike its environment, cannot be inspected afterwards."""
+    stream: Any = container.attach_socket(params={"stdin": 1, "stream": 1})
+    try:
+        # Over most transports the SDK wraps the socket in a read-only object.
+        getattr(stream, "_sock", stream).sendall(f"{line}\n".encode())
+    finally:
+        with contextlib.suppress(AttributeError):
+            stream._response.close()
+        stream.close()
+
+
+class _Output:
+    """Output of a container that is starting: after a failure, it may be removed before its log can be read.
+
+    Args:
+        container: A container that is created, but not started.
+    """
+
+    def __init__(self, container: Container) -> None:
+        self._stream: Any = None
+        with contextlib.suppress(DockerException, OSError):
+            self._stream = container.attach(stdout=True, stderr=True, stream=True, logs=True)
+
+    def tail(self) -> str:
+        """Wait for the container to end, and return the end of its output."""
+        text = b""
+        with contextlib.suppress(DockerException, OSError):
+            for chunk in self._stream or ():
+                text = (text + chunk)[-_LOG_BYTES:]
+        return text.decode(errors="replace").strip() or "it printed nothing"
+
+    def close(self) -> None:
+        if self._stream is not None:
+            with contextlib.suppress(DockerException, OSError, AttributeError):
+                self._stream.close()
+                # The SDK shuts the socket down, but does not close it.
+                self._stream._response.close()
+
+
+def _uses_unix_socket(client: docker.DockerClient, config: SandboxConfig) -> bool:
+    if config.transport != "auto":
+        return config.transport == "unix"
+    is_here = urlsplit(client.api.base_url).scheme in ("http+docker", "http+unix") and sys.platform == "linux"
+    return is_here and "Desktop" not in client.info().get("OperatingSystem", "")
+
+
+def _host_of(config: SandboxConfig) -> str:
+    """Return the host of published ports: the engine's, if it is another machine."""
+    engine = urlsplit(os.environ.get("DOCKER_HOST", ""))
+    if engine.scheme in ("tcp", "ssh", "http", "https") and engine.hostname:
+        return engine.hostname
+    return "127.0.0.1" if config.host_ip == "0.0.0.0" else config.host_ip  # noqa: S104 - compared, not bound

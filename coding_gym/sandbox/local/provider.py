@@ -1,0 +1,128 @@
+"""The local provider: the server as a child process under Landlock and resource limits."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from coding_gym.client.address import Address
+from coding_gym.errors import ProviderUnavailableError
+from coding_gym.sandbox.base import Sandbox, check_exit_code, wait_until_ready
+from coding_gym.sandbox.config import SandboxConfig, parse_size
+from coding_gym.sandbox.local.overlay import ensure_overlay
+from coding_gym.sandbox.ownership import new_runtime_directory, remove_orphaned_directories
+from coding_gym.sandbox.packages import resolve_packages
+from coding_gym.sandbox.server_arguments import server_arguments
+from coding_gym_server.isolation.probe import probe
+
+__all__ = ["LocalSandbox", "start_local"]
+
+_EXIT_TIMEOUT = 3.0
+_LOG_LINES = 20
+
+
+class LocalSandbox(Sandbox):
+    """A locally sandboxed process tree.
+
+    Args:
+        address: Address of its server.
+        description: One-line description.
+        process: The server process.
+        directory: Directory of its socket, its log and the workspaces.
+    """
+
+    def __init__(self, address: Address, description: str, process: subprocess.Popen[bytes], directory: Path) -> None:
+        super().__init__(address, description)
+        self._process = process
+        self._directory = directory
+
+    def _remove(self) -> None:
+        _end(self._process, self._directory)
+
+
+def start_local(config: SandboxConfig) -> LocalSandbox:
+    """Start a server and wait until it is ready.
+
+    Raises:
+        ProviderUnavailableError: If the kernel cannot isolate sessions, and ``config.isolation`` is not ``prefer``.
+        PackageInstallError: If the packages cannot be installed.
+        ConfigurationError: If the server cannot fulfill its configuration: the backend is not installed, for example.
+        SandboxStartError: If the server does not start.
+    """
+    isolation = config.isolation or "require"
+    kernel = probe()
+    if isolation == "require" and kernel.missing:
+        reason = (
+            f"it requires {'; and '.join(kernel.missing)}. Install Docker, or pass isolation='prefer' to run without isolation"
+        )
+        raise ProviderUnavailableError(provider="local", reason=reason)
+    overlay = ensure_overlay(resolve_packages(config).requirements)
+    remove_orphaned_directories()
+    with new_runtime_directory() as directory:
+        token = secrets.token_urlsafe(32)
+        (directory / "run").mkdir()
+        (directory / "run" / "token").write_text(token)
+        socket_path = directory / "run" / "server.sock"
+        command = [
+            sys.executable,
+            *("-P", "-m", "coding_gym_server", "--uds", str(socket_path), "--token-file", str(directory / "run" / "token")),
+            *("--workspaces", str(directory / "ws"), "--confine-server", "--isolation", isolation),
+            *("--max-memory-bytes", str(parse_size(config.mem)), "--max-file-bytes", str(parse_size(config.disk))),
+            *("--max-processes", str(config.pids_limit)),
+            *(("--overlay", str(overlay)) if overlay is not None else ()),
+            *server_arguments(config),
+        ]
+        log = directory / "log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                env={**_environment(), **config.environment},
+            )
+        address = Address.of_unix_socket(str(socket_path), token=token)
+
+        def explain_death() -> str | None:
+            if process.poll() is None:
+                return None
+            printed = _tail(log)
+            check_exit_code(process.returncode, printed)
+            return printed
+
+        try:
+            wait_until_ready(address, timeout=config.start_timeout, explain_death=explain_death)
+        except BaseException:
+            _end(process, directory)
+            raise
+    return LocalSandbox(address, f"a local sandbox (Landlock ABI {kernel.landlock_abi}, pid {process.pid})", process, directory)
+
+
+def _end(process: subprocess.Popen[bytes], directory: Path) -> None:
+    process.terminate()
+    try:
+        process.wait(_EXIT_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        # The session roots detect that the server is gone, and end everything in turn.
+        process.kill()
+        process.wait()
+    workspaces = directory / "ws"
+    if workspaces.exists():
+        workspaces.chmod(0o700)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _environment() -> dict[str, str]:
+    # An allowlist, so that no secrets of the caller reach the sandbox.
+    names = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "HOME", "LANG", "TZ", "MPLCONFIGDIR")
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+    return "\n".join(lines) or "it printed nothing"

@@ -1,0 +1,121 @@
+"""A sandbox that is started on first use and replaced when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING
+
+from coding_gym.errors import ProtocolError, SandboxStartError, TransportError
+from coding_gym.sandbox.base import Sandbox
+from coding_gym.sandbox.config import SandboxConfig
+from coding_gym.sandbox.start import start_sandbox
+
+if TYPE_CHECKING:
+    from coding_gym.client.async_session import AsyncSession
+    from coding_gym.client.session import Session
+
+__all__ = ["ManagedSandbox"]
+
+_CONNECT_SECONDS = 5.0
+"""Connection timeout in seconds, after which a sandbox is considered dead."""
+
+
+class ManagedSandbox:
+    """Holds one sandbox. Thread-safe.
+
+    Args:
+        config: Configuration of the sandbox.
+    """
+
+    def __init__(self, config: SandboxConfig) -> None:
+        self.config = config
+        self._lock = threading.Lock()
+        self._sandbox: Sandbox | None = None
+        self._closed = False
+
+    @property
+    def sandbox(self) -> Sandbox | None:
+        """The sandbox, None before its start and after ``close``."""
+        return self._sandbox
+
+    def start(self) -> None:
+        """Start the sandbox if none is alive.
+
+        Raises:
+            ProviderError: If it cannot be started.
+        """
+        self.connect().close()
+
+    @property
+    def _attempts(self) -> int:
+        """Maximum number of sandboxes to try."""
+        return 2
+
+    def connect(self) -> Session:
+        """Open a session, in a new sandbox if the old one does not answer.
+
+        Raises:
+            ProviderError: If there is no sandbox, and a new one cannot be started.
+            TransportError: If the new sandbox does not answer either.
+        """
+        for left in reversed(range(self._attempts)):
+            sandbox = self.obtain()
+            try:
+                return sandbox.connect(timeout=_CONNECT_SECONDS)
+            except (TransportError, ProtocolError):
+                self.give_up(sandbox)
+                if not left:
+                    raise
+        raise AssertionError
+
+    async def connect_async(self) -> AsyncSession:
+        """Open a session without blocking the event loop; see ``connect``."""
+        from coding_gym.client.async_session import AsyncSession
+
+        for left in reversed(range(self._attempts)):
+            sandbox = await self.obtain_async()
+            try:
+                return await AsyncSession.connect(sandbox.address, timeout=_CONNECT_SECONDS)
+            except (TransportError, ProtocolError):
+                await asyncio.to_thread(self.give_up, sandbox)
+                if not left:
+                    raise
+        raise AssertionError
+
+    def obtain(self) -> Sandbox:
+        """Return the sandbox, dead or alive; start one if there is none.
+
+        Raises:
+            ProviderError: If it cannot be started.
+        """
+        with self._lock:
+            if self._closed:
+                message = "The environment is closed. Make a new one."
+                raise SandboxStartError(message)
+            if self._sandbox is None:
+                self._sandbox = start_sandbox(self.config)
+            return self._sandbox
+
+    async def obtain_async(self) -> Sandbox:
+        """Return the sandbox without blocking the event loop; see ``obtain``."""
+        return await asyncio.to_thread(self.obtain)
+
+    def give_up(self, sandbox: Sandbox) -> None:
+        """Remove a sandbox that does not answer, if it has not been replaced already."""
+        with self._lock:
+            if self._sandbox is sandbox:
+                self._sandbox = None
+                sandbox.close()
+
+    def begin_episode(self) -> bool:
+        """Count another episode in the same session; return whether the sandbox may run it."""
+        return True
+
+    def close(self) -> None:
+        """Remove the sandbox. Idempotent."""
+        with self._lock:
+            self._closed = True
+            if self._sandbox is not None:
+                self._sandbox.close()
+                self._sandbox = None

@@ -1,0 +1,201 @@
+"""``SandboxPool``: warm sandboxes for many environments, replaced when they die or reach their episode limit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Future, InvalidStateError
+from types import TracebackType
+from typing import Any, Unpack
+
+from coding_gym._validation import check_count
+from coding_gym.errors import CodingGymError, ConfigurationError, PoolClosedError, PoolTimeoutError
+from coding_gym.sandbox.config import SandboxConfig, SandboxKwargs, sandbox_config
+from coding_gym.sandbox.pool.lease import Lease
+from coding_gym.sandbox.pool.state import PoolState
+
+__all__ = ["SandboxPool"]
+
+_log = logging.getLogger("coding_gym")
+
+_PARALLEL_STARTS = 8
+_PARALLEL_CHECKS = 8
+_MAX_CHECK_INTERVAL = 5.0
+_CHECKS_PER_IDLE_TIMEOUT = 4
+
+
+class SandboxPool(PoolState):
+    """Keeps sandboxes warm, leases their slots in order of request, and replaces dead sandboxes.
+
+    Each sandbox has ``sessions`` slots, 1 by default. Every episode begins in a fresh interpreter and an empty workspace. Use
+    the pool as a context manager, or call ``close``.
+
+    Thread-safe, but unusable in a fork of the process that created it.
+
+    Args:
+        size: Number of sandboxes. At most ``size`` times ``sessions`` slots are occupied at a time, although there are
+            more sandboxes while some are in their last episode.
+        max_episodes: Number of episodes after which a sandbox is replaced; the new one starts during the last of them. None for
+            no limit.
+        acquire_timeout: Default number of seconds that ``acquire`` waits for a slot; None for no limit.
+        config: The sandboxes, as a ``SandboxConfig`` or a mapping of its fields.
+        sandbox_options: Fields of ``SandboxConfig``, instead of ``config``: ``provider="local"``, ``sessions=8`` ...
+
+    Raises:
+        ConfigurationError: If an option is invalid.
+
+    Example:
+        >>> with SandboxPool(size=2, provider="local") as pool:  # doctest: +SKIP
+        ...     env = gym.make("CodingEnv-v0", pool=pool)
+    """
+
+    def __init__(
+        self,
+        size: int = 1,
+        *,
+        max_episodes: int | None = 100,
+        acquire_timeout: float | None = 120.0,
+        config: SandboxConfig | Mapping[str, Any] | None = None,
+        **sandbox_options: Unpack[SandboxKwargs],
+    ) -> None:
+        check_count("size", size, 1)
+        if max_episodes is not None:
+            check_count("max_episodes", max_episodes, 1)
+        seconds: Any = acquire_timeout
+        if seconds is not None and not (isinstance(seconds, (int, float)) and seconds >= 0):
+            message = f"Expected acquire_timeout= to be a number of seconds or None, got {seconds!r}"
+            raise ConfigurationError(message)
+        super().__init__(sandbox_config(config, sandbox_options), size=size, max_episodes=max_episodes)
+        self.acquire_timeout = acquire_timeout
+
+    def start(self, *, timeout: float | None = None) -> None:
+        """Start all sandboxes and wait until they are ready. Idempotent.
+
+        Args:
+            timeout: Timeout in seconds; None for no limit.
+
+        Raises:
+            ConfigurationError: If they cannot fulfill the configuration; there is no retry until the next call.
+            ProviderError: If one cannot be started.
+            PoolTimeoutError: If they are not ready in time.
+            PoolClosedError: If the pool is closed.
+        """
+        self._check_owner()
+        with self._lock:
+            self._error = None
+            self._is_refused = False
+            self._fill()
+            if not self._changed.wait_for(lambda: self._error or self._closing.is_set() or not self._starts, timeout):
+                message = f"The sandboxes were not ready within {timeout:g} s: {self._describe()}"
+                raise PoolTimeoutError(message)
+            if self._closing.is_set():
+                raise PoolClosedError
+            if self._error is not None:
+                raise self._error
+
+    def acquire(self, *, timeout: float | None = None) -> Lease:
+        """Lease a slot, waiting for one if necessary: first come, first served.
+
+        Args:
+            timeout: Timeout in seconds; ``acquire_timeout`` if None.
+
+        Raises:
+            PoolTimeoutError: If none is free in time.
+            PoolClosedError: If the pool is closed.
+            ProviderError: If no sandbox is available.
+        """
+        timeout = self.acquire_timeout if timeout is None else timeout
+        self._check_owner()
+        future: Future[Lease] = Future()
+        try:
+            self._request(future)
+            return future.result(timeout)
+        except BaseException as error:
+            self._withdraw(future)
+            if isinstance(error, TimeoutError) and not isinstance(error, CodingGymError):
+                raise self._timeout_error(timeout) from None
+            raise
+
+    async def acquire_async(self, *, timeout: float | None = None) -> Lease:
+        """Lease a slot without blocking the event loop; see ``acquire``."""
+        timeout = self.acquire_timeout if timeout is None else timeout
+        self._check_owner()
+        future: Future[Lease] = Future()
+        try:
+            self._request(future)
+            return await asyncio.wait_for(asyncio.wrap_future(future), timeout)
+        except BaseException as error:
+            self._withdraw(future)
+            if isinstance(error, TimeoutError) and not isinstance(error, CodingGymError):
+                raise self._timeout_error(timeout) from None
+            raise
+
+    def release(self, lease: Lease) -> None:
+        """Release a lease; the same as ``lease.release()``."""
+        lease.release()
+
+    @property
+    def idle(self) -> int:
+        """Number of idle slots."""
+        return self.stats.idle
+
+    @property
+    def busy(self) -> int:
+        """Number of occupied slots."""
+        return self.stats.busy
+
+    @property
+    def starting(self) -> int:
+        """Number of slots of sandboxes that are starting."""
+        return self.stats.starting
+
+    def close(self) -> None:
+        """Remove all sandboxes, including those in use; waiting callers get a ``PoolClosedError``."""
+        self._close(wait=True)
+
+    def _close(self, *, wait: bool) -> None:
+        if os.getpid() != self._owner:
+            return
+        with self._lock:
+            self._closing.set()
+            waiting, self._waiting = self._waiting, deque()
+            workers, self._workers = self._workers, None
+            self._changed.notify_all()
+        for future in waiting:
+            with contextlib.suppress(InvalidStateError):
+                future.set_exception(PoolClosedError())
+        if workers is not None:
+            # A sandbox that is starting is removed by the thread that starts it.
+            workers.shutdown(wait=wait)
+        with self._lock:
+            members, self._members = self._members, []
+        for member in members:
+            member.sandbox.close()
+
+    def __enter__(self) -> SandboxPool:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # Without waiting, as this may be one of the threads; a partially constructed object lacks attributes.
+        with contextlib.suppress(Exception):
+            self._close(wait=False)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SandboxPool:
+        # A copy of an environment, or of its spec, leases from the same pool.
+        return self
+
+    def __reduce__(self) -> Any:
+        message = "A SandboxPool belongs to the process that created it: create one there, or omit pool="
+        raise TypeError(message)

@@ -1,0 +1,158 @@
+"""Splitting of a data set's test source code into cases."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+
+from coding_gym.tasks.loaders.rows import RowError
+from coding_gym.tasks.submission import defined_names, parse
+from coding_gym_server.protocol.grading import Asserts, UnitTests
+
+__all__ = ["definitions", "split_check", "tests_of_source", "uses"]
+
+_CHECK = "check"
+_UNSPLITTABLE = (ast.Return, ast.Yield, ast.YieldFrom, ast.Nonlocal, ast.Global, ast.Await)
+"""Statements that are valid in a function body but not in a module, or have a different meaning there."""
+
+
+def tests_of_source(source: str, *, entry_point: str | None, setup: str) -> Asserts | UnitTests:
+    """Convert test source code to tests: a ``check(candidate)``, ``unittest`` classes, or asserts.
+
+    Args:
+        source: The source code.
+        entry_point: Name of the submission's object that is passed as ``candidate``.
+        setup: Code to run before the source.
+
+    Raises:
+        RowError: If the source is not valid Python, or has no tests.
+    """
+    module = _parsed(source)
+    if any(_is_check(node) for node in module.body):
+        if entry_point is None:
+            message = "there is a check(candidate), but no entry_point to check"
+            raise RowError(message)
+        return split_check(source, entry_point=entry_point, setup=setup)
+    if any(_is_test(node) for node in module.body):
+        return UnitTests(source=_joined(setup, source))
+    # Definitions go into the setup: in a case, a failure would leave the other cases without them.
+    definitions = [node for node in module.body if isinstance(node, _DEFINITIONS)]
+    others = [node for node in module.body if not isinstance(node, _DEFINITIONS) and not _is_main(node)]
+    cases = tuple(_cases(others, source))
+    if not any(isinstance(node, ast.Assert) for statement in others for node in ast.walk(statement)):
+        message = "its tests have neither asserts, nor a check(candidate), nor unittest classes"
+        raise RowError(message)
+    return Asserts(setup=_joined(setup, *(_text(node, source) for node in definitions)), cases=cases)
+
+
+def split_check(source: str, *, entry_point: str, setup: str = "") -> Asserts:
+    """Split the body of ``check(candidate)`` into cases, each of which ends with an assert.
+
+    Statements before an assert belong to its case; a loop stays whole. A body that is not valid at module level, for example
+    because it returns, stays a function and is one case.
+
+    Args:
+        source: The module that defines ``check``.
+        entry_point: Name of the submission's object that is passed as ``candidate``.
+        setup: Code to run before the source: definitions that the tests may use.
+
+    Raises:
+        RowError: If the source is not valid Python.
+    """
+    module = _parsed(source)
+    check = next(node for node in module.body if _is_check(node))
+    assert isinstance(check, ast.FunctionDef)
+    # Calls of check() in the module are dropped: the cases replace them.
+    others = [
+        _text(node, source) for node in module.body if node is not check and not _calls_check(node) and not _is_main(node)
+    ]
+    parameter = check.args.args[0].arg if check.args.args else "candidate"
+    if any(isinstance(node, _UNSPLITTABLE) for node in _own_nodes(check)):
+        return Asserts(setup=_joined(setup, *others, ast.unparse(check)), cases=(f"{_CHECK}({entry_point})",))
+    alias = f"{parameter} = {entry_point}"
+    return Asserts(setup=_joined(setup, *others, alias), cases=tuple(_cases(check.body, source)))
+
+
+def uses(sources: Iterable[str], names: set[str]) -> list[str]:
+    """Return those of some names that sources use, in order of first use."""
+    found: dict[str, None] = {}
+    for source in sources:
+        for node in ast.walk(_parsed(source)):
+            if isinstance(node, ast.Name) and node.id in names:
+                found[node.id] = None
+    return list(found)
+
+
+def definitions(source: str) -> set[str]:
+    """Return the names that source code defines; none if it is not valid Python."""
+    module = parse(source)
+    return defined_names(module) if module is not None else set()
+
+
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+
+
+def _parsed(source: str) -> ast.Module:
+    module = parse(source)
+    if module is None:
+        message = f"its tests are not Python: {source.strip()[:100]!r}"
+        raise RowError(message)
+    return module
+
+
+def _cases(statements: Sequence[ast.stmt], source: str) -> list[str]:
+    cases: list[str] = []
+    waiting: list[str] = []
+    for node in statements:
+        waiting.append(_text(node, source))
+        if any(isinstance(inner, ast.Assert) for inner in ast.walk(node)):
+            cases.append("\n".join(waiting))
+            waiting = []
+    # Statements after the last assert may check by calls: they join its case, so that none is lost or counted twice.
+    return ["\n".join([*cases[-1:], *waiting])] if len(cases) < 2 else [*cases[:-1], "\n".join([cases[-1], *waiting])]
+
+
+def _text(node: ast.stmt, source: str) -> str:
+    """Return the source code of a statement without its original indentation."""
+    # Only the first line loses its indentation, which would break compound statements.
+    is_simple = not hasattr(node, "body")
+    return (ast.get_source_segment(source, node) if is_simple else None) or ast.unparse(node)
+
+
+def _own_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
+    """Return the syntax nodes of a function body, excluding the bodies of nested functions."""
+    waiting: list[ast.AST] = list(function.body)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            waiting += ast.iter_child_nodes(node)
+        else:
+            # A nested function's nonlocal refers to variables of the outer one.
+            waiting += [inner for inner in ast.walk(node) if isinstance(inner, ast.Nonlocal)]
+
+
+def _is_check(node: ast.stmt) -> bool:
+    return isinstance(node, ast.FunctionDef) and node.name == _CHECK
+
+
+def _calls_check(node: ast.stmt) -> bool:
+    call = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == _CHECK
+
+
+def _is_test(node: ast.stmt) -> bool:
+    if isinstance(node, ast.ClassDef):
+        return any("TestCase" in ast.unparse(base) for base in node.bases) or node.name.startswith("Test")
+    return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test")
+
+
+def _is_main(node: ast.stmt) -> bool:
+    """Return whether a statement is ``if __name__ == "__main__":``, whose body is for manual runs."""
+    return isinstance(node, ast.If) and any(
+        isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(node.test)
+    )
+
+
+def _joined(*parts: str) -> str:
+    return "\n".join(part.rstrip("\n") for part in parts if part.strip())

@@ -1,0 +1,1 @@
+"""Tests of graphical programs by their screen content."""
