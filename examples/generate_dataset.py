@@ -1,7 +1,7 @@
 """Collect episodes in parallel, export them, and replay them.
 
-Run it with ``python examples/generate_dataset.py``; after Ctrl-C the same command goes on. With ``--base-url`` a chat model at
-an OpenAI-compatible endpoint writes the code, without it a little program does.
+Run it with ``python examples/generate_dataset.py``; after Ctrl-C, run the same command again to resume. With
+``--base-url`` a chat model at an OpenAI-compatible endpoint writes the code, otherwise a small scripted policy does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OPERATORS = ("+", "-", "*", "//", "%")
 
 
 def explore(observation: dict[str, Any], info: dict[str, Any], rng: np.random.Generator) -> str | None:
-    """Compute on from the last result; after an exception, or now and then, end the episode."""
+    """Continue with the last result; end the episode after an exception, or at random."""
     if observation["exit_code"] or rng.random() < 0.1:
         return None
     value = observation["stdout"].strip() or "1"
@@ -27,15 +27,15 @@ def explore(observation: dict[str, Any], info: dict[str, Any], rng: np.random.Ge
 
 
 def main() -> None:
-    """Collect, export, replay."""
+    """Collect, export and replay a dataset."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("dataset"), help="the directory (default: %(default)s)")
-    parser.add_argument("--episodes", type=int, default=500, help="how many (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="of the dataset (default: %(default)s)")
-    parser.add_argument("--sessions", type=int, default=16, help="how many at a time (default: %(default)s)")
-    parser.add_argument("--provider", default="auto", help="auto, docker or local (default: %(default)s)")
-    parser.add_argument("--base-url", help="an endpoint such as http://127.0.0.1:8000/v1")
-    parser.add_argument("--model", default="default", help="the model there (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=Path("dataset"), help="output directory (default: %(default)s)")
+    parser.add_argument("--episodes", type=int, default=500, help="number of episodes (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the dataset (default: %(default)s)")
+    parser.add_argument("--sessions", type=int, default=16, help="number of concurrent episodes (default: %(default)s)")
+    parser.add_argument("--provider", default="auto", help="sandbox provider: auto, docker or local (default: %(default)s)")
+    parser.add_argument("--base-url", help="base URL of a chat endpoint, such as http://127.0.0.1:8000/v1")
+    parser.add_argument("--model", default="default", help="model name at the endpoint (default: %(default)s)")
     arguments = parser.parse_args()
 
     policy = ChatPolicy(arguments.model, base_url=arguments.base_url) if arguments.base_url else explore
@@ -51,9 +51,9 @@ def main() -> None:
         sessions=arguments.sessions,
     )
     seconds = time.perf_counter() - started
-    print(f"{len(dataset)} episodes in {seconds:.1f} s, {len(dataset) / seconds:.0f} a second, SHA-256 {dataset.sha256}")
+    print(f"{len(dataset)} episodes in {seconds:.1f} s, {len(dataset) / seconds:.0f} per second, SHA-256 {dataset.sha256}")
     longest = max(dataset, key=lambda episode: len(episode.steps))
-    print("the longest:", *(f"  {step.action} = {step.observation['stdout'].strip()}" for step in longest.steps[1:]), sep="\n")
+    print("longest:", *(f"  {step.action} = {step.observation['stdout'].strip()}" for step in longest.steps[1:]), sep="\n")
 
     print(f"wrote {export_parquet(dataset, arguments.out / 'parquet')}, for datasets.load_dataset and polars.read_parquet")
     conversations = arguments.out / "chat.jsonl"

@@ -1,7 +1,7 @@
-"""GRPO with rewards from hidden tests: by a reward function, or by an environment whose tool the model calls.
+"""GRPO with rewards from hidden tests: with a reward function, or with an environment that the model uses as a tool.
 
-The model is a tiny one with random weights, and the tokenizer knows bytes, so that this runs anywhere and downloads nothing. It
-learns nothing, either: put a real model in its place.
+The model is tiny and has random weights, and the tokenizer is byte-level, so this runs offline on any machine. The
+model does not learn: replace it by a real one.
 
 Run it with ``pip install 'coding-gym[trl]'`` and ``python examples/grpo_reward.py``, or with ``--environment``.
 """
@@ -14,7 +14,7 @@ import tempfile
 from importlib import resources
 from typing import Any
 
-# Both are read when the libraries are imported: environments are new in TRL, and nothing is to be downloaded.
+# The libraries read both variables at import: TRL's environments are experimental, and downloads are disabled.
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -27,7 +27,7 @@ from coding_gym.integrations.trl import TaskEnvironments, TaskReward, prompt_row
 
 
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
-    """Return a tokenizer of bytes, with the chat template of Qwen 3, which knows tools."""
+    """Return a byte-level tokenizer with the chat template of Qwen 3, which supports tools."""
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={token: number for number, token in enumerate(special + alphabet)}, merges=[]))
@@ -54,13 +54,13 @@ def tiny_model(tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
 
 
 def train(source: dict[str, Any], rows: list[dict[str, Any]], *, steps: int, generations: int) -> list[dict[str, float]]:
-    """Train the tiny model; returns what TRL has logged.
+    """Train the tiny model and return TRL's log.
 
     Args:
-        source: Where rewards come from: ``reward_funcs`` or ``environment_factory``.
-        rows: The data set.
-        steps: Updates.
-        generations: Completions of a prompt.
+        source: The source of rewards: ``reward_funcs`` or ``environment_factory``.
+        rows: The dataset.
+        steps: Number of updates.
+        generations: Number of completions per prompt.
     """
     tokenizer = tiny_tokenizer()
     with tempfile.TemporaryDirectory() as directory:
@@ -88,13 +88,13 @@ def train(source: dict[str, Any], rows: list[dict[str, Any]], *, steps: int, gen
 
 
 def main() -> None:
-    """Train by what the command line says."""
+    """Train with the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--environment", action="store_true", help="rewards from an environment, not from a function")
-    parser.add_argument("--suite", default="basics", help="the tasks (default: %(default)s)")
-    parser.add_argument("--provider", default="auto", help="auto, docker or local (default: %(default)s)")
-    parser.add_argument("--steps", type=int, default=4, help="updates (default: %(default)s)")
-    parser.add_argument("--generations", type=int, default=4, help="completions of a prompt (default: %(default)s)")
+    parser.add_argument("--environment", action="store_true", help="use an environment instead of a reward function")
+    parser.add_argument("--suite", default="basics", help="suite of tasks (default: %(default)s)")
+    parser.add_argument("--provider", default="auto", help="sandbox provider: auto, docker or local (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=4, help="number of updates (default: %(default)s)")
+    parser.add_argument("--generations", type=int, default=4, help="number of completions per prompt (default: %(default)s)")
     arguments = parser.parse_args()
     sizes = {"steps": arguments.steps, "generations": arguments.generations}
     if arguments.environment:

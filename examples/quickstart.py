@@ -1,6 +1,7 @@
-"""The main job: make an environment, run code in it step by step, and then in many sessions at once.
+"""Run code in an environment step by step, then in many sessions at once.
 
-Run it with ``python examples/quickstart.py``. With a Docker engine the code runs in containers, without one in a local sandbox.
+Run it with ``python examples/quickstart.py``. The code runs in a container if a Docker engine is
+available, otherwise in a local sandbox.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ STEPS = (
 
 
 def main() -> None:
-    """Run the tour."""
+    """Run the example."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--provider", default="auto", help="auto, docker or local (default: %(default)s)")
-    parser.add_argument("--num-envs", type=int, default=8, help="sessions of the rollout (default: %(default)s)")
+    parser.add_argument("--provider", default="auto", help="sandbox provider: auto, docker or local (default: %(default)s)")
+    parser.add_argument("--num-envs", type=int, default=8, help="number of sessions of the rollout (default: %(default)s)")
     arguments = parser.parse_args()
     provider, num_envs = arguments.provider, arguments.num_envs
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
@@ -47,9 +48,7 @@ def main() -> None:
         observations, *_ = envs.step([f"print({env_number} * {step})" for env_number in range(num_envs)])
     seconds = time.perf_counter() - started
     envs.close()
-    print(
-        f"\n{num_envs} sessions x {steps} steps: {num_envs * steps / seconds:.0f} steps/s; the last: {observations['stdout']}"
-    )
+    print(f"\n{num_envs} sessions x {steps} steps: {num_envs * steps / seconds:.0f} steps/s; outputs: {observations['stdout']}")
 
 
 if __name__ == "__main__":

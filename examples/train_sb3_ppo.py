@@ -1,9 +1,8 @@
-"""PPO learns to compose a program from snippets, until hidden tests pass.
+"""Train PPO to compose a program from snippets until hidden tests pass.
 
 The task: ``largest_even_squares(numbers)`` returns the squares of the even numbers, of the largest number first. An action adds
-one of twelve lines to the body of the function, for six turns at most; the function as it is then runs in the sandbox, and is
-graded there. Which lines, and in which order, is what the policy has to find out: two episodes of a thousand come upon it by
-chance.
+one of twelve lines to the body of the function, for at most six turns; after each turn the function runs in the sandbox and is
+graded there. The policy has to find the lines and their order; a random policy solves two episodes of a thousand.
 
 Run it with ``pip install 'coding-gym[sb3]' matplotlib`` and ``python examples/train_sb3_ppo.py --output curve.png``.
 """
@@ -50,7 +49,7 @@ LINES = (
     "numbers = [2 * n for n in numbers]",
     "numbers = list(dict.fromkeys(numbers))",
 )
-# From tests that single lines pass to tests that only the whole program does: they lead the way.
+# The tests range from those that a single line passes to those that require the complete program, to reward progress.
 ANSWERS = {
     (): [],
     (7, 5): [],
@@ -75,16 +74,16 @@ TASK = Task(
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line says.
+    """Options of the command line.
 
     Attributes:
-        provider: auto, docker or local.
-        timesteps: Actions to learn from.
-        num_envs: Programs that are composed at a time.
-        n_steps: Actions in each of them between two updates.
-        episodes: Episodes that a success rate is measured with.
-        seed: Of everything.
-        output: Where the learning curve goes.
+        provider: Sandbox provider: auto, docker or local.
+        timesteps: Number of training actions.
+        num_envs: Number of environments.
+        n_steps: Number of actions per environment between two updates.
+        episodes: Number of episodes for measuring a success rate.
+        seed: Random seed.
+        output: File of the learning curve.
     """
 
     provider: str = "auto"
@@ -97,16 +96,16 @@ class Settings:
 
 
 class ComposedPrograms(VectorWrapper[Any, Any, Any, Any, Any]):
-    """Each action adds a line to a program, and the program as it is then runs.
+    """Adds a line to each program per action, and runs the programs.
 
     Action:
         The number of a line: ``MultiDiscrete`` of shape (num_envs,).
 
     Observation:
-        The program: for each of its places, which line is there, or none; float32 of shape (num_envs, places * (lines + 1)).
+        The program as one-hot encoded line numbers per position; float32 of shape (num_envs, positions * (lines + 1)).
 
-    A program with no place for another line has ended, and not merely been cut short, as the observation tells that it would.
-    So the turn limit is a termination here; else learners would count on what they believe to come after it.
+    A full program is a terminal state, because the observation includes its length. The turn limit is therefore a termination;
+    otherwise learners would bootstrap from the value of a state that never occurs.
 
     Args:
         env: A vector environment that runs text, and resets in the same step.
@@ -144,7 +143,7 @@ class ComposedPrograms(VectorWrapper[Any, Any, Any, Any, Any]):
 
 
 class LearningCurve(BaseCallback):
-    """Takes note of the episodes that end while a policy learns."""
+    """Records the outcomes of training episodes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -165,35 +164,35 @@ def source_of(program: list[int]) -> str:
 
 
 def final_outcomes(infos: dict[str, Any], ended: Any) -> Any:
-    """Return how the last steps of episodes came out: what raises an exception in a program is an outcome of its own."""
+    """Return the outcomes of the last steps of episodes, with all outcomes except ``infrastructure`` as ``ok``."""
     if not ended.any():
         return np.full(len(ended), "")
     return np.where(infos["final_info"]["outcome"] == "infrastructure", "infrastructure", "ok")
 
 
 def success_rate(envs: VecEnv, policy: Callable[[Any], Any], *, episodes: int) -> float:
-    """Return the part of episodes in which all hidden tests passed."""
-    # As many of each environment, for those that end early are the better ones.
-    wanted = -(-episodes // envs.num_envs)
+    """Return the fraction of episodes in which all hidden tests passed."""
+    # The same number per environment: episodes that end early are the successful ones.
+    episodes_per_env = -(-episodes // envs.num_envs)
     counts = np.zeros(envs.num_envs, int)
     successes = 0
     observations = envs.reset()
-    while (counts < wanted).any():
+    while (counts < episodes_per_env).any():
         observations, _, _, infos = envs.step(policy(observations))
         for index, info in enumerate(infos):
-            if "is_success" in info and counts[index] < wanted:
+            if "is_success" in info and counts[index] < episodes_per_env:
                 counts[index] += 1
                 successes += info["is_success"]
     return successes / counts.sum()
 
 
 def draw(curve: LearningCurve, settings: Settings, before: float, after: float) -> None:
-    """Save the success rate over time, as a mean of the last 200 episodes at each."""
+    """Save a plot of the success rate over time, as a moving average of 200 episodes."""
     window = min(200, max(len(curve.successes), 1))
     padded = np.concatenate([np.zeros(window), np.array(curve.successes, float)])
     rates = np.convolve(padded, np.ones(window) / window, "valid")[1:]
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-    axes.plot(curve.steps, rates, label=f"while it learns (mean of {window} episodes)")
+    axes.plot(curve.steps, rates, label=f"training (mean of {window} episodes)")
     axes.axhline(before, color="tab:red", linestyle=":", label=f"random policy: {before:.3f}")
     axes.axhline(after, color="tab:green", linestyle="--", label=f"trained policy: {after:.3f}")
     axes.set(xlabel="actions", ylabel="success rate", ylim=(-0.02, 1.05), title=f"PPO on {TASK.id}, seed {settings.seed}")
@@ -203,8 +202,8 @@ def draw(curve: LearningCurve, settings: Settings, before: float, after: float) 
 
 
 def train(settings: Settings) -> tuple[float, float]:
-    """Train a policy; returns the success rates of a random one and of the trained one."""
-    # What a network as small as this one computes is not worth the threads.
+    """Train a policy and return the success rates of a random policy and of the trained one."""
+    # Threads do not pay off for a network of this size.
     torch.set_num_threads(1)
     envs = gym.make_vec(
         "CodingTask-v0",
@@ -239,12 +238,12 @@ def train(settings: Settings) -> tuple[float, float]:
         started = time.perf_counter()
         model.learn(settings.timesteps, callback=curve)
         seconds = time.perf_counter() - started
-        print(f"{model.num_timesteps} actions in {seconds:.0f} s, {model.num_timesteps / seconds:.0f} a second")
+        print(f"{model.num_timesteps} actions in {seconds:.0f} s, {model.num_timesteps / seconds:.0f} per second")
 
         after = success_rate(adapted, lambda seen: model.predict(seen)[0], episodes=settings.episodes)
         print(f"success rate of the trained policy: {after:.3f}")
         if adapted.infrastructure_failures:
-            print(f"{adapted.infrastructure_failures} episodes were lost to faults that are not the policy's")
+            print(f"{adapted.infrastructure_failures} episodes were lost to infrastructure errors")
     finally:
         adapted.close()
     draw(curve, settings, before, after)
@@ -253,7 +252,7 @@ def train(settings: Settings) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Train by what the command line says."""
+    """Train with the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for field in fields(Settings):
         kind = type(field.default)

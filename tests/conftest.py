@@ -1,11 +1,11 @@
-"""Real sandboxes, shared by all tests: one per provider."""
+"""Fixtures with real sandboxes, shared by the tests of a process."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,13 +14,17 @@ import docker
 import psutil
 import pytest
 
-from coding_gym.config import SandboxConfig
 from coding_gym.errors import ProviderUnavailableError
-from coding_gym.pool import SandboxPool
-from coding_gym.providers import Sandbox, start_sandbox
-from coding_gym.providers.docker import connect_to_engine, our_containers
-from coding_gym.providers.owner import Owner
-from coding_gym_server.protocol import Observation, ResetOptions, Step, StepAction
+from coding_gym.sandbox import Sandbox, start_sandbox
+from coding_gym.sandbox.config import SandboxConfig
+from coding_gym.sandbox.docker.cleanup import our_containers
+from coding_gym.sandbox.docker.engine import connect_to_engine
+from coding_gym.sandbox.ownership import OwnerProcess
+from coding_gym.sandbox.pool import SandboxPool
+from coding_gym_server.protocol import Observation, ResetOptions, StepAction, StepRequest
+from tests.support.requirements import require_display, require_docker
+
+pytest_plugins = ["tests.support.tiers"]
 
 _PR_SET_CHILD_SUBREAPER = 36
 _GONE_WITHIN = 5.0
@@ -28,7 +32,7 @@ _ANSWER_WITHIN = 30.0
 
 
 class TestSession:
-    """A session whose steps take 10 s at most unless told otherwise."""
+    """Session with a default step timeout of 10 s."""
 
     __test__ = False
 
@@ -44,9 +48,9 @@ class TestSession:
         return self._session.wait(timeout=(timeout or 0) + _ANSWER_WITHIN).observation
 
     def begin(self, code: str, timeout: float | None = 10.0, **options: Any) -> None:
-        """Send a step and do not wait for its end."""
-        # ask_step has no time limit of its own.
-        self._session._ask(Step(StepAction(code=code, timeout_s=timeout, **options)))
+        """Send a step without waiting for its end."""
+        # ask_step has no timeout parameter.
+        self._session._ask(StepRequest(StepAction(code=code, timeout_s=timeout, **options)))
 
     def close(self) -> None:
         self._session.close()
@@ -54,7 +58,7 @@ class TestSession:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_leftovers() -> Iterator[None]:
-    # Whatever a sandbox leaves behind becomes a child of this process, and so can be told from other people's.
+    # Orphans of sandboxes become children of this process, which distinguishes them from unrelated processes.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     yield
     left = _wait_until_none(_our_servers)
@@ -65,54 +69,71 @@ def no_leftovers() -> Iterator[None]:
     assert not left
 
 
+@pytest.fixture(scope="session", autouse=True)
+def frozen_imports() -> None:
+    """Exclude the hundreds of thousands of objects of imported libraries from garbage collections."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def docker_engine() -> Iterator[docker.DockerClient]:
-    try:
-        client = connect_to_engine()
-    except ProviderUnavailableError as error:
-        if "docker" in os.environ.get("CODING_GYM_REQUIRE", "").split(","):
-            pytest.fail(str(error))
-        pytest.skip(str(error))
+    require_docker()
+    client = connect_to_engine()
     yield client
     client.close()
 
 
 @pytest.fixture(scope="session")
 def xvfb() -> None:
-    """What the local provider's screens want."""
-    if shutil.which("Xvfb") is None:
-        reason = "the local provider's screens want Xvfb"
-        if "display" in os.environ.get("CODING_GYM_REQUIRE", "").split(","):
-            pytest.fail(reason)
-        pytest.skip(reason)
+    """Require Xvfb for the screens of local sandboxes."""
+    require_display()
 
 
-@pytest.fixture(scope="session", params=[pytest.param("docker", marks=pytest.mark.docker), "local"])
+@pytest.fixture(scope="session")
 def provider(request: pytest.FixtureRequest) -> str:
+    """Name of the provider; ``tests/support/tiers.py`` selects the providers of each test."""
     if request.param == "docker":
-        request.getfixturevalue("docker_engine")
+        require_docker()
     return request.param
 
 
 @pytest.fixture(scope="session")
-def screen_provider(provider: str, request: pytest.FixtureRequest) -> str:
-    """A provider whose sandboxes have screens."""
+def screen_provider(provider: str) -> str:
+    """Name of a provider whose sandboxes have screens."""
     if provider == "local":
-        request.getfixturevalue("xvfb")
+        require_display()
     return provider
 
 
 @pytest.fixture(scope="session")
-def sandbox(provider: str) -> Iterator[Sandbox]:
-    # It does not end by itself while other tests run.
-    config = SandboxConfig(provider=provider, sessions=16, idle_timeout=3600)
-    with contextlib.closing(start_sandbox(config)) as sandbox:
-        yield sandbox
+def sandbox_of() -> Iterator[Callable[..., Sandbox]]:
+    """Function that returns the sandbox for a configuration, which all tests of this process share.
+
+    It is for tests without lasting effects: they close their sessions, and neither kill the sandbox nor exhaust its limits.
+    """
+    with contextlib.ExitStack() as stack:
+        started: dict[SandboxConfig, Sandbox] = {}
+
+        def get(**options: Any) -> Sandbox:
+            # The idle timeout is long, so that the sandbox does not end while other tests run.
+            config = SandboxConfig(**{"preload": (), "sessions": 16, "idle_timeout": 3600, **options})
+            if config not in started:
+                started[config] = stack.enter_context(contextlib.closing(start_sandbox(config)))
+            return started[config]
+
+        yield get
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
+def sandbox(provider: str, sandbox_of: Callable[..., Sandbox]) -> Sandbox:
+    """Shared sandbox with the default preloaded modules."""
+    return sandbox_of(provider=provider, preload=SandboxConfig().preload)
+
+
+@pytest.fixture(scope="session")
 def pool() -> Iterator[SandboxPool]:
-    """One small sandbox for all environments of a module."""
+    """Pool with one small sandbox, for tests that close their environments."""
     with SandboxPool(1, provider="local", preload=(), sessions=4, acquire_timeout=60) as pool:
         yield pool
 
@@ -135,7 +156,7 @@ def session(open_session: Callable[[], TestSession]) -> TestSession:
 
 
 def _reap_adopted() -> None:
-    # What init would do. Zombies count against the limit of processes.
+    # As a subreaper, this process must reap orphans. Zombies count towards the process limit.
     for process in psutil.Process().children():
         with contextlib.suppress(psutil.Error, ChildProcessError):
             if process.status() == psutil.STATUS_ZOMBIE:
@@ -153,7 +174,7 @@ def _our_servers() -> list[str]:
 
 
 def _our_containers(client: docker.DockerClient) -> list[str]:
-    return [f"container {container.name}" for container, owner in our_containers(client) if owner == Owner.current()]
+    return [f"container {container.name}" for container, owner in our_containers(client) if owner == OwnerProcess.current()]
 
 
 def _wait_until_none(find: Callable[[], list[str]]) -> list[str]:

@@ -10,12 +10,10 @@ import time
 import httpx
 import msgspec
 import pytest
-from running_server import RunningServer, free_port
 from websockets.sync.server import serve
 
 import coding_gym
-from coding_gym import CodeAction, CodeObservation, CodeState, CodingClient, coding_client
-from coding_gym.config import SandboxConfig
+from coding_gym import CodeAction, CodeObservation, CodeState, CodingClient
 from coding_gym.errors import (
     CapacityError,
     ConfigurationError,
@@ -26,9 +24,12 @@ from coding_gym.errors import (
     TransportError,
     TransportTimeoutError,
 )
-from coding_gym.providers import start_sandbox
-from coding_gym.providers.docker import our_containers
-from coding_gym.providers.owner import Owner
+from coding_gym.openenv import client as coding_client
+from coding_gym.sandbox import start_sandbox
+from coding_gym.sandbox.config import SandboxConfig
+from coding_gym.sandbox.docker.cleanup import our_containers
+from coding_gym.sandbox.ownership import OwnerProcess
+from tests.support.running_server import RunningServer, free_port
 
 README_EXAMPLE = [
     ("print('Hello, World!')", "Hello, World!\n"),
@@ -64,7 +65,7 @@ def started(docker_engine):
 
 
 def own_containers(engine):
-    return {container.id for container, owner in our_containers(engine) if owner == Owner.current()}
+    return {container.id for container, owner in our_containers(engine) if owner == OwnerProcess.current()}
 
 
 def run_readme_example(client):
@@ -80,8 +81,9 @@ def run_readme_example(client):
 # The examples of the readme
 
 
+@pytest.mark.lifecycle
 @pytest.mark.docker
-def test_from_docker_image_starts_a_container_and_close_removes_it(docker_engine):
+def test_from_docker_image_starts_container_until_close(docker_engine):
     before = own_containers(docker_engine)
     client = CodingClient.from_docker_image(preload=())
     try:
@@ -96,7 +98,7 @@ def test_from_docker_image_starts_a_container_and_close_removes_it(docker_engine
             call()
 
 
-def test_a_server_that_runs_already_is_left_running(server):
+def test_close_leaves_existing_server_running(server):
     client = CodingClient(base_url=server.url)
     try:
         run_readme_example(client)
@@ -106,13 +108,14 @@ def test_a_server_that_runs_already_is_left_running(server):
     assert httpx.get(f"{server.url}/health").json()["status"] == "healthy"
 
 
-def test_both_ways_to_import_lead_to_the_same():
+def test_both_import_paths_give_same_classes():
     assert coding_gym.CodingClient is coding_client.CodingClient
     assert coding_gym.CodeAction is coding_client.CodeAction
 
 
+@pytest.mark.lifecycle
 @pytest.mark.docker
-def test_the_container_is_hardened_and_told_what_to_import(started, docker_engine):
+def test_container_is_hardened_and_has_imports(started, docker_engine):
     attributes = docker_engine.containers.get(started._sandbox.container.id).attrs
     assert attributes["HostConfig"]["ReadonlyRootfs"] is True
     assert attributes["HostConfig"]["NetworkMode"] == "none"
@@ -124,19 +127,20 @@ def test_the_container_is_hardened_and_told_what_to_import(started, docker_engin
     assert (refused.exit_code, "ImportError" in refused.stderr) == (1, True)
 
 
+@pytest.mark.lifecycle
 @pytest.mark.docker
-def test_an_image_by_name(started, docker_engine):
+def test_image_can_be_given_by_name(started, docker_engine):
     image = docker_engine.containers.get(started._sandbox.container.id).attrs["Config"]["Image"]
     with CodingClient.from_docker_image(image, timeout_s=60, preload=()) as client:
         run_readme_example(client)
 
 
 @pytest.mark.docker
-def test_what_cannot_start_says_so_and_leaves_nothing_behind(docker_engine):
+def test_failed_start_raises_and_leaves_no_container(docker_engine):
     before = own_containers(docker_engine)
     with pytest.raises(SandboxStartError, match=r"start_timeout=0.001"):
         CodingClient.from_docker_image(timeout_s=0.001, preload=())
-    with pytest.raises(ImageBuildError, match="There is no image 'coding-env:latest'"):
+    with pytest.raises(ImageBuildError, match="Image 'coding-env:latest' not found"):
         CodingClient.from_docker_image("coding-env:latest")
     with pytest.raises(ConfigurationError, match="executor_backend"):
         CodingClient.from_docker_image(executor_backend="nope")
@@ -146,18 +150,19 @@ def test_what_cannot_start_says_so_and_leaves_nothing_behind(docker_engine):
 
 
 @pytest.mark.parametrize("names", ["numpy", ["a,b"], [""], [5]])
-def test_what_are_no_names_of_modules(names):
+def test_invalid_module_names_are_refused(names):
     with pytest.raises(ConfigurationError, match=r"additional_imports= to be a list of module names such as \['numpy'\]"):
         CodingClient.from_docker_image(additional_imports=names)
 
 
 @pytest.mark.parametrize("environment", [["A=1"], {"A": 1}, {"": "1"}, {"A=B": "1"}, {"A": "\0"}])
-def test_what_are_no_environment_variables(environment):
+def test_invalid_environment_variables_are_refused(environment):
     with pytest.raises(ConfigurationError, match="environment= to be a mapping of names to values"):
         SandboxConfig(environment=environment)
 
 
-def test_the_environment_of_a_sandbox_is_its_servers(provider):
+@pytest.mark.every_provider
+def test_sandbox_environment_is_passed_to_server(provider):
     config = SandboxConfig(provider=provider, environment={"REWARDS": "safety"}, preload=())
     with contextlib.closing(start_sandbox(config)) as sandbox:
         with CodingClient(sandbox.address) as client:
@@ -168,7 +173,7 @@ def test_the_environment_of_a_sandbox_is_its_servers(provider):
 # Episodes
 
 
-def test_state(client):
+def test_state_counts_steps_and_exit_codes(client):
     assert client.state() == CodeState(episode_id=None, step_count=0, last_exit_code=0)
     client.reset(episode_id="first")
     client.step(CodeAction(code="1"))
@@ -186,7 +191,7 @@ def test_state_persists_until_a_reset(client):
     assert "NameError" in client.step(CodeAction("x")).observation.stderr
 
 
-def test_an_exception_keeps_what_was_printed(client):
+def test_exception_keeps_earlier_output(client):
     observation = client.step(CodeAction("print('before')\n1 / 0")).observation
     assert observation.stdout == "before\n"
     assert observation.stderr.startswith("Traceback")
@@ -195,7 +200,7 @@ def test_an_exception_keeps_what_was_printed(client):
     assert observation.metadata == {"outcome": "error", "state_lost": False}
 
 
-def test_a_seed(client):
+def test_seed_makes_random_numbers_reproducible(client):
     draws = []
     for seed in (3, 3, 4):
         client.reset(seed=seed)
@@ -203,16 +208,16 @@ def test_a_seed(client):
     assert draws[0] == draws[1] != draws[2]
 
 
-def test_rewards_by_name(client):
+def test_reset_selects_rewards_by_name(client):
     assert client.reset(rewards=["safety", "quality"]).reward == 0.0
     result = client.step(CodeAction("import os"))
     assert result.reward == -0.9
     assert result.observation.metadata["safety_violation"] == r"import\s+os"
-    with pytest.raises(ProtocolError, match="unknown rewards: 'speed'; known are safety, quality"):
+    with pytest.raises(ConfigurationError, match="unknown rewards: 'speed'; known are safety, quality"):
         client.reset(rewards=["speed"])
 
 
-def test_options_of_a_reset(client):
+def test_reset_options_apply(client):
     client.reset(step_timeout=0.3)
     observation = client.step(CodeAction("while True: pass")).observation
     assert observation.exit_code == 124
@@ -220,19 +225,19 @@ def test_options_of_a_reset(client):
 
 
 @pytest.mark.parametrize("text", ["é \U0001f600", "'\\ud800'", "", "\n" * 1000, "x" * 1_000_000])
-def test_any_text(client, text):
+def test_any_text_round_trips(client, text):
     assert client.step(CodeAction(f"t = {text!r}\nlen(t)")).observation.stdout == f"{len(text)}\n"
 
 
 # Screenshots
 
 
-def test_a_screenshot_is_asked_for_only_when_wanted():
+def test_screenshot_is_requested_only_on_demand():
     assert msgspec.json.encode(CodeAction(code="1")) == b'{"code":"1"}'
     assert msgspec.json.decode(msgspec.json.encode(CodeAction("1", capture_screenshot=True)))["capture_screenshot"] is True
 
 
-def test_a_screenshot_is_found_wherever_the_server_puts_it():
+def test_screenshot_is_read_from_observation_or_metadata():
     png = base64.b64encode(b"\x89PNG").decode()
     fields = {"stdout": "", "stderr": "", "exit_code": 0}
     assert msgspec.convert(fields, CodeObservation).screenshot is None
@@ -244,14 +249,14 @@ def test_a_screenshot_is_found_wherever_the_server_puts_it():
 
 
 @pytest.mark.parametrize("action", ["print(1)", {"code": "1"}, None, CodeAction("'\ud800'"), CodeAction(None), CodeAction(5)])
-def test_what_is_no_action_is_refused_and_costs_nothing(client, action):
+def test_invalid_action_is_refused_without_effect(client, action):
     client.step(CodeAction("x = 1"))
     with pytest.raises(InvalidActionError, match=r"Expected CodeAction\(code=...\)"):
         client.step(action)
     assert client.step(CodeAction("x")).observation.stdout == "1\n"
 
 
-def test_a_late_answer_is_nobodys(server):
+def test_late_answer_is_discarded(server):
     with CodingClient(base_url=server.url, message_timeout_s=0.5) as client:
         client.step(CodeAction("x = 1"))
         with pytest.raises(TransportTimeoutError, match=r"did not answer within 0\.5 s"):
@@ -278,7 +283,7 @@ def test_capacity(server):
         run_readme_example(clients[4])
 
 
-def test_a_token(tmp_path):
+def test_server_token_is_required(tmp_path):
     with RunningServer(tmp_path, token="secret") as server:
         with pytest.raises(ProtocolError, match="does not accept a session"):
             CodingClient(base_url=server.url)
@@ -286,7 +291,7 @@ def test_a_token(tmp_path):
             run_readme_example(client)
 
 
-def test_no_server():
+def test_unreachable_server_and_invalid_url_raise():
     with pytest.raises(TransportError, match="No connection to"):
         CodingClient(base_url=f"http://127.0.0.1:{free_port()}")
     with pytest.raises(ConfigurationError, match="a server's URL"):
@@ -295,12 +300,13 @@ def test_no_server():
 
 @pytest.mark.parametrize("option", ["connect_timeout_s", "message_timeout_s"])
 @pytest.mark.parametrize("value", [0, -1, float("nan"), "5", None])
-def test_what_is_no_time(option, value):
+def test_invalid_timeout_is_refused(option, value):
     with pytest.raises(ConfigurationError, match=f"{option}= to be a positive number"):
         CodingClient(base_url="http://127.0.0.1:1", **{option: value})
 
 
-def test_a_server_that_dies_and_comes_back(tmp_path):
+@pytest.mark.lifecycle
+def test_reset_reconnects_after_server_restart(tmp_path):
     server = RunningServer(tmp_path)
     with CodingClient(base_url=server.url) as client:
         client.reset()
@@ -321,8 +327,8 @@ def test_a_server_that_dies_and_comes_back(tmp_path):
 @pytest.mark.parametrize(
     ("answer", "error", "reason"),
     [
-        ("nonsense", ProtocolError, "no message"),
-        ('{"type": "observation", "data": {"observation": {"board": []}}}', ProtocolError, "no message"),
+        ("nonsense", ProtocolError, "malformed message"),
+        ('{"type": "observation", "data": {"observation": {"board": []}}}', ProtocolError, "malformed message"),
         ('{"type": "state", "data": {}}', ProtocolError, "Expected the answer to the request"),
         (
             '{"type": "error", "data": {"message": "m", "code": "FACTORY_ERROR", "factory_name": "f"}}',
@@ -332,7 +338,7 @@ def test_a_server_that_dies_and_comes_back(tmp_path):
         ('{"type": "error", "data": {"message": "m", "code": "CAPACITY_REACHED"}}', CapacityError, "CAPACITY_REACHED"),
     ],
 )
-def test_odd_answers(answer, error, reason):
+def test_malformed_answers_raise(answer, error, reason):
     def converse(connection):
         for _ in connection:
             connection.send(answer)
@@ -349,7 +355,7 @@ def test_odd_answers(answer, error, reason):
             thread.join()
 
 
-def test_an_answer_as_old_servers_gave_it():
+def test_answers_of_old_servers_are_accepted():
     """Without metadata, and without a reward."""
 
     def converse(connection):

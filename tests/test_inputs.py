@@ -9,7 +9,7 @@ from coding_gym.errors import InvalidActionError
 from coding_gym_server.protocol import InputEvent
 
 
-def test_events_on_the_wire():
+def test_events_have_documented_wire_format():
     events = [
         inputs.move(1, 2),
         inputs.click(1, 2),
@@ -44,7 +44,7 @@ def test_events_on_the_wire():
     assert kinds == set(InputEvent.__args__)
 
 
-def test_numpys_numbers_and_mappings():
+def test_numpy_numbers_and_mappings_become_events():
     expected = inputs.click(3, 4)
     assert inputs.click(np.int64(3), np.uint8(4)) == expected
     assert inputs.as_event({"type": "click", "x": 3, "y": np.int32(4)}) == expected
@@ -82,6 +82,6 @@ def test_numpys_numbers_and_mappings():
         lambda: inputs.as_event(object()),
     ],
 )
-def test_what_is_no_event_is_refused(bad):
+def test_invalid_event_is_refused(bad):
     with pytest.raises(InvalidActionError, match=r"Expected an input event such as inputs\.click\(10, 20\), got "):
         bad()

@@ -20,16 +20,16 @@ def test_contains_any_unicode(text):
 
 
 @pytest.mark.parametrize("value", ["x" * 21, "🎉" * 21, "\ud800", "ab\udfff", b"x", 1, None, ["x"], ("x",), np.array("x")])
-def test_does_not_contain(value):
+def test_does_not_contain_invalid_values(value):
     assert value not in CodeText(20)
 
 
-def test_length_counts_code_points_and_not_bytes():
+def test_length_counts_code_points():
     assert "é" * 10 in CodeText(10)
     assert "é" * 11 not in CodeText(10)
 
 
-def test_min_length():
+def test_min_length_is_enforced():
     space = CodeText(10, min_length=2)
     assert "" not in space
     assert "x" not in space
@@ -42,7 +42,7 @@ def test_impossible_lengths_are_refused(low, high):
         CodeText(high, min_length=low)
 
 
-def test_samples_are_in_the_space_and_runnable_text():
+def test_samples_are_contained_and_look_like_code():
     space = CodeText(1000, seed=0)
     samples = [space.sample() for _ in range(200)]
     assert all(sample in space for sample in samples)
@@ -50,7 +50,7 @@ def test_samples_are_in_the_space_and_runnable_text():
     assert any("print" in sample for sample in samples)
 
 
-def test_samples_repeat_with_the_seed():
+def test_samples_are_reproducible_with_seed():
     first, second, other = CodeText(1000, seed=3), CodeText(1000), CodeText(1000, seed=4)
     second.seed(3)
     draws = [[space.sample() for _ in range(30)] for space in (first, second, other)]
@@ -59,12 +59,12 @@ def test_samples_repeat_with_the_seed():
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 0), (0, 1), (1, 1), (3, 3), (0, 5), (1, 6), (90, 100)])
-def test_samples_of_short_and_narrow_spaces_are_in_them(low, high):
+def test_samples_of_narrow_spaces_are_contained(low, high):
     space = CodeText(high, min_length=low, seed=0)
     assert all(space.sample() in space for _ in range(50))
 
 
-def test_sample_with_a_mask_is_a_string_of_its_characters():
+def test_sample_with_mask_uses_only_its_characters():
     space = CodeText(10, seed=0)
     mask = np.zeros(len(space.character_set), np.int8)
     mask[space.character_index("a")] = mask[space.character_index("b")] = 1
@@ -74,7 +74,7 @@ def test_sample_with_a_mask_is_a_string_of_its_characters():
         assert set(sample) <= {"a", "b"}
 
 
-def test_sample_with_probabilities():
+def test_sample_with_probabilities_follows_them():
     space = CodeText(10, seed=0)
     probability = np.zeros(len(space.character_set))
     probability[space.character_index("z")] = 1
@@ -86,7 +86,7 @@ def test_sample_with_mask_and_probability_is_refused():
         CodeText(10).sample(mask=(1, None), probability=(1, None))
 
 
-def test_equality():
+def test_equality_depends_on_lengths():
     assert CodeText(10) == CodeText(10, seed=1)
     assert CodeText(10) != CodeText(11)
     assert CodeText(10) != CodeText(10, min_length=1)
@@ -95,17 +95,17 @@ def test_equality():
     assert CodeText(10) != "CodeText(0, 10)"
 
 
-def test_is_not_hashable_like_gymnasiums_text():
+def test_space_is_unhashable_like_gymnasium_text():
     with pytest.raises(TypeError, match="unhashable"):
         hash(CodeText(10))
 
 
-def test_repr_names_the_lengths_and_not_the_alphabet():
+def test_repr_shows_lengths_only():
     assert repr(CodeText(10, min_length=2)) == "CodeText(2, 10)"
     assert len(repr(observation_space(16_384, (640, 480)))) < 500
 
 
-def test_pickle_and_copy_keep_equality_and_the_state_of_the_sampler():
+def test_pickle_and_copy_keep_sampler_state():
     space = CodeText(1000, min_length=1, seed=7)
     space.sample()
     twins = [pickle.loads(pickle.dumps(space)), copy.deepcopy(space)]
@@ -117,7 +117,7 @@ def test_pickle_and_copy_keep_equality_and_the_state_of_the_sampler():
     assert len(pickle.dumps(space)) < 20_000
 
 
-def test_batch_space_is_a_tuple_of_independently_seeded_spaces():
+def test_batch_space_is_tuple_of_independent_spaces():
     batch = batch_space(CodeText(1000, seed=0), 4)
     assert isinstance(batch, spaces.Tuple)
     assert all(isinstance(space, CodeText) for space in batch.spaces)
@@ -129,13 +129,13 @@ def test_batch_space_is_a_tuple_of_independently_seeded_spaces():
     assert ("é", "", "x", "y") in batch
 
 
-def test_iterate_and_concatenate():
+def test_iterate_and_concatenate_support_code_text():
     space = CodeText(10)
     assert list(iterate(batch_space(space, 2), ("é", ""))) == ["é", ""]
     assert concatenate(space, ("é", ""), create_empty_array(space, 2)) == ("é", "")
 
 
-def test_flatten_knows_letters_and_digits_only():
+def test_flatten_supports_only_letters_and_digits():
     # Gymnasium flattens a text to indices into its alphabet; source text has none that is small enough.
     space = CodeText(5)
     assert spaces.flatdim(space) == 5
@@ -145,22 +145,22 @@ def test_flatten_knows_letters_and_digits_only():
 
 
 @pytest.mark.parametrize("context", [multiprocessing, multiprocessing.get_context("spawn")])
-def test_shared_memory_is_refused_with_the_way_out(context):
+def test_shared_memory_is_refused_with_hint(context):
     with pytest.raises(CustomSpaceError, match="shared_memory=False"):
         create_shared_memory(CodeText(10), 2, context)
     with pytest.raises(CustomSpaceError, match="make_vec"):
         create_shared_memory(observation_space(256, None), 2, context)
 
 
-def test_shared_memory_of_gymnasiums_text_still_works():
+def test_shared_memory_of_gymnasium_text_still_works():
     create_shared_memory(spaces.Text(10), 2, multiprocessing)
 
 
-def test_action_space():
+def test_action_space_is_code_text():
     assert action_space(77) == CodeText(77)
 
 
-def test_observation_space_with_a_screen():
+def test_observation_space_with_screen():
     space = observation_space(300, (320, 240))
     assert list(space.keys()) == ["exit_code", "screenshot", "stderr", "stdout"] or set(space.keys()) == {
         "stdout",
@@ -174,11 +174,11 @@ def test_observation_space_with_a_screen():
     assert space.sample() in space
 
 
-def test_observation_space_without_a_screen():
+def test_observation_space_without_screen():
     assert set(observation_space(300, None).keys()) == {"stdout", "stderr", "exit_code"}
 
 
-def test_the_example_of_the_docstring():
+def test_docstring_example_is_correct():
     import doctest
 
     import coding_gym.spaces

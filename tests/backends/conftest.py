@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
-from backend_session import BackendSession
-from running_server import RunningServer
 from websockets.sync.client import connect
+
+from tests.backends.backend_session import BackendSession
+from tests.support.running_server import RunningServer
 
 
 @pytest.fixture(scope="session")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from corpus import ESCAPES, GUARDS, LOOT, PROGRAMS
+
+from tests.backends.corpus import ESCAPES, GUARDS, LOOT, PROGRAMS
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_an_ordinary_program_prints_what_it_prints_in_plain_python(plain, restricted, name):
+def test_ordinary_program_behaves_as_in_plain_python(plain, restricted, name):
     plain.reset()
     restricted.reset()
     expected = plain.run_all(PROGRAMS[name])
@@ -18,7 +19,7 @@ def test_an_ordinary_program_prints_what_it_prints_in_plain_python(plain, restri
 
 
 @pytest.mark.parametrize("name", ESCAPES)
-def test_an_escape_finds_nothing(plain, restricted, name):
+def test_escape_attempt_leaks_nothing(plain, restricted, name):
     plain.reset()
     assert LOOT.search(plain.run(ESCAPES[name]).stdout)
     restricted.reset()
@@ -29,7 +30,7 @@ def test_an_escape_finds_nothing(plain, restricted, name):
 
 
 @pytest.mark.parametrize("name", GUARDS)
-def test_the_place_of_a_guard_cannot_be_taken(restricted, name):
+def test_guards_cannot_be_replaced(restricted, name):
     restricted.reset()
     shown = restricted.run(GUARDS[name])
     assert shown.exit_code == 1
@@ -37,6 +38,6 @@ def test_the_place_of_a_guard_cannot_be_taken(restricted, name):
     assert restricted.run("print('x'.upper())").stdout == "X\n"
 
 
-def test_the_corpora_are_as_large_as_they_are_said_to_be():
+def test_corpora_have_documented_size():
     assert len(PROGRAMS) >= 45
     assert len(ESCAPES) >= 45

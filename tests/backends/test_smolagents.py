@@ -26,7 +26,7 @@ def test_state_persists_until_a_reset(smol):
     assert "`x` is not defined" in shown.stderr
 
 
-def test_the_last_expression_is_shown_and_an_assignment_is_not(smol):
+def test_last_expression_is_shown_but_not_assignments(smol):
     assert smol.run("x = 3").stdout == ""
     assert smol.run("x + 1").stdout == "4\n"
     assert smol.run("None").stdout == ""
@@ -39,7 +39,7 @@ def test_imports(smol):
     assert "Import of os is not allowed. Authorized imports are" in shown.stderr
 
 
-def test_an_exception_keeps_what_was_printed(smol):
+def test_exception_keeps_earlier_output(smol):
     shown = smol.run("print('before')\nprint('also')\n1 / 0")
     assert (shown.stdout, shown.exit_code) == ("before\nalso\n", 1)
     assert shown.stderr.startswith("InterpreterError: Code execution failed at line '1 / 0' due to: ZeroDivisionError")
@@ -54,7 +54,7 @@ def test_syntax_errors_are_observations(smol):
 @pytest.mark.parametrize(
     "code", ["while True:\n    pass", "while True:\n    try:\n        1 / 0\n    except:\n        pass", "sum(range(10**12))"]
 )
-def test_a_loop_that_hangs_it_is_ended(smol, code):
+def test_timeout_ends_hanging_loop(smol, code):
     begun = time.monotonic()
     shown = smol.run(f"print('begun')\n{code}", timeout=0.5)
     assert (shown.stdout, shown.exit_code) == ("begun\n", 124)

@@ -5,12 +5,12 @@ import socket
 import threading
 
 import pytest
-from running_server import RunningServer
 
 from coding_gym.client.address import Address
 from coding_gym.client.session import Session
 from coding_gym.errors import CapacityError, ConfigurationError, ProtocolError, TransportError, TransportTimeoutError
 from coding_gym_server.protocol import ResetOptions
+from tests.support.running_server import RunningServer
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def forward(source, target, size):
 
 
 @pytest.mark.parametrize("size", [1, 7, 65_536])
-def test_works_through_a_network_that_cuts_everything_into_pieces(server, listen, size):
+def test_session_works_over_fragmenting_network(server, listen, size):
     def serve(connection):
         with socket.create_connection(("127.0.0.1", server.port)) as upstream:
             for end in (connection, upstream):
@@ -71,7 +71,7 @@ def reset_another(address):
         session.wait(timeout=10)
 
 
-def test_without_a_free_place_the_error_says_so_every_time(server):
+def test_full_server_always_raises_capacity_error(server):
     address = Address.of_url(server.url)
     with contextlib.closing(Session(address)) as first:
         first.ask_reset(ResetOptions())
@@ -91,7 +91,7 @@ def test_without_a_free_place_the_error_says_so_every_time(server):
         b"\xff" * 99,
     ],
 )
-def test_something_else_that_listens(listen, answer):
+def test_foreign_server_raises_protocol_error(listen, answer):
     def serve(connection):
         connection.recv(65_536)
         connection.sendall(answer)
@@ -102,14 +102,14 @@ def test_something_else_that_listens(listen, answer):
         Session(listen(serve), connect_timeout=5)
 
 
-def test_something_that_says_nothing(listen):
+def test_silent_server_raises_timeout(listen):
     ended = threading.Event()
     with pytest.raises(TransportTimeoutError):
         Session(listen(lambda _: ended.wait(5)), connect_timeout=0.3)
     ended.set()
 
 
-def test_nobody_listens(tmp_path):
+def test_closed_port_and_missing_socket_raise_transport_error(tmp_path):
     with pytest.raises(TransportError, match="refused"):
         Session(Address.of_url("127.0.0.1:9"))
     with pytest.raises(TransportError, match="No such file"):
@@ -117,7 +117,7 @@ def test_nobody_listens(tmp_path):
 
 
 @pytest.mark.parametrize("url", ["ftp://host", "http://", "", "http://host:99999", "http://host:port", "host:port"])
-def test_what_is_no_address(url):
+def test_invalid_url_is_refused(url):
     with pytest.raises(ConfigurationError):
         Address.of_url(url)
 

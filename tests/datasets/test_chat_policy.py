@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from coding_gym.datasets import ChatPolicy, collect, export_chat
-from coding_gym.datasets import chat_policy as chat_policy_module
+from coding_gym.datasets.policies import chat as chat_policy_module
 from coding_gym.errors import ConfigurationError, PolicyError, ProtocolError, TransportError, TransportTimeoutError
 
 KEY = "sk-very-secret"
@@ -55,7 +55,7 @@ def completion(content, **message):
 
 @pytest.fixture
 def endpoint(monkeypatch):
-    monkeypatch.setattr(chat_policy_module, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(chat_policy_module, "_INITIAL_PAUSE", 0.01)
     servers = []
 
     def serve(answer):
@@ -81,7 +81,7 @@ def ask(pool, tmp_path):
     return run
 
 
-def test_the_model_sees_what_its_code_did_and_all_is_recorded_but_the_key(endpoint, ask, monkeypatch, tmp_path):
+def test_conversation_is_recorded_without_api_key(endpoint, ask, monkeypatch, tmp_path):
     monkeypatch.setenv("MY_KEY", KEY)
     server = endpoint(lambda body, _: completion(HELLO if len(body["messages"]) < 3 else "1/0", reasoning_content="hm"))
     policy = ChatPolicy("tiny", base_url=server.url, api_key_env="MY_KEY", parameters={"temperature": 0.5}, system="Be brief.")
@@ -108,7 +108,7 @@ def test_the_model_sees_what_its_code_did_and_all_is_recorded_but_the_key(endpoi
     assert all(KEY.encode() not in file.read_bytes() for file in (tmp_path / "dataset").iterdir())
 
 
-def test_a_busy_endpoint_is_asked_again_when_it_says(endpoint, ask):
+def test_busy_endpoint_is_retried_after_requested_delay(endpoint, ask):
     busy = [(429, {"Retry-After": "0.2"}, b"slow down"), (503, {}, b""), (500, {"Retry-After": "soon"}, b"")]
     server = endpoint(lambda body, count: busy[count - 1] if count <= 3 else completion("1"))
     began = time.monotonic()
@@ -128,7 +128,7 @@ def test_a_busy_endpoint_is_asked_again_when_it_says(endpoint, ask):
         ((200, {}, b'{"choices": []}'), ProtocolError, "Expected a chat completion"),
     ],
 )
-def test_an_endpoint_that_does_not_work_is_said(endpoint, ask, answer, kind, said):
+def test_endpoint_errors_raise_policy_error(endpoint, ask, answer, kind, said):
     server = endpoint(lambda body, _: answer)
     with pytest.raises(PolicyError, match=said) as raised:
         ask(ChatPolicy("tiny", base_url=server.url, retries=1))
@@ -136,7 +136,7 @@ def test_an_endpoint_that_does_not_work_is_said(endpoint, ask, answer, kind, sai
     assert len(server.requests) == (2 if answer[0] == 503 else 1)
 
 
-def test_an_endpoint_that_hangs_or_is_not_there_is_said(endpoint, ask, tmp_path):
+def test_hanging_or_unreachable_endpoint_raises_policy_error(endpoint, ask, tmp_path):
     go_on = threading.Event()
     server = endpoint(lambda body, _: (go_on.wait(20), completion("1"))[1])
     with pytest.raises(PolicyError, match=r"did not answer within 0.2 s") as raised:
@@ -148,18 +148,18 @@ def test_an_endpoint_that_hangs_or_is_not_there_is_said(endpoint, ask, tmp_path)
     assert isinstance(raised.value.__cause__, TransportError)
 
 
-def test_what_no_file_can_hold_is_replaced(endpoint, ask):
+def test_lone_surrogates_in_answers_are_replaced(endpoint, ask):
     server = endpoint(lambda body, _: completion("print('\ud800 \x00')"))
     step = ask(ChatPolicy("tiny", base_url=server.url), max_steps=1)[0].steps[1]
     assert step.action == step.decision["content"] == "print('\ufffd \x00')"
 
 
-def test_an_answer_without_text_is_an_empty_action(endpoint, ask):
+def test_answer_without_text_becomes_empty_action(endpoint, ask):
     server = endpoint(lambda body, _: completion(None))
     assert ask(ChatPolicy("tiny", base_url=server.url), max_steps=1)[0].actions == [""]
 
 
-def test_slow_answers_do_not_wait_for_each_other(endpoint, ask):
+def test_slow_answers_are_awaited_concurrently(endpoint, ask):
     together = threading.Barrier(4, timeout=20)
 
     def answer(body, count):
@@ -170,6 +170,6 @@ def test_slow_answers_do_not_wait_for_each_other(endpoint, ask):
     assert len(ask(ChatPolicy("tiny", base_url=server.url), 8, max_steps=1, sessions=4)) == 8
 
 
-def test_an_address_that_cannot_be_is_refused():
+def test_invalid_base_url_is_refused():
     with pytest.raises(ConfigurationError, match="Expected base_url="):
         ChatPolicy("tiny", base_url="localhost:8000")

@@ -12,11 +12,12 @@ import time
 import gymnasium as gym
 import numpy as np
 import pytest
-from programs import RANDOM, UGLY, WINDOW
 
 from coding_gym import inputs
 from coding_gym.datasets import Decision, FunctionPolicy, Policy, ScriptedPolicy, collect, load
 from coding_gym.errors import ConfigurationError, DatasetError, InvalidActionError, PolicyError, ProviderError
+from tests.datasets.programs import RANDOM, UGLY, WINDOW
+from tests.support.sandbox_faults import kill_sandbox
 
 
 def drawing(observation, info, rng):
@@ -24,7 +25,7 @@ def drawing(observation, info, rng):
     return None if rng.random() < 0.25 else f"import random; print({int(rng.integers(100))}, random.random())"
 
 
-def test_episodes_have_all_that_the_environment_said(collect_here):
+def test_episodes_record_everything_environment_returned(collect_here):
     dataset = collect_here(["x = 6", "print(x * 7)", "1/0"], 3)
     assert len(dataset) == 3
     assert dataset.is_complete
@@ -42,7 +43,7 @@ def test_episodes_have_all_that_the_environment_said(collect_here):
 
 
 @pytest.mark.parametrize("policy", [drawing, "random", [RANDOM, *UGLY]], ids=["function", "random", "script"])
-def test_nothing_depends_on_how_many_run_at_a_time(collect_here, tmp_path, policy):
+def test_dataset_is_independent_of_session_count(collect_here, tmp_path, policy):
     one, many = (
         collect_here(policy, 12, path=tmp_path / str(sessions), sessions=sessions, max_steps=3, seed=5) for sessions in (1, 4)
     )
@@ -52,13 +53,13 @@ def test_nothing_depends_on_how_many_run_at_a_time(collect_here, tmp_path, polic
     assert len(set(other.hashes.values()) & set(one.hashes.values())) == 0
 
 
-def test_a_dataset_can_be_extended_and_its_beginning_stays(collect_here):
+def test_extending_dataset_keeps_existing_episodes(collect_here):
     first = collect_here(drawing, 5).hashes
     assert collect_here(drawing, 5).hashes == first
     more = collect_here(drawing, 9).hashes
     assert len(more) == 9
     assert first.items() <= more.items()
-    with pytest.raises(DatasetError, match=r"a dataset of 9 episodes, 5 are asked for"):
+    with pytest.raises(DatasetError, match=r"a dataset of 9 episodes, got episodes=5"):
         collect_here(drawing, 5)
 
 
@@ -73,13 +74,13 @@ def test_a_dataset_can_be_extended_and_its_beginning_stays(collect_here):
         ({"tasks": ["a"]}, r"tasks was \[\], now it is \['a'\]"),
     ],
 )
-def test_other_arguments_are_refused(collect_here, change, said):
+def test_changed_arguments_are_refused_on_resume(collect_here, change, said):
     collect_here(["1"], 1)
     with pytest.raises(DatasetError, match=said):
         collect_here(["1"], 1, **change)
 
 
-def test_another_policy_is_refused(collect_here):
+def test_changed_policy_is_refused_on_resume(collect_here):
     collect_here(["1"], 1)
     with pytest.raises(DatasetError, match=r"policy.sha256 was '.*', now it is '.*'. Choose another directory"):
         collect_here(["2"], 1)
@@ -100,7 +101,8 @@ if __name__ == "__main__":
 """
 
 
-def test_a_kill_loses_no_episode_and_repeats_none(collect_here, tmp_path):
+@pytest.mark.lifecycle
+def test_kill_neither_loses_nor_repeats_episodes(collect_here, tmp_path):
     script = tmp_path / "collecting.py"
     script.write_text(_COLLECT)
     path = tmp_path / "killed"
@@ -134,7 +136,7 @@ def test_a_kill_loses_no_episode_and_repeats_none(collect_here, tmp_path):
     assert [run.had for run in killed.manifest.runs] == [0, killed.manifest.runs[1].had, had]
 
 
-def test_two_do_not_write_to_one_directory(collect_here, tmp_path):
+def test_concurrent_collection_into_same_directory_is_refused(collect_here, tmp_path):
     began, go_on = threading.Event(), threading.Event()
 
     def policy(observation, info, rng):
@@ -151,7 +153,7 @@ def test_two_do_not_write_to_one_directory(collect_here, tmp_path):
     assert len(load(tmp_path / "dataset")) == 1
 
 
-def test_a_policy_that_raises_costs_its_episodes_alone(collect_here):
+def test_raising_policy_loses_only_affected_episodes(collect_here):
     broken = True
 
     class Sometimes(Policy):
@@ -176,7 +178,7 @@ def test_a_policy_that_raises_costs_its_episodes_alone(collect_here):
     assert [run.had for run in dataset.manifest.runs] == [0, 6]
 
 
-def test_a_policy_that_always_raises_is_given_up(collect_here):
+def test_collection_stops_after_repeated_policy_errors(collect_here):
     asked = []
 
     def policy(observation, info, rng):
@@ -188,7 +190,7 @@ def test_a_policy_that_always_raises_is_given_up(collect_here):
     assert 3 <= len(asked) <= 4
 
 
-def test_an_action_that_is_none_is_the_policys_fault(collect_here, tmp_path):
+def test_invalid_action_raises_policy_error(collect_here, tmp_path):
     with pytest.raises(PolicyError, match="Expected an action to be source text") as raised:
         collect_here([42], 1)
     assert isinstance(raised.value.__cause__, InvalidActionError)
@@ -196,7 +198,7 @@ def test_an_action_that_is_none_is_the_policys_fault(collect_here, tmp_path):
         collect_here(["'\ud800'"], 1, path=tmp_path / "other")
 
 
-def test_policies_that_block_and_coroutines_hold_up_nobody(collect_here):
+def test_blocking_policies_run_concurrently(collect_here):
     together = threading.Barrier(4, timeout=20)
 
     def blocking(observation, info, rng):
@@ -222,14 +224,15 @@ def test_coroutines_share_one_event_loop(collect_here):
     assert dataset[0].steps[1].observation["stdout"] == "2\n"
 
 
-def test_a_sandbox_that_dies_is_replaced_and_its_episodes_are_run_again(collect_here, tmp_path):
+@pytest.mark.lifecycle
+def test_dead_sandbox_is_replaced_and_episodes_rerun(collect_here, tmp_path):
     died = []
 
     class Murderous(gym.Wrapper):
         def step(self, action):
             if action == "3" and not died:
                 died.append(1)
-                os.kill(int(self.unwrapped.sandbox.description.rpartition("pid ")[2].rstrip(")")), signal.SIGKILL)
+                kill_sandbox(self.unwrapped.sandbox)
             return super().step(action)
 
     options = {"provider": "local", "preload": (), "screen": None}
@@ -264,9 +267,9 @@ class Failing(gym.Env):
         return self.np_random.normal(size=2).astype(np.float32), 0.5, bool(action == 3), False, {"solved": action == 3}
 
 
-def test_an_episode_whose_sandbox_never_works_is_an_error(tmp_path):
+def test_episode_with_repeated_sandbox_failures_raises(tmp_path):
     Failing.failures = 3
-    with pytest.raises(DatasetError, match=r"The sandbox of episode 0 failed 3 times.*run the same again"):
+    with pytest.raises(DatasetError, match=r"The sandbox of episode 0 failed 3 times.*repeat the call"):
         collect(Failing, "random", 1, seed=1, path=tmp_path, retries=2)
     Failing.failures = 2
     dataset = collect(Failing, "random", 1, seed=1, path=tmp_path, retries=2)
@@ -274,7 +277,7 @@ def test_an_episode_whose_sandbox_never_works_is_an_error(tmp_path):
     assert dataset.faults == 5
 
 
-def test_any_environment_will_do(tmp_path):
+def test_any_gymnasium_environment_can_be_collected(tmp_path):
     dataset = collect(Failing, "random", 40, seed=1, path=tmp_path, max_steps=5)
     episode = dataset[3]
     assert episode.steps[0].observation.dtype == np.float32
@@ -284,7 +287,8 @@ def test_any_environment_will_do(tmp_path):
     assert {episode.solved for episode in dataset} == {True, False}
 
 
-def test_hands_are_recorded_as_they_can_be_sent_again(collect_here):
+@pytest.mark.screen
+def test_input_events_are_recorded_in_replayable_form(collect_here):
     program = {"code": WINDOW, "events": []}
     click = {"code": "", "events": [inputs.click(10, 10), inputs.text("h\N{LATIN SMALL LETTER E WITH ACUTE}")]}
     dataset = collect_here([program, click], 1, env="CodingEnvGUI-v0", screen=(80, 60))
@@ -294,7 +298,7 @@ def test_hands_are_recorded_as_they_can_be_sent_again(collect_here):
     assert steps[2].action["events"] == [{"type": "click", "x": 10, "y": 10}, {"type": "text", "text": "h\xe9"}]
 
 
-def test_tasks_take_turns_and_files_are_there(collect_here):
+def test_tasks_alternate_and_reset_files_exist(collect_here):
     def policy(observation, info, rng):
         return None if observation["stdout"] else "print(open('a.txt').read())"
 
@@ -307,7 +311,7 @@ def test_tasks_take_turns_and_files_are_there(collect_here):
     assert dataset[0].options["files"] == {"a.txt": b"hi"}
 
 
-def test_scripts_by_episode_and_by_task(collect_here, tmp_path):
+def test_scripted_policy_selects_by_episode_or_task(collect_here, tmp_path):
     dataset = collect_here(ScriptedPolicy(per_episode=[["1"], ["2", "3"]]), 3)
     assert [episode.actions for episode in dataset] == [["1"], ["2", "3"], ["1"]]
     script = ScriptedPolicy(per_task={"a": ["4"], "b": []})
@@ -317,12 +321,13 @@ def test_scripts_by_episode_and_by_task(collect_here, tmp_path):
         collect_here(script, 1, tasks=["c"], path=tmp_path / "c")
 
 
-def test_a_wrapper_is_put_around_and_named(collect_here):
+def test_wrappers_are_named_in_manifest(collect_here):
     dataset = collect_here(["1"], 1, wrappers=[gym.wrappers.RecordEpisodeStatistics])
     assert dataset.manifest.arguments.wrappers == ["gymnasium.wrappers.common.RecordEpisodeStatistics"]
 
 
-def test_ctrl_c_ends_it_and_what_was_written_stays(tmp_path):
+@pytest.mark.lifecycle
+def test_ctrl_c_stops_collection_and_keeps_episodes(tmp_path):
     script = tmp_path / "collecting.py"
     # A policy that never comes back must not keep the process.
     script.write_text(_COLLECT.replace("rng.random() < 0.2", "rng.random() < 0.05 and __import__('time').sleep(1000)"))
@@ -347,23 +352,23 @@ def test_ctrl_c_ends_it_and_what_was_written_stays(tmp_path):
         ({"policy": 7}, "Expected a Policy, 'random', a list of actions"),
         ({"env_options": {"screen": object()}}, "Expected env_options= to be data"),
         ({"reset_options": {"files": {"a": object()}}}, "Expected reset_options= to be data"),
-        ({"env": Failing, "env_options": {"a": 1}}, "a callable makes it with its own"),
+        ({"env": Failing, "env_options": {"a": 1}}, "a callable passes its own"),
     ],
 )
-def test_what_cannot_be_is_said_at_once(tmp_path, options, said):
+def test_invalid_arguments_are_refused_at_once(tmp_path, options, said):
     arguments = {"env": "CodingEnv-v0", "policy": "random", "episodes": 1, "seed": 1, **options}
     with pytest.raises(ConfigurationError, match=said):
         collect(path=tmp_path / "a", **arguments)
     assert not (tmp_path / "a").exists()
 
 
-def test_no_sandbox_is_said_at_once(tmp_path):
+def test_unavailable_sandbox_raises_at_once(tmp_path):
     options = {"provider": "docker", "image": "nonexistent/image:none"}
     with pytest.raises(ProviderError):
         collect("CodingEnv-v0", "random", 1, seed=1, path=tmp_path, env_options=options)
 
 
-def test_a_token_is_written_nowhere(tmp_path):
+def test_token_is_never_written(tmp_path):
     options = {"provider": "remote", "base_url": "http://127.0.0.1:9", "token": "s3cret", "start_timeout": 0.2}
     with pytest.raises(ProviderError):
         collect("CodingEnv-v0", "random", 1, seed=1, path=tmp_path, env_options=options)
@@ -371,23 +376,23 @@ def test_a_token_is_written_nowhere(tmp_path):
     assert all(b"s3cret" not in file.read_bytes() for file in tmp_path.iterdir())
 
 
-def test_there_is_a_dataset_or_there_is_none(tmp_path):
+def test_directory_without_dataset_is_refused(tmp_path):
     with pytest.raises(DatasetError, match="There is no dataset in"):
         load(tmp_path)
     (tmp_path / "manifest.json").write_text("{}")
-    with pytest.raises(DatasetError, match="no manifest of a dataset"):
+    with pytest.raises(DatasetError, match="not a manifest of a dataset"):
         load(tmp_path)
 
 
-def test_a_changed_episode_is_noticed(collect_here):
+def test_verify_detects_changed_episode(collect_here):
     dataset = collect_here(["1"], 1)
     first = dataset._entries[0]
     dataset._entries[0] = first._replace(sha256=bytes(32))
-    with pytest.raises(DatasetError, match=r"Episode 0 of .* is not what was recorded"):
+    with pytest.raises(DatasetError, match=r"Episode 0 of .* differs from what was recorded"):
         dataset.verify()
 
 
-def test_a_function_is_named_as_one(collect_here):
+def test_function_policy_is_recorded_by_name(collect_here):
     dataset = collect_here(FunctionPolicy(lambda observation, info, rng: None, name="idle"), 2)
     assert dataset.manifest.arguments.policy == {"name": "idle"}
     assert [len(episode.steps) for episode in dataset] == [1, 1]

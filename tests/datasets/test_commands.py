@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from coding_gym.cli import app
+from coding_gym.cli.main import app
 from coding_gym.datasets import load
 
 LOCAL = ["--option", "provider=local", "--option", "preload=[]", "--option", "screen=null"]
@@ -15,7 +15,8 @@ def run(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def test_from_a_script_to_a_replay(tmp_path):
+@pytest.mark.slow
+def test_scripted_collection_is_exported_and_replayed(tmp_path):
     script = tmp_path / "script.json"
     script.write_text(json.dumps(["import random", "print(random.random())", "1/0"]))
     out = tmp_path / "out"
@@ -29,7 +30,7 @@ def test_from_a_script_to_a_replay(tmp_path):
     assert run(*command).output == result.output
 
     result = run("replay", out)
-    assert (result.exit_code, result.output) == (0, "3 of 3 episodes are as they were.\n")
+    assert (result.exit_code, result.output) == (0, "3 of 3 episodes were reproduced.\n")
 
     result = run("export", out, tmp_path / "parquet")
     assert (result.exit_code, result.output) == (0, f"wrote {tmp_path}/parquet/data/train-00000-of-00001.parquet\n")
@@ -41,7 +42,8 @@ def test_from_a_script_to_a_replay(tmp_path):
     assert "env_options.preload was [], now it is None" in result.stderr
 
 
-def test_a_replay_that_differs_says_where(tmp_path):
+@pytest.mark.slow
+def test_replay_reports_first_difference(tmp_path):
     program = tmp_path / "program.py"
     program.write_text("print(open('/proc/uptime').read())")
     out = tmp_path / "out"
@@ -50,10 +52,10 @@ def test_a_replay_that_differs_says_where(tmp_path):
     assert result.exit_code == 1
     first, last = result.output.splitlines()
     assert first.startswith("episode 1, step 1, observation.stdout: expected '")
-    assert last == "0 of 1 episodes are as they were."
+    assert last == "0 of 1 episodes were reproduced."
 
 
-def test_a_policy_by_name_and_an_unknown_environment(tmp_path, monkeypatch):
+def test_policy_is_imported_and_unknown_environment_refused(tmp_path, monkeypatch):
     (tmp_path / "my_policies.py").write_text("def stop(observation, info, rng):\n    return None\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -76,14 +78,14 @@ def test_a_policy_by_name_and_an_unknown_environment(tmp_path, monkeypatch):
         (["--option", "screen"], "NAME=VALUE"),
     ],
 )
-def test_what_cannot_be_is_said(tmp_path, arguments, said):
+def test_invalid_arguments_are_refused(tmp_path, arguments, said):
     result = run("collect", "--episodes", 1, "--out", tmp_path / "out", *arguments)
     assert result.exit_code in (1, 2)
     assert said in result.stderr
     assert not (tmp_path / "out").exists()
 
 
-def test_there_is_nothing_to_replay(tmp_path):
+def test_replay_without_dataset_is_refused(tmp_path):
     result = run("replay", tmp_path)
     assert result.exit_code == 1
     assert "There is no dataset in" in result.stderr.replace("\n", " ")

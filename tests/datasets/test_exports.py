@@ -3,24 +3,24 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import warnings
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from programs import UGLY, WINDOW
 
 from coding_gym import inputs
 from coding_gym.datasets import Episode, Step, collect, export_chat, export_minari, export_parquet, load
 from coding_gym.datasets.card import summarize
-from coding_gym.datasets.conversation import action_text, conversation, observation_text
 from coding_gym.datasets.dataset import Dataset
+from coding_gym.datasets.export.conversation import action_text, conversation, observation_text
 from coding_gym.errors import ConfigurationError, DatasetError
-from coding_gym.wrappers.fenced_code import extract_code
+from coding_gym.wrappers.actions.fenced_code import extract_code
+from tests.datasets.programs import UGLY, WINDOW
+from tests.support.requirements import import_extra
 
 
 @pytest.fixture(scope="module")
-def dataset(pool, tmp_path_factory) -> Dataset:
+def dataset(pool, xvfb, tmp_path_factory) -> Dataset:
     """Two episodes with ugly text, a window and an error."""
     path = tmp_path_factory.mktemp("datasets") / "ugly"
     options = {"screen": (80, 60), "step_timeout": 10}
@@ -31,9 +31,7 @@ def dataset(pool, tmp_path_factory) -> Dataset:
 def hub(tmp_path, monkeypatch):
     """Hugging Face ``datasets``, with a cache of the test's own."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import datasets
+    datasets = import_extra("datasets")
     datasets.disable_progress_bars()
     return lambda path: datasets.load_dataset(str(path), split="train", cache_dir=str(tmp_path / "cache"))
 
@@ -42,14 +40,15 @@ def pixels(picture):
     return np.asarray(picture)
 
 
-def test_the_window_is_in_the_recorded_screenshot(dataset):
+def test_recorded_screenshot_shows_window(dataset):
     shown = [step.observation["screenshot"] for step in dataset[0].steps]
     assert shown[len(UGLY) + 1][10, 20].tolist() == [192, 32, 32]
     assert not shown[0].any()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_hugging_face_reads_steps_as_they_were(dataset, hub, tmp_path):
+def test_hugging_face_reads_exported_steps(dataset, hub, tmp_path):
     export_parquet(dataset, tmp_path / "steps")
     rows = hub(tmp_path / "steps")
     expected = [(episode, number, step) for episode in dataset for number, step in enumerate(episode.steps)]
@@ -67,8 +66,9 @@ def test_hugging_face_reads_steps_as_they_were(dataset, hub, tmp_path):
         assert row["decision"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_hugging_face_reads_episodes_as_they_were(dataset, hub, tmp_path):
+def test_hugging_face_reads_exported_episodes(dataset, hub, tmp_path):
     export_parquet(dataset, tmp_path / "episodes", level="episode")
     rows = hub(tmp_path / "episodes")
     assert [row["sha256"] for row in rows] == list(dataset.hashes.values())
@@ -79,8 +79,8 @@ def test_hugging_face_reads_episodes_as_they_were(dataset, hub, tmp_path):
             assert np.array_equal(pixels(there["screenshot"]), here.observation["screenshot"])
 
 
-def test_polars_reads_it_as_it_is(dataset, tmp_path):
-    polars = pytest.importorskip("polars")
+def test_polars_reads_exported_steps(dataset, tmp_path):
+    polars = import_extra("polars")
     table = polars.read_parquet(export_parquet(dataset, tmp_path))
     assert table["stdout"].to_list() == [step.observation["stdout"] for episode in dataset for step in episode.steps]
     errors = table.filter(polars.col("outcome") == "error")
@@ -88,7 +88,7 @@ def test_polars_reads_it_as_it_is(dataset, tmp_path):
     assert set(errors["exit_code"]) == {1}
 
 
-def test_the_card_is_what_the_hub_wants(dataset, tmp_path):
+def test_dataset_card_is_valid_for_hub(dataset, tmp_path):
     from huggingface_hub import DatasetCard
 
     export_parquet(dataset, tmp_path)
@@ -101,7 +101,7 @@ def test_the_card_is_what_the_hub_wants(dataset, tmp_path):
     assert "| truncated | 2 |" in card.text
 
 
-def test_an_export_is_replaced_only_by_a_whole_one(dataset, tmp_path, monkeypatch):
+def test_failed_export_keeps_previous_file(dataset, tmp_path, monkeypatch):
     target = export_parquet(dataset, tmp_path)
     before = target.read_bytes()
     monkeypatch.setattr(
@@ -114,10 +114,10 @@ def test_an_export_is_replaced_only_by_a_whole_one(dataset, tmp_path, monkeypatc
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_minari_has_everything_exactly(dataset, tmp_path, monkeypatch):
+def test_minari_export_preserves_all_data(dataset, tmp_path, monkeypatch):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     export_minari(dataset, "coding/ugly/script-v0", author="somebody")
-    import minari
+    minari = import_extra("minari")
 
     found = minari.load_dataset("coding/ugly/script-v0")
     assert (found.total_episodes, found.total_steps) == (2, 2 * (len(UGLY) + 2))
@@ -139,13 +139,14 @@ def test_minari_has_everything_exactly(dataset, tmp_path, monkeypatch):
         export_minari(dataset, "coding/ugly/script-v0")
 
 
+@pytest.mark.screen
 @pytest.mark.filterwarnings("ignore")
-def test_actions_with_hands_are_json_where_there_is_no_space_for_them(pool, tmp_path, monkeypatch):
+def test_actions_with_events_are_exported_as_json(pool, tmp_path, monkeypatch):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     action = {"code": "print(1)", "events": [inputs.click(3, 4)]}
     options = {"screen": (64, 48), "step_timeout": 10}
     dataset = collect("CodingEnvGUI-v0", [action], 1, seed=1, path=tmp_path / "gui", pool=pool, env_options=options)
-    import polars
+    polars = import_extra("polars")
 
     (minari_action,) = next(export_minari(dataset, "coding/hands-v0").iterate_episodes()).actions
     table = polars.read_parquet(export_parquet(dataset, tmp_path / "parquet"))
@@ -155,7 +156,7 @@ def test_actions_with_hands_are_json_where_there_is_no_space_for_them(pool, tmp_
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_arrays_and_numbers_of_other_environments(tmp_path, monkeypatch, hub):
+def test_numeric_environment_is_exported(tmp_path, monkeypatch, hub):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     dataset = collect("CartPole-v1", "random", 3, seed=1, path=tmp_path / "cart", max_steps=6)
     found = export_minari(dataset, "cart/random-v0")
@@ -168,7 +169,7 @@ def test_arrays_and_numbers_of_other_environments(tmp_path, monkeypatch, hub):
     assert json.loads(rows[0]["observation"]) == dataset[0].steps[0].observation.tolist()
 
 
-def test_chat_lines_are_conversations_that_end_with_an_answer(dataset, tmp_path):
+def test_chat_conversations_end_with_assistant_message(dataset, tmp_path):
     target = tmp_path / "chat.jsonl"
     assert export_chat(dataset, target) == 2
     lines = [json.loads(line) for line in target.read_text("utf-8").split("\n")[:-1]]
@@ -183,13 +184,13 @@ def test_chat_lines_are_conversations_that_end_with_an_answer(dataset, tmp_path)
     assert (line["episode"], line["task_id"], line["reward"], line["solved"]) == (0, None, 0.0, None)
 
 
-def test_only_what_was_solved_is_exported_if_that_is_known(dataset, tmp_path):
+def test_only_solved_requires_solved_information(dataset, tmp_path):
     with pytest.raises(DatasetError, match=r"No episode of .* says whether it was solved"):
         export_chat(dataset, tmp_path / "chat.jsonl", only_solved=True)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_was_solved(tmp_path):
+def test_only_solved_episodes_are_exported(tmp_path):
     class Solvable(gym.Env):
         action_space = gym.spaces.Discrete(2)
         observation_space = gym.spaces.Text(9)
@@ -221,11 +222,11 @@ def test_what_was_solved(tmp_path):
         ("", ""),
     ],
 )
-def test_the_code_of_an_answer(answer, code):
+def test_code_is_extracted_from_answer(answer, code):
     assert extract_code(answer) == code
 
 
-def test_what_a_model_is_told():
+def test_observations_and_actions_become_chat_text():
     observation = {"stdout": "a\n", "stderr": "b\n", "exit_code": np.int64(3), "screenshot": np.zeros((2, 2, 3))}
     assert observation_text(observation, {}) == "a\nb\n[exit code 3]"
     info = {"graded": True, "tests_passed": 2, "tests_total": 3}
@@ -240,17 +241,18 @@ def test_what_a_model_is_told():
     assert conversation(episode)[1] == {"role": "user", "content": "Add."}
 
 
-def test_a_library_that_is_missing_is_named(dataset, tmp_path, monkeypatch):
+def test_missing_library_is_named_with_install_command(dataset, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(ConfigurationError, match=r"wants pyarrow: pip install 'coding-gym\[datasets\]'"):
+    with pytest.raises(ConfigurationError, match=r"requires pyarrow: pip install 'coding-gym\[datasets\]'"):
         export_parquet(dataset, tmp_path)
     monkeypatch.setitem(sys.modules, "minari", None)
-    with pytest.raises(ConfigurationError, match=r"wants minari: pip install 'coding-gym\[minari\]'"):
+    with pytest.raises(ConfigurationError, match=r"requires minari: pip install 'coding-gym\[minari\]'"):
         export_minari(dataset, "a/b-v0")
     with pytest.raises(ConfigurationError, match="Expected level="):
         export_parquet(dataset, tmp_path, level="row")
 
 
-def test_importing_imports_none_of_the_libraries():
+@pytest.mark.slow
+def test_import_loads_no_export_library():
     code = "import sys, coding_gym.datasets; print({'pyarrow', 'minari', 'datasets', 'requests', 'rich'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

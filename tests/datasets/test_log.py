@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from coding_gym.datasets.log import EpisodeLog, scan
+from coding_gym.datasets.episode_log import EpisodeLog, scan
 from coding_gym.errors import DatasetError
 
 HASH = bytes(range(32))
@@ -30,7 +30,7 @@ def read(path):
         return {index: entry.read(file) for index, entry in entries.items()}
 
 
-def test_whatever_the_last_write_left_of_a_record_only_that_one_is_lost(path):
+def test_torn_write_loses_only_last_record(path):
     write(path, 0, 1)
     begin = path.stat().st_size
     write(path, 2)
@@ -45,7 +45,7 @@ def test_whatever_the_last_write_left_of_a_record_only_that_one_is_lost(path):
     assert list(read(path)) == [0, 1]
 
 
-def test_a_tail_of_zeros_such_as_a_power_cut_leaves_is_dropped(path):
+def test_trailing_zeros_are_dropped(path):
     write(path, 0, 1)
     whole = path.read_bytes()
     path.write_bytes(whole + bytes(4096))
@@ -54,7 +54,7 @@ def test_a_tail_of_zeros_such_as_a_power_cut_leaves_is_dropped(path):
     assert path.read_bytes() == whole
 
 
-def test_a_file_that_is_torn_before_its_first_record_begins_anew(path):
+def test_file_torn_before_first_record_is_restarted(path):
     write(path, 0)
     whole = path.read_bytes()
     for size in range(30):
@@ -63,7 +63,7 @@ def test_a_file_that_is_torn_before_its_first_record_begins_anew(path):
         assert path.read_bytes() == whole
 
 
-def test_damage_in_the_middle_is_not_taken_for_a_torn_end(path):
+def test_damage_before_last_record_raises(path):
     write(path, 0, 1, 2)
     whole = bytearray(path.read_bytes())
     whole[whole.index(DATA[1])] ^= 1
@@ -74,22 +74,22 @@ def test_damage_in_the_middle_is_not_taken_for_a_torn_end(path):
     assert path.read_bytes() == whole
 
 
-def test_something_else_is_refused_and_left_alone(path):
+def test_foreign_file_is_refused_and_unchanged(path):
     path.write_text("my precious notes")
-    with pytest.raises(DatasetError, match="no file of episodes"):
+    with pytest.raises(DatasetError, match="not a file of episodes"):
         EpisodeLog(path)
     assert path.read_text() == "my precious notes"
 
 
-def test_no_episode_is_written_twice(path):
+def test_duplicate_episode_is_refused(path):
     with EpisodeLog(path) as log:
         log.append(3, DATA[3], HASH)
-        with pytest.raises(DatasetError, match="Episode 3 is in"):
+        with pytest.raises(DatasetError, match="Episode 3 is already in"):
             log.append(3, DATA[4], HASH)
     assert read(path) == {3: DATA[3]}
 
 
-def test_sorting_leaves_no_trace_of_the_order(path, tmp_path):
+def test_sorted_log_is_independent_of_write_order(path, tmp_path):
     write(path, 2, 0, 4, 1, 3)
     with EpisodeLog(path) as log:
         log.sort()
@@ -104,7 +104,7 @@ def test_sorting_leaves_no_trace_of_the_order(path, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["episodes.log", "other.log"]
 
 
-def test_a_full_disk_costs_no_more_than_the_episode_that_met_it(path):
+def test_full_disk_loses_only_current_episode(path):
     write(path, 0)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

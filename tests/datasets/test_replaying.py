@@ -3,13 +3,13 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
-from programs import RANDOM, UGLY, WINDOW
 
 from coding_gym.datasets import Difference, Episode, Step, collect, load, replay
 from coding_gym.datasets.replaying import first_difference
 from coding_gym.errors import DatasetError
+from tests.datasets.programs import RANDOM, UGLY, WINDOW
 
-OPTIONS = {"screen": (64, 48), "step_timeout": 10}
+OPTIONS = {"screen": None, "step_timeout": 10}
 
 
 class Drifting(gym.Wrapper):
@@ -28,9 +28,11 @@ class Drifting(gym.Wrapper):
         return observation, *rest
 
 
-def test_what_is_the_same_has_no_difference_and_what_is_not_is_found(pool, tmp_path):
+@pytest.mark.screen
+def test_replay_finds_only_real_differences(pool, tmp_path):
     def run(name, *actions):
-        collect("CodingEnv-v0", actions, 2, seed=4, path=tmp_path / name, pool=pool, env_options=OPTIONS)
+        options = {**OPTIONS, "screen": (64, 48)}
+        collect("CodingEnv-v0", actions, 2, seed=4, path=tmp_path / name, pool=pool, env_options=options)
         return load(tmp_path / name)
 
     assert replay(run("a", RANDOM, *UGLY, WINDOW, "1/0"), pool=pool) == []
@@ -46,21 +48,21 @@ def test_what_is_the_same_has_no_difference_and_what_is_not_is_found(pool, tmp_p
         replay(tmp_path / "b", [7])
 
 
-def test_what_was_collected_from_a_callable_wants_it_again(tmp_path):
+def test_replay_requires_original_callable_and_wrappers(tmp_path):
     def make():
         return gym.make("CartPole-v1")
 
     collect(make, "random", 3, seed=1, path=tmp_path, wrappers=[gym.wrappers.RecordEpisodeStatistics])
     with pytest.raises(DatasetError, match=r"was collected from .*make: pass env="):
         replay(tmp_path)
-    with pytest.raises(DatasetError, match="pass env= and wrappers= as they were"):
+    with pytest.raises(DatasetError, match="pass the same env= and wrappers="):
         replay(tmp_path, env=make)
     differences = replay(tmp_path, env=make, wrappers=[gym.wrappers.RecordEpisodeStatistics])
     # How long an episode took.
     assert {difference.field for difference in differences} <= {"info.episode.t"}
 
 
-def test_a_wrapper_that_drifts_is_caught(pool, tmp_path):
+def test_drifting_wrapper_is_detected(pool, tmp_path):
     Drifting.episodes = 0
     collect("CodingEnv-v0", ["1"], 2, seed=1, path=tmp_path, env_options=OPTIONS, wrappers=[Drifting], pool=pool, sessions=1)
     (first, _) = replay(tmp_path, wrappers=[Drifting], pool=pool, sessions=1)
@@ -86,12 +88,12 @@ def episode(*steps):
         ((Step(observation=np.zeros(2)),), (Step(observation=None),), 0, "observation"),
     ],
 )
-def test_the_first_difference(expected, found, step, field):
+def test_first_difference_names_step_and_field(expected, found, step, field):
     difference = first_difference(episode(*expected), episode(*found))
     assert (difference.episode, difference.step, difference.field) == (3, step, field)
     assert str(difference)
 
 
-def test_what_is_no_number_is_no_difference():
+def test_nan_values_compare_equal():
     steps = Step(observation={"a": float("nan"), "b": np.array([np.nan, 1])}, reward=float("nan"))
     assert first_difference(episode(steps), episode(steps)) is None

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from display_programs import Program, XServer
 
-from coding_gym_server.display.authority import write_authority
-from coding_gym_server.display.desktop import Desktop
+from coding_gym_server.display.windows import WindowList
+from coding_gym_server.workspace.xauthority import write_authority
+from tests.display.display_programs import Program, XServer
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def x_server(xvfb: None, tmp_path: Path) -> Iterator[XServer]:
 
 
 @pytest.fixture
-def desktop(x_server: XServer) -> Iterator[Desktop]:
-    with contextlib.closing(Desktop(x_server.name, x_server.authority)) as desktop:
+def desktop(x_server: XServer) -> Iterator[WindowList]:
+    with contextlib.closing(WindowList(x_server.name, x_server.authority)) as desktop:
         yield desktop
 
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from sandbox_faults import eventually
 
-from coding_gym_server.display.desktop import Desktop
+from coding_gym_server.display.windows import WindowList
 from coding_gym_server.protocol import Window
+from tests.support.sandbox_faults import eventually
 
 __all__ = ["TOOLKITS", "Program", "XServer", "until", "window_of"]
 
@@ -77,7 +77,7 @@ def until(condition: Callable[[], bool], *, within: float = _PATIENCE) -> bool:
     return eventually(condition, within)
 
 
-def window_of(desktop: Desktop, title: str) -> Window:
+def window_of(desktop: WindowList, title: str) -> Window:
     """Wait for a window."""
     found: list[Window] = []
 

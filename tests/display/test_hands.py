@@ -4,10 +4,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-from display_programs import TOOLKITS, Program, until, window_of
 
-from coding_gym_server.display.desktop import Desktop
-from coding_gym_server.display.hands import Hands, UnknownKeyError
+from coding_gym_server.display.input_injector import InputInjector, UnknownKeyError
+from coding_gym_server.display.windows import WindowList
 from coding_gym_server.protocol import (
     Click,
     DoubleClick,
@@ -23,6 +22,7 @@ from coding_gym_server.protocol import (
     Text,
     Wait,
 )
+from tests.display.display_programs import TOOLKITS, Program, until, window_of
 
 # Each prints what was typed, line by line; "sleep" as a line lets it sleep for half a second.
 LINES = {
@@ -89,12 +89,12 @@ Act = Callable[..., None]
 
 
 @pytest.fixture
-def hands(desktop: Desktop) -> Hands:
-    return Hands(desktop)
+def hands(desktop: WindowList) -> InputInjector:
+    return InputInjector(desktop)
 
 
 @pytest.fixture
-def act(desktop: Desktop, hands: Hands) -> Act:
+def act(desktop: WindowList, hands: InputInjector) -> Act:
     def act(*events: InputEvent) -> None:
         for pause in hands.perform(events):
             time.sleep(pause)
@@ -117,7 +117,7 @@ def test_every_character_arrives(desktop, start, act, toolkit):
 
 
 @pytest.mark.parametrize("toolkit", TOOLKITS)
-def test_a_window_that_has_come_up_gets_the_keys_wherever_the_pointer_is(desktop, start, act, toolkit):
+def test_new_window_gets_keyboard_focus(desktop, start, act, toolkit):
     act(Move(639, 479))
     program = start(LINES[toolkit])
     window_of(desktop, "lines")
@@ -125,7 +125,7 @@ def test_a_window_that_has_come_up_gets_the_keys_wherever_the_pointer_is(desktop
     assert program.read() == "aB+"
 
 
-def test_a_dialog_gets_the_keys_and_a_click_takes_them_back(desktop, start, act):
+def test_focus_follows_dialogs_and_clicks(desktop, start, act):
     program = start("""
 import tkinter
 root = tkinter.Tk(); root.title("below"); root.geometry("300x300+0+0")
@@ -170,7 +170,7 @@ root.mainloop()
         ("super+\t", ["Super_L", "Tab"]),
     ],
 )
-def test_a_chord_is_pressed_in_order_and_released_in_reverse(desktop, start, act, chord, keysyms):
+def test_chord_presses_in_order_and_releases_reversed(desktop, start, act, chord, keysyms):
     program = start(EVENTS)
     window_of(desktop, "events")
     act(Move(639, 479), Key(chord))
@@ -191,7 +191,7 @@ def test_a_chord_is_pressed_in_order_and_released_in_reverse(desktop, start, act
         (Text("half \ud800"), "no key types it"),
     ],
 )
-def test_an_unknown_key_stops_all_before_it_begins(desktop, start, hands, act, event, reason):
+def test_unknown_key_is_refused_before_any_event(desktop, start, hands, act, event, reason):
     program = start(EVENTS)
     window_of(desktop, "events")
     with pytest.raises(UnknownKeyError, match="unknown key") as raised:
@@ -201,7 +201,7 @@ def test_an_unknown_key_stops_all_before_it_begins(desktop, start, hands, act, e
     assert program.read() == ("press", "y")
 
 
-def test_the_mouse(desktop, start, act):
+def test_mouse_events_arrive(desktop, start, act):
     program = start(EVENTS)
     window_of(desktop, "events")
     act(Move(100, 100))
@@ -219,7 +219,7 @@ def test_the_mouse(desktop, start, act):
     assert read(program, 4)[1::2] == [("down", 2, 60, 70), ("up", 2, 65, 75)]
 
 
-def test_a_drag_is_seen_on_its_way(desktop, start, act):
+def test_drag_moves_through_intermediate_points(desktop, start, act):
     program = start(EVENTS)
     window_of(desktop, "events")
     act(Drag(50, 60, 350, 260))
@@ -233,7 +233,7 @@ def test_a_drag_is_seen_on_its_way(desktop, start, act):
     assert way == sorted(way)
 
 
-def test_what_is_held_is_released_in_the_end(desktop, start, hands, act):
+def test_held_keys_and_buttons_are_released(desktop, start, hands, act):
     program = start(EVENTS)
     window_of(desktop, "events")
     act(Move(100, 100), KeyDown("ctrl+shift"), MouseDown(), KeyDown("a"), Key("shift+b"))
@@ -251,16 +251,16 @@ def test_what_is_held_is_released_in_the_end(desktop, start, hands, act):
     assert program.read() == ("press", "z")
 
 
-def test_waiting_is_left_to_the_caller(hands):
+def test_waits_are_yielded_to_caller(hands):
     assert list(hands.perform([Wait(2.5), Wait(0)])) == [2.5, 0, 0, 0]
 
 
-def test_without_a_window_nothing_happens(desktop, act):
+def test_events_without_window_are_ignored(desktop, act):
     act(Click(5, 5), Text("nobody 漢字"), Key("ctrl+c"), Scroll(1, 1, dy=5), Drag(1, 1, 300, 300))
     assert desktop.windows() == []
 
 
-def test_a_program_that_takes_all_keys(desktop, start, act):
+def test_program_remapping_all_keys_is_tolerated(desktop, start, act):
     source = """
 from Xlib import display
 d = display.Display()

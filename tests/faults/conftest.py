@@ -4,10 +4,10 @@ import contextlib
 
 import gymnasium as gym
 import pytest
-from episodes import SMALL
 
-from coding_gym.providers.docker import our_containers
-from coding_gym.providers.owner import Owner
+from coding_gym.sandbox.docker.cleanup import our_containers
+from coding_gym.sandbox.ownership import OwnerProcess
+from tests.faults.episodes import SMALL
 
 
 @pytest.fixture
@@ -26,5 +26,10 @@ def make():
 
 @pytest.fixture
 def containers(docker_engine):
-    """Return the ids of this process's containers, whatever their state."""
-    return lambda: {container.id for container, owner in our_containers(docker_engine) if owner == Owner.current()}
+    """Return the ids of the containers that this process has started since, in any state, without shared sandboxes."""
+
+    def find():
+        return {container.id for container, owner in our_containers(docker_engine) if owner == OwnerProcess.current()}
+
+    shared = find()
+    return lambda: find() - shared

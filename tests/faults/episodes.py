@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from coding_gym.env import CodingEnv
+from coding_gym.envs.coding_env import CodingEnv
 
 __all__ = ["SMALL", "after", "assert_infrastructure", "assert_starts_over", "outcome", "shown"]
 

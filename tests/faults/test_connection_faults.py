@@ -9,10 +9,12 @@ import threading
 
 import httpx
 import pytest
-from episodes import assert_infrastructure, assert_starts_over, shown
-from running_server import RunningServer
 
 from coding_gym.errors import ProviderError
+from tests.faults.episodes import assert_infrastructure, assert_starts_over, shown
+from tests.support.running_server import RunningServer
+
+pytestmark = pytest.mark.lifecycle
 
 TO_SERVER, TO_CLIENT = "to the server", "to the client"
 
@@ -98,7 +100,7 @@ def env(make, proxy):
 @pytest.mark.parametrize("abort", [False, True], ids=["closed", "reset"])
 @pytest.mark.parametrize("after", [0, 1, 3, 100, 3000])
 @pytest.mark.parametrize("direction", [TO_SERVER, TO_CLIENT])
-def test_cut_in_a_step(env, proxy, direction, after, abort):
+def test_cut_during_step_truncates_episode(env, proxy, direction, after, abort):
     proxy.cut(direction, after, abort=abort)
     assert_infrastructure(env.step("print('x' * 4000)" + "#" * 4000))
     assert_infrastructure(env.step("1"))
@@ -107,7 +109,7 @@ def test_cut_in_a_step(env, proxy, direction, after, abort):
 
 @pytest.mark.parametrize("after", [0, 1, 10])
 @pytest.mark.parametrize("direction", [TO_SERVER, TO_CLIENT])
-def test_cut_in_a_reset(env, proxy, direction, after):
+def test_cut_during_reset_reconnects(env, proxy, direction, after):
     # The reset is tried once more.
     proxy.cut(direction, after)
     assert_starts_over(env)
@@ -115,19 +117,19 @@ def test_cut_in_a_reset(env, proxy, direction, after):
 
 @pytest.mark.parametrize("after", [0, 1, 40])
 @pytest.mark.parametrize("direction", [TO_SERVER, TO_CLIENT])
-def test_cut_as_it_is_opened(make, proxy, direction, after):
+def test_cut_while_connecting_reconnects(make, proxy, direction, after):
     proxy.cut(direction, after)
     assert_starts_over(make(provider="remote", base_url=proxy.url))
 
 
-def test_an_answer_that_is_cut_off_is_not_taken_for_the_next_one(env, proxy):
+def test_truncated_answer_is_never_reused(env, proxy):
     proxy.cut(TO_CLIENT, 5)
     assert_infrastructure(env.step("'stale'"))
     env.reset()
     assert shown(env, "'fresh'") == "'fresh'\n"
 
 
-def test_other_connections_go_on(env, make, server):
+def test_cut_leaves_other_connections_unaffected(env, make, server):
     with contextlib.closing(Proxy(server.port)) as other_proxy:
         other = make(provider="remote", base_url=other_proxy.url)
         other.reset(seed=1)
@@ -136,7 +138,7 @@ def test_other_connections_go_on(env, make, server):
         assert shown(env, "mark") == "1\n"
 
 
-def test_every_cut_frees_its_place_on_the_server(make, proxy, server):
+def test_every_cut_frees_its_server_session(make, proxy, server):
     env = make(provider="remote", base_url=proxy.url)
     for number in range(8):
         env.reset(seed=1)
@@ -147,7 +149,7 @@ def test_every_cut_frees_its_place_on_the_server(make, proxy, server):
     assert httpx.post(f"{server.url}/step", json={"action": {"code": "1"}}).status_code == 200
 
 
-def test_a_server_that_nobody_reaches_any_more(make, server):
+def test_unreachable_server_raises_on_reset(make, server):
     with contextlib.closing(Proxy(server.port)) as proxy:
         env = make(provider="remote", base_url=proxy.url, start_timeout=1)
         env.reset()

@@ -8,15 +8,15 @@ import time
 
 import docker.errors
 import pytest
-from episodes import after, assert_infrastructure, assert_starts_over, shown
-from sandbox_faults import eventually
-from sandbox_processes import server_of
 
 from coding_gym.errors import SandboxStartError
-from coding_gym.providers.docker import our_containers
-from coding_gym.providers.owner import Owner
+from coding_gym.sandbox.docker.cleanup import our_containers
+from coding_gym.sandbox.ownership import OwnerProcess
+from tests.faults.episodes import after, assert_infrastructure, assert_starts_over, shown
+from tests.support.sandbox_faults import eventually
+from tests.support.sandbox_processes import server_of
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.lifecycle, pytest.mark.docker]
 
 SLEEP = "import time; time.sleep(30)"
 
@@ -32,9 +32,9 @@ def env(make, docker_engine):
 @pytest.fixture
 def impatient(monkeypatch):
     """Give a server up that says nothing for half a second."""
-    monkeypatch.setattr("coding_gym.episode._ANSWER_SLACK", 0.5)
-    monkeypatch.setattr("coding_gym.env.RESET_TIMEOUT", 1.0)
-    monkeypatch.setattr("coding_gym.providers.slot._CONNECT_SECONDS", 2.0)
+    monkeypatch.setattr("coding_gym.envs.episode._ANSWER_SLACK", 0.5)
+    monkeypatch.setattr("coding_gym.envs.coding_env.RESET_TIMEOUT", 1.0)
+    monkeypatch.setattr("coding_gym.sandbox.managed._CONNECT_SECONDS", 2.0)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def strike_the_next_one(docker_engine):
             deadline = time.monotonic() + 30
             while time.monotonic() < deadline:
                 for container, owner in our_containers(docker_engine):
-                    if owner == Owner.current() and container.id not in old and container.status == "running":
+                    if owner == OwnerProcess.current() and container.id not in old and container.status == "running":
                         getattr(container, action)()
                         return
 
@@ -64,7 +64,7 @@ def strike_the_next_one(docker_engine):
 
 
 @pytest.mark.parametrize(("action", "options"), [("kill", {}), ("remove", {"force": True})])
-def test_gone_between_two_steps(env, containers, action, options):
+def test_container_gone_between_steps_truncates_episode(env, containers, action, options):
     container = env.sandbox.container
     getattr(container, action)(**options)
     assert_infrastructure(env.step("1"))
@@ -75,14 +75,14 @@ def test_gone_between_two_steps(env, containers, action, options):
     assert eventually(lambda: not containers() & {container.id}, 5)
 
 
-def test_killed_between_two_episodes(env):
+def test_container_killed_between_episodes_is_replaced(env):
     container = env.sandbox.container
     container.kill()
     assert_starts_over(env)
     assert env.sandbox.container.id != container.id
 
 
-def test_killed_in_a_step(env):
+def test_container_killed_during_step_truncates_episode(env):
     killer = after(0.5, env.sandbox.container.kill)
     started = time.monotonic()
     assert_infrastructure(env.step(SLEEP))
@@ -91,7 +91,7 @@ def test_killed_in_a_step(env):
     assert_starts_over(env)
 
 
-def test_killed_between_the_halves_of_a_vector_step(make, docker_engine, monkeypatch):
+def test_vector_step_survives_container_kill_between_halves(make, docker_engine, monkeypatch):
     envs = make(provider="docker", num_envs=4, sessions_per_sandbox=2)
     envs.reset(seed=1)
     envs.step(["mark = 1"] * 4)
@@ -119,7 +119,7 @@ def test_killed_between_the_halves_of_a_vector_step(make, docker_engine, monkeyp
     assert third.sandbox.container.id == alive
 
 
-def test_killed_in_a_reset(env):
+def test_container_killed_during_reset_is_replaced(env):
     container = env.sandbox.container
     # Stopped, so that it cannot answer before it is killed.
     server_of(env.sandbox).suspend()
@@ -133,7 +133,7 @@ def test_killed_in_a_reset(env):
     assert_starts_over(env)
 
 
-def test_killed_while_it_starts(make, docker_engine, containers, strike_the_next_one):
+def test_container_killed_during_start_raises(make, docker_engine, containers, strike_the_next_one):
     env = make(provider="docker")
     strike_the_next_one("kill")
     with pytest.raises(SandboxStartError, match="ended before it was ready"):
@@ -142,7 +142,7 @@ def test_killed_while_it_starts(make, docker_engine, containers, strike_the_next
     assert_starts_over(env)
 
 
-def test_killed_as_it_is_closed(env, containers, caplog):
+def test_container_killed_during_close_is_removed(env, containers, caplog):
     def kill():
         with contextlib.suppress(docker.errors.APIError):
             container.kill()
@@ -158,7 +158,7 @@ def test_killed_as_it_is_closed(env, containers, caplog):
 # Paused
 
 
-def test_paused_before_a_step(make, impatient, containers):
+def test_container_paused_before_step_is_replaced(make, impatient, containers):
     env = make(provider="docker", step_timeout=0.5)
     env.reset()
     shown(env, "mark = 1")
@@ -171,7 +171,7 @@ def test_paused_before_a_step(make, impatient, containers):
     assert containers() == {env.sandbox.container.id} != {container.id}
 
 
-def test_paused_in_a_step(make, impatient, containers):
+def test_container_paused_during_step_is_replaced(make, impatient, containers):
     env = make(provider="docker", step_timeout=1)
     env.reset()
     container = env.sandbox.container
@@ -184,21 +184,21 @@ def test_paused_in_a_step(make, impatient, containers):
     assert containers() == {env.sandbox.container.id} != {container.id}
 
 
-def test_paused_between_two_episodes(env, impatient, containers):
+def test_container_paused_between_episodes_is_replaced(env, impatient, containers):
     container = env.sandbox.container
     container.pause()
     assert_starts_over(env)
     assert containers() == {env.sandbox.container.id} != {container.id}
 
 
-def test_paused_and_resumed_in_a_step_is_only_slow(env):
+def test_briefly_paused_container_only_delays_step(env):
     env.sandbox.container.pause()
     resumer = after(1, env.sandbox.container.unpause)
     assert shown(env, "mark") == "1\n"
     resumer.join()
 
 
-def test_paused_while_it_starts(make, docker_engine, containers, strike_the_next_one):
+def test_container_paused_during_start_raises(make, docker_engine, containers, strike_the_next_one):
     env = make(provider="docker", start_timeout=2)
     strike_the_next_one("pause")
     started = time.monotonic()
@@ -208,7 +208,7 @@ def test_paused_while_it_starts(make, docker_engine, containers, strike_the_next
     assert eventually(lambda: not containers(), 5)
 
 
-def test_a_paused_one_takes_only_its_own_environments_along(make, docker_engine, impatient, containers):
+def test_paused_container_affects_only_its_environments(make, docker_engine, impatient, containers):
     envs = make(provider="docker", num_envs=4, sessions_per_sandbox=2, step_timeout=1)
     envs.reset(seed=1)
     envs.step(["mark = 1"] * 4)
@@ -223,7 +223,7 @@ def test_a_paused_one_takes_only_its_own_environments_along(make, docker_engine,
     assert eventually(lambda: len(containers()) == 2, 5)
 
 
-def test_a_paused_one_is_closed_at_once(env, containers):
+def test_paused_container_is_closed_at_once(env, containers):
     env.sandbox.container.pause()
     started = time.monotonic()
     env.close()

@@ -15,16 +15,20 @@ from pathlib import Path
 import docker
 import psutil
 import pytest
-from episodes import after, assert_infrastructure, assert_starts_over, shown
-from running_server import gone_within
-from sandbox_faults import eventually
-from sandbox_processes import processes_of
 
 from coding_gym.errors import ProviderError, ProviderUnavailableError
-from coding_gym.providers.image import ensure_image
+from coding_gym.sandbox.docker.images import ensure_image
+from tests.faults.episodes import after, assert_infrastructure, assert_starts_over, shown
+from tests.support.running_server import gone_within
+from tests.support.sandbox_faults import eventually
+from tests.support.sandbox_processes import processes_of
 
 # The SDK leaves a socket open when nobody answers.
-pytestmark = [pytest.mark.docker, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
+pytestmark = [
+    pytest.mark.lifecycle,
+    pytest.mark.docker,
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 
 class PrivateEngine:
@@ -143,7 +147,7 @@ def env(engine, make):
     env.close()
 
 
-def test_the_engine_restarts_between_two_steps(env, engine):
+def test_engine_restart_between_steps_truncates_episode(env, engine):
     old = env.sandbox.container.id
     engine.stop(signal.SIGTERM)
     engine.start()
@@ -152,7 +156,7 @@ def test_the_engine_restarts_between_two_steps(env, engine):
     assert engine.containers() == [env.sandbox.container.id] != [old]
 
 
-def test_the_engine_stops_in_a_step(env, engine):
+def test_engine_stop_during_step_truncates_episode(env, engine):
     stopper = after(0.3, lambda: engine.stop(signal.SIGTERM))
     assert_infrastructure(env.step("import time; time.sleep(30)"))
     stopper.join()
@@ -165,7 +169,7 @@ def test_the_engine_stops_in_a_step(env, engine):
     assert_starts_over(env)
 
 
-def test_the_engine_is_killed_and_restarts(env, engine):
+def test_episode_survives_engine_kill_until_restart(env, engine):
     old = env.sandbox.container.id
     engine.stop(signal.SIGKILL)
     # The container does without it.
@@ -180,7 +184,7 @@ def test_the_engine_is_killed_and_restarts(env, engine):
     assert engine.containers() == [env.sandbox.container.id]
 
 
-def test_closing_without_an_engine(env, engine, caplog):
+def test_close_without_engine_leaves_no_processes(env, engine, caplog):
     family = processes_of(env.sandbox)
     assert family
     engine.stop(signal.SIGKILL)
@@ -189,7 +193,7 @@ def test_closing_without_an_engine(env, engine, caplog):
     assert gone_within(family, 15) == []
 
 
-def test_the_engine_is_killed_while_a_container_starts(make, engine):
+def test_engine_killed_during_start_is_survived(make, engine):
     env = make(provider="docker", start_timeout=3, idle_timeout=2)
     killer = after(0.2, lambda: engine.stop(signal.SIGKILL))
     # The container may have been ready before.

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import gymnasium as gym
 import pytest
-from episodes import SMALL, assert_starts_over, outcome, shown
 
 from coding_gym.errors import SandboxStartError
+from tests.faults.episodes import SMALL, assert_starts_over, outcome, shown
+
+pytestmark = [pytest.mark.lifecycle, pytest.mark.every_provider]
 
 FILL = """
     import os
@@ -43,6 +45,9 @@ def shared(docker_engine):
 @pytest.fixture
 def env(shared):
     shared.reset(seed=1)
+    # Files of the episode before are removed in the background.
+    free = "import os, time\nwhile (room := os.statvfs('.')).f_bavail * room.f_frsize < 15 << 19: time.sleep(0.05)"
+    assert outcome(shared, free) == ("ok", 0, False)
     container = shared.sandbox.container.id
     yield shared
     # The next episode has all the room from the beginning, in the same sandbox.
@@ -65,7 +70,7 @@ def fails_for_want_of_room(env, code):
 
 @pytest.mark.docker
 @pytest.mark.parametrize("directory", ["'.'", "os.environ['HOME']", "os.environ['TMPDIR']", "'/tmp'", "'/dev/shm'"])
-def test_a_full_disk(env, directory):
+def test_full_disk_keeps_session_usable(env, directory):
     assert fails_for_want_of_room(env, textwrap.dedent(FILL.format(directory=directory))) == "before\n"
     # It is still full, and the rest still works.
     assert (
@@ -78,7 +83,7 @@ def test_a_full_disk(env, directory):
 
 @pytest.mark.docker
 @pytest.mark.parametrize("directory", ["'.'", "'/tmp'"])
-def test_no_inodes(env, directory):
+def test_exhausted_inodes_keep_session_usable(env, directory):
     assert fails_for_want_of_room(env, textwrap.dedent(USE_UP_INODES.format(directory=directory))) == "before\n"
     assert fails_for_want_of_room(env, f"print('still'); os.mkdir({directory} + '/one')") == "still\n"
     assert outcome(env, "os._exit(3)") == ("killed", 3, True)
@@ -121,19 +126,19 @@ def assert_refused(make, provider, match):
     return env
 
 
-def test_no_runtime_directory(make, provider, place, monkeypatch):
+def test_missing_runtime_directory_is_refused(make, provider, place, monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(place / "missing"))
     env = assert_refused(make, provider, "missing.*No such file.*XDG_RUNTIME_DIR")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
     assert_starts_over(env)
 
 
-def test_a_file_in_the_place_of_the_runtime_directory(make, provider, place):
+def test_file_as_runtime_directory_is_refused(make, provider, place):
     (place / f"coding-gym-{os.getuid()}").touch()
     assert_refused(make, provider, "XDG_RUNTIME_DIR")
 
 
-def test_a_runtime_directory_whose_path_is_too_long_for_sockets(make, provider, place, monkeypatch):
+def test_runtime_directory_path_too_long_is_refused(make, provider, place, monkeypatch):
     long = place / ("x" * 90)
     long.mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
@@ -149,13 +154,13 @@ def test_a_runtime_directory_whose_path_is_too_long_for_sockets(make, provider, 
         ("nr_inodes=5", "No space left.*XDG_RUNTIME_DIR"),
     ],
 )
-def test_no_room_in_the_runtime_directory(make, provider, mount, place, options, match):
+def test_full_or_readonly_runtime_directory_is_refused(make, provider, mount, place, options, match):
     mount(options)
     assert_refused(make, provider, match)
     assert [path for path in place.rglob("*") if path.name != f"coding-gym-{os.getuid()}"] == []
 
 
-def test_a_local_server_without_room_shows_its_log(make, mount, place):
+def test_local_server_on_full_disk_shows_log(make, mount, place):
     # Enough for the directory of the sandbox, not for that of a session's files.
     mount("nr_inodes=7")
     assert_refused(make, "local", "No space left")

@@ -7,11 +7,12 @@ import textwrap
 
 import gymnasium as gym
 import pytest
-from episodes import SMALL, outcome, shown
-from sandbox_faults import eventually
-from sandbox_processes import server_of, zygote_of
 
-pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
+from tests.faults.episodes import SMALL, outcome, shown
+from tests.support.sandbox_faults import eventually
+from tests.support.sandbox_processes import server_of, zygote_of
+
+pytestmark = [pytest.mark.lifecycle, pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
 
 # As much as there is would go into any of its directories.
 MEMORY = {"provider": "docker", "mem": "160m", "disk": "512m", "shm_size": "512m"}
@@ -63,33 +64,33 @@ def env(shared):
 
 
 @pytest.mark.parametrize("code", [EAT, "x = bytearray(b'1') * (1 << 30)"], ids=["slowly", "at once"])
-def test_the_worker_takes_it_all(env, code):
+def test_memory_exhaustion_kills_only_worker(env, code):
     assert outcome(env, code) == ("memory", 137, True)
     assert shown(env, "import os; 'x' in globals(), os.listdir()") == "(False, ['mark'])\n"
 
 
-def test_a_child_takes_it_all(env):
+def test_memory_exhaustion_kills_only_child(env):
     code = f"import subprocess, sys; x = 1; subprocess.run([sys.executable, '-c', {EAT!r}]).returncode"
     assert shown(env, code) == "-9\n"
     assert shown(env, "x") == "1\n"
 
 
 @pytest.mark.parametrize("code", [EAT_TOGETHER, EAT_TOGETHER_AS_PROGRAMS], ids=["forks", "programs"])
-def test_many_small_processes_take_it_all(env, code):
+def test_memory_exhaustion_by_many_processes_keeps_session(env, code):
     for _ in range(3):
         assert outcome(env, code)[0] in ("ok", "memory")
         assert shown(env, "import os; os.listdir()") == "['mark']\n"
 
 
 @pytest.mark.parametrize("directory", [".", "/tmp", "/dev/shm"])
-def test_files_take_it_all(env, directory):
+def test_memory_exhaustion_by_files_kills_worker(env, directory):
     fill = f"with open({directory + '/big'!r}, 'wb') as f:\n    while True: f.write(bytes(1 << 20))"
     assert outcome(env, fill) == ("memory", 137, True)
     # The files are kept.
     assert int(shown(env, f"import os; os.path.getsize({directory + '/big'!r})")) > 32 << 20
 
 
-def test_in_company_only_the_one_that_takes_it_dies(make):
+def test_memory_exhaustion_leaves_neighbour_sessions_unaffected(make):
     envs = make(**{**MEMORY, "mem": "256m"}, num_envs=4)
     envs.reset(seed=1)
     envs.step(["import os; x = os.urandom(16 << 20)"] * 4)
@@ -100,7 +101,7 @@ def test_in_company_only_the_one_that_takes_it_dies(make):
         assert not truncations.any()
 
 
-def test_in_company_many_small_processes_are_nobodys_infrastructure(make):
+def test_memory_exhaustion_by_many_processes_keeps_sandbox(make):
     # The kernel kills what is largest, whosever it is: the others may lose their interpreters, but not their sessions.
     envs = make(**{**MEMORY, "mem": "256m"}, num_envs=4)
     envs.reset(seed=1)

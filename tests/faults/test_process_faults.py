@@ -11,10 +11,13 @@ import gymnasium as gym
 import psutil
 import pytest
 from docker.errors import APIError
-from episodes import SMALL, after, assert_infrastructure, assert_starts_over, outcome, shown
-from running_server import gone_within
-from sandbox_faults import eventually
-from sandbox_processes import as_seen_from_outside, processes_of, server_of, workers_of, zygote_of
+
+from tests.faults.episodes import SMALL, after, assert_infrastructure, assert_starts_over, outcome, shown
+from tests.support.running_server import gone_within
+from tests.support.sandbox_faults import eventually
+from tests.support.sandbox_processes import host_process, processes_of, server_of, workers_of, zygote_of
+
+pytestmark = [pytest.mark.lifecycle, pytest.mark.every_provider]
 
 SLEEP = "import time; time.sleep(30)"
 IGNORE_INTERRUPTS = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
@@ -58,14 +61,14 @@ def alone(make, provider):
 @pytest.fixture
 def impatient(monkeypatch):
     """Give a server up that says nothing for half a second."""
-    monkeypatch.setattr("coding_gym.episode._ANSWER_SLACK", 0.5)
-    monkeypatch.setattr("coding_gym.env.RESET_TIMEOUT", 1.0)
-    monkeypatch.setattr("coding_gym.providers.slot._CONNECT_SECONDS", 2.0)
-    monkeypatch.setattr("coding_gym.providers.local._END_WITHIN", 1.0)
+    monkeypatch.setattr("coding_gym.envs.episode._ANSWER_SLACK", 0.5)
+    monkeypatch.setattr("coding_gym.envs.coding_env.RESET_TIMEOUT", 1.0)
+    monkeypatch.setattr("coding_gym.sandbox.managed._CONNECT_SECONDS", 2.0)
+    monkeypatch.setattr("coding_gym.sandbox.local.provider._EXIT_TIMEOUT", 1.0)
 
 
 def worker_of(env):
-    return as_seen_from_outside(env.sandbox, int(shown(env, "import os; os.getpid()")))
+    return host_process(env.sandbox, int(shown(env, "import os; os.getpid()")))
 
 
 def spare_worker_of(envs):
@@ -86,7 +89,7 @@ def spare_worker_of(envs):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
 @pytest.mark.parametrize("moment", ["in a step", "before a step"])
-def test_the_server_is_killed(make, provider, number, moment):
+def test_killed_server_truncates_episode(make, provider, number, moment):
     alone = make(provider=provider)
     alone.reset(seed=1)
     sandbox, server, family = alone.sandbox, server_of(alone.sandbox), processes_of(alone.sandbox)
@@ -102,7 +105,7 @@ def test_the_server_is_killed(make, provider, number, moment):
 
 
 @pytest.mark.parametrize("moment", ["in a step", "before a reset"])
-def test_the_server_is_stopped(alone, impatient, moment):
+def test_stopped_server_is_replaced(alone, impatient, moment):
     sandbox, server, family = alone.sandbox, server_of(alone.sandbox), processes_of(alone.sandbox)
     if moment == "before a reset":
         server.suspend()
@@ -144,7 +147,7 @@ def test_resets_outlive_the_zygote(env):
     assert server_of(sandbox) == server
 
 
-def test_a_new_zygote_forks_new_sessions(alone):
+def test_replacement_zygote_forks_new_sessions(alone):
     sandbox, server, zygote = alone.sandbox, server_of(alone.sandbox), zygote_of(alone.sandbox)
     workers = workers_of(sandbox)
     assert workers
@@ -159,7 +162,7 @@ def test_a_new_zygote_forks_new_sessions(alone):
     assert zygote_of(sandbox) != zygote
 
 
-def test_zygotes_that_die_again_and_again_end_the_sandbox(alone):
+def test_repeated_zygote_deaths_end_sandbox(alone):
     sandbox, server = alone.sandbox, server_of(alone.sandbox)
 
     def kill():
@@ -176,7 +179,7 @@ def test_zygotes_that_die_again_and_again_end_the_sandbox(alone):
 # A session's root
 
 
-def test_a_root_is_killed_between_two_steps(envs):
+def test_root_killed_between_steps_truncates_episode(envs):
     victim, sandbox = envs.envs[1], envs.envs[1].sandbox
     root = worker_of(victim).parent()
     root.kill()
@@ -194,7 +197,7 @@ def test_a_root_is_killed_between_two_steps(envs):
     assert victim.sandbox is sandbox
 
 
-def test_a_root_is_killed_in_a_step(envs):
+def test_root_killed_during_step_truncates_episode(envs):
     victim, sandbox = envs.envs[1], envs.envs[1].sandbox
     worker = worker_of(victim)
     killer = after(0.5, worker.parent().kill)
@@ -213,7 +216,7 @@ def test_a_root_is_killed_in_a_step(envs):
 
 
 @pytest.mark.parametrize("how_to_go_on", ["step", "reset"])
-def test_going_on_without_a_root(env, how_to_go_on):
+def test_environment_continues_after_root_was_killed(env, how_to_go_on):
     sandbox, root = env.sandbox, worker_of(env).parent()
     root.kill()
     assert gone_within([root], 5) == []
@@ -229,7 +232,7 @@ def test_going_on_without_a_root(env, how_to_go_on):
 
 
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGKILL, 137), (signal.SIGSEGV, 139), (signal.SIGTERM, 143)])
-def test_a_worker_is_killed_in_a_step(env, number, exit_code):
+def test_worker_killed_during_step_loses_state(env, number, exit_code):
     worker = worker_of(env)
     killer = after(0.3, lambda: worker.send_signal(number))
     assert outcome(env, f"print('before'); {SLEEP}") == ("killed", exit_code, True)
@@ -238,7 +241,7 @@ def test_a_worker_is_killed_in_a_step(env, number, exit_code):
 
 
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGKILL, 137), (signal.SIGSEGV, 139)])
-def test_a_worker_is_killed_between_two_steps(env, number, exit_code):
+def test_worker_killed_between_steps_loses_state(env, number, exit_code):
     worker = worker_of(env)
     worker.send_signal(number)
     assert gone_within([worker], 5) == []
@@ -248,7 +251,7 @@ def test_a_worker_is_killed_between_two_steps(env, number, exit_code):
 
 
 @pytest.mark.parametrize("moment", ["before a step", "in a step"])
-def test_a_worker_is_stopped(alone, moment):
+def test_stopped_worker_times_out(alone, moment):
     worker = worker_of(alone)
     stopper = after(0.3 if moment == "in a step" else 0, worker.suspend)
     if moment == "before a step":
@@ -261,7 +264,7 @@ def test_a_worker_is_stopped(alone, moment):
 
 
 @pytest.mark.parametrize("victim", ["worker", "root"])
-def test_a_spare_is_killed_while_it_waits(envs, victim):
+def test_killed_spare_is_replaced(envs, victim):
     env, sandbox, spare = envs.envs[1], envs.envs[1].sandbox, spare_worker_of(envs)
     process = spare if victim == "worker" else spare.parent()
     process.kill()

@@ -9,11 +9,13 @@ import textwrap
 
 import psutil
 import pytest
-from sandbox_faults import eventually
 
-from coding_gym.providers import owner
-from coding_gym.providers.docker import our_containers, sweep
-from coding_gym.providers.owner import Owner, sweep_runtime_directories
+from coding_gym.sandbox import ownership as owner
+from coding_gym.sandbox.docker.cleanup import our_containers, remove_orphans
+from coding_gym.sandbox.ownership import OwnerProcess, remove_orphaned_directories
+from tests.support.sandbox_faults import eventually
+
+pytestmark = [pytest.mark.lifecycle, pytest.mark.every_provider]
 
 TRAINER = """
     import os, signal, sys, threading, time
@@ -48,7 +50,7 @@ def directories_of(pid):
     found = []
     for directory in owner._runtime_base().glob("*"):
         try:
-            if Owner.parse((directory / "owner").read_text()).pid == pid:
+            if OwnerProcess.parse((directory / "owner").read_text()).pid == pid:
                 found.append(directory)
         except (OSError, ValueError):
             pass
@@ -77,7 +79,7 @@ def command_of(process):
         ("close", [0.001, 0.05]),
     ],
 )
-def test_a_trainer_is_killed(provider, request, moment, delays):
+def test_killed_trainer_leaves_no_sandbox(provider, request, moment, delays):
     engine = request.getfixturevalue("docker_engine") if provider == "docker" else None
     trainers = [
         subprocess.Popen([sys.executable, "-c", textwrap.dedent(TRAINER), provider, moment, str(delay)]) for delay in delays
@@ -95,12 +97,12 @@ def test_a_trainer_is_killed(provider, request, moment, delays):
 
     assert eventually(lambda: not alive(), 15), alive()
     # Only a process that lives can remove the rest: the next that starts a sandbox.
-    sweep(engine) if engine else sweep_runtime_directories()
+    remove_orphans(engine) if engine else remove_orphaned_directories()
     assert not containers()
     assert not [directory for pid in pids for directory in directories_of(pid)]
 
 
-def test_the_sleeper_of_a_local_session_goes_with_its_trainer(tmp_path):
+def test_local_session_children_end_with_trainer(tmp_path):
     # What runs in a session names no directory: look for it by its own command line.
     mark = f"300.{hash(tmp_path) % 10**9}"
     script = textwrap.dedent(TRAINER).replace("'300'", f"'{mark}'")

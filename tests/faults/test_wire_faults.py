@@ -19,15 +19,14 @@ import httpx
 import msgspec
 import psutil
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from running_server import RunningServer
-from sandbox_faults import eventually
-from schemathesis import GenerationMode
 from websockets.frames import Opcode
 
 from coding_gym_server.protocol import MAX_FRAME_BYTES
+from tests.support.requirements import import_extra
+from tests.support.running_server import RunningServer
+from tests.support.sandbox_faults import eventually
 
 PLACES = 30
 TOKEN = "correct horse"
@@ -393,9 +392,10 @@ def with_replaced(message, path, value):
     return message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opcode", [TEXT, BINARY])
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: request["type"])
-def test_anything_in_the_place_of_anything(sender, opcode, request_):
+def test_replaced_fields_never_break_server(sender, opcode, request_):
     for path in places_in(request_):
         for value in ODD if opcode is TEXT else ODD_IN_MSGPACK:
             sender(ENCODERS[opcode](with_replaced(request_, path, value)), opcode)
@@ -427,20 +427,20 @@ def _mutated(encoded):
 
 @fuzz(max_examples=150)
 @given(st.sampled_from(REQUESTS).flatmap(lambda request: _mutated(msgspec.msgpack.encode(request))))
-def test_mutated_msgpack(sender, data):
+def test_mutated_msgpack_never_breaks_server(sender, data):
     assume(b"\xa5close" not in data)
     sender(data, BINARY)
 
 
 @fuzz(max_examples=150)
 @given(st.sampled_from(REQUESTS).flatmap(lambda request: _mutated(json.dumps(request).encode())))
-def test_mutated_json(sender, data):
+def test_mutated_json_never_breaks_server(sender, data):
     sender(data.decode(errors="replace").encode(), TEXT)
 
 
 @fuzz(max_examples=100)
 @given(st.binary(max_size=60))
-def test_any_bytes_and_any_text(sender, data):
+def test_arbitrary_bytes_never_break_server(sender, data):
     sender(data, BINARY)
     sender(data.decode(errors="replace").encode(), TEXT)
 
@@ -473,7 +473,7 @@ def test_any_bytes_and_any_text(sender, data):
     ],
     ids=lambda value: value[:40],
 )
-def test_json_at_its_limits(sender, text, kind):
+def test_json_edge_cases_are_answered(sender, text, kind):
     answer = sender(text.encode(), TEXT)
     assert (answer["data"]["code"] if answer["type"] == "error" else answer["type"]) == kind
 
@@ -503,7 +503,7 @@ def mcp(identifier):
         b"",
     ],
 )
-def test_msgpack_that_promises_more_than_is_there(server, sender, promise):
+def test_msgpack_with_overstated_lengths_is_refused(server, sender, promise):
     before = server.rss()
     for data in (promise, mcp(promise), b"\x82\xa4type\xa4step\xa4data\x81\xa4code" + promise):
         assert sender(data, BINARY)["data"]["code"] == "INVALID_JSON"
@@ -531,12 +531,12 @@ def test_msgpack_that_promises_more_than_is_there(server, sender, promise):
         (b"\x81\xa4type\xc4\x05state", "UNKNOWN_TYPE"),
     ],
 )
-def test_msgpack_at_its_limits(sender, data, kind):
+def test_msgpack_edge_cases_are_answered(sender, data, kind):
     answer = sender(data, BINARY)
     assert (answer["data"]["code"] if answer["type"] == "error" else answer["type"]) == kind
 
 
-def test_depths_about_where_decoding_gives_up(peer):
+def test_nesting_near_decoder_limit_is_answered(peer):
     for depth in range(900, 1000, 3):
         texts = (b'{"type":"mcp","data":{"id":%b}}', b'{"type":%b}', b'{"type":"step","data":{"code":%b}}')
         frames = [frame(text % (b"[" * depth + b"]" * depth)) for text in texts]
@@ -561,7 +561,7 @@ def test_depths_about_where_decoding_gives_up(peer):
     ],
     ids=["type", "list", "field", "action"],
 )
-def test_an_error_does_not_repeat_megabytes(peer, opcode, message):
+def test_errors_quote_large_messages_briefly(peer, opcode, message):
     peer.send(frame(ENCODERS[opcode](message), opcode))
     answered_as, answer = peer.frame()
     assert answered_as is opcode
@@ -569,19 +569,19 @@ def test_an_error_does_not_repeat_megabytes(peer, opcode, message):
     assert len(answer) < 20_000
 
 
-def test_a_message_of_the_largest_size_is_answered(peer):
+def test_message_of_maximum_size_is_answered(peer):
     assert peer.ask(STATE + b" " * (MAX_FRAME_BYTES - len(STATE)))["type"] == "state"
 
 
 @pytest.mark.parametrize("size", [MAX_FRAME_BYTES + 1, 2**31, 2**32, 2**63, 2**64 - 1])
-def test_a_frame_that_is_too_large_is_refused_by_its_head(any_server, size):
+def test_oversized_frame_is_refused_by_header(any_server, size):
     with Peer(any_server.address) as peer:
         peer.upgrade()
         peer.send(frame(b"", BINARY, size=size))
         assert peer.closing_code() == 1009
 
 
-def test_fragments_that_are_too_large_together(peer):
+def test_oversized_fragmented_message_is_refused(peer):
     peer.send(frame(b"x", fin=False) + frame(b"", CONT, size=MAX_FRAME_BYTES))
     assert peer.closing_code() == 1009
 
@@ -620,14 +620,14 @@ def test_fragments_that_are_too_large_together(peer):
         (frame(b"", CLOSE), 0),
     ],
 )
-def test_what_a_connection_is_closed_with(any_server, data, code):
+def test_protocol_violations_have_correct_closing_code(any_server, data, code):
     with Peer(any_server.address) as peer:
         assert peer.upgrade() == 101
         peer.send(data)
         assert peer.closing_code() == code
 
 
-def test_a_violation_ends_the_session_that_a_step_runs_in(server):
+def test_protocol_violation_ends_running_session(server):
     before = len(server.family())
     with Peer(server.address) as peer:
         peer.upgrade()
@@ -650,7 +650,7 @@ _controls = st.builds(lambda opcode, payload: frame(payload, opcode), st.sampled
     between=st.lists(st.lists(_controls, max_size=2), min_size=7, max_size=7),
     segments=st.integers(1, 40),
 )
-def test_a_message_in_fragments_with_control_frames_between(server, message, cuts, between, segments):
+def test_control_frames_may_interleave_message_fragments(server, message, cuts, between, segments):
     bounds = [0, *sorted(min(cut, len(message)) for cut in cuts), len(message)]
     data = b""
     for number, (start, end) in enumerate(itertools.pairwise(bounds)):
@@ -673,7 +673,7 @@ def test_a_message_in_fragments_with_control_frames_between(server, message, cut
 
 @fuzz(max_examples=100)
 @given(st.lists(st.binary(max_size=40) | _controls | st.sampled_from([frame(STATE), frame(step("1"))]), max_size=6))
-def test_any_bytes_after_the_handshake(server, pieces):
+def test_arbitrary_bytes_after_handshake_never_break_server(server, pieces):
     with Peer(server.address) as peer:
         peer.upgrade()
         peer.send(b"".join(pieces))
@@ -682,7 +682,7 @@ def test_any_bytes_after_the_handshake(server, pieces):
             assert peer.closing_code() in (None, 0, *range(1000, 5000))
 
 
-def test_a_message_in_crumbs_costs_no_more_than_a_whole_one(server, peer):
+def test_many_tiny_fragments_use_bounded_memory(server, peer):
     before = server.rss()
     peer.send(frame(b"x", fin=False) + frame(b"x", CONT, fin=False) * 400_000)
     # Answered when the crumbs before it have been read.
@@ -691,14 +691,14 @@ def test_a_message_in_crumbs_costs_no_more_than_a_whole_one(server, peer):
     assert server.rss() - before < 15 * _MB
 
 
-def test_pings_of_a_client_that_does_not_read_pile_nothing_up(server, peer):
+def test_pings_of_non_reading_client_use_bounded_memory(server, peer):
     before = server.rss()
     for _ in range(100):
         peer.send(frame(b"x" * 125, PING) * 2_000)
     assert server.rss() - before < 15 * _MB
 
 
-def test_a_client_that_sends_fast_leaves_others_their_turn(peer, bystander):
+def test_fast_sender_does_not_starve_other_clients(peer, bystander):
     with bystander.undisturbed():
         peer.send(frame(b"x" * 40, PING) * 400_000)
     assert bystander.slowest < 1
@@ -749,9 +749,10 @@ CONVERSATIONS = {
 WAYS = {"close": lambda peer: peer.socket.close(), "reset": Peer.reset, "half": Peer.half_close}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("conversation", CONVERSATIONS)
 @pytest.mark.parametrize("way", WAYS)
-def test_a_connection_may_be_cut_anywhere(any_server, conversation, way):
+def test_connection_cut_anywhere_leaks_nothing(any_server, conversation, way):
     data = CONVERSATIONS[conversation]
     before = any_server.descriptors()
     head = data.index(b"\r\n\r\n") + 4
@@ -772,7 +773,7 @@ def test_a_connection_may_be_cut_anywhere(any_server, conversation, way):
     assert all_places_are_free(any_server)
 
 
-def test_headers_that_drip(server):
+def test_slow_headers_do_not_block_server(server):
     before = server.descriptors()
     with contextlib.ExitStack() as stack:
         peers = [stack.enter_context(Peer(server.address)) for _ in range(200)]
@@ -787,7 +788,7 @@ def test_headers_that_drip(server):
     assert wait_for(lambda: server.descriptors() <= before + 10)
 
 
-def test_thousands_come_and_go(server):
+def test_thousands_of_short_connections_leak_nothing(server):
     def churn(number):
         for turn in range(number):
             with Peer(server.address) as peer, contextlib.suppress(ConnectionError):
@@ -814,7 +815,7 @@ def test_thousands_come_and_go(server):
 # Clients that do not read
 
 
-def test_floods_of_output_that_nobody_reads(server, bystander):
+def test_unread_output_uses_bounded_memory(server, bystander):
     family, descriptors = len(server.family()), server.descriptors()
     sizes = []
     for _ in range(3):
@@ -835,7 +836,7 @@ def test_floods_of_output_that_nobody_reads(server, bystander):
 
 
 @pytest.mark.parametrize("ahead", ["close message", "megabytes"])
-def test_the_place_of_a_client_that_does_not_read_is_freed_before_it_leaves(any_server, ahead):
+def test_session_of_non_reading_client_is_freed(any_server, ahead):
     before = any_server.rss()
     with Peer(any_server.address) as peer:
         peer.upgrade()
@@ -857,7 +858,7 @@ def test_the_place_of_a_client_that_does_not_read_is_freed_before_it_leaves(any_
     assert any_server.rss() - before < 100 * _MB
 
 
-def test_a_client_on_a_unix_socket_that_does_not_read(unix_server):
+def test_non_reading_unix_socket_client_leaks_nothing(unix_server):
     descriptors = unix_server.descriptors()
     with Peer(unix_server.address) as peer:
         peer.upgrade()
@@ -912,7 +913,7 @@ def first_client(closed_server):
     ],
     ids=lambda headers: (b"; ".join(headers)[:60] or b"none").decode("latin-1"),
 )
-def test_who_does_not_know_the_token_is_refused(closed_server, first_client, headers):
+def test_requests_without_valid_token_are_refused(closed_server, first_client, headers):
     refusals = (400, 401)
     with first_client.undisturbed():
         for method, path in ROUTES:
@@ -931,7 +932,7 @@ def test_who_does_not_know_the_token_is_refused(closed_server, first_client, hea
 
 
 @pytest.mark.parametrize("name", ["Authorization", "authorization", "AUTHORIZATION", "aUTHORIZATION"])
-def test_the_name_of_the_header_in_any_case(closed_server, name):
+def test_authorization_header_name_is_case_insensitive(closed_server, name):
     header = f"{name}: Bearer {TOKEN}"
     with Peer(closed_server.address) as peer:
         assert peer.upgrade(header) == 101
@@ -957,7 +958,7 @@ def test_the_name_of_the_header_in_any_case(closed_server, name):
         "*",
     ],
 )
-def test_only_health_itself_is_open(closed_server, path):
+def test_only_exact_health_path_needs_no_token(closed_server, path):
     for method in ("GET", "POST", "OPTIONS"):
         with Peer(closed_server.address) as peer:
             assert peer.request(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())[0] in (400, 401)
@@ -965,7 +966,7 @@ def test_only_health_itself_is_open(closed_server, path):
         assert peer.request(handshake(path=path))[0] in (400, 403)
 
 
-def test_a_refused_request_costs_the_next_one_on_its_connection_nothing(closed_server):
+def test_connection_stays_usable_after_refused_request(closed_server):
     with Peer(closed_server.address) as peer:
         assert peer.request(post(b"/step", b"x" * 100_000, b"Content-Length: 100000"))[0] == 401
         assert peer.request(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")[0] == 200
@@ -980,11 +981,12 @@ METHODS = {"get", "post", "put", "delete"}
 
 @pytest.fixture(scope="module")
 def api(server):
-    return schemathesis.openapi.from_url(f"{server.url}/openapi.json")
+    return import_extra("schemathesis").openapi.from_url(f"{server.url}/openapi.json")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/health", "/metadata", "/schema", "/state"])
-def test_what_is_read_conforms_to_the_openapi_document(api, path):
+def test_get_responses_conform_to_openapi_document(api, path):
     @fuzz(max_examples=5)
     @given(api[path]["get"].as_strategy())
     def check(case):
@@ -993,24 +995,27 @@ def test_what_is_read_conforms_to_the_openapi_document(api, path):
     check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "mode"),
     [
-        ("/reset", GenerationMode.POSITIVE),
-        ("/reset", GenerationMode.NEGATIVE),
-        ("/step", GenerationMode.POSITIVE),
-        ("/step", GenerationMode.NEGATIVE),
-        ("/execute", GenerationMode.NEGATIVE),
-        ("/contexts", GenerationMode.NEGATIVE),
+        ("/reset", "positive"),
+        ("/reset", "negative"),
+        ("/step", "positive"),
+        ("/step", "negative"),
+        ("/execute", "negative"),
+        ("/contexts", "negative"),
         # There is nothing that this one does not answer.
-        ("/mcp", GenerationMode.POSITIVE),
+        ("/mcp", "positive"),
     ],
 )
-def test_what_is_posted_conforms_to_the_openapi_document(server, api, path, mode):
+def test_post_responses_conform_to_openapi_document(server, api, path, mode):
+    modes = import_extra("schemathesis").GenerationMode
+
     @fuzz(max_examples=40)
-    @given(api[path]["post"].as_strategy(generation_mode=mode))
+    @given(api[path]["post"].as_strategy(generation_mode=modes(mode)))
     def check(case):
-        if mode is GenerationMode.POSITIVE and isinstance(case.body, dict):
+        if mode == "positive" and isinstance(case.body, dict):
             # To a JSON Schema 1.0 is an integer, to msgspec it is none.
             assume(not any(isinstance(case.body.get(name), float) for name in ("seed", "max_output_chars")))
             # Nor does a schema tell which paths are safe, what is base64, which backends there are, whether there is a screen.
@@ -1028,7 +1033,7 @@ def test_what_is_posted_conforms_to_the_openapi_document(server, api, path, mode
     assert all_places_are_free(server)
 
 
-def test_refusals_conform_to_the_openapi_document(closed_server, server, api):
+def test_refusals_conform_to_openapi_document(closed_server, server, api):
     for path, item in api.raw_schema["paths"].items():
         for method in item.keys() & METHODS:
             operation = api[path][method]
@@ -1041,7 +1046,7 @@ def test_refusals_conform_to_the_openapi_document(closed_server, server, api):
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
-def test_methods_that_a_route_does_not_have(server, api, method):
+def test_unsupported_methods_return_405_with_allow_header(server, api, method):
     for path, item in api.raw_schema["paths"].items():
         operations = item.keys() & METHODS
         if method.lower() not in operations:
@@ -1096,7 +1101,7 @@ def test_odd_requests_are_answered(server, request_, status):
     start=st.sampled_from([b"", b"GET ", b"POST /step HTTP/1.1\r\n", post(b"/reset", b"", b"Content-Length: 9")]),
     data=st.binary(max_size=80),
 )
-def test_any_bytes_instead_of_a_request(server, start, data):
+def test_arbitrary_bytes_instead_of_request_are_refused(server, start, data):
     with Peer(server.address) as peer, contextlib.suppress(ConnectionResetError):
         peer.send(start + data)
         peer.half_close()
@@ -1109,7 +1114,7 @@ PATHS_WITH_BODY = [b"/reset", b"/step", b"/mcp"]
 
 
 @pytest.mark.parametrize("path", PATHS_WITH_BODY)
-def test_a_body_of_the_largest_size_is_read(server, path):
+def test_body_of_maximum_size_is_accepted(server, path):
     with Peer(server.address) as peer:
         request = post(path, b" " * MAX_FRAME_BYTES, b"Content-Length: %d" % MAX_FRAME_BYTES)
         assert peer.request(request)[0] in (200, 422)
@@ -1117,7 +1122,7 @@ def test_a_body_of_the_largest_size_is_read(server, path):
 
 @pytest.mark.parametrize("path", PATHS_WITH_BODY)
 @pytest.mark.parametrize("size", [MAX_FRAME_BYTES + 1, 2**63 - 1])
-def test_a_body_that_is_too_large_is_refused_by_its_head(server, path, size):
+def test_oversized_body_is_refused_by_header(server, path, size):
     with Peer(server.address) as peer:
         status, body = peer.request(post(path, b"", b"Content-Length: %d" % size, b"Expect: 100-continue"))
     assert status == 413
@@ -1125,7 +1130,7 @@ def test_a_body_that_is_too_large_is_refused_by_its_head(server, path, size):
 
 
 @pytest.mark.parametrize("path", PATHS_WITH_BODY)
-def test_chunks_without_end_are_refused_and_cost_no_memory(server, path):
+def test_endless_chunks_are_refused_with_bounded_memory(server, path):
     before = server.rss()
     with Peer(server.address) as peer:
         peer.send(post(path, b"", b"Transfer-Encoding: chunked"))
@@ -1138,7 +1143,7 @@ def test_chunks_without_end_are_refused_and_cost_no_memory(server, path):
 
 
 @pytest.mark.parametrize("second", [step_request("1"), b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n", handshake(), b"G"])
-def test_a_client_that_sends_a_second_request_too_soon_and_leaves_frees_its_place(any_server, second):
+def test_disconnect_after_pipelined_request_frees_session(any_server, second):
     body = json.dumps({"action": {"code": "import time; time.sleep(60)"}, "timeout_s": 60}).encode()
     with Peer(any_server.address) as peer:
         peer.send(post(b"/step", body, b"Content-Length: %d" % len(body)))
@@ -1147,7 +1152,7 @@ def test_a_client_that_sends_a_second_request_too_soon_and_leaves_frees_its_plac
     assert all_places_are_free(any_server)
 
 
-def test_one_request_after_the_other_on_a_connection(server):
+def test_connection_serves_consecutive_requests(server):
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
     with contextlib.closing(connection):
         for number in range(20):

@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from coding_gym.bench.gallery import Gallery, difference
-from coding_gym.bench.gui_programs import PROGRAMS, SCENES, Scene
 from coding_gym_server.protocol import Rectangle
+from tests.gallery.gallery import Gallery, difference
+from tests.gallery.gui_programs import PROGRAMS, SCENES, Scene
+
+pytestmark = pytest.mark.every_provider
 
 REPETITIONS = 2
 SESSIONS = 4
@@ -24,9 +26,6 @@ SESSIONS = 4
 @pytest.fixture(scope="module")
 def gallery(screen_provider):
     with Gallery(screen_provider, sessions=SESSIONS) as gallery:
-        # Beside each other: a scene comes to rest, whatever goes on beside it.
-        with ThreadPoolExecutor(SESSIONS) as threads:
-            list(threads.map(lambda scene: gallery.missing(scene) or gallery.reference(scene), SCENES))
         yield gallery
 
 
@@ -38,8 +37,9 @@ def directory(provider, tmp_path_factory):
     return directory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
-def test_pictures_are_complete(gallery, directory, provider, program):
+def test_screenshots_are_complete(gallery, directory, provider, program):
     if missing := gallery.missing(program.scene):
         # The image has all of it.
         assert provider == "local"
@@ -51,7 +51,7 @@ def test_pictures_are_complete(gallery, directory, provider, program):
     assert [picture.fault for picture in pictures] == [None] * REPETITIONS, f"see {directory}"
 
 
-def test_scenes_have_files_and_are_shown_by_a_program():
+def test_every_scene_has_code_and_program():
     assert {program.scene for program in PROGRAMS} == set(SCENES)
     assert all(scene.code for scene in SCENES)
     assert len({program.name for program in PROGRAMS}) == len(PROGRAMS)
@@ -68,7 +68,7 @@ def reference():
     return reference
 
 
-def test_a_pixel_that_is_missing_is_noticed(reference):
+def test_missing_pixel_is_detected(reference):
     picture = reference.copy()
     assert difference(picture, reference, make_scene()) is None
     picture[9, 8] = 0
@@ -77,14 +77,14 @@ def test_a_pixel_that_is_missing_is_noticed(reference):
     assert "shape" in difference(reference[1:], reference, make_scene())
 
 
-def test_what_blinks_may_differ_and_nothing_else(reference):
+def test_only_blinking_region_may_differ(reference):
     picture = reference.copy()
     picture[6, 6] = 0
     assert difference(picture, reference, make_scene(blinking=Rectangle(6, 6, 1, 1))) is None
     assert difference(picture, reference, make_scene(blinking=Rectangle(7, 6, 1, 1)))
 
 
-def test_what_moves_must_be_whole(reference):
+def test_moving_region_must_be_intact(reference):
     scene = make_scene(moving=Rectangle(0, 4, 30, 8))
     assert difference(np.roll(reference, 7, axis=1), reference, scene) is None
     assert difference(np.roll(reference, 7, axis=0), reference, scene) == "what moves is not whole"

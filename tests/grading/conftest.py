@@ -6,18 +6,14 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 import pytest
-from judging import Judge
 
-from coding_gym.config import SandboxConfig
-from coding_gym.providers import Sandbox, start_sandbox
+from coding_gym.sandbox import Sandbox
+from tests.grading.judging import Judge
 
 
-@pytest.fixture(scope="module")
-def local_sandbox() -> Iterator[Sandbox]:
-    with contextlib.closing(
-        start_sandbox(SandboxConfig(provider="local", preload=(), sessions=16, idle_timeout=3600))
-    ) as sandbox:
-        yield sandbox
+@pytest.fixture(scope="session")
+def local_sandbox(sandbox_of: Callable[..., Sandbox]) -> Sandbox:
+    return sandbox_of(provider="local")
 
 
 @pytest.fixture(scope="module")

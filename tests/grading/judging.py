@@ -1,4 +1,4 @@
-"""Grading over a connection of its own."""
+"""Helper for grading over a dedicated connection."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import dataclasses
 from typing import Any
 
 from coding_gym.client.session import Session
-from coding_gym_server.grading.messages import Asserts, Graded, GradingLimits, Submission, UnitTests
+from coding_gym_server.protocol.grading import Asserts, Graded, GradingLimits, Submission, UnitTests
 
 _LIMITS = GradingLimits(cpu_timeout=5.0, wall_timeout=20.0)
 
 
 @dataclasses.dataclass
 class Judge:
-    """A connection that submissions are graded over."""
+    """Callable that grades submissions over a session."""
 
     session: Session
 

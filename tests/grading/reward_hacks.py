@@ -8,7 +8,7 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass
 
-from coding_gym_server.grading.messages import Asserts, GradingLimits, ProgramCase, Programs, Submission, UnitTests
+from coding_gym_server.protocol.grading import Asserts, GradingLimits, ProgramCase, Programs, Submission, UnitTests
 
 __all__ = ["HACKS", "TASKS", "Hack", "submission"]
 
@@ -346,15 +346,15 @@ def make(base=object, same=None, zero=0):
 
 _PEER = """
 import sys
-from coding_gym_server.grading.exchange import *
-from coding_gym_server.grading.values import Tag
+from coding_gym_server.remote_objects.exchange import *
+from coding_gym_server.remote_objects.values import Tag
 import msgspec
 
 def peer():
     frame = sys._getframe()
     while frame is not None:
         me = frame.f_locals.get("self")
-        if type(me).__name__ == "Peer":
+        if type(me).__name__ == "RemoteObjectEndpoint":
             return me
         frame = frame.f_back
 
@@ -810,13 +810,13 @@ for _module in ("unittest.__main__", "test.autotest", "idlelib.idle", "antigravi
         f"""
         import os
         for name in ("test_it.py", "sitecustomize.py", "conftest.py", "numpy.py", "math.py"):
-            open(name, "w").write("import sys, gc\\nfor m in gc.get_objects():\\n  if type(m).__name__ == 'CarefulRules':\\n"
+            open(name, "w").write("import sys, gc\\nfor m in gc.get_objects():\\n  if type(m).__name__ == 'TestSidePolicy':\\n"
                                   "    type(m)._compare = lambda *a: True\\n")
         def solve(*a): return None
         def forge():
             me = peer()
-            old = me._answer_otherwise
-            me._answer_otherwise = lambda request: (Answer([Tag.NAMED, {_module!r}, ""])
+            old = me._fallback
+            me._fallback = lambda request: (Answer([Tag.NAMED, {_module!r}, ""])
                 if isinstance(request, GetGlobal) and request.name in ("expected", "check", "math", "np", "re") else old(request))
         forge()
         """,
@@ -1058,8 +1058,8 @@ _hack("no entry point", "removed again", "import sys\ndef solve(*a): pass\ndel s
 _hack(
     "no entry point",
     "removed behind the load",
-    "def solve(*a): pass\nclass M(dict): pass\ndef forge():\n    me = peer(); old = me._answer_otherwise\n"
-    "    me._answer_otherwise = lambda r: Answer(None) if isinstance(r, Load) else Failure([31, 'KeyError'], [0, []], '')\nforge()",
+    "def solve(*a): pass\nclass M(dict): pass\ndef forge():\n    me = peer(); old = me._fallback\n"
+    "    me._fallback = lambda r: Answer(None) if isinstance(r, Load) else Failure([31, 'KeyError'], [0, []], '')\nforge()",
     "equality",
     helpers=_PEER,
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 
 import pytest
-from judging import Judge
 
-from coding_gym_server.grading.messages import VerdictOutcome
+from coding_gym_server.protocol.grading import VerdictOutcome
+from tests.grading.judging import Judge
 
 _ASSERTS = {
     "properties and methods": (
@@ -517,7 +517,7 @@ _UNIT_TESTS = {
 
 
 @pytest.mark.parametrize("name", _ASSERTS)
-def test_objects(judge: Judge, name: str) -> None:
+def test_objects_behave_as_in_one_process(judge: Judge, name: str) -> None:
     code, *cases = _ASSERTS[name]
     graded = judge.asserts(textwrap.dedent(code), *cases)
     assert not {cases[int(case.name)]: case.message for case in graded.cases if case.outcome != "passed"}, graded.message
@@ -525,7 +525,7 @@ def test_objects(judge: Judge, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", _UNIT_TESTS)
-def test_unit_tests(judge: Judge, name: str) -> None:
+def test_objects_in_unit_tests_behave_normally(judge: Judge, name: str) -> None:
     code, source = map(textwrap.dedent, _UNIT_TESTS[name])
     graded = judge.unit_tests(code, source)
     assert not {case.name: case.message for case in graded.cases if case.outcome != "passed"}, graded.message

@@ -7,11 +7,13 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from judging import Judge
 
-from coding_gym.config import SandboxConfig
-from coding_gym.providers import Sandbox, start_sandbox
-from coding_gym_server.grading.messages import Graded, GradingLimits, VerdictOutcome
+from coding_gym.sandbox import Sandbox, start_sandbox
+from coding_gym.sandbox.config import SandboxConfig
+from coding_gym_server.protocol.grading import Graded, GradingLimits, VerdictOutcome
+from tests.grading.judging import Judge
+
+pytestmark = pytest.mark.every_provider
 
 _BOMB = """
 import os, time
@@ -30,7 +32,7 @@ def small_sandbox(provider: str) -> Iterator[Sandbox]:
         yield sandbox
 
 
-def test_a_fork_bomb_takes_none_from_others(small_sandbox: Sandbox) -> None:
+def test_fork_bomb_leaves_processes_for_others(small_sandbox: Sandbox) -> None:
     found: list[Graded] = []
     with contextlib.ExitStack() as stack:
         bomber, honest = (Judge(stack.enter_context(contextlib.closing(small_sandbox.connect()))) for _ in range(2))
@@ -47,16 +49,16 @@ def test_a_fork_bomb_takes_none_from_others(small_sandbox: Sandbox) -> None:
     assert max(graded.seconds for graded in found) < 10
 
 
-def test_a_submission_knows_its_own_thread(judge: Judge) -> None:
+def test_submission_main_thread_id_equals_pid(judge: Judge) -> None:
     code = "import os, threading\ndef f(): return threading.main_thread().native_id == os.getpid()"
     assert judge.asserts(code, "assert f() is True").outcome is VerdictOutcome.PASSED
 
 
-def test_short_submissions_have_cpu_time(judge: Judge) -> None:
+def test_short_submission_reports_cpu_time(judge: Judge) -> None:
     assert 0 < judge.asserts("x = sum(range(10_000))", "assert x").cpu_seconds < 0.1
 
 
-def test_output_without_an_end_of_line_is_kept(judge: Judge) -> None:
+def test_output_without_trailing_newline_is_kept(judge: Judge) -> None:
     for _ in range(20):
         graded = judge.asserts("def f(): print('said', end='')", "f()", entry_point="f")
         assert (graded.outcome, graded.stdout) == (VerdictOutcome.PASSED, "said")

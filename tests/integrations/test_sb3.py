@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
-import os
 import subprocess
 import sys
 from contextlib import closing
@@ -9,24 +7,21 @@ from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
-import psutil
 import pytest
 from gymnasium.vector import SyncVectorEnv
-from running_server import gone_within
 
 from coding_gym.errors import ConfigurationError
 from coding_gym.tasks import Asserts, Task, TaskSuite
 from coding_gym.wrappers.vector import BytesObservation, SnippetActions
+from tests.support.requirements import import_extra
+from tests.support.sandbox_faults import kill_sandbox
 
-if importlib.util.find_spec("stable_baselines3") is None:
-    if "sb3" in os.environ.get("CODING_GYM_REQUIRE", "").split(","):
-        pytest.fail("Stable-Baselines3 is not installed", pytrace=False)
-    pytest.skip("wants Stable-Baselines3", allow_module_level=True)
+import_extra("stable_baselines3")
 
-from stable_baselines3 import PPO
-from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
+from stable_baselines3 import PPO  # noqa: E402
+from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor  # noqa: E402
 
-from coding_gym.integrations.sb3 import SB3VecEnv
+from coding_gym.integrations.sb3 import SB3VecEnv  # noqa: E402
 
 FAST = {"provider": "local", "preload": (), "step_timeout": 10}
 ANSWER = "def one():\n    return 1"
@@ -100,7 +95,7 @@ def assert_same(ours, theirs):
         assert np.asarray(ours).dtype == np.asarray(theirs).dtype or np.isscalar(theirs)
 
 
-def test_it_does_what_dummy_vec_env_does():
+def test_results_equal_dummy_vec_env():
     ours, theirs = line_pair()
     for envs in (ours, theirs):
         envs.seed(5)
@@ -117,7 +112,7 @@ def test_it_does_what_dummy_vec_env_does():
     assert ends > 10
 
 
-def test_terminal_observation_and_time_limits():
+def test_terminal_observation_and_time_limit_are_reported():
     ours, _ = line_pair()
     ours.reset()
     for _ in range(2):
@@ -132,7 +127,7 @@ def test_terminal_observation_and_time_limits():
     assert [info["TimeLimit.truncated"] for info in infos] == [False, True]
 
 
-def test_methods_and_attributes_reach_the_environments():
+def test_methods_and_attributes_reach_environments():
     ours, _ = line_pair()
     ours.reset()
     ours.step(np.array([1, 0]))
@@ -165,12 +160,10 @@ def test_solved_episodes_are_successes(make):
     assert envs.get_attr("task")[0] is SUITE[0]
 
 
-def test_a_fault_of_ours_is_neither_success_nor_failure(make):
+def test_infrastructure_failure_is_neither_success_nor_failure(make):
     envs = make()
     envs.reset()
-    server = psutil.Process(int(envs.get_attr("sandbox")[0].description.rpartition("pid ")[2].rstrip(")")))
-    server.kill()
-    gone_within([server], 5)
+    kill_sandbox(envs.get_attr("sandbox")[0])
     _, rewards, dones, infos = envs.step(np.array([2, 2]))
     assert dones.all()
     assert not rewards.any()
@@ -180,7 +173,8 @@ def test_a_fault_of_ours_is_neither_success_nor_failure(make):
     assert envs.step(np.array([2, 2]))[1].tolist() == [1.0, 1.0]
 
 
-def test_ppo_learns_on_it_and_shows_its_screens(make):
+@pytest.mark.screen
+def test_ppo_trains_and_renders_screens(make):
     envs = make(screen=(64, 48), render_mode="rgb_array", max_turns=2)
     model = PPO("MultiInputPolicy", VecMonitor(envs), n_steps=4, batch_size=8, n_epochs=1, seed=1)
     model.learn(16)
@@ -199,12 +193,12 @@ def test_ppo_learns_on_it_and_shows_its_screens(make):
         ),
     ],
 )
-def test_what_it_cannot_adapt_is_refused(envs, named):
+def test_unsupported_environment_is_refused(envs, named):
     with closing(envs()) as made, pytest.raises(ConfigurationError, match=named):
         SB3VecEnv(made)
 
 
-def test_the_example_runs_at_a_tiny_size(tmp_path):
+def test_example_runs_with_tiny_settings(tmp_path):
     picture = tmp_path / "curve.png"
     command = [sys.executable, EXAMPLE, "--provider", "local", "--timesteps", "128", "--num-envs", "4", "--n-steps", "16"]
     command += ["--episodes", "4", "--output", picture]

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +11,9 @@ import pytest
 from coding_gym.errors import ConfigurationError
 from coding_gym.integrations.trl import TaskEnvironments, TaskReward, prompt_rows, text_of
 from coding_gym.tasks import Asserts, Grader, Task, TaskSuite
-from coding_gym.wrappers.fenced_code import extract_code
+from coding_gym.wrappers.actions.fenced_code import extract_code
+
+pytestmark = pytest.mark.slow
 
 FAST = {"provider": "local", "preload": ()}
 TESTS = Asserts(cases=("assert one() == 1", "assert one() > 0", "assert str(one()) == '1'", "assert one() < 3"))
@@ -42,10 +42,7 @@ def environment(environments):
 
 @pytest.fixture
 def trl():
-    if importlib.util.find_spec("trl") is None:
-        if "trl" in os.environ.get("CODING_GYM_REQUIRE", "").split(","):
-            pytest.fail("TRL is not installed")
-        pytest.skip("wants TRL: pip install 'coding-gym[trl]'")
+    pytest.importorskip("trl", reason="TRL is not installed: pip install 'coding-gym[trl]'")
 
 
 @pytest.mark.parametrize(
@@ -59,11 +56,11 @@ def trl():
         ("", ""),
     ],
 )
-def test_the_code_of_a_completion(text, code):
+def test_code_is_extracted_from_completion(text, code):
     assert extract_code(text) == code
 
 
-def test_the_text_of_a_completion():
+def test_text_is_joined_from_assistant_messages():
     messages = [
         {"role": "assistant", "content": "a"},
         {"role": "tool", "content": "b"},
@@ -73,7 +70,7 @@ def test_the_text_of_a_completion():
     assert (text_of("a"), text_of(messages), text_of([])) == ("a", "a\nc", "")
 
 
-def test_rewards_are_scores(grader):
+def test_reward_equals_task_score(grader):
     reward = TaskReward(SUITE, grader=grader)
     texts = [RIGHT, f"```python\n{CLOSE}```", "I do not know.", "\ud800", ""]
     assert reward.__name__ == "tests_passed"
@@ -87,17 +84,17 @@ def test_rewards_are_scores(grader):
         TaskReward(SUITE, grader=grader, mem="1g")
 
 
-def test_a_fault_of_ours_is_no_reward():
+def test_infrastructure_failure_gives_no_reward():
     with TaskReward(SUITE, provider="remote", base_url="http://127.0.0.1:9", start_timeout=0.5) as unreachable:
         assert unreachable(["x"], [RIGHT], task_id=["a"]) == [None]
 
 
-def test_rows_of_a_data_set():
+def test_prompt_rows_have_prompt_and_task_id():
     assert prompt_rows(SUITE)[1] == {"prompt": [{"role": "user", "content": "Write b()."}], "task_id": "b"}
     assert prompt_rows(SUITE, conversational=False, with_prompt=False)[0] == {"prompt": "", "task_id": "a"}
 
 
-def test_an_episode_of_an_environment(environment):
+def test_environment_episode_returns_output_and_reward(environment):
     assert environment.reset(prompt=[], task_id="a") == "Write a()."
     assert environment.python("x = 1\nprint(x)") == "1"
     assert environment.python("def one():\n    return x + 1") == "[no output]\n[2 of 4 tests passed]"
@@ -112,18 +109,18 @@ def test_an_episode_of_an_environment(environment):
     assert environment.get_reward() == 1.0
 
 
-def test_an_environment_wants_to_be_told_the_task(environment):
+def test_reset_without_task_id_is_refused(environment):
     with pytest.raises(ConfigurationError, match="prompt_rows"):
         environment.reset(prompt=[])
 
 
-def test_the_model_has_one_tool(environment):
+def test_environment_exposes_single_tool(environment):
     public = [name for name, _ in inspect.getmembers(type(environment), inspect.isfunction) if not name.startswith("_")]
     assert public == ["get_reward", "python", "reset"]
 
 
 @pytest.mark.usefixtures("trl")
-def test_transformers_can_describe_the_tool(environment):
+def test_transformers_describes_tool_schema(environment):
     schema = subprocess.run([sys.executable, "-c", DESCRIBE], capture_output=True, text=True, check=True, timeout=100)
     function = json.loads(schema.stdout)["function"]
     assert function["name"] == "python"
@@ -133,7 +130,7 @@ def test_transformers_can_describe_the_tool(environment):
 @pytest.mark.usefixtures("trl")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("options", [[], ["--environment"]], ids=["function", "environment"])
-def test_the_example_runs_at_a_tiny_size(options):
+def test_example_runs_with_tiny_settings(options):
     command = [sys.executable, EXAMPLE, "--provider", "local", "--steps", "1", "--generations", "2", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 import websockets.sync.client
-from interpreter_client import InterpreterClient
-from running_server import RunningServer
+
+from tests.support.interpreter_client import InterpreterClient
+from tests.support.running_server import RunningServer
 
 
 class BackendSession:

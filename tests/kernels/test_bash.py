@@ -12,7 +12,7 @@ def bash(open_session):
     return open_session("bash")
 
 
-def test_state_stays(bash):
+def test_state_persists_between_cells(bash):
     first = bash.run('x=5; arr=(1 "2 3"); f() { echo "f $1 $x"; }; alias ll="echo LL"; cd /usr; set -u; export E=e')
     assert (first["stdout"], first["stderr"], first["exit_code"], first["outcome"]) == ("", "", 0, "ok")
     assert bash.run('f a; pwd; ll; echo "${arr[1]}"; printenv E')["stdout"] == "f a 5\n/usr\nLL\n2 3\ne\n"
@@ -47,27 +47,27 @@ def test_cells(bash, code, stdout, exit_code):
     assert (step["stdout"], step["exit_code"], step["state_lost"]) == (stdout, exit_code, False)
 
 
-def test_errors_have_the_lines_of_the_cell(bash):
+def test_errors_have_line_numbers_of_cell(bash):
     bash.run("true\ntrue")
     assert "line 2: nosuchcommand: command not found" in bash.run("echo a\nnosuchcommand")["stderr"]
     assert "line 3: syntax error" in bash.run("echo a\nif true; the")["stderr"]
 
 
 @pytest.mark.parametrize("end", ["exit 3", "set -e; false; echo never", "set -u; echo $nope", "f() { exit 4; }; f"])
-def test_what_ends_the_shell_ends_the_cell_only(bash, end):
+def test_exit_ends_only_cell(bash, end):
     bash.run('x=5; declare -A m=([k]="v w"); readonly R=1; g() { echo g; }; shopt -s extglob; cd /usr')
     assert bash.run(end)["exit_code"] in (1, 3, 4)
     after = bash.run('echo "$x ${m[k]} $R"; g; pwd; shopt -q extglob && echo extglob')
     assert (after["stdout"], after["stderr"], after["state_lost"]) == ("5 v w 1\ng\n/usr\nextglob\n", "", False)
 
 
-def test_options_stay_when_they_end_the_shell(bash):
+def test_shell_options_survive_exit(bash):
     bash.run("set -euo pipefail; false")
     assert bash.run("[[ $- == *e* && $- == *u* ]] && set -o | grep pipefail | cut -f2; false | true")["stdout"] == "on\n"
 
 
 @pytest.mark.parametrize("loop", ["while :; do :; done", "sleep 100; echo after", "yes", "echo $(sleep 100)"])
-def test_an_interrupt_keeps_the_shell(bash, loop):
+def test_interrupt_keeps_shell_state(bash, loop):
     bash.run("x=5")
     step = bash.run(loop, timeout=0.5)
     assert (step["exit_code"], step["outcome"], step["state_lost"]) == (124, "timeout", False)
@@ -76,13 +76,13 @@ def test_an_interrupt_keeps_the_shell(bash, loop):
     assert bash.run("echo $x")["stdout"] == "5\n"
 
 
-def test_an_interrupt_that_is_ignored(bash):
+def test_ignored_interrupt_restarts_shell(bash):
     step = bash.run("trap '' INT; while :; do :; done", timeout=0.3)
     assert (step["exit_code"], step["state_lost"]) == (124, True)
     assert bash.run("echo again")["stdout"] == "again\n"
 
 
-def test_background_jobs(bash):
+def test_background_jobs_do_not_block_cells(bash):
     start = time.monotonic()
     assert bash.run("sleep 100 & (while :; do sleep 0.1; done) & echo started")["stdout"] == "started\n"
     assert bash.run("jobs -rp | wc -l")["stdout"] == "2\n"
@@ -93,7 +93,7 @@ def test_background_jobs(bash):
 
 
 @pytest.mark.parametrize("end", ["kill -9 $$", "exec true", "trap 'echo bye' EXIT; exit 0"])
-def test_a_shell_that_cannot_say_what_it_had(bash, end):
+def test_killed_shell_loses_state(bash, end):
     bash.run("x=5")
     step = bash.run(end)
     assert (step["outcome"], step["state_lost"]) == ("killed", True)
@@ -101,7 +101,7 @@ def test_a_shell_that_cannot_say_what_it_had(bash, end):
     assert bash.run('echo "[${x-unset}]"')["stdout"] == "[unset]\n"
 
 
-def test_reset_and_isolation(open_session):
+def test_sessions_are_isolated_and_reset_clears(open_session):
     one, other = open_session("bash"), open_session("bash")
     one.run("x=1; echo secret > file")
     assert other.run('echo "[$x]"; ls')["stdout"] == "[]\n"
@@ -109,7 +109,7 @@ def test_reset_and_isolation(open_session):
     assert one.run('echo "[$x]"; ls')["stdout"] == "[]\n"
 
 
-def test_environment_of_a_cell(interpreter):
+def test_environment_variables_last_one_cell(interpreter):
     interpreter.use_fresh_context(language="bash")
     interpreter.execute("export A=before; B=(1 2); readonly C=c")
     variables = {"A": "it's $(touch pwned) `x` \n\"", "B": "b", "D": "ü"}
@@ -123,18 +123,18 @@ def test_environment_of_a_cell(interpreter):
     assert "cannot be a variable of bash" in interpreter.execute("echo", env_vars={"a-b": ""}).error["traceback"]
 
 
-def test_rich(interpreter):
+def test_interpreter_reports_output_and_exit_code(interpreter):
     interpreter.use_fresh_context(language="sh")
     execution = interpreter.execute("echo out; echo err >&2; (exit 7)")
     assert (execution.stdout, execution.stderr) == ("out\n", "err\n")
     assert (execution.error["name"], execution.error["value"]) == ("ExitCode", "7")
 
 
-def test_the_name_of_a_kernel(open_session):
+def test_jupyter_bash_selects_bash_backend(open_session):
     assert open_session("jupyter:bash").run("echo $BASH | wc -l")["stdout"] == "1\n"
 
 
-def test_in_a_sandbox(sandbox, connect):
+def test_backend_works_in_sandbox(sandbox, connect):
     session = connect(sandbox)
     session.reset(backend="bash")
     session.run("x=5; set -e")

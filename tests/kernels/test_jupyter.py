@@ -13,11 +13,19 @@ from pathlib import Path
 import psutil
 import pytest
 
-from coding_gym_server.backends import UnknownBackendError, backend_class, check_backend, check_installed
-from coding_gym_server.backends.kernelspecs import installed_kernels
 from coding_gym_server.isolation.probe import probe
+from coding_gym_server.worker.backends.jupyter.kernelspecs import installed_kernels
+from coding_gym_server.worker.backends.registry import UnknownBackendError, backend_class, check_backend, check_installed
+from tests.support.requirements import import_extra
 
-pytestmark = pytest.mark.skipif(probe().landlock_abi < 4, reason="Landlock does not cover TCP here")
+pytestmark = [
+    # A kernel takes a second to start.
+    pytest.mark.slow,
+    pytest.mark.skipif(probe().landlock_abi < 4, reason="Landlock does not cover TCP here"),
+]
+
+for _library in ("deno", "ipykernel", "jupyter_client"):
+    import_extra(_library)
 
 KERNELS = {"deno": "jupyter:deno", "python": "jupyter:python3"}
 
@@ -56,7 +64,7 @@ def context(interpreter):
     return interpreter
 
 
-def test_state_stays(kernel):
+def test_state_persists_between_cells(kernel):
     assert kernel.run("let x = 41" if kernel.is_deno else "x = 41")["stdout"] == ""
     step = kernel.run("console.log('a'); x + 1" if kernel.is_deno else "print('a'); x + 1")
     assert (step["stdout"], step["stderr"], step["exit_code"], step["outcome"]) == ("a\n42\n", "", 0, "ok")
@@ -115,14 +123,14 @@ def test_exceptions(shared_deno, code, stderr):
     assert shared_deno.run("1 + 1")["stdout"] == "2\n"
 
 
-def test_an_endless_loop_is_interrupted(kernel):
+def test_timeout_interrupts_endless_loop(kernel):
     kernel.run("let x = 5" if kernel.is_deno else "x = 5")
     step = kernel.run("while (true) {}" if kernel.is_deno else "while True: pass", timeout=0.5)
     assert (step["exit_code"], step["outcome"], step["state_lost"]) == (124, "timeout", False)
     assert kernel.run("x")["stdout"] == "5\n"
 
 
-def test_a_client_interrupts(kernel):
+def test_client_can_interrupt(kernel):
     kernel.run("1")
     kernel.begin("while (true) {}" if kernel.is_deno else "while True: pass")
     time.sleep(0.2)
@@ -131,7 +139,7 @@ def test_a_client_interrupts(kernel):
     assert kernel.run("2")["stdout"] == "2\n"
 
 
-def test_waiting_in_vain_costs_the_kernel(deno):
+def test_uninterruptible_wait_restarts_kernel(deno):
     deno.run("let x = 5")
     step = deno.run("await new Promise((resolve) => setTimeout(resolve, 1e6))", timeout=0.3)
     assert (step["exit_code"], step["state_lost"]) == (124, True)
@@ -139,16 +147,17 @@ def test_waiting_in_vain_costs_the_kernel(deno):
 
 
 @pytest.mark.parametrize("line", ['"x".repeat(1000)', '"x"'])
-def test_a_flood_is_bounded(shared_deno, line):
+def test_flood_of_output_is_bounded(shared_deno, line):
     shared_deno.run("let x = 5")
     step = shared_deno.run(f"while (true) console.log({line})", timeout=0.5)
-    assert (step["exit_code"], step["state_lost"]) == (124, False)
+    assert step["exit_code"] == 124
     assert len(step["stdout"]) == 16_384
-    step = shared_deno.run("x")
-    assert (step["stdout"], step["stderr"]) == ("5\n", "")
+    # A kernel that is too busy with the flood to handle the interrupt in time is restarted.
+    kept = shared_deno.run("typeof x")["stdout"]
+    assert kept == ('"undefined"\n' if step["state_lost"] else '"number"\n')
 
 
-def test_many_lines(shared_deno):
+def test_many_lines_are_truncated_in_middle(shared_deno):
     step = shared_deno.run("for (let i = 0; i < 200_000; i++) console.log(i)")
     assert step["stdout"].startswith("0\n1\n")
     assert step["stdout"].endswith("199998\n199999\n")
@@ -163,7 +172,7 @@ def test_many_lines(shared_deno):
         ('console.log("last words"); await 0; Deno.kill(Deno.pid, "SIGKILL")', 137),
     ],
 )
-def test_the_kernel_dies_in_a_cell(deno, end, exit_code):
+def test_kernel_death_in_cell_loses_state(deno, end, exit_code):
     deno.run("let x = 5")
     step = deno.run(end)
     assert (step["exit_code"], step["outcome"], step["state_lost"]) == (exit_code, "killed", True)
@@ -172,7 +181,7 @@ def test_the_kernel_dies_in_a_cell(deno, end, exit_code):
     assert deno.run("typeof x")["stdout"] == '"undefined"\n'
 
 
-def test_the_kernel_dies_between_cells(deno):
+def test_kernel_death_between_cells_restarts_kernel(deno):
     pid = int(deno.run("Deno.pid")["stdout"])
     psutil.Process(pid).kill()
     time.sleep(0.2)
@@ -180,7 +189,7 @@ def test_the_kernel_dies_between_cells(deno):
     assert (step["stdout"], step["exit_code"], step["state_lost"]) == ("42\n", 0, True)
 
 
-def test_the_kernel_dies_as_it_starts(open_session, kernel_spec):
+def test_kernel_death_at_start_shows_stderr(open_session, kernel_spec):
     kernel_spec("dying", {"argv": ["sh", "-c", "echo reason >&2; exit 9"], "display_name": "Dying", "language": "none"})
     step = open_session("jupyter:dying").run("1")
     assert (step["exit_code"], step["outcome"]) == (9, "killed")
@@ -204,14 +213,14 @@ def kernel_spec():
         directory.rmdir()
 
 
-def test_a_kernel_that_is_not_installed(open_session):
+def test_missing_kernel_is_refused(open_session):
     with pytest.raises(ValueError, match=r"The 'nope' kernel is not available\. Please pick another suitable kernel instead"):
         open_session("jupyter:nope")
     with pytest.raises(ValueError, match="expected one of python, "):
         open_session("jupyter:../../etc")
 
 
-def test_names(kernel_spec):
+def test_backend_names_are_validated(kernel_spec):
     assert {"deno", "python3"} <= installed_kernels().keys()
     check_backend("jupyter:anything")
     check_installed("jupyter:deno")
@@ -247,7 +256,7 @@ def test_sessions_are_isolated(open_session):
     assert "PermissionError" in python.run("import socket; socket.socket()")["stderr"]
 
 
-def test_no_path_of_a_session_is_given_away(kernel, server):
+def test_process_listing_reveals_no_session_path(kernel, server):
     kernel.run("1")
     own = {process.pid for process in psutil.Process(server.process.pid).children(recursive=True)}
     shown = [Path(f"/proc/{pid}/cmdline").read_text() for pid in own] + Path("/proc/net/unix").read_text().splitlines()
@@ -255,7 +264,7 @@ def test_no_path_of_a_session_is_given_away(kernel, server):
     assert not [text for text in shown if re.search(r"/ws-\d+/[0-9a-f]{32}", text)]
 
 
-def test_reset_gives_a_fresh_kernel(deno):
+def test_reset_starts_fresh_kernel(deno):
     deno.run("let x = 5")
     pid = int(deno.run("Deno.pid")["stdout"])
     deno.reset()
@@ -263,14 +272,14 @@ def test_reset_gives_a_fresh_kernel(deno):
     assert not psutil.pid_exists(pid)
 
 
-def test_a_reset_while_the_kernel_starts(deno):
+def test_reset_during_kernel_start_works(deno):
     for _ in range(3):
         deno.reset()
     assert deno.run("1")["stdout"] == "1\n"
 
 
 @pytest.mark.parametrize("language", ["js", "ipy"])
-def test_environment_of_a_cell(interpreter, kernel_spec, language):
+def test_environment_variables_last_one_cell(interpreter, kernel_spec, language):
     if language == "ipy":
         argv = ["python", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
         kernel_spec("ipy", {"argv": argv, "display_name": "Python", "language": "python", "env": {"A": "${LANG}"}})
@@ -286,7 +295,7 @@ def test_environment_of_a_cell(interpreter, kernel_spec, language):
     assert interpreter.execute(show % (get % "A")).stdout == f"{before}\n"
 
 
-def test_a_kernel_whose_environment_cannot_be_set(interpreter, kernel_spec):
+def test_unsupported_environment_variables_are_reported(interpreter, kernel_spec):
     kernel_spec(
         "echo", {"argv": ["python", "-c", ECHO_KERNEL, "-f", "{connection_file}"], "display_name": "Echo", "language": "echo"}
     )
@@ -309,14 +318,14 @@ def test_rich_results(context):
     assert context.execute("if (").error["name"] == "SyntaxError"
 
 
-def test_javascript_and_typescript_share_a_context(interpreter):
+def test_javascript_and_typescript_share_context(interpreter):
     interpreter.execute("globalThis.shared = 1", language="javascript")
     assert interpreter.execute("shared as number", language="ts").text == "1"
     response = interpreter.post("1", language="cobol")
     assert response.status_code >= 400
 
 
-def test_eight_kernels(open_session):
+def test_eight_kernels_run_concurrently(open_session):
     sessions = [open_session("jupyter:deno") for _ in range(8)]
     for number, session in enumerate(sessions):
         session.begin(f"let n = {number}")
@@ -346,17 +355,17 @@ with socket.socket() as listener, socket.socket() as caller:
 """
 
 
-def test_what_a_kernel_with_ports_may_do(tmp_path):
+def test_kernel_with_ports_may_only_listen(tmp_path):
     """The layers of a session with a port of its own, on a process of this test's: TCP, to listen on that port, and no more."""
     program = """
-from coding_gym_server.isolation.confinement import Confinement
+from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.isolation.ports import reserve_ports
 import os
 reserved = reserve_ports(1)
 PORT = reserved[0].getsockname()[1]
-confinement = Confinement(ports=(PORT,))
-confinement.apply_to_zygote(); confinement.apply_to_root(".")
-confinement.apply_to_worker(confinement.prepare_workers()); confinement.apply_to_kernel()
+profile = IsolationProfile(ports=(PORT,))
+profile.apply_to_zygote(); profile.apply_to_root(".")
+profile.apply_to_worker(profile.prepare_workers()); profile.apply_to_kernel()
 """ + TRIES.replace("listener.bind", "listener.setsockopt(1, 2, 1) or listener.bind")
     run = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert run.stdout.split("\n")[:5] == [
@@ -368,7 +377,7 @@ confinement.apply_to_worker(confinement.prepare_workers()); confinement.apply_to
     ], run.stderr
 
 
-def test_in_a_sandbox(sandbox, connect):
+def test_backend_works_in_sandbox(sandbox, connect):
     one, other = connect(sandbox), connect(sandbox)
     for session in (one, other):
         session.reset(backend="jupyter:deno")

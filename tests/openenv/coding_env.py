@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import warnings
 
-import pytest
+from tests.support.requirements import import_extra
+
+import_extra("openenv.core")
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    pytest.importorskip("openenv.core", reason="pip install 'coding-gym[peers]'")
     from openenv.core import EnvClient, GenericAction, GenericEnvClient
     from openenv.core.client_types import StepResult
     from openenv.core.env_server.types import Action, Observation, State

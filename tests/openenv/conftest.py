@@ -11,11 +11,12 @@ import docker
 import httpx
 import pytest
 
-from coding_gym.config import SandboxConfig
-from coding_gym.providers import start_sandbox
-from coding_gym.providers.docker import LABEL_OWNER, remove_container
-from coding_gym.providers.image import ensure_image
-from coding_gym.providers.owner import Owner
+from coding_gym.sandbox import start_sandbox
+from coding_gym.sandbox.config import SandboxConfig
+from coding_gym.sandbox.docker.cleanup import remove_container
+from coding_gym.sandbox.docker.images import ensure_image
+from coding_gym.sandbox.docker.provider import LABEL_OWNER
+from coding_gym.sandbox.ownership import OwnerProcess
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def run_by_hand(docker_engine: docker.DockerClient) -> Iterator[Callable[..., Se
                 ["--preload", "", *arguments],
                 detach=True,
                 auto_remove=True,
-                labels={LABEL_OWNER: str(Owner.current())},
+                labels={LABEL_OWNER: str(OwnerProcess.current())},
                 ports={"8000/tcp": ("127.0.0.1", None)},
                 environment=environment,
             )

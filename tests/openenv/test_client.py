@@ -8,9 +8,9 @@ import shutil
 import time
 
 import pytest
-from coding_env import CodeAction, CodingEnv, GenericAction, GenericEnvClient
 
-from coding_gym.providers.image import ensure_image
+from coding_gym.sandbox.docker.images import ensure_image
+from tests.openenv.coding_env import CodeAction, CodingEnv, GenericAction, GenericEnvClient
 
 pytestmark = [pytest.mark.docker, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
@@ -32,7 +32,7 @@ def run(client, code):
 # Episodes
 
 
-def test_an_episode(client):
+def test_episode_returns_observations_and_metadata(client):
     result = client.reset()
     assert (result.reward, result.done) == (0.0, False)
     assert result.observation == {
@@ -49,7 +49,7 @@ def test_an_episode(client):
     assert (result.reward, result.done) == (0.0, False)
 
 
-def test_reset_honours_its_arguments_and_ignores_others(client):
+def test_reset_applies_known_arguments_and_ignores_others(client):
     draws = []
     for seed in (3, 3, 4):
         client.reset(seed=seed, episode_id=f"episode-{seed}", split="train", index=5, row={"a": [1]})
@@ -58,7 +58,7 @@ def test_reset_honours_its_arguments_and_ignores_others(client):
     assert draws[0] == draws[1] != draws[2]
 
 
-def test_state(client):
+def test_state_counts_steps_and_exit_codes(client):
     client.reset()
     name = client.state()["episode_id"]
     for number, (code, exit_code) in enumerate([("1", 0), ("1/0", 1), ("import sys; sys.exit(7)", 7)], 1):
@@ -68,16 +68,16 @@ def test_state(client):
     assert client.state()["episode_id"] != name
 
 
-def test_step_before_reset(client):
+def test_step_before_reset_starts_episode(client):
     assert run(client, "6 * 7") == "42\n"
 
 
 @pytest.mark.parametrize("make", [dict, GenericAction, CodeAction])
-def test_forms_of_an_action(client, make):
+def test_every_action_type_is_accepted(client, make):
     assert client.step(make(code="1", metadata={"row": 5})).observation["stdout"] == "1\n"
 
 
-def test_actions_that_do_not_fit(client):
+def test_invalid_actions_are_validation_errors(client):
     client.step({"code": "x = 1"})
     for action in ({}, {"cod": "1"}, {"code": 5}, {"code": "1", "language": "python"}):
         with pytest.raises(RuntimeError, match=r"^Server error: .*\(code: VALIDATION_ERROR\)$"):
@@ -102,13 +102,13 @@ def test_lone_surrogates_survive(client):
     assert run(client, "6 * 7") == "42\n"
 
 
-def test_a_flood_of_output_is_cut_and_the_session_lives(client):
+def test_flood_of_output_is_truncated(client):
     result = client.step({"code": "x = 1\nfor _ in range(20): print('x' * 1_000_000)"})
     assert len(result.observation["stdout"]) < 100_000
     assert run(client, "x") == "1\n"
 
 
-def test_a_large_observation(client):
+def test_large_observation_arrives(client):
     """What a screenshot in the metadata would weigh."""
     client.reset(max_output_chars=6_000_000)
     assert len(run(client, "import base64; print(base64.b64encode(bytes(3_000_000)).decode())")) == 4_000_001
@@ -117,7 +117,7 @@ def test_a_large_observation(client):
 # The three ways to use a client
 
 
-def test_an_env_client_with_openenvs_own_models(server):
+def test_typed_client_parses_observation_and_state(server):
     with CodingEnv(**server.options).sync() as env:
         result = env.reset(seed=1, episode_id="typed")
         assert result.observation.exit_code == 0
@@ -132,7 +132,7 @@ def test_an_env_client_with_openenvs_own_models(server):
 
 
 @pytest.mark.skipif(shutil.which("docker") is None, reason="OpenEnv's own provider calls the command docker")
-def test_from_docker_image(docker_engine):
+def test_from_docker_image_starts_container(docker_engine):
     image = ensure_image(docker_engine, None)
     env = CodingEnv.from_docker_image(image, env_vars={"REWARDS": "quality"}).sync()
     try:
@@ -143,7 +143,7 @@ def test_from_docker_image(docker_engine):
         env.close()
 
 
-def test_on_an_event_loop(server):
+def test_async_client_runs_episode(server):
     async def main():
         async with CodingEnv(**server.options) as env:
             await env.reset()
@@ -157,7 +157,7 @@ def test_on_an_event_loop(server):
     assert asyncio.run(main()) == 2
 
 
-def test_without_a_loop_and_without_sync(server):
+def test_client_blocks_without_event_loop(server):
     env = CodingEnv(**server.options)
     try:
         assert env.reset().observation.exit_code == 0
@@ -166,7 +166,7 @@ def test_without_a_loop_and_without_sync(server):
         env.close()
 
 
-def test_eight_at_a_time(server):
+def test_eight_clients_run_concurrently(server):
     async def episode(number):
         async with GenericEnvClient(**server.options) as env:
             await env.reset(seed=number)
@@ -184,14 +184,14 @@ def test_eight_at_a_time(server):
 # Time
 
 
-def test_pings_are_answered_while_a_step_runs(server):
+def test_pings_are_answered_during_step(server):
     options = {**server.options, "websocket_ping_interval_s": 0.2, "websocket_ping_timeout_s": 0.3}
     with GenericEnvClient(**options).sync() as client:
         for code in ("import time; time.sleep(1.5); print('done')", "n = 0\nfor _ in range(3 * 10**6): n += 1\nprint('done')"):
             assert run(client, code) == "done\n"
 
 
-def test_a_step_without_end_is_answered_before_the_client_gives_up(server):
+def test_endless_step_is_answered_before_client_timeout(server):
     with GenericEnvClient(**server.options).sync() as client:
         client.reset(step_timeout=0.5)
         client.step({"code": "x = 1"})
@@ -201,8 +201,8 @@ def test_a_step_without_end_is_answered_before_the_client_gives_up(server):
         assert run(client, "x") == "1\n"
 
 
-def test_after_a_timeout_of_the_client_its_next_call_has_its_own_answer(server):
-    with GenericEnvClient(**server.options, message_timeout_s=0.5).sync() as client:
+def test_next_answer_after_client_timeout_is_correct(server):
+    with GenericEnvClient(**server.options, message_timeout_s=2).sync() as client:
         client.step({"code": "x = 1"})
         with pytest.raises(TimeoutError):
             client.step({"code": "import time; time.sleep(20); print('late')"})
@@ -210,12 +210,13 @@ def test_after_a_timeout_of_the_client_its_next_call_has_its_own_answer(server):
         assert "NameError" in client.step({"code": "x"}).observation["stderr"]
 
 
-def test_a_timeout_of_the_client_frees_its_place(small):
+def test_client_timeout_frees_its_session(small):
     """OpenEnv's server keeps it until the step ends."""
-    with GenericEnvClient(**small.options, message_timeout_s=0.5).sync() as client:
+    with GenericEnvClient(**small.options, message_timeout_s=0.5).sync() as hurried:
         with pytest.raises(TimeoutError):
-            client.step({"code": "import time; time.sleep(20)"})
-        assert retry(lambda: run(client, "6 * 7"), within=2) == "42\n"
+            hurried.step({"code": "import time; time.sleep(60)"})
+        with GenericEnvClient(**small.options).sync() as other:
+            assert retry(lambda: run(other, "6 * 7"), within=10) == "42\n"
 
 
 # Capacity, rewards
@@ -244,7 +245,7 @@ def test_capacity(small):
             assert retry(second.reset, within=2).observation["exit_code"] == 0
 
 
-def test_the_servers_rewards(small):
+def test_server_default_rewards_apply(small):
     with CodingEnv(**small.options).sync() as env:
         assert retry(env.reset, within=2).reward == 0.0
         assert env.step(CodeAction(code="print(1)")).reward == 0.1
@@ -255,13 +256,13 @@ def test_the_servers_rewards(small):
         assert env.step(CodeAction(code="import os")).reward == 0.0
 
 
-def test_rewards_of_an_episode(client):
+def test_reset_selects_rewards_of_episode(client):
     client.reset(rewards=["quality"])
     assert client.step({"code": "1 / 0"}).reward == 0.1
     with pytest.raises(RuntimeError, match=r"unknown rewards: 'speed'; known are safety, quality.*VALIDATION_ERROR"):
         client.reset(rewards=["speed"])
 
 
-def test_a_token_is_wanted(provided):
+def test_missing_token_is_refused(provided):
     with pytest.raises(ConnectionError, match="403"):
         GenericEnvClient(base_url=provided.url).sync().connect()

@@ -6,13 +6,14 @@ import subprocess
 import sys
 import time
 
-import coding_env  # noqa: F401 - skips this module without openenv
 import httpx
 import pytest
-from running_server import free_port
 
+import tests.openenv.coding_env  # noqa: F401 - skips this module without openenv
 from coding_gym import CodeAction, CodingClient
 from coding_gym.errors import CapacityError, ProtocolError
+from tests.peers.openenv_steps import OPENENV_SERVER
+from tests.support.running_server import free_port
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,7 @@ def openenv_server():
     """OpenEnv's server, with smolagents' executor."""
     pytest.importorskip("smolagents")
     port = free_port()
-    process = subprocess.Popen([sys.executable, "-m", "coding_gym.bench.openenv_server", str(port)])
+    process = subprocess.Popen([sys.executable, OPENENV_SERVER, str(port)])
     url = f"http://127.0.0.1:{port}"
     deadline = time.monotonic() + 60
     try:
@@ -38,7 +39,7 @@ def openenv_server():
         process.wait()
 
 
-def test_openenvs_own_server(openenv_server):
+def test_client_works_with_openenv_server(openenv_server):
     with CodingClient(base_url=openenv_server) as client:
         assert client.reset(seed=1).observation.exit_code == 0
         result = client.step(CodeAction(code="x = 41\nprint('hi')"))
@@ -55,7 +56,7 @@ def test_openenvs_own_server(openenv_server):
 
 
 @pytest.mark.docker
-def test_a_container_that_somebody_runs(plain):
+def test_client_works_with_manually_run_container(plain):
     for _ in range(2):
         client = CodingClient(base_url=plain.url)
         client.reset()

@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import jsonschema
 import pytest
-from coding_env import CodeAction, CodingEnv, GenericEnvClient
+
+from tests.openenv.coding_env import CodeAction, CodingEnv, GenericEnvClient
 
 pytestmark = [pytest.mark.docker, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 

@@ -6,8 +6,9 @@ import json
 import warnings
 from types import SimpleNamespace
 
-import coding_env  # noqa: F401 - skips this module without openenv
 import pytest
+
+import tests.openenv.coding_env  # noqa: F401 - skips this module without openenv
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.filterwarnings("ignore::Deprecatio
 GRADERS = [RewardWellFormedGrader, ObservationSchemaGrader, StateContractGrader]
 
 
-def test_openenv_validate(plain):
+def test_openenv_validate_passes(plain):
     result = CliRunner().invoke(app, ["validate", plain.url, "--json"])
     assert result.exit_code == 0, result.output
     report = json.loads(result.output)
@@ -57,7 +58,7 @@ def evidence(plain):
 
 @pytest.mark.parametrize("rewards", ["", "safety quality"])
 @pytest.mark.parametrize("grader", GRADERS)
-def test_the_runtime_graders(evidence, grader, rewards):
+def test_runtime_graders_pass(evidence, grader, rewards):
     assert evidence[rewards].failure_reason is None
     assert len(evidence[rewards].exchanges) == 2 + 2 * 7
     manifest = SimpleNamespace(reward=SimpleNamespace(range=(-1.2, 0.1)))

@@ -6,10 +6,9 @@ import ast
 import textwrap
 from typing import Any
 
-from system_calls import HERE
-
-from coding_gym.providers import Sandbox
-from coding_gym_server.protocol import Observation, Outcome, ResetOptions, Step, StepAction
+from coding_gym.sandbox import Sandbox
+from coding_gym_server.protocol import Observation, Outcome, ResetOptions, StepAction, StepRequest
+from tests.security.system_calls import HERE
 
 __all__ = ["REFUSED", "Inside", "bracketed"]
 
@@ -89,7 +88,7 @@ class Inside:
     def begin(self, code: str, timeout: float = 20.0) -> None:
         """Send a step and do not wait for its end."""
         # ask_step has no time limit of its own.
-        self._session._ask(Step(StepAction(code=textwrap.dedent(code), timeout_s=timeout)))
+        self._session._ask(StepRequest(StepAction(code=textwrap.dedent(code), timeout_s=timeout)))
 
     def wait(self, timeout: float = 20.0) -> Observation:
         """Wait for the end of a step that ``begin`` began."""

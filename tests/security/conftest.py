@@ -4,17 +4,15 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 import pytest
-from attack import Inside
 
-from coding_gym.config import SandboxConfig
-from coding_gym.providers import Sandbox, start_sandbox
+from coding_gym.sandbox import Sandbox
+from tests.security.attack import Inside
 
 
 @pytest.fixture(scope="module")
-def box(provider: str) -> Iterator[Sandbox]:
-    """A sandbox of several sessions."""
-    with contextlib.closing(start_sandbox(SandboxConfig(provider=provider, preload=(), sessions=8))) as sandbox:
-        yield sandbox
+def box(provider: str, sandbox_of: Callable[..., Sandbox]) -> Sandbox:
+    """A sandbox of several sessions, which nothing that attackers do may harm."""
+    return sandbox_of(provider=provider)
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from attack import REFUSED, Inside
 
-from coding_gym.config import SandboxConfig
-from coding_gym.providers import start_sandbox
+from coding_gym.sandbox import start_sandbox
+from coding_gym.sandbox.config import SandboxConfig
+from tests.security.attack import REFUSED, Inside
 
 pytestmark = pytest.mark.docker
 
@@ -32,7 +32,7 @@ def attacker(box):
 @pytest.mark.parametrize(
     "action", ["open('{}/new', 'w')", "os.mkdir('{}/new')", "os.symlink('/', '{}/new')", "os.mkfifo('{}/new')"]
 )
-def test_nothing_can_be_made_outside(attacker, action, path):
+def test_nothing_can_be_created_outside_workspace(attacker, action, path):
     assert attacker.attempt(action.format(path)) in {*REFUSED, "ENOENT"}
 
 
@@ -63,7 +63,7 @@ def test_nothing_can_be_made_outside(attacker, action, path):
         "time.clock_settime(time.CLOCK_REALTIME, 0)",
     ],
 )
-def test_what_only_root_may_do(attacker, action):
+def test_privileged_operations_are_refused(attacker, action):
     assert attacker.attempt(action) in {*REFUSED, "EXDEV"}
 
 
@@ -99,7 +99,7 @@ def test_what_only_root_may_do(attacker, action):
         "vhangup",
     ],
 )
-def test_system_calls_on_the_machine(attacker, call):
+def test_privileged_system_calls_are_refused(attacker, call):
     name, _, arguments = call.partition(", ")
     assert attacker.attempt(f"call('{name}', {arguments})") in REFUSED
 
@@ -117,21 +117,21 @@ NAMESPACES = {
 
 @pytest.mark.parametrize("flag", NAMESPACES.values(), ids=NAMESPACES)
 @pytest.mark.parametrize("way", ["call('unshare', {})", "call('clone', {} | 17, 0, 0, 0, 0)"])
-def test_no_new_namespaces(attacker, way, flag):
+def test_new_namespaces_are_refused(attacker, way, flag):
     assert attacker.attempt(way.format(flag)) in REFUSED
 
 
 @pytest.mark.parametrize("flag", [*NAMESPACES.values(), 0x80, 0x200000000], ids=[*NAMESPACES, "time", "into-cgroup"])
-def test_no_new_namespaces_by_clone3(attacker, flag):
+def test_clone3_cannot_create_namespaces(attacker, flag):
     assert attacker.attempt(f"call('clone3', struct.pack('11Q', {flag}, 0, 0, 0, 17, 0, 0, 0, 0, 0, 0), 88)") == "ENOSYS"
 
 
 @pytest.mark.parametrize("name", ["user", "mnt", "net", "pid", "ipc", "uts", "cgroup"])
-def test_no_entering_of_namespaces(attacker, name):
+def test_entering_namespaces_is_refused(attacker, name):
     assert attacker.attempt(f"call('setns', os.open('/proc/self/ns/{name}', os.O_RDONLY), 0)") == "EPERM"
 
 
-def test_no_sockets_but_unix_and_a_list_of_interfaces(attacker):
+def test_only_unix_and_netlink_sockets_are_allowed(attacker):
     families = attacker.see(
         "[(f, k, p) for f in range(50) for k in (1, 2, 3, 5) for p in (0, 1, 6, 9, 12, 17, 58, 255)"
         " if attempt(lambda: socket.socket(f, k, p)) not in ('EACCES', 'EPERM')]"
@@ -165,18 +165,18 @@ def test_interfaces_cannot_be_changed(attacker):
         "socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET, 0)",
     ],
 )
-def test_no_network(attacker, action):
+def test_network_is_unreachable(attacker, action):
     assert attacker.attempt(action) in REFUSED
 
 
-def test_no_names_of_hosts(attacker):
+def test_host_names_are_not_resolved(attacker):
     assert attacker.attempt("socket.getaddrinfo('host.invalid', 80)") == "gaierror"
 
 
 @pytest.mark.parametrize(
     "name", ["mem", "kmem", "port", "kmsg", "kvm", "fuse", "net/tun", "loop-control", "loop0", "vda", "sda", "console", "core"]
 )
-def test_no_devices(attacker, name):
+def test_devices_are_inaccessible(attacker, name):
     assert attacker.attempt(f"os.open('/dev/{name}', os.O_RDONLY)") in {*REFUSED, "ENOENT", "ENXIO"}
 
 
@@ -214,14 +214,14 @@ def test_no_devices(attacker, name):
         "/sys/module/loop/parameters/max_loop",
     ],
 )
-def test_switches_of_the_kernel(attacker, path):
+def test_kernel_settings_are_not_writable(attacker, path):
     assert attacker.attempt(f"os.open({path!r}, os.O_WRONLY)") in {*REFUSED, "ENOENT"}
 
 
 @pytest.mark.parametrize(
     "path", ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/1/environ", "/sys/firmware/dmi/tables/DMI"]
 )
-def test_secrets_of_the_kernel(attacker, path):
+def test_kernel_secrets_are_not_readable(attacker, path):
     assert (
         attacker.see(f"open({path!r}, 'rb').read() if attempt(lambda: open({path!r}, 'rb').read()) == 'done' else b''") == b""
     )
@@ -230,11 +230,11 @@ def test_secrets_of_the_kernel(attacker, path):
 @pytest.mark.parametrize(
     "path", ["/var/run/docker.sock", "/run/docker.sock", "/run/containerd/containerd.sock", "/run/podman/podman.sock"]
 )
-def test_no_engine(attacker, path):
+def test_engine_socket_is_unreachable(attacker, path):
     assert attacker.attempt(f"socket.socket(socket.AF_UNIX).connect({path!r})") in {"ENOENT", "EACCES"}
 
 
-def test_no_privileges(attacker):
+def test_code_runs_without_privileges(attacker):
     status = dict(line.split(":\t") for line in attacker.see("open('/proc/self/status').read()").splitlines() if ":\t" in line)
     assert {status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
     assert status["NoNewPrivs"] == "1"
@@ -242,7 +242,7 @@ def test_no_privileges(attacker):
     assert "0" not in (*status["Uid"].split(), *status["Gid"].split(), *status["Groups"].split())
 
 
-def test_a_setuid_program_gains_nothing(attacker):
+def test_setuid_program_gains_nothing(attacker):
     attacker.do("""
         programs = [path for path in glob.glob("/usr/*bin/*") if os.stat(path).st_mode & 0o6000]
         su = subprocess.Popen(["su", "root"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -263,7 +263,7 @@ def test_limits_cannot_be_raised(attacker, name):
     assert attacker.run(raised).stderr.strip().endswith(("not allowed to raise maximum limit", "Operation not permitted"))
 
 
-def test_descriptors_run_out(attacker):
+def test_number_of_descriptors_is_limited(attacker):
     attacker.do("""
         held = []
         try:
@@ -277,6 +277,6 @@ def test_descriptors_run_out(attacker):
     assert attacker.see("(found, len(held) < 4096)") == ("EMFILE", True)
 
 
-def test_no_core_files(attacker):
+def test_core_dumps_are_disabled(attacker):
     attacker.run("pid = os.fork()\nif pid == 0: os.abort()\n_, status = os.waitpid(pid, 0)")
     assert attacker.see("(os.WCOREDUMP(status), glob.glob('*core*'))") == (False, [])

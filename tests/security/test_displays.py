@@ -7,14 +7,14 @@ import textwrap
 import time
 
 import pytest
-from attack import REFUSED, Inside
 
-from coding_gym.bench.gui_programs import SCENES
-from coding_gym.config import SandboxConfig
-from coding_gym.providers import start_sandbox
 from coding_gym_server.protocol import Outcome
+from tests.gallery.gui_programs import SCENES
+from tests.security.attack import REFUSED, Inside
 
-WINDOW = next(scene for scene in SCENES if scene.name == "xlib_window").code
+pytestmark = pytest.mark.every_provider
+
+WINDOW = next(scene for scene in SCENES if scene.name == "xcb_window").code
 ATTACK_SECONDS = 1.0
 ANSWER_SECONDS = 8.0
 
@@ -94,9 +94,8 @@ def draw(session):
 
 
 @pytest.fixture(scope="module")
-def box(screen_provider):
-    with contextlib.closing(start_sandbox(SandboxConfig(provider=screen_provider, preload=(), sessions=8))) as sandbox:
-        yield sandbox
+def box(screen_provider, sandbox_of):
+    return sandbox_of(provider=screen_provider)
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +113,7 @@ def shown(box):
 def victim(shown):
     session, picture, _ = shown
     yield session
-    seen = session.run("connection.sync() and None")
+    seen = session.run("sync() and None")
     assert seen.metadata.outcome is Outcome.OK, seen.stderr
     assert seen.screenshot == picture
 
@@ -140,26 +139,26 @@ COOKIES = {"none": "b'', b''", "empty": "b''", "wrong": "os.urandom(16)", "short
 
 
 @pytest.mark.parametrize("cookie", COOKIES.values(), ids=COOKIES)
-def test_nobody_gets_in_without_the_cookie(neighbour, victim, cookie):
+def test_display_refuses_wrong_cookie(neighbour, victim, cookie):
     theirs = victim.see("number()")
     assert theirs != neighbour.see("number()")
     assert neighbour.see("lets_in(path(), own_cookie())")
     assert not neighbour.see(f"lets_in(path({theirs}), {cookie})")
 
 
-def test_libraries_get_in_no_more_than_that(neighbour, victim):
+def test_xcffib_cannot_connect_to_other_display(neighbour, victim):
     neighbour.do(f"""
-        import Xlib.display, Xlib.error
+        import xcffib, xcffib.xproto
         refused = None
         try:
-            Xlib.display.Display(":{victim.see("number()")}")
-        except (Xlib.error.DisplayError, OSError) as error:
+            xcffib.connect(":{victim.see("number()")}")
+        except xcffib.ConnectionException as error:
             refused = type(error).__name__
     """)
     assert neighbour.see("refused")
 
 
-def test_the_cookie_of_another_is_nowhere(neighbour, victim):
+def test_cookie_of_other_session_cannot_be_found(neighbour, victim):
     neighbour.do("""
         def search(top, secret):
             found = []
@@ -184,7 +183,7 @@ def test_the_cookie_of_another_is_nowhere(neighbour, victim):
 
 
 @pytest.mark.parametrize("whose", ["its own", "another's"])
-def test_nobody_gets_past_the_proxy(neighbour, victim, whose):
+def test_display_proxy_cannot_be_bypassed(neighbour, victim, whose):
     """Xvfb has a cookie that no session knows, and a socket that none can reach."""
     neighbour.do("""
         addresses = {line.split()[-1] for line in open("/proc/net/unix") if ".X11-unix/X" in line}
@@ -196,14 +195,15 @@ def test_nobody_gets_past_the_proxy(neighbour, victim, whose):
     assert tried == []
 
 
-def test_opening_the_door_from_inside_lets_nobody_in(attacker, victim):
+def test_disabling_access_control_admits_no_other_session(attacker, victim):
     """What ``xhost +`` does."""
     attacker.do("""
-        from Xlib import X, display
-        own = display.Display()
-        own.set_access_control(X.DisableAccess)
-        own.change_hosts(X.HostInsert, X.FamilyInternet, b"\\x7f\\0\\0\\1")
-        own.sync()
+        import xcffib
+        from xcffib.xproto import AccessControl, Family, HostMode
+        own = xcffib.connect()
+        own.core.SetAccessControl(AccessControl.Disable)
+        own.core.ChangeHosts(HostMode.Insert, Family.Internet, 4, b"\\x7f\\0\\0\\1")
+        own.core.GetInputFocus().reply()
     """)
     assert not victim.see(f"lets_in(path({attacker.see('number()')}), b'', b'')")
     assert not victim.see(f"lets_in(path({attacker.see('number()')}))")
@@ -236,7 +236,7 @@ def test_opening_the_door_from_inside_lets_nobody_in(attacker, victim):
         "os.open(f'/proc/{pid}/oom_score_adj', os.O_WRONLY)",
     ],
 )
-def test_no_hold_on_the_processes_of_a_display(neighbour, victim, shown, action, target):
+def test_display_processes_are_inaccessible(neighbour, victim, shown, action, target):
     neighbour.do(f"pid = {shown[2][target]}; page = ctypes.create_string_buffer(64)")
     assert neighbour.attempt(action) in {*REFUSED, "ENOENT"}
 
@@ -257,7 +257,7 @@ def test_no_hold_on_the_processes_of_a_display(neighbour, victim, shown, action,
         "open(f'/proc/self/root{directory}/{file}', 'rb')",
     ],
 )
-def test_no_files_of_a_display(neighbour, victim, shown, action, whose):
+def test_display_files_are_inaccessible(neighbour, victim, shown, action, whose):
     """Whoever can read the file with the pixels sees the screen, whoever can cut it off kills what reads it."""
     theirs = shown[2]["server"]
     neighbour.do(f"""
@@ -282,13 +282,13 @@ def test_no_files_of_a_display(neighbour, victim, shown, action, whose):
         "socket.socket(socket.AF_UNIX).bind(path({n}))",
     ],
 )
-def test_no_sockets_of_others(neighbour, victim, action):
+def test_sockets_of_other_displays_are_protected(neighbour, victim, action):
     action = action.replace("{n}", str(victim.see("number()")))
     assert neighbour.attempt(action) in {*REFUSED, "EADDRINUSE", "EXDEV", "ENOENT"}
     assert victim.see("lets_in(path())")
 
 
-def test_names_that_are_taken_in_advance_catch_nobody(enter, attacker, victim):
+def test_squatted_socket_names_intercept_no_display(enter, attacker, victim):
     attacker.do("""
         traps = []
         for n in range(200):
@@ -322,9 +322,8 @@ def keeps_its_picture(attacker, code, timeout=ATTACK_SECONDS):
     assert draw(attacker) == picture
 
 
-GRAB = "connection.grab_server(); connection.sync()"
+GRAB = "core.GrabServer(); sync()"
 SMUGGLE = """
-from Xlib.protocol import request
 stream, base, root = raw()
 ask = lambda data: (stream.sendall(data), stream.recv(32, socket.MSG_WAITALL))[1]
 opcode = ask(struct.pack("<BxHHxx", 98, 5, 12) + b"BIG-REQUESTS")[9]
@@ -340,17 +339,18 @@ stream.sendall(struct.pack("<BBHI", 127, 0, 0, 4) + struct.pack("<BxH", 36, 1) +
         f"{GRAB}\nwhile True: pass",
         f"{GRAB}\ntime.sleep(60)",
         f"{SMUGGLE}\ntime.sleep(60)",
-        "for n in range(256): connection.create_resource_object('window', n << 21 | 1).kill_client()\nconnection.sync()",
-        "connection.create_resource_object('window', 0).kill_client(); connection.sync()",
+        "for n in range(256): core.KillClient(n << 21 | 1)\nsync()",
+        "core.KillClient(0); sync()",
         "os.kill(os.getpid(), signal.SIGSTOP)",
-        "connection.set_access_control(0); connection.sync()",
+        "core.SetAccessControl(0); sync()",
     ],
     ids=["grab and compute", "grab and wait", "grab unseen", "kill all", "kill what is left over", "stopped", "open door"],
 )
-def test_a_picture_is_taken_whatever_is_done_to_the_server(attacker, victim, code):
+def test_screenshot_works_under_display_attacks(attacker, victim, code):
     keeps_its_picture(attacker, code)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code",
     [
@@ -440,12 +440,12 @@ def test_a_picture_is_taken_whatever_is_done_to_the_server(attacker, victim, cod
     ids="""requests questions pictures windows pixmaps property half-a-request garbage half-a-setup connections
     mapping descriptors sizes""".split(),  # noqa: SIM905
 )
-def test_floods(attacker, victim, shown, code):
+def test_display_floods_do_not_delay_other_sessions(attacker, victim, shown, code):
     attacker.begin(code, ATTACK_SECONDS)
     start = time.monotonic()
     for _ in range(3):
         begin = time.monotonic()
-        assert victim.see("connection.sync() or 6 * 7") == 42
+        assert victim.see("sync() and 6 * 7") == 42
         assert time.monotonic() - begin < ANSWER_SECONDS
     seen = attacker.wait(ATTACK_SECONDS)
     assert seen.metadata.outcome is not Outcome.INFRASTRUCTURE

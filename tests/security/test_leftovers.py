@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from attack import REFUSED, Inside
+
+from tests.security.attack import REFUSED, Inside
+
+pytestmark = pytest.mark.every_provider
 
 LEFT = {
     "user site": (
@@ -108,7 +111,7 @@ LEFT = {
 
 @pytest.mark.parametrize("name", LEFT)
 @pytest.mark.parametrize("end", ["reset", "close"])
-def test_nothing_is_left(enter, name, end):
+def test_next_session_finds_no_leftovers(enter, name, end):
     leave, look, expected = LEFT[name]
     session = enter()
     session.run(leave)
@@ -136,7 +139,7 @@ DAEMONS = {
 
 @pytest.mark.parametrize("name", DAEMONS)
 @pytest.mark.parametrize("end", ["reset", "close"])
-def test_no_process_is_left(enter, name, end):
+def test_daemons_end_with_session(enter, name, end):
     session, later = enter(), enter()
     session.run(DAEMONS[name])
     getattr(session, end)()
@@ -197,7 +200,7 @@ SHARED = pytest.mark.parametrize(
         "os.mkdir({})",
     ],
 )
-def test_what_sessions_share_cannot_be_written(inside, action, path):
+def test_shared_files_cannot_be_written(inside, action, path):
     assert inside.attempt(action.replace("{}", path)) in {*REFUSED, "ENOENT", "EXDEV", "EEXIST", "ENOTDIR", "ETXTBSY"}
 
 
@@ -214,13 +217,13 @@ def test_what_sessions_share_cannot_be_written(inside, action, path):
         "os.symlink('planted', {})",
     ],
 )
-def test_what_sessions_share_cannot_be_destroyed(inside, provider, action, path):
+def test_shared_files_cannot_be_destroyed(inside, provider, action, path):
     if provider == "local":
         pytest.skip("if it could, the tests would destroy the Python that they run with")
     assert inside.attempt(action.replace("{}", path)) in {*REFUSED, "ENOENT", "EXDEV", "EEXIST", "ENOTDIR", "ETXTBSY"}
 
 
-def test_what_sessions_share_is_as_it_was(inside, enter):
+def test_shared_files_still_work_after_attacks(inside, enter):
     """After all of the above, everything still works in a new session."""
     assert enter().see(
         "(bool(__import__('numpy').arange(3).sum() == 3), subprocess.run([sys.executable, '-c', '']).returncode)"

@@ -13,12 +13,13 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
-from attack import REFUSED, Inside
 
-from coding_gym.config import SandboxConfig
 from coding_gym.errors import ProviderUnavailableError
-from coding_gym.providers import local, start_sandbox
+from coding_gym.sandbox import start_sandbox
+from coding_gym.sandbox.config import SandboxConfig
+from coding_gym.sandbox.local import provider as local
 from coding_gym_server.isolation.probe import probe
+from tests.security.attack import REFUSED, Inside
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="for what belongs to root")
 
@@ -88,7 +89,7 @@ def treasure(tmp_path, kind):
         "subprocess.run(['cp', {}, '.'], check=True) if attempt(lambda: open({})) == 'done' else open({})",
     ],
 )
-def test_files_of_the_user(inside, treasure, action):
+def test_user_files_are_inaccessible(inside, treasure, action):
     assert inside.attempt(action.replace("{}", repr(str(treasure)))) in {*REFUSED, "ENOENT", "EXDEV", "EEXIST"}
 
 
@@ -122,18 +123,18 @@ def test_files_of_the_user(inside, treasure, action):
         "/dev/dri",
     ],
 )
-def test_secrets_of_the_machine(inside, path):
+def test_machine_secrets_are_not_readable(inside, path):
     assert inside.attempt(f"os.open({path!r}, os.O_RDONLY)") in {*REFUSED, "ENOENT"}
 
 
-def test_what_everybody_may_read_of_the_configuration(inside):
+def test_public_configuration_is_readable(inside):
     for path in ("/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/ld.so.cache"):
         if os.path.exists(path):
             assert inside.attempt(f"open({path!r})") == "done"
 
 
 @pytest.mark.parametrize("directory", ["/tmp", "/var/tmp", "~", "/run", "/dev/shm"])
-def test_unix_sockets_of_the_user(inside, kind, directory):
+def test_user_unix_sockets_are_unreachable(inside, kind, directory):
     """Whoever may connect to tmux's, to an engine's or to an X server's can have commands run or keys read."""
     if kind == "bare":
         pytest.skip("without namespaces they are within reach, and the log says so")
@@ -165,7 +166,7 @@ def test_unix_sockets_of_the_user(inside, kind, directory):
     ],
 )
 @pytest.mark.parametrize("path", ["sys.executable", "os.__file__", "sys.modules['coding_gym_server'].__file__"])
-def test_the_users_python_stays_as_it_is(inside, action, path):
+def test_user_python_installation_cannot_be_changed(inside, action, path):
     modes = {name: os.stat(name).st_mode for name in (sys.executable, os.__file__)}
     # Of what there is not, such as fs-verity on this file system, the kernel says so.
     assert inside.attempt(action.replace("{}", path)) in {*REFUSED, "ENOTTY", "ENOTSUP", "ETXTBSY"}
@@ -174,12 +175,12 @@ def test_the_users_python_stays_as_it_is(inside, action, path):
 
 @ROOT
 @pytest.mark.parametrize("path", ["os.path.dirname(os.path.dirname(os.getcwd()))", "'/dev/shm'", "'/tmp'", "'/'"])
-def test_shared_directories_cannot_be_closed(inside, path):
+def test_shared_directory_permissions_cannot_be_changed(inside, path):
     assert inside.attempt(f"os.chmod({path}, os.stat({path}).st_mode & 0o7777)") in REFUSED
     assert inside.attempt("open('still', 'w')") == "done"
 
 
-def test_processes_of_the_user(inside):
+def test_user_processes_are_inaccessible(inside):
     with subprocess.Popen(["sleep", "1000"]) as process:
         try:
             for number in (2, 9, 15, 19):
@@ -200,7 +201,7 @@ def test_processes_of_the_user(inside):
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "172.17.0.1"])
 @pytest.mark.parametrize("kind_of_socket", ["SOCK_STREAM", "SOCK_DGRAM", "SOCK_RAW"])
-def test_no_network(inside, kind_of_socket, host):
+def test_network_sockets_are_refused(inside, kind_of_socket, host):
     assert inside.attempt(f"socket.socket(socket.AF_INET, socket.{kind_of_socket}).connect(({host!r}, 9))") == "EACCES"
 
 
@@ -208,12 +209,12 @@ def test_no_network(inside, kind_of_socket, host):
     "path",
     ["/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/sys/power/state", "/sys/fs/cgroup/cgroup.procs", "/dev/pts/0"],
 )
-def test_switches_of_the_kernel(inside, path):
+def test_kernel_settings_are_not_writable(inside, path):
     assert inside.attempt(f"os.open({path!r}, os.O_WRONLY)") in {*REFUSED, "ENOENT"}
 
 
 @pytest.mark.parametrize("missing", [{"landlock_abi": 0}, {"landlock_abi": 5}, {"seccomp": False}], ids=str)
-def test_a_kernel_that_cannot(monkeypatch, missing):
+def test_kernel_without_isolation_is_refused(monkeypatch, missing):
     monkeypatch.setattr(local, "probe", lambda: msgspec.structs.replace(probe(), **missing))
     with pytest.raises(ProviderUnavailableError, match=r"Landlock|seccomp"):
         start_sandbox(SandboxConfig(provider="local", preload=()))

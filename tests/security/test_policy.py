@@ -7,7 +7,8 @@ import sys
 
 import httpx
 import pytest
-from running_server import RunningServer
+
+from tests.support.running_server import RunningServer
 
 # As in a container of gVisor: the system calls are not there.
 WITHOUT = """
@@ -31,7 +32,7 @@ def script(lack):
 
 
 @pytest.mark.parametrize("lack", LACKS)
-def test_require_refuses(tmp_path, lack):
+def test_require_refuses_to_start(tmp_path, lack):
     command = [sys.executable, "-c", script(lack), "--isolation", "require", "--workspaces", str(tmp_path / "ws")]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=30)
     assert ended.returncode == 1
@@ -39,7 +40,7 @@ def test_require_refuses(tmp_path, lack):
 
 
 @pytest.mark.parametrize("lack", LACKS)
-def test_prefer_goes_on_and_says_what_is_missing(tmp_path, monkeypatch, lack):
+def test_prefer_starts_and_reports_missing_isolation(tmp_path, monkeypatch, lack):
     start = subprocess.Popen
     monkeypatch.setattr(
         subprocess, "Popen", lambda command, **options: start([command[0], "-c", script(lack), *command[3:]], **options)

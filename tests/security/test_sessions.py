@@ -8,13 +8,15 @@ import textwrap
 import time
 
 import httpx
-import psutil
 import pytest
-from attack import REFUSED, Inside, bracketed
 
-from coding_gym.config import SandboxConfig
-from coding_gym.providers import start_sandbox
+from coding_gym.sandbox import start_sandbox
+from coding_gym.sandbox.config import SandboxConfig
 from coding_gym_server.protocol import Outcome
+from tests.security.attack import REFUSED, Inside, bracketed
+from tests.support.sandbox_processes import server_of
+
+pytestmark = pytest.mark.every_provider
 
 
 @pytest.fixture(scope="module")
@@ -73,14 +75,14 @@ def aim(attacker, target):
     ],
     ids=["kill", "killpg", "tkill", "tgkill", "sigqueue", "tgsigqueue", "pidfd"],
 )
-def test_no_signals(attacker, victim, way, target):
+def test_signals_to_other_processes_are_refused(attacker, victim, way, target):
     aim(attacker, target)
     # ESRCH: the process group 0 of a server whose group's leader is outside of the container.
     assert set(attacker.see(f"[attempt(lambda: {way.replace('{}', 'n')}) for n in (0, 2, 9, 15, 19)]")) <= {"EPERM", "ESRCH"}
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_no_signals_from_descriptors(attacker, victim, target):
+def test_descriptor_owner_signals_reach_no_process(attacker, victim, target):
     aim(attacker, target)
     attacker.do("""
         ours, theirs = socket.socketpair()
@@ -124,7 +126,7 @@ def test_no_signals_from_descriptors(attacker, victim, target):
         "os.setpgid(pid, 0)",
     ],
 )
-def test_no_hold_on_processes(attacker, victim, action, target):
+def test_processes_cannot_be_traced_or_controlled(attacker, victim, action, target):
     aim(attacker, target)
     attacker.do("page = ctypes.create_string_buffer(64)")
     # ESRCH: setpgid of what is not a child; the process group of the server may be 0.
@@ -141,7 +143,7 @@ def test_no_hold_on_processes(attacker, victim, action, target):
     ns/net task/{}/mem task/{}/environ timers patch_state personality
     """.split(),  # noqa: SIM905
 )
-def test_no_look_into_processes(attacker, victim, name, target):
+def test_process_information_is_not_readable(attacker, victim, name, target):
     aim(attacker, target)
     path = f"f'/proc/{{pid}}/{name.replace('{}', '{pid}')}'"
     found = attacker.see(
@@ -159,19 +161,19 @@ def test_no_look_into_processes(attacker, victim, name, target):
     loginuid attr/current attr/exec sched timens_offsets make-it-fail latency
     """.split(),  # noqa: SIM905
 )
-def test_no_settings_of_processes(attacker, victim, name, target):
+def test_process_settings_are_not_writable(attacker, victim, name, target):
     aim(attacker, target)
     assert attacker.attempt(f"os.open(f'/proc/{{pid}}/{name}', os.O_WRONLY)") in {*REFUSED, "ENOENT"}
 
 
 @pytest.mark.parametrize("target", ["root", "server", "own-root"])
-def test_no_place_in_control_groups(attacker, victim, target):
+def test_control_groups_are_not_writable(attacker, victim, target):
     aim(attacker, target)
     attacker.do("groups = glob.glob('/sys/fs/cgroup/**/cgroup.procs', recursive=True) + glob.glob('/sys/fs/cgroup/**/tasks')")
     assert set(attacker.see("[attempt(lambda: os.open(g, os.O_WRONLY)) for g in groups[:50]]")) <= REFUSED
 
 
-def test_children_cannot_be_given_to_the_root_to_kill_it(attacker, victim):
+def test_reparented_children_cannot_kill_root(attacker, victim):
     # CLONE_PARENT makes a sibling; what it sends to its parent when it ends is not SIGKILL.
     attacker.do("""
         pid = call("clone", 0x8000 | signal.SIGKILL, 0, 0, 0, 0)
@@ -237,7 +239,7 @@ def test_children_cannot_be_given_to_the_root_to_kill_it(attacker, victim):
         "open('/var/tmp/new', 'w')",
     ],
 )
-def test_no_files_of_others(attacker, victim, action):
+def test_files_of_other_sessions_are_inaccessible(attacker, victim, action):
     before = attacker.see("os.getcwd()")
     seen = attacker.run(f"found = attempt(lambda: {action})\nos.chdir({before!r})")
     if seen.exit_code:
@@ -252,7 +254,7 @@ def test_no_files_of_others(attacker, victim, action):
 @pytest.mark.parametrize(
     "action", ["os.utime(f'{victims}/file')", "socket.socket(socket.AF_UNIX).connect(f'{victims}/socket')"]
 )
-def test_what_a_known_name_allows(attacker, victim, action):
+def test_known_workspace_name_allows_no_access(attacker, victim, action):
     victim.do("s = socket.socket(socket.AF_UNIX); s.bind(os.path.abspath('socket')); s.listen()")
     try:
         assert attacker.attempt(action) in REFUSED
@@ -260,7 +262,7 @@ def test_what_a_known_name_allows(attacker, victim, action):
         victim.do("s.close(); os.unlink('socket')")
 
 
-def test_no_abstract_sockets_of_others(attacker, victim):
+def test_foreign_abstract_sockets_are_unreachable(attacker, victim):
     victim.do("s = socket.socket(socket.AF_UNIX); s.bind('\\0' + 'abstract'); s.listen()")
     victim.do("d = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); d.bind('\\0' + 'datagrams')")
     assert attacker.attempt("socket.socket(socket.AF_UNIX).connect('\\0abstract')") == "EPERM"
@@ -268,7 +270,7 @@ def test_no_abstract_sockets_of_others(attacker, victim):
     victim.do("s.close(); d.close()")
 
 
-def test_the_name_of_a_workspace_is_nowhere(attacker, victim):
+def test_workspace_name_cannot_be_found(attacker, victim):
     name = victim.see("os.getcwd()").split("/")[-2]
     pattern = bracketed(name).encode()
     attacker.do(f"""
@@ -287,7 +289,7 @@ def test_the_name_of_a_workspace_is_nowhere(attacker, victim):
         attacker.do(f"victims = {victim.see('os.getcwd()')!r}")
 
 
-def test_a_workspace_has_another_name_in_another_session(enter):
+def test_workspace_name_changes_every_episode(enter):
     """Units, and so their workspaces, outlive sessions: who had one before must not know where the next one works."""
     names = []
     for _ in range(3):
@@ -312,7 +314,7 @@ def socket_of_the_server(box, attacker):
 @pytest.mark.parametrize(
     "connect", ["plain()", "child(plain)", "orphan(plain)"], ids=["worker", "child that is gone", "orphan in another session"]
 )
-def test_the_server_does_not_answer_its_sessions(box, attacker, victim, connect):
+def test_server_refuses_connections_from_sessions(box, attacker, victim, connect):
     attacker.do(f"""
         def plain():
             with socket.socket(socket.AF_UNIX) as connection:
@@ -339,7 +341,7 @@ def test_the_server_does_not_answer_its_sessions(box, attacker, victim, connect)
     assert attacker.see(f"tell(lambda: {connect})") == b""
 
 
-def test_a_flood_of_connections_from_inside(box, attacker, victim):
+def test_connection_flood_from_inside_blocks_no_client(box, attacker, victim):
     attacker.begin(f"""
         until = time.monotonic() + 1
         while time.monotonic() < until:
@@ -380,7 +382,7 @@ SEARCH = textwrap.dedent("""
         pytest.param({"provider": "local"}, id="local"),
     ],
 )
-def test_the_token_is_nowhere(request, options):
+def test_token_cannot_be_found(request, options):
     if options["provider"] == "docker":
         request.getfixturevalue("docker_engine")
     with (
@@ -397,7 +399,7 @@ def test_the_token_is_nowhere(request, options):
 
 
 @pytest.mark.docker
-def test_a_session_with_a_network_still_wants_the_token(docker_engine):
+def test_session_with_network_still_needs_token(docker_engine):
     with (
         contextlib.closing(
             start_sandbox(SandboxConfig(provider="docker", transport="tcp", network="bridge", preload=()))
@@ -417,7 +419,7 @@ def test_a_session_with_a_network_still_wants_the_token(docker_engine):
 
 
 @pytest.mark.parametrize("end", ["close", "reset"])
-def test_nothing_of_another_session_is_in_memory(enter, end):
+def test_memory_contains_no_data_of_other_sessions(enter, end):
     first = enter()
     first.do("""
         secret = "hidden" + "-in-a-variable"
@@ -444,7 +446,7 @@ def test_nothing_of_another_session_is_in_memory(enter, end):
 # Its own channel
 
 
-def test_descriptors_are_its_own(enter):
+def test_worker_inherits_only_its_own_descriptors(enter):
     attacker = enter()
     attacker.do("""
         kinds = {}
@@ -524,7 +526,7 @@ FIND_THE_CHANNEL = """
         "    except OSError: pass",
     ],
 )
-def test_what_a_worker_does_to_its_channel(box, enter, victim, code):
+def test_channel_abuse_never_breaks_server(box, enter, victim, code):
     server = server_of(box)
     before, descriptors = server.memory_info().rss, server.num_fds()
     attacker = enter()
@@ -542,18 +544,6 @@ def test_what_a_worker_does_to_its_channel(box, enter, victim, code):
     assert server.memory_info().rss < before + (32 << 20)
     attacker.close()
     assert eventually(lambda: server.num_fds() <= descriptors + 8)
-
-
-def server_of(box):
-    if "Docker" not in box.description:
-        return psutil.Process(int(box.description.rpartition("pid ")[2].rstrip(")")))
-    box.container.reload()
-    init = psutil.Process(box.container.attrs["State"]["Pid"])
-    return next(
-        process
-        for process in init.children(recursive=True)
-        if any("--uds" in part for part in process.cmdline()[:6]) and process.name() != "tini"
-    )
 
 
 def eventually(condition, seconds=5):

@@ -7,12 +7,14 @@ import errno
 import platform
 
 import pytest
-from attack import Inside
-from system_calls import AARCH64, NUMBERS, X86_64
 
-from coding_gym.config import SandboxConfig
-from coding_gym.providers import start_sandbox
+from coding_gym.sandbox import start_sandbox
+from coding_gym.sandbox.config import SandboxConfig
 from coding_gym_server.isolation import seccomp
+from tests.security.attack import Inside
+from tests.security.system_calls import AARCH64, NUMBERS, X86_64
+
+pytestmark = pytest.mark.every_provider
 
 ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 ARCHITECTURES = {"x86_64": (0xC000003E, X86_64), "aarch64": (0xC00000B7, AARCH64)}
@@ -91,7 +93,7 @@ def verdict(machine):
 
 @pytest.mark.parametrize("arguments", [(), (1, 2, 3), (2**64 - 1,) * 6, (2**32,) * 6], ids=["0", "1 2 3", "-1", "upper halves"])
 @pytest.mark.parametrize("options", [(False, False), (True, True)], ids=["closed", "open"])
-def test_every_system_call(machine, options, arguments):
+def test_filter_decides_every_system_call_correctly(machine, options, arguments):
     architecture, numbers = machine
     program = seccomp._program(internet=options[0], inotify=options[1])
     names = {number: name for name, number in numbers.items()}
@@ -102,7 +104,7 @@ def test_every_system_call(machine, options, arguments):
             assert decide(program, architecture, number, *arguments) == expected, (number, name)
 
 
-def test_modes_are_forbidden_on_top(machine, monkeypatch):
+def test_changing_modes_can_be_forbidden_additionally(machine, monkeypatch):
     architecture, numbers = machine
     programs = []
     monkeypatch.setattr(seccomp, "_apply", programs.append)
@@ -168,12 +170,12 @@ def test_modes_are_forbidden_on_top(machine, monkeypatch):
         ("socketpair", (30, 1, 0), "EACCES"),
     ],
 )
-def test_arguments(verdict, name, arguments, expected):
+def test_filter_checks_arguments(verdict, name, arguments, expected):
     assert verdict(name, *arguments) == expected
 
 
 @pytest.mark.parametrize(("family", "expected"), [(1, ALLOW), (2, ALLOW), (10, ALLOW), (17, ERRNO | 13), (40, ERRNO | 13)])
-def test_families_with_a_network(machine, family, expected):
+def test_internet_option_allows_internet_families(machine, family, expected):
     architecture, numbers = machine
     assert decide(seccomp._program(internet=True, inotify=False), architecture, numbers["socket"], family, 1) == expected
 
@@ -190,13 +192,13 @@ def test_families_with_a_network(machine, family, expected):
         ((40, 1, 0), ERRNO | errno.EACCES),
     ],
 )
-def test_tcp_alone(machine, arguments, expected):
+def test_tcp_option_allows_only_tcp(machine, arguments, expected):
     architecture, numbers = machine
     program = seccomp._program(internet=False, inotify=False, tcp=True)
     assert decide(program, architecture, numbers["socket"], *arguments) == expected
 
 
-def test_the_internet_is_forbidden_on_top(machine, monkeypatch):
+def test_internet_can_be_forbidden_additionally(machine, monkeypatch):
     architecture, numbers = machine
     programs = []
     monkeypatch.setattr(seccomp, "_apply", programs.append)
@@ -214,7 +216,7 @@ def test_the_internet_is_forbidden_on_top(machine, monkeypatch):
         assert decide(programs[1], architecture, number, *arguments) == ALLOW
 
 
-def test_a_thread_may_keep_its_policy(machine):
+def test_only_own_scheduling_policy_is_allowed(machine):
     architecture, numbers = machine
     program = seccomp._program(internet=False, inotify=False)
     # Success, and nothing done.
@@ -225,25 +227,25 @@ def test_a_thread_may_keep_its_policy(machine):
 
 
 @pytest.mark.parametrize(("inotify", "expected"), [(True, ALLOW), (False, ERRNO | errno.ENOSYS)])
-def test_inotify(machine, inotify, expected):
+def test_inotify_depends_on_option(machine, inotify, expected):
     architecture, numbers = machine
     assert decide(seccomp._program(internet=False, inotify=inotify), architecture, numbers["inotify_init1"]) == expected
 
 
 @pytest.mark.parametrize("architecture", [0x40000003, 0xC000003E, 0xC00000B7, 0x40000028, 0, 0xFFFFFFFF])
-def test_other_architectures_end_the_process(machine, architecture):
+def test_foreign_architecture_kills_process(machine, architecture):
     if architecture != machine[0]:
         assert decide(seccomp._program(internet=True, inotify=True), architecture, 0) == KILL
 
 
-def test_x32_numbers_are_none(monkeypatch):
+def test_x32_numbers_do_not_exist(monkeypatch):
     monkeypatch.setattr(seccomp.platform, "machine", lambda: "x86_64")
     program = seccomp._program(internet=True, inotify=True)
     for number in (*range(1000), 0x3FFFFFFF):
         assert decide(program, 0xC000003E, 0x40000000 | number) == ERRNO | errno.ENOSYS
 
 
-def test_no_jump_is_too_far(machine):
+def test_jumps_stay_within_program(machine):
     program = seccomp._program(internet=True, inotify=False)
     assert len(program) <= 4096
     for position, (code, then, otherwise, _) in enumerate(program):
@@ -252,12 +254,12 @@ def test_no_jump_is_too_far(machine):
         assert code == 0x06 or position + 1 + max(then, otherwise) < len(program)
 
 
-def test_a_processor_that_it_does_not_know(monkeypatch):
+def test_filter_is_unavailable_on_unknown_processor(monkeypatch):
     monkeypatch.setattr(seccomp.platform, "machine", lambda: "riscv64")
     assert not seccomp.is_available()
 
 
-def test_the_numbers_agree():
+def test_system_call_numbers_agree_between_tables():
     tables = {**seccomp._FORBIDDEN, **seccomp._CHANGING_MODES, **seccomp._OWN_PID_ONLY}
     assert {name: NUMBERS[name] for name in tables} == {name: tuple(call) for name, call in tables.items()}
 
@@ -303,13 +305,13 @@ def ways(inside):
 
 @pytest.mark.parametrize("name", HERE)
 @pytest.mark.parametrize("way", ["attempt", "in_thread", "in_child"])
-def test_refused_by_the_kernel(ways, way, name):
+def test_kernel_refuses_forbidden_calls(ways, way, name):
     # Docker's own filter comes first, and says ENOSYS to some.
     assert ways.see(f"{way}(lambda: call({name!r}, 0, 0, 0, 0, 0))") in ("EPERM", "ENOSYS")
 
 
 @pytest.mark.parametrize("name", ["ptrace", "shmget", "keyctl", "unshare", "bpf"])
-def test_refused_after_execve(ways, name):
+def test_filter_survives_execve(ways, name):
     assert ways.see(f"in_program({name!r})") == "EPERM"
 
 
@@ -326,18 +328,18 @@ def test_refused_after_execve(ways, name):
         "call('fcntl', 0, 1 << 32 | 1024, 1)",
     ],
 )
-def test_upper_halves_hide_nothing(inside, action):
+def test_upper_argument_halves_cannot_bypass_filter(inside, action):
     assert inside.attempt(action) in ("EPERM", "EACCES")
 
 
 @ONLY_X86_64
 @pytest.mark.parametrize("name", ["getpid", "ptrace", "mount", "socket"])
-def test_no_x32(inside, name):
+def test_x32_calls_are_refused(inside, name):
     assert inside.attempt(f"call(0x40000000 | NUMBERS[{name!r}], 0, 0, 0, 0)") == "ENOSYS"
 
 
 @ONLY_X86_64
-def test_no_32_bit_entry(inside):
+def test_32_bit_entry_kills_process(inside):
     # mov eax, 20 (getpid); int 0x80; ret
     inside.do("""
         code = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
@@ -352,7 +354,7 @@ def test_no_32_bit_entry(inside):
     assert inside.see("os.WIFSIGNALED(status) and os.WTERMSIG(status)") in (31, 11)
 
 
-def test_the_filter_cannot_be_taken_off(inside):
+def test_filter_cannot_be_removed(inside):
     assert inside.see("libc.prctl(21, 0, 0, 0, 0)") == 2
     assert inside.see("libc.prctl(22, 0, 0, 0, 0)") == -1
     assert inside.see("libc.prctl(38, 0, 0, 0, 0)") == -1
@@ -429,13 +431,13 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_ordinary_programs(enter, name):
+def test_ordinary_programs_work(enter, name):
     inside = enter()
     inside.do(PROGRAMS[name])
     assert inside.see("bool(result)")
 
 
-def test_a_terminal_in_a_sandbox_of_one_session(provider):
+def test_single_session_sandbox_supports_terminals(provider):
     with (
         contextlib.closing(start_sandbox(SandboxConfig(provider=provider, preload=()))) as sandbox,
         contextlib.closing(Inside(sandbox)) as inside,

@@ -7,8 +7,9 @@ import time
 
 import msgspec
 import pytest
-from running_server import RunningServer
 from websockets.sync.client import connect
+
+from tests.support.running_server import RunningServer
 
 LOOP = "held = 42\nimport time\nwhile True: time.sleep(0.01)"
 STUBBORN = "held = 42\nimport signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
@@ -42,7 +43,8 @@ def wire(request, server):
         yield Wire()
 
 
-def test_a_step_is_interrupted_and_keeps_its_variables(wire):
+def test_interrupt_ends_step_and_keeps_variables(wire):
+    wire.step("held = 42")
     started = time.monotonic()
     wire.send("step", code=LOOP)
     time.sleep(0.3)
@@ -55,7 +57,7 @@ def test_a_step_is_interrupted_and_keeps_its_variables(wire):
     assert wire.step("held")["stdout"] == "42\n"
 
 
-def test_a_step_that_has_hardly_begun_is_interrupted_and_keeps_its_variables(wire, server):
+def test_immediate_interrupt_keeps_variables(wire, server):
     hogs = "import os, time\nfor _ in range(8):\n    if os.fork() == 0:\n        while True: pass\n"
     with connect(server.ws_url) as neighbour:
         neighbour.send(json.dumps({"type": "step", "data": {"code": hogs}}))
@@ -68,7 +70,7 @@ def test_a_step_that_has_hardly_begun_is_interrupted_and_keeps_its_variables(wir
         assert wire.step("held")["stdout"] == "42\n"
 
 
-def test_code_that_does_not_give_in_is_killed(wire):
+def test_code_ignoring_interrupt_is_killed(wire):
     wire.send("step", code=STUBBORN)
     time.sleep(0.3)
     wire.send("interrupt")
@@ -77,7 +79,7 @@ def test_code_that_does_not_give_in_is_killed(wire):
     assert "NameError" in wire.step("held")["stderr"]
 
 
-def test_without_a_step_it_does_nothing_and_is_not_answered(wire):
+def test_interrupt_without_step_is_ignored(wire):
     wire.send("interrupt")
     assert wire.step("1 + 1")["stdout"] == "2\n"
     wire.send("interrupt")
@@ -97,7 +99,7 @@ def test_many_interrupts_count_as_one(wire):
         assert wire.step(f"import time; time.sleep(0.02); print({number})")["stdout"] == f"{number}\n"
 
 
-def test_an_interrupt_is_for_the_step_before_it(wire):
+def test_interrupt_applies_only_to_preceding_step(wire):
     # Sent ahead of the second step, so that it may not hit that one, however late it is read.
     wire.send("step", code="1")
     wire.send("interrupt")
@@ -107,7 +109,19 @@ def test_an_interrupt_is_for_the_step_before_it(wire):
 
 
 @pytest.mark.parametrize("body", [{"type": "interrupt", "data": {}}, {"type": "interrupt", "more": 1}])
-def test_an_interrupt_has_no_data(server, body):
+def test_interrupt_with_data_is_refused(server, body):
     with connect(server.ws_url) as connection:
         connection.send(json.dumps(body))
         assert json.loads(connection.recv(timeout=10))["data"]["code"] == "VALIDATION_ERROR"
+
+
+def test_interrupt_works_during_interpreter_start(server):
+    with connect(server.ws_url) as connection:
+        connection.send(json.dumps({"type": "step", "data": {"code": "import time; time.sleep(15)"}}))
+        connection.send(json.dumps({"type": "interrupt"}))
+        started = time.monotonic()
+        observation = json.loads(connection.recv(timeout=30))["data"]["observation"]
+        assert time.monotonic() - started < 10
+        assert observation["metadata"] == {"outcome": "error", "state_lost": False}
+        connection.send(json.dumps({"type": "step", "data": {"code": "print('goes on')"}}))
+        assert json.loads(connection.recv(timeout=30))["data"]["observation"]["stdout"] == "goes on\n"

@@ -9,14 +9,14 @@ import threading
 import time
 
 import pytest
-from sandbox_processes import server_of
 
-from coding_gym.config import SandboxConfig
-from coding_gym.providers import start_sandbox
+from coding_gym.sandbox import start_sandbox
+from coding_gym.sandbox.config import SandboxConfig
 from coding_gym_server.protocol import Outcome
+from tests.support.sandbox_processes import server_of
 
 TIMEOUT = 0.3
-LATE = 1.0
+LATE = 10.0
 MARKER = re.compile(r"\n\.\.\. \[(\d+) characters cut\] \.\.\.\n")
 
 
@@ -65,7 +65,7 @@ def run_into_timeout(session, code, timeout=TIMEOUT):
         "sys.excepthook = lambda *_: time.sleep(60)\n1 / 0",
     ],
 )
-def test_timeout_that_keeps_the_namespace(session, code):
+def test_timeout_of_interruptible_code_keeps_namespace(session, code):
     seen = run_into_timeout(session, f"print('before')\n{code}")
     assert seen.stdout.startswith("before\n")
     assert not seen.metadata.state_lost
@@ -94,7 +94,7 @@ def test_timeout_that_keeps_the_namespace(session, code):
         "sys.setswitchinterval(1e9); threading.Thread(target=sum, args=(range(10 ** 15),)).start(); time.sleep(60)",
     ],
 )
-def test_timeout_that_costs_the_namespace(session, code):
+def test_timeout_of_uninterruptible_code_loses_namespace(session, code):
     seen = run_into_timeout(session, f"print('before')\n{code}")
     assert seen.stdout.startswith("before\n")
     assert seen.metadata.state_lost
@@ -104,14 +104,16 @@ def test_timeout_that_costs_the_namespace(session, code):
     assert session.run("open('file').read()").stdout == "'kept'\n"
 
 
-def test_timeout_kills_what_ran_beside(session):
+@pytest.mark.every_provider
+def test_timeout_kills_background_processes(session):
     session.run("import subprocess; p = subprocess.Popen(['sleep', '60'], start_new_session=True); print(p.pid, end='')")
     session.run("print(p.pid, end='', file=open('pid', 'w'))")
     run_into_timeout(session, "signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)")
     assert session.run("import os; os.path.exists('/proc/' + open('pid').read())").stdout == "False\n"
 
 
-def test_step_timeout_of_the_episode(session):
+@pytest.mark.every_provider(always=True)
+def test_reset_sets_default_step_timeout(session):
     session.reset(step_timeout=TIMEOUT)
     started = time.monotonic()
     assert session.run("while True: pass", timeout=None).exit_code == 124
@@ -119,13 +121,14 @@ def test_step_timeout_of_the_episode(session):
     assert session.run("import time; time.sleep(0.6)", timeout=10).exit_code == 0
 
 
-def test_a_late_interrupt_hits_nothing(session):
+def test_late_interrupt_never_hits_next_step(session):
     session.run("kept = 1; import time")
     for _ in range(10):
         assert session.run("time.sleep(0.0195)", timeout=0.02).exit_code in (0, 124)
         assert_works(session, kept=True)
 
 
+@pytest.mark.every_provider
 @pytest.mark.parametrize(
     "code",
     [
@@ -138,7 +141,7 @@ def test_a_late_interrupt_hits_nothing(session):
         "import threading\ndef spin():\n    while True: pass\nthreading.Thread(target=spin, daemon=True).start(); spin()",
     ],
 )
-def test_cpu_timeout(session, code):
+def test_cpu_timeout_ends_step(session, code):
     session.reset(cpu_timeout=0.3)
     started = time.monotonic()
     seen = session.run(f"print('before', flush=True)\n{code}")
@@ -149,14 +152,14 @@ def test_cpu_timeout(session, code):
     assert session.run("1").stdout == "1\n"
 
 
-def test_cpu_timeout_does_not_count_sleep_nor_earlier_steps(session):
+def test_cpu_timeout_ignores_sleep_and_earlier_steps(session):
     session.reset(cpu_timeout=0.3)
     assert session.run("import time; time.sleep(0.6); print('slept')").stdout == "slept\n"
     for _ in range(4):
         assert session.run("t = time.process_time()\nwhile time.process_time() < t + 0.12: pass").exit_code == 0
 
 
-def test_cpu_timeout_does_not_outlast_the_wall(session):
+def test_wall_timeout_applies_despite_cpu_timeout(session):
     session.reset(cpu_timeout=60)
     assert run_into_timeout(session, "while True: pass").stderr.count("timed out") == 1
 
@@ -182,8 +185,9 @@ DEATHS = {
 }
 
 
+@pytest.mark.every_provider
 @pytest.mark.parametrize("code", DEATHS)
-def test_death(session, code):
+def test_interpreter_death_loses_variables_keeps_files(session, code):
     session.run("kept = 1; import ctypes, os; open('file', 'w').write('kept'); os.makedirs('d/e')")
     seen = session.run(f"print('before')\n{code}")
     assert (seen.stdout, seen.exit_code, seen.metadata.outcome) == ("before\n", DEATHS[code], Outcome.KILLED)
@@ -195,14 +199,15 @@ def test_death(session, code):
     )
 
 
-def test_death_of_a_child_is_the_users_business(session):
+@pytest.mark.every_provider
+def test_child_death_keeps_session_alive(session):
     session.run("kept = 1")
     assert session.run("import os\nif (pid := os.fork()) == 0: os.abort()\nos.waitpid(pid, 0)[1] & 127").stdout == "6\n"
     assert_works(session, kept=True)
 
 
 @pytest.mark.parametrize("wait", [0, 0.3])
-def test_death_between_steps(session, wait):
+def test_interpreter_death_between_steps_loses_variables(session, wait):
     session.run("kept = 1; import os, threading, time; open('file', 'w').write('kept') and None")
     session.run("threading.Timer(0.1, lambda: (print('last words', flush=True), os._exit(3))).start()")
     time.sleep(wait)
@@ -218,7 +223,7 @@ def test_death_between_steps(session, wait):
     assert session.run("open('file').read()").stdout == "'kept'\n"
 
 
-def test_death_without_a_working_directory(session):
+def test_death_with_removed_directories_is_survived(session):
     session.run("import os, shutil; shutil.rmtree(os.getcwd()); os._exit(1)")
     session.run("import os; os.chdir('..'); os.chmod('.', 0); os._exit(1)")
     session.run("import os; home = os.environ['HOME']; shutil.rmtree(home); os._exit(1)")
@@ -226,6 +231,7 @@ def test_death_without_a_working_directory(session):
     assert (seen.stdout, seen.metadata.outcome, seen.metadata.state_lost) == ("3\n", Outcome.OK, False)
 
 
+@pytest.mark.every_provider
 @pytest.mark.parametrize(
     "code",
     [
@@ -242,7 +248,7 @@ def test_death_without_a_working_directory(session):
         "for fd in range(200, 210):\n    try: os.set_blocking(fd, False); print(os.read(fd, 100))\n    except OSError: pass",
     ],
 )
-def test_tampering_with_descriptors(session, open_session, code):
+def test_descriptor_tampering_is_survived(session, open_session, code):
     other = open_session()
     other.run("kept = 1")
     session.run("import os")
@@ -257,7 +263,7 @@ def test_tampering_with_descriptors(session, open_session, code):
     assert_works(other, kept=True)
 
 
-def test_a_forged_answer_ends_only_its_own_step(session):
+def test_forged_answer_affects_only_its_step(session):
     forge = (
         "import msgspec, os\nbody = msgspec.msgpack.encode({'type': 'Finished', 'exit_code': 42})\n"
         "for fd in range(3, 1024):\n    try: os.write(fd, len(body).to_bytes(4, 'little') + body)\n    except OSError: pass"
@@ -268,8 +274,10 @@ def test_a_forged_answer_ends_only_its_own_step(session):
     assert session.run("print('b')").stdout == "b\n"
 
 
+@pytest.mark.slow
+@pytest.mark.every_provider
 @pytest.mark.parametrize("code", ["os.kill(-1, 9)", "os.kill(-1, 15)", "subprocess.run('kill -9 -1', shell=True)"])
-def test_kill_everything_leaves_other_sessions_alone(session, open_session, code):
+def test_kill_all_leaves_other_sessions_unaffected(session, open_session, code):
     other = open_session()
     other.run("kept = 1; import subprocess; p = subprocess.Popen(['sleep', '60'])")
     session.run(f"import os, subprocess\n{code}", timeout=2)
@@ -278,13 +286,15 @@ def test_kill_everything_leaves_other_sessions_alone(session, open_session, code
     assert other.run("print(p.poll())").stdout == "None\n"
 
 
-def test_user_code_yields_to_the_server(session, sandbox):
+@pytest.mark.every_provider
+def test_user_code_runs_at_lower_priority(session, sandbox):
     # Or else a hundred busy processes would keep it from ending them.
     assert int(session.run("import os; print(os.nice(0))").stdout) > server_of(sandbox).nice()
 
 
+@pytest.mark.every_provider
 @pytest.mark.parametrize("target", ["os.getppid()", "1", "int(open(f'/proc/{os.getppid()}/stat').read().split()[3])"])
-def test_what_owns_the_session_cannot_be_signalled(session, target):
+def test_session_parents_cannot_be_signalled(session, target):
     seen = session.run(f"import os; os.kill({target}, 9)")
     assert "PermissionError" in seen.stderr
     assert session.run("print('works')").stdout == "works\n"
@@ -293,7 +303,7 @@ def test_what_owns_the_session_cannot_be_signalled(session, target):
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 @pytest.mark.parametrize("unit", ["x", "é", "漢", "😀", "aé漢😀"])
 @pytest.mark.parametrize("total", [257, 5_000, 100_003, 1_000_000])
-def test_long_output_is_cut_in_the_middle(session, stream, unit, total):
+def test_long_output_is_truncated_in_middle(session, stream, unit, total):
     limit = 256
     session.reset(max_output_chars=limit)
     text = (unit * total)[:total]
@@ -310,7 +320,7 @@ def test_long_output_is_cut_in_the_middle(session, stream, unit, total):
 
 @pytest.mark.parametrize("unit", ["x", "漢", "😀"])
 @pytest.mark.parametrize("limit", [256, 300, 16_384])
-def test_output_at_the_limit_is_not_cut(session, unit, limit):
+def test_output_at_limit_is_not_truncated(session, unit, limit):
     session.reset(max_output_chars=limit)
     assert session.run(f"print({unit!r} * {limit}, end='')").stdout == unit * limit
     cut = session.run(f"print({unit!r} * {limit}, end='!')").stdout
@@ -318,14 +328,15 @@ def test_output_at_the_limit_is_not_cut(session, unit, limit):
     assert MARKER.search(cut)
 
 
-def test_100_mb_in_one_print(session):
+@pytest.mark.every_provider
+def test_100_mb_print_is_truncated(session):
     seen = session.run("print('x' * 100_000_000)")
     head, cut, tail = MARKER.split(seen.stdout)
     assert int(cut) + len(head) + len(tail) == 100_000_001
     assert (set(head), tail[-1], len(seen.stdout) <= 16_384) == ({"x"}, "\n", True)
 
 
-def test_many_small_prints(session):
+def test_many_small_prints_are_truncated_in_middle(session):
     seen = session.run("for i in range(200_000): print(i)")
     head, cut, tail = MARKER.split(seen.stdout)
     assert head.startswith("0\n1\n2\n")
@@ -333,8 +344,9 @@ def test_many_small_prints(session):
     assert int(cut) + len(head) + len(tail) == sum(len(f"{i}\n") for i in range(200_000))
 
 
+@pytest.mark.every_provider
 @pytest.mark.parametrize("code", ["subprocess.run(['yes'])", "subprocess.run('yes >&2', shell=True)", "while True: print('y')"])
-def test_flood_into_a_timeout(session, open_session, code):
+def test_output_flood_until_timeout_is_truncated(session, open_session, code):
     other = open_session()
     other.run("1")
     session.run("import subprocess")
@@ -342,7 +354,7 @@ def test_flood_into_a_timeout(session, open_session, code):
     time.sleep(0.2)
     started = time.monotonic()
     assert other.run("1").stdout == "1\n"
-    assert time.monotonic() - started < 0.5
+    assert time.monotonic() - started < 5
     seen = session._session.wait(timeout=10).observation
     assert (seen.exit_code, seen.metadata.outcome) == (124, Outcome.TIMEOUT)
     assert len(MARKER.findall(seen.stdout + seen.stderr)) == 1
@@ -350,7 +362,7 @@ def test_flood_into_a_timeout(session, open_session, code):
     assert session.run("1").stdout.endswith("1\n")
 
 
-def test_a_child_that_writes_between_steps(session):
+def test_child_output_between_steps_is_captured(session):
     session.run("import subprocess, time; p = subprocess.Popen('while :; do echo tick; sleep 0.01; done', shell=True)")
     time.sleep(0.3)
     assert session.run("p.poll()").stdout.count("tick\n") > 5
@@ -359,22 +371,22 @@ def test_a_child_that_writes_between_steps(session):
     assert session.run("1").stdout == "1\n"
 
 
-def test_a_child_that_floods_between_steps(session):
+def test_child_flood_between_steps_is_truncated(session):
     session.run("import subprocess; p = subprocess.Popen(['yes'])")
     time.sleep(0.2)
     started = time.monotonic()
     for _ in range(3):
         assert len(session.run("1").stdout) <= 16_384
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 10
     session.run("p.kill(); p.wait()")
     session.run("1")
     assert session.run("1").stdout == "1\n"
 
 
-def test_a_child_that_keeps_the_pipes_open(session):
+def test_step_ends_while_child_holds_pipes(session):
     started = time.monotonic()
     assert session.run("import subprocess; p = subprocess.Popen(['sleep', '60']); print('done')").stdout == "done\n"
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 20
 
 
 @pytest.fixture(scope="module")
@@ -384,8 +396,9 @@ def small_sandbox(provider):
         yield sandbox
 
 
+@pytest.mark.every_provider(always=True)
 @pytest.mark.parametrize("code", ["x = b'x' * (1 << 30)", "x = []\nwhile True: x.append(b'x' * (8 << 20))"])
-def test_memory(connect, small_sandbox, code):
+def test_memory_exhaustion_affects_only_its_session(connect, small_sandbox, code):
     session, other = connect(small_sandbox), connect(small_sandbox)
     other.run("kept = 1")
     seen = session.run(f"print('before', flush=True)\n{code}", timeout=20)
@@ -400,6 +413,7 @@ def test_memory(connect, small_sandbox, code):
     assert_works(other, kept=True)
 
 
+@pytest.mark.every_provider
 @pytest.mark.parametrize(
     "code",
     [
@@ -407,14 +421,15 @@ def test_memory(connect, small_sandbox, code):
         "sys.setrecursionlimit(10 ** 6)\nx = []\nfor _ in range(500_000): x = [x]\nrepr(x)",
     ],
 )
-def test_unlimited_recursion(session, code):
+def test_unlimited_recursion_is_survived(session, code):
     seen = session.run(f"import sys\n{code}", timeout=1)
     assert seen.exit_code != 0
     assert seen.metadata.outcome is not Outcome.INFRASTRUCTURE
     assert session.run("print('works')").stdout == "works\n"
 
 
-def test_disk_full(connect, small_sandbox):
+@pytest.mark.every_provider(always=True)
+def test_full_disk_is_an_observation(connect, small_sandbox):
     session = connect(small_sandbox)
     seen = session.run("with open('big', 'wb') as f:\n    while True: f.write(b'x' * (4 << 20))", timeout=20)
     assert re.search(r"No space left on device|File too large", seen.stderr)
@@ -423,7 +438,7 @@ def test_disk_full(connect, small_sandbox):
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="the kernel sets no limit to the processes of uid 0")
-def test_what_else_the_user_runs_is_not_counted(connect):
+def test_process_limit_excludes_other_user_processes(connect):
     done = threading.Event()
     for _ in range(300):
         threading.Thread(target=done.wait, daemon=True).start()

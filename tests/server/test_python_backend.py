@@ -39,7 +39,7 @@ PROGRAMS = {
         ["from typing import *\nT = TypeVar('T')\nclass Box(Generic[T]):\n    item: 'Box[int]' = None", "get_type_hints(Box)"],
         "{'item': __main__.Box[int]}\n",
     ),
-    "annotations of the module": (["x: int = 3", "__annotations__"], "{'x': <class 'int'>}\n"),
+    "annotations of the module": (["x: int = 3", "__import__('__main__').__annotations__"], "{'x': <class 'int'>}\n"),
     "closure": (
         [
             "def counter():\n    n = 0\n    def up():\n        nonlocal n\n        n += 1\n        return n\n    return up",
@@ -353,8 +353,9 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.every_provider
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_program_prints(session, name):
+def test_program_prints_expected_output(session, name):
     cells, expected = PROGRAMS[name]
     for cell in cells:
         seen = session.run(cell)
@@ -367,7 +368,7 @@ def test_program_prints(session, name):
 
 
 @pytest.mark.parametrize("code", ["5", "1\n2", "x = 1\nx", "print('a') or 5"])
-def test_values_are_not_shown_when_switched_off(session, code):
+def test_show_value_false_hides_values(session, code):
     session.reset(show_value=False)
     assert session.run(code).stdout == ("a\n" if "print" in code else "")
     session.reset()
@@ -399,7 +400,7 @@ def test_values_are_not_shown_when_switched_off(session, code):
         ("import builtins, sys; builtins.print = None; sys.exit('message')", 1, "message\n"),
     ],
 )
-def test_exit(session, code, exit_code, stderr):
+def test_exit_sets_exit_code(session, code, exit_code, stderr):
     session.run("kept = 1")
     seen = session.run(code)
     assert (seen.stdout, seen.stderr, seen.exit_code) == ("", stderr, exit_code)
@@ -458,7 +459,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("code", FAILURES)
-def test_failure(session, code):
+def test_failure_shows_exception_and_keeps_namespace(session, code):
     session.run("kept = 1")
     seen = session.run(code)
     assert seen.stderr.endswith(FAILURES[code]) or FAILURES[code] in seen.stderr
@@ -472,7 +473,7 @@ def test_failure(session, code):
 @pytest.mark.parametrize(
     "code", ["(" * 100_000 + ")" * 100_000, "-" * 100_000 + "1", "x = " + "[" * 500 + "]" * 500, "1" + "+1" * 200_000]
 )
-def test_code_that_the_parser_gives_up_on(session, code):
+def test_unparsable_code_is_survived(session, code):
     seen = session.run(code)
     assert seen.exit_code != 0
     assert seen.metadata.outcome in (Outcome.ERROR, Outcome.KILLED)
@@ -480,7 +481,7 @@ def test_code_that_the_parser_gives_up_on(session, code):
     assert session.run("print('works')").stdout == "works\n"
 
 
-def test_traceback_shows_the_users_source_across_cells(session):
+def test_traceback_shows_source_across_cells(session):
     session.run("def inner(x):\n    y = x\n    return y / 0  # the culprit")
     session.run("class A:\n    def method(self):\n        return inner(1)")
     seen = session.run("a = A()\n\na.method()")
@@ -497,6 +498,7 @@ def test_traceback_shows_the_users_source_across_cells(session):
     ]
 
 
+@pytest.mark.every_provider(always=True)
 def test_traceback_of_chained_exceptions(session):
     seen = session.run("try:\n    {}['missing']\nexcept KeyError as e:\n    raise ValueError('second') from e")
     assert "    {}['missing']\n" in seen.stderr
@@ -508,23 +510,24 @@ def test_traceback_of_chained_exceptions(session):
     assert seen.stderr.count('File "') == 2
 
 
-def test_traceback_of_a_syntax_error(session):
+@pytest.mark.every_provider(always=True)
+def test_syntax_error_shows_no_traceback(session):
     seen = session.run("x = 1\ny = (2,,)\n")
     assert seen.stderr.splitlines()[:2] == ['  File "<cell 1>", line 2', "    y = (2,,)"]
     assert "Traceback" not in seen.stderr
 
 
-def test_a_cell_with_a_syntax_error_runs_nothing(session):
+def test_syntax_error_prevents_execution(session):
     assert session.run("print('never')\n)").stdout == ""
 
 
-def test_a_cell_that_fails_keeps_what_it_did(session):
+def test_failing_cell_keeps_earlier_effects(session):
     seen = session.run("x = 5\nprint('before')\n1 / 0\nprint('after')")
     assert (seen.stdout, seen.exit_code) == ("before\n", 1)
     assert session.run("x").stdout == "5\n"
 
 
-def test_print_exc_and_last_value(session):
+def test_print_exc_and_last_value_work(session):
     seen = session.run("import traceback\ntry: 1 / 0\nexcept ZeroDivisionError: traceback.print_exc()")
     assert seen.stderr.splitlines()[1] == '  File "<cell 1>", line 2, in <module>'
     session.run("1 / 0")
@@ -541,7 +544,7 @@ def test_print_exc_and_last_value(session):
         ("None", "ZeroDivisionError: division by zero\n"),
     ],
 )
-def test_excepthook(session, hook, stderr):
+def test_custom_excepthook_is_called(session, hook, stderr):
     session.run(f"import sys; kept = 1; sys.excepthook = {hook}")
     seen = session.run("1 / 0")
     assert seen.stderr.endswith(stderr)
@@ -609,7 +612,7 @@ def test_vandalism_keeps_the_namespace(session, vandalism):
         "import builtins; builtins.exec = builtins.len = builtins.isinstance = None",
     ],
 )
-def test_vandalism_that_may_cost_the_namespace(session, vandalism):
+def test_severe_vandalism_is_survived(session, vandalism):
     session.run(vandalism)
     session.run("1")
     seen = session.run("print('works')")
@@ -638,19 +641,20 @@ def test_vandalism_that_may_cost_the_namespace(session, vandalism):
         ("class A:\n    def __del__(self): 1 / 0\nA() and None", "ZeroDivisionError: division by zero\n"),
     ],
 )
-def test_stderr_of_a_cell_that_succeeds(session, code, stderr):
+def test_successful_cell_can_write_stderr(session, code, stderr):
     seen = session.run(code)
     assert stderr in seen.stderr
     assert seen.stderr.count(stderr) == 1
     assert (seen.exit_code, seen.metadata.outcome) == (0, Outcome.OK)
 
 
-def test_a_thread_prints_after_its_cell(session):
+def test_thread_output_appears_in_later_cell(session):
     session.run("import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.05), print('late'))).start()")
     assert session.run("time.sleep(0.2)").stdout == "late\n"
 
 
-def test_a_forked_child_does_not_answer_for_its_parent(session):
+@pytest.mark.every_provider(always=True)
+def test_forked_child_never_answers_for_parent(session):
     session.run("import os")
     seen = session.run("if pid := os.fork(): os.wait()\nprint('p' if pid else 'c')\nraise (ValueError if pid else KeyError)")
     assert (seen.stdout, seen.exit_code) == ("c\np\n", 1)
@@ -658,6 +662,6 @@ def test_a_forked_child_does_not_answer_for_its_parent(session):
     assert session.run("print(pid > 0)").stdout == "True\n"
 
 
-def test_a_forked_child_outlives_its_cell(session):
+def test_forked_child_outlives_its_cell(session):
     session.run("import os, time\nif (pid := os.fork()) == 0:\n    time.sleep(0.1)\n    print('child', flush=True)")
     assert session.run("os.waitpid(pid, 0)[1]").stdout == "child\n0\n"

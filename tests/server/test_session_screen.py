@@ -10,11 +10,11 @@ import numpy as np
 import psutil
 import pytest
 from PIL import Image
-from running_server import RunningServer
 
 from coding_gym.errors import ProtocolError
-from coding_gym.frames import decode_pixels
-from coding_gym_server.protocol import Click, Key, LookOptions, MouseDown, Outcome, Rectangle, Text, Wait
+from coding_gym.media.frames import decode_pixels
+from coding_gym_server.protocol import Click, Key, MouseDown, Outcome, Rectangle, ScreenRequestOptions, Text, Wait
+from tests.support.running_server import RunningServer
 
 GREY = (217, 217, 217)
 BLACK = (0, 0, 0)
@@ -26,7 +26,7 @@ root.geometry("200x100+20+30")
 """
 
 
-pytestmark = pytest.mark.usefixtures("screen_provider")
+pytestmark = [pytest.mark.every_provider, pytest.mark.usefixtures("screen_provider")]
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def displays(session):
     return set(found.stdout.split())
 
 
-def test_a_session_that_draws_nothing_has_no_display(screen):
+def test_display_starts_only_with_first_window(screen):
     before = displays(screen)
     assert screen.run("import os; print('DISPLAY' in os.environ, 'XAUTHORITY' in os.environ)").stdout == "True True\n"
     assert screen.run("1 + 1").screenshot is None
@@ -65,7 +65,7 @@ def test_a_session_that_draws_nothing_has_no_display(screen):
     assert displays(screen) - before
 
 
-def test_it_goes_with_the_episode(screen):
+def test_display_ends_with_episode(screen):
     before = displays(screen)
     screen.run(WINDOW + "root.update()")
     own = displays(screen) - before
@@ -78,7 +78,7 @@ def test_it_goes_with_the_episode(screen):
 
 
 @pytest.mark.parametrize("size", [(16, 16), (321, 243), (1280, 720)])
-def test_it_has_the_size_that_is_asked_for(session, size):
+def test_screen_has_requested_size(session, size):
     session.reset(screen=size, capture="always")
     code = "import tkinter; root = tkinter.Tk(); print(root.winfo_screenwidth(), root.winfo_screenheight())"
     observation = session.run(code)
@@ -86,14 +86,15 @@ def test_it_has_the_size_that_is_asked_for(session, size):
     assert pixels(observation).shape == (size[1], size[0], 3)
 
 
-def test_no_screen(session):
+def test_disabled_screen_provides_no_display(session):
     session.reset(screen=None, capture="always")
     assert session.run("import os; print(os.environ.get('DISPLAY'))").stdout == "None\n"
     assert session.run("import tkinter; tkinter.Tk()").exit_code == 1
-    with pytest.raises(ProtocolError, match="no screen to touch"):
+    with pytest.raises(ProtocolError, match="input events require a screen"):
         session.run("", inputs=[Click(1, 1)])
 
 
+@pytest.mark.every_provider(always=True)
 @pytest.mark.parametrize(
     "end",
     [
@@ -107,7 +108,7 @@ def test_no_screen(session):
         "root.after(200, root.destroy); root.mainloop()",
     ],
 )
-def test_the_window_is_on_the_picture(screen, end):
+def test_screenshot_shows_window(screen, end):
     observation = screen.run(WINDOW + end)
     assert color(observation, 100, 80) == GREY
     assert color(observation, 5, 5) == BLACK
@@ -116,32 +117,32 @@ def test_the_window_is_on_the_picture(screen, end):
     assert color(observation, 220, 130) == BLACK
 
 
-def test_a_window_that_was_never_shown_is_on_no_picture(screen):
+def test_withdrawn_window_causes_no_screenshot(screen):
     assert screen.run(WINDOW + "root.withdraw(); root.update(); root.destroy()").screenshot is None
 
 
 @pytest.mark.parametrize(
     ("capture", "expected"), [("auto", [False, True]), ("always", [True, True]), ("never", [False, False])]
 )
-def test_when_there_is_a_picture(session, capture, expected):
+def test_capture_mode_controls_screenshots(session, capture, expected):
     session.reset(screen=(320, 240), capture=capture)
     assert [session.run(code).screenshot is not None for code in ("1", WINDOW + "root.update()")] == expected
 
 
-def test_when_there_is_a_picture_is_up_to_the_step(screen):
+def test_step_overrides_capture_mode(screen):
     assert not pixels(screen.run("1", capture_screenshot=True)).any()
     assert screen.run(WINDOW + "root.update()", capture_screenshot=False).screenshot is None
     assert color(screen.run("1"), 100, 80) == GREY
 
 
-def test_a_program_that_waits_for_events_is_closed(screen):
+def test_program_waiting_for_events_is_closed(screen):
     observation = screen.run(WINDOW + "root.mainloop(); print('closed')")
     assert (observation.metadata.outcome, observation.exit_code, observation.metadata.idle) == (Outcome.OK, 0, "closed")
     assert observation.stdout == "closed\n"
     assert screen.run("1").screenshot is None
 
 
-def test_a_program_that_wants_not_to_be_closed_is_interrupted(screen):
+def test_program_refusing_close_is_interrupted(screen):
     observation = screen.run(WINDOW + "root.protocol('WM_DELETE_WINDOW', lambda: print('no'))\nroot.mainloop()")
     assert (observation.metadata.outcome, observation.exit_code, observation.metadata.idle) == (Outcome.ERROR, 130, "closed")
     assert "KeyboardInterrupt" in observation.stderr
@@ -149,7 +150,7 @@ def test_a_program_that_wants_not_to_be_closed_is_interrupted(screen):
     assert color(observation, 100, 80) == GREY
 
 
-def test_a_program_that_can_be_neither_closed_nor_interrupted_is_killed(screen):
+def test_program_ignoring_close_and_interrupt_is_killed(screen):
     observation = screen.run(
         WINDOW + "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
         "root.protocol('WM_DELETE_WINDOW', lambda: None)\nroot.mainloop()"
@@ -159,7 +160,7 @@ def test_a_program_that_can_be_neither_closed_nor_interrupted_is_killed(screen):
     assert screen.run("print('alive')").stdout == "alive\n"
 
 
-def test_a_program_that_ends_by_itself_is_not_closed(screen):
+def test_program_ending_itself_is_not_closed(screen):
     observation = screen.run(WINDOW + "root.after(300, root.destroy)\nroot.mainloop()\nprint('done')")
     assert (observation.stdout, observation.metadata.idle) == ("done\n", None)
     assert color(observation, 100, 80) == GREY
@@ -174,19 +175,19 @@ def test_a_program_that_ends_by_itself_is_not_closed(screen):
         "import time\nend = time.monotonic() + 1.5\nwhile time.monotonic() < end: pass",
     ],
 )
-def test_a_program_that_does_not_wait_for_events_is_left_alone(screen, pause):
+def test_busy_program_is_not_closed(screen, pause):
     observation = screen.run(WINDOW + f"root.update()\n{pause}\nprint('done')")
     assert (observation.stdout, observation.metadata.idle) == ("done\n", None), observation
 
 
-def test_an_animation_ends_at_the_deadline(screen):
+def test_animation_times_out(screen):
     code = "def turn(n=0): root.configure(bg=('red', 'blue')[n % 2]); root.after(20, turn, n + 1)\nturn(); root.mainloop()"
     observation = screen.run(WINDOW + code, timeout=1.5)
     assert observation.metadata.outcome is Outcome.TIMEOUT
     assert color(observation, 100, 80) in ((255, 0, 0), (0, 0, 255))
 
 
-def test_a_program_is_left_running(screen):
+def test_on_idle_return_leaves_program_running(screen):
     code = (
         WINDOW
         + "tkinter.Button(root, text='go', command=lambda: print('clicked')).place(width=200, height=100)\nroot.mainloop()"
@@ -195,13 +196,18 @@ def test_a_program_is_left_running(screen):
     assert (observation.metadata.outcome, observation.exit_code) == (Outcome.RUNNING, 0)
     assert observation.metadata.idle == "returned"
     observation = screen.run("", on_idle="return", inputs=[Click(100, 80)])
-    assert (observation.metadata.outcome, observation.stdout) == (Outcome.RUNNING, "clicked\n")
-    assert screen.run("", on_idle="return").metadata.outcome is Outcome.RUNNING
+    printed, deadline = observation.stdout, time.monotonic() + 10
+    # A starved program prints after it was last seen waiting.
+    while printed != "clicked\n":
+        assert time.monotonic() < deadline, printed
+        observation = screen.run("", on_idle="return")
+        printed += observation.stdout
+    assert observation.metadata.outcome is Outcome.RUNNING
     observation = screen.run("print('next')")
     assert (observation.metadata.outcome, observation.stdout, observation.metadata.idle) == (Outcome.OK, "next\n", None)
 
 
-def test_a_program_that_was_left_running_ends_by_a_click(screen):
+def test_click_can_end_running_program(screen):
     code = (
         WINDOW
         + "tkinter.Button(root, command=root.destroy).place(width=200, height=100)\nroot.mainloop()\nprint('over')\n1 / 0"
@@ -212,7 +218,7 @@ def test_a_program_that_was_left_running_ends_by_a_click(screen):
     assert "ZeroDivisionError" in observation.stderr
 
 
-def test_a_game_is_left_running_though_it_never_rests(screen):
+def test_game_without_idle_time_keeps_running(screen):
     code = WINDOW + "import itertools\nfor n in itertools.count(): root.configure(bg=('red', 'blue')[n % 2]); root.update()"
     started = time.monotonic()
     observation = screen.run(code, on_idle="return", settle_s=0.2)
@@ -223,13 +229,13 @@ def test_a_game_is_left_running_though_it_never_rests(screen):
     assert screen.run("", on_idle="return", settle_s=0.05, inputs=[Key("a")]).metadata.outcome is Outcome.RUNNING
 
 
-def test_reset_ends_a_program_that_was_left_running(screen):
+def test_reset_ends_running_program(screen):
     screen.run(WINDOW + "root.mainloop()", on_idle="return")
     screen.reset(screen=(320, 240), capture="auto")
     assert screen.run("print('fresh', 'root' in globals())").stdout == "fresh False\n"
 
 
-def test_windows_that_are_left_open_live_on(screen):
+def test_open_windows_stay_responsive_between_steps(screen):
     screen.run(WINDOW + "count = []\nroot.after(300, lambda: root.configure(bg='red'))")
     time.sleep(0.6)
     assert color(screen.run("1"), 100, 80) == (255, 0, 0)
@@ -240,31 +246,32 @@ def test_windows_that_are_left_open_live_on(screen):
     assert screen.run("print(entry.get())").stdout == "Grüße, 世界! {~}\n"
 
 
-def test_what_handlers_print_between_steps_comes_with_the_next(screen):
+def test_event_handler_output_appears_in_next_step(screen):
     screen.run(WINDOW + "root.bind('<Key>', lambda event: print(event.keysym)); root.update()")
     observation = screen.run("", inputs=[Key("x"), Key("ctrl+Left")])
     assert observation.stdout.split() == ["x", "Control_L", "Left"]
 
 
-def test_a_key_that_does_not_exist_costs_nothing(screen):
+def test_unknown_key_is_refused_without_effect(screen):
     screen.run("x = 1")
     with pytest.raises(ProtocolError, match="Bogus"):
         screen.run("x = 2", inputs=[MouseDown(), Key("Bogus")])
     assert screen.run("print(x)").stdout == "1\n"
 
 
-def test_video(session):
+def test_frames_are_recorded_at_requested_rate(session):
     session.reset(screen=(320, 240), capture="auto", frame_rate=20.0)
     code = "for n in range(10): root.configure(bg=f'#{n * 20:02x}0000'); root.update(); import time; time.sleep(0.06)"
     frames = session.run(WINDOW + code).frames
     assert 6 <= len(frames) <= 30
     times = [frame.time for frame in frames]
     assert times == sorted(times)
-    assert min(np.diff(times), default=1) > 0.03
+    # A frame that was late on a busy machine is followed by one that is not.
+    assert np.median(np.diff(times)) > 0.03
     assert not any(np.array_equal(a, b) for a, b in itertools.pairwise(map(decoded, frames)))
 
 
-def test_windows_and_regions(screen):
+def test_windows_and_regions_are_captured(screen):
     screen.run(WINDOW + "root.title('Ünïcode ☃'); root.update()")
     screen.run("other = tkinter.Toplevel(root, bg='blue'); other.geometry('50x40+250+150'); other.title('tk')")
     shown = look(screen)
@@ -285,17 +292,17 @@ def test_windows_and_regions(screen):
 
 
 def look(session, region=None):
-    return session._session.look(LookOptions(region=region))
+    return session._session.request_screen(ScreenRequestOptions(region=region))
 
 
-def test_programs_of_other_processes_draw_too(screen):
+def test_windows_of_child_processes_are_shown(screen):
     observation = screen.run(f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {WINDOW + 'root.mainloop()'!r}])")
     assert color(observation, 100, 80) == GREY
     assert observation.metadata.idle == "closed"
     assert observation.exit_code == 0
 
 
-def test_matplotlib_shows_figures_where_there_is_a_screen(session):
+def test_matplotlib_shows_figures_on_screen(session):
     session.reset(screen=(640, 480), capture="auto")
     observation = session.run(
         "import matplotlib.pyplot as plt\nplt.plot([1, 3, 2], color='#ff0000', lw=5)\nplt.show()", timeout=20
@@ -304,7 +311,7 @@ def test_matplotlib_shows_figures_where_there_is_a_screen(session):
     assert (pixels(observation) == (255, 0, 0)).all(axis=2).sum() > 500
 
 
-def test_text_gets_a_png(provider, tmp_path):
+def test_json_clients_receive_png(provider, tmp_path):
     if provider == "docker":
         pytest.skip("the same server")
     with RunningServer(tmp_path) as server:
@@ -320,7 +327,7 @@ def test_text_gets_a_png(provider, tmp_path):
         assert not any('"png"' in line for line in lines)
 
 
-def test_the_display_dies(screen, provider):
+def test_display_death_is_survived(screen, provider):
     if provider == "docker":
         pytest.skip("its processes are out of reach")
     screen.run(WINDOW + "root.update()")

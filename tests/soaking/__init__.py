@@ -1,1 +1,1 @@
-"""The parts of ``tests/soak.py``."""
+"""Long-running episodes of every behavior, and what grows meanwhile."""

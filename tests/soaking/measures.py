@@ -8,11 +8,11 @@ import threading
 from pathlib import Path
 
 import psutil
-from sandbox_processes import processes_of, server_of, zygote_of
 
 from coding_gym.bench.processes import pss
-from coding_gym.providers import Sandbox
-from coding_gym.providers.owner import Owner
+from coding_gym.sandbox import Sandbox
+from coding_gym.sandbox.ownership import OwnerProcess
+from tests.support.sandbox_processes import processes_of, server_of, zygote_of
 
 __all__ = ["TOLERANCES", "of_client", "of_sandbox"]
 
@@ -67,11 +67,11 @@ def _files_below(directory: Path) -> int:
 
 
 def _own_runtime_directories() -> list[Path]:
-    from coding_gym.providers.owner import _runtime_base
+    from coding_gym.sandbox.ownership import _runtime_base
 
     found = []
     for directory in _runtime_base().glob("*"):
         with contextlib.suppress(OSError, ValueError):
-            if Owner.parse((directory / "owner").read_text()) == Owner.current():
+            if OwnerProcess.parse((directory / "owner").read_text()) == OwnerProcess.current():
                 found.append(directory)
     return found

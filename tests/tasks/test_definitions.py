@@ -4,12 +4,12 @@ import doctest
 
 import pytest
 
-from coding_gym.tasks import definitions
-from coding_gym.tasks.definitions import Definitions
+from coding_gym.tasks import dependencies as definitions
+from coding_gym.tasks.dependencies import DefinitionTracker
 
 
 def program(*codes):
-    known = Definitions()
+    known = DefinitionTracker()
     for code in codes[:-1]:
         known.add(code)
     return known.program(codes[-1])
@@ -55,16 +55,16 @@ def program(*codes):
         (["for x in range(3):\n    pass", "x"], "x"),
     ],
 )
-def test_what_goes_with_a_piece_of_code(codes, expected):
+def test_program_contains_required_definitions(codes, expected):
     assert program(*codes) == expected
 
 
-def test_what_was_cleared_is_gone():
-    known = Definitions()
+def test_clear_forgets_definitions():
+    known = DefinitionTracker()
     known.add("x = 1")
     known.clear()
     assert known.program("x") == "x"
 
 
-def test_what_the_docstring_says():
+def test_docstring_examples_are_correct():
     assert doctest.testmod(definitions).failed == 0

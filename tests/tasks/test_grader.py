@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from sandbox_faults import eventually, kill_sandbox
 
 from coding_gym.errors import ConfigurationError, PoolClosedError, ProviderUnavailableError
-from coding_gym.pool import SandboxPool
-from coding_gym.providers import Sandbox
+from coding_gym.sandbox import Sandbox
+from coding_gym.sandbox.pool import SandboxPool
 from coding_gym.tasks import (
     Asserts,
     Grader,
@@ -29,6 +28,7 @@ from coding_gym.tasks import (
     VerdictOutcome,
     WindowCount,
 )
+from tests.support.sandbox_faults import eventually, kill_sandbox
 
 DOUBLE = Task(
     id="double",
@@ -54,7 +54,7 @@ def outcomes(verdicts: Iterator[Verdict] | list[Verdict]) -> Counter[str]:
     return Counter(verdict.outcome.value for verdict in verdicts)
 
 
-def test_a_verdict(grader: Grader) -> None:
+def test_verdict_has_cases_and_score(grader: Grader) -> None:
     verdict = grader.grade(DOUBLE, RIGHT)
     assert (verdict.task_id, verdict.passed, verdict.total, verdict.score, verdict.solved) == ("double", 2, 2, 1.0, True)
     assert 0 < verdict.load_seconds < verdict.seconds
@@ -66,7 +66,7 @@ def test_a_verdict(grader: Grader) -> None:
     assert "IndentationError" in verdict.message
 
 
-def test_kinds_of_tests(grader: Grader) -> None:
+def test_every_kind_of_tests_is_graded(grader: Grader) -> None:
     solution = "def double(x):\n    return 2 * x\nif __name__ == '__main__':\n    print(double(int(input())))\n"
     unittests = "import unittest\nclass T(unittest.TestCase):\n    def test_it(self):\n        self.assertEqual(double(1), 2)\n"
     asserts = Asserts(
@@ -81,7 +81,7 @@ def test_kinds_of_tests(grader: Grader) -> None:
 
 
 @pytest.mark.usefixtures("xvfb")
-def test_screens(grader: Grader) -> None:
+def test_screen_tests_are_graded(grader: Grader) -> None:
     steps = (ScreenStep(name="opens", expect=(WindowCount(count=1),)), ScreenStep(expect=(WindowCount(count=1),)))
     task = Task(id="window", prompt="", tests=ScreenTests(steps=steps))
     verdict = grader.grade(task, "import tkinter\nroot = tkinter.Tk()\nroot.mainloop()\n")
@@ -89,7 +89,7 @@ def test_screens(grader: Grader) -> None:
     assert grader.grade(task, "\ud800").cases[0].name == "opens"
 
 
-def test_a_part_of_human_eval(grader: Grader, humaneval: TaskSuite) -> None:
+def test_sample_of_human_eval_is_graded_correctly(grader: Grader, humaneval: TaskSuite) -> None:
     some = humaneval[::5].merge(TaskSuite("", [humaneval["HumanEval/32"], humaneval["HumanEval/33"]]))
     assert outcomes(grader.grade_many((task, task.reference or "") for task in some)) == {"passed": 35}
     bodies = grader.grade_many((task, (task.reference or "")[len(task.prompt) :]) for task in some)
@@ -97,7 +97,7 @@ def test_a_part_of_human_eval(grader: Grader, humaneval: TaskSuite) -> None:
     assert sum(verdict.solved for verdict in grader.grade_many((task, "    pass") for task in some)) == 0
 
 
-def test_a_part_of_mbpp(grader: Grader, mbpp: TaskSuite) -> None:
+def test_sample_of_mbpp_references_passes(grader: Grader, mbpp: TaskSuite) -> None:
     # Their tests import, compare sizes, make classes of the submission's, or have an entry point that is called as a builtin.
     hard = TaskSuite("", [mbpp[name] for name in ("126", "367", "596", "601", "927")])
     some = hard.merge(mbpp.filter(lambda task: int(task.id) % 20 == 0))
@@ -106,27 +106,27 @@ def test_a_part_of_mbpp(grader: Grader, mbpp: TaskSuite) -> None:
 
 
 @pytest.mark.skipif("CODING_GYM_ALL_SUITES" not in os.environ, reason="takes a minute: set CODING_GYM_ALL_SUITES=1")
-def test_all_references(grader: Grader, humaneval: TaskSuite, mbpp: TaskSuite) -> None:
+def test_all_references_pass(grader: Grader, humaneval: TaskSuite, mbpp: TaskSuite) -> None:
     tasks = [*humaneval, *mbpp]
     verdicts = grader.grade_many([(task, task.reference or "") for task in tasks])
     assert [verdict.task_id for verdict in verdicts if not verdict.solved] == []
     assert outcomes(grader.grade_many([(task, "    pass") for task in humaneval])) == {"failed": 164}
 
 
-def test_order_is_kept_and_workers_are_not_held_up(grader: Grader) -> None:
+def test_verdicts_keep_order_without_blocking_workers(grader: Grader) -> None:
     tasks = [Task(id=str(n), prompt="", entry_point="f", tests=Asserts(cases=(f"assert f() == {n}",))) for n in range(40)]
-    solutions = [f"import time\ntime.sleep({0.8 if n == 0 else 0})\ndef f(): return {n}" for n in range(40)]
+    solutions = [f"import time\ntime.sleep({6 if n == 0 else 0})\ndef f(): return {n}" for n in range(40)]
     verdicts = grader.grade_many(zip(tasks, solutions, strict=True))
     first = next(verdicts)
     began = time.monotonic()
     rest = list(verdicts)
     # While the first slept, the others were graded.
-    assert time.monotonic() - began < 0.7
+    assert time.monotonic() - began < 5
     assert [verdict.task_id for verdict in (first, *rest)] == [task.id for task in tasks]
     assert outcomes([first, *rest]) == {"passed": 40}
 
 
-def test_submissions_are_taken_as_they_are_needed(grader: Grader) -> None:
+def test_submissions_are_consumed_lazily(grader: Grader) -> None:
     taken = itertools.count()
     verdicts = grader.grade_many((DOUBLE, f"{RIGHT} # {next(taken)}") for _ in itertools.count())
     assert [next(verdicts).solved for _ in range(5)] == [True] * 5
@@ -151,7 +151,7 @@ def test_verdicts_do_not_wait_for_submissions(grader: Grader) -> None:
     assert len(list(verdicts)) == grader.workers * 8 - 1
 
 
-def test_to_close_the_iterator_cancels(grader: Grader) -> None:
+def test_closing_iterator_cancels_grading(grader: Grader) -> None:
     verdicts = grader.grade_many(itertools.chain([(DOUBLE, RIGHT)], itertools.repeat((DOUBLE, FOREVER))))
     assert next(verdicts).solved
     time.sleep(0.3)
@@ -172,7 +172,7 @@ def test_submissions_that_raise_end_the_run(grader: Grader) -> None:
         list(grader.grade_many([(DOUBLE, None)]))  # type: ignore[list-item]
 
 
-def test_many_threads(grader: Grader) -> None:
+def test_grader_is_thread_safe(grader: Grader) -> None:
     with ThreadPoolExecutor(12) as threads:
         verdicts = list(threads.map(lambda n: grader.grade(DOUBLE, WRONG if n % 3 else RIGHT), range(36)))
     assert [verdict.solved for verdict in verdicts] == [n % 3 == 0 for n in range(36)]
@@ -195,7 +195,7 @@ def test_many_threads(grader: Grader) -> None:
     ],
     ids=["empty", "surrogate", "nul", "nested", "signs", "long", "longest", "comment", "exit", "_exit", "forever"],
 )
-def test_any_text_gets_a_verdict(grader: Grader, code: str, outcome: str) -> None:
+def test_any_submission_gets_verdict(grader: Grader, code: str, outcome: str) -> None:
     limits = GradingLimits(cpu_timeout=0.5)
     task = Task(id="double", prompt="", entry_point="double", prefix=DOUBLE.prefix, tests=DOUBLE.tests, limits=limits)
     verdict = grader.grade(task, code)
@@ -203,7 +203,7 @@ def test_any_text_gets_a_verdict(grader: Grader, code: str, outcome: str) -> Non
     assert outcome == "passed" or verdict.passed == 0
 
 
-def test_inputs_larger_than_a_frame_travel_in_parts(grader: Grader) -> None:
+def test_inputs_larger_than_frame_are_split(grader: Grader) -> None:
     cases = tuple(ProgramCase(stdin="x" * 7_000_000 + name, stdout=name) for name in "abcde")
     task = Task(id="large", prompt="", tests=Programs(cases=cases))
     verdict = grader.grade(task, "print(input()[-1].replace('d', 'e'))")
@@ -214,7 +214,8 @@ def test_inputs_larger_than_a_frame_travel_in_parts(grader: Grader) -> None:
         grader.grade(Task(id="huge", prompt="", tests=too_large), RIGHT)
 
 
-def test_a_sandbox_that_dies_is_replaced() -> None:
+@pytest.mark.lifecycle
+def test_dead_sandbox_is_replaced() -> None:
     with Grader(provider="local", preload=(), workers=3) as grader:
         verdicts = grader.grade_many([(DOUBLE, SLOW)] * 12)
         seen = [next(verdicts)]
@@ -224,7 +225,7 @@ def test_a_sandbox_that_dies_is_replaced() -> None:
         assert grader.pool.stats.lost == 1
 
 
-def test_a_fault_that_stays_is_no_zero() -> None:
+def test_persistent_infrastructure_failure_has_no_score() -> None:
     with Grader(provider="local", preload=(), workers=1, retries=0) as grader:
         assert grader.grade(DOUBLE, RIGHT).solved
         verdicts = grader.grade_many([(DOUBLE, FOREVER), (DOUBLE, RIGHT)])
@@ -236,7 +237,7 @@ def test_a_fault_that_stays_is_no_zero() -> None:
         assert right.solved
 
 
-def test_a_pool_of_others() -> None:
+def test_grader_shares_given_pool() -> None:
     with SandboxPool(1, provider="local", preload=(), sessions=3, max_episodes=10) as pool:
         with Grader(pool=pool, workers=64) as grader:
             assert grader.workers == 3
@@ -254,7 +255,7 @@ def test_a_pool_of_others() -> None:
             list(grader.grade_many([(DOUBLE, RIGHT)]))
 
 
-def test_settings_that_cannot_be() -> None:
+def test_invalid_settings_are_refused() -> None:
     for wrong in ({"workers": 0}, {"retries": -1}, {"workers": 1.5}):
         with pytest.raises(ConfigurationError, match=next(iter(wrong))):
             Grader(provider="local", **wrong)  # type: ignore[arg-type]
@@ -264,7 +265,7 @@ def test_settings_that_cannot_be() -> None:
     assert Grader(provider="local", workers=3).pool.config.sessions == 3
 
 
-def test_where_there_are_no_sandboxes_nobody_is_graded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grading_without_sandbox_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
     grader = Grader(provider="docker")
     with pytest.raises(ProviderUnavailableError):
@@ -274,7 +275,7 @@ def test_where_there_are_no_sandboxes_nobody_is_graded(monkeypatch: pytest.Monke
     grader.close()
 
 
-def test_to_close_cancels_all() -> None:
+def test_close_cancels_all_grading() -> None:
     with Grader(provider="local", preload=(), workers=2) as other:
         verdicts = other.grade_many([(DOUBLE, RIGHT), (DOUBLE, FOREVER), (DOUBLE, FOREVER)])
         assert next(verdicts).solved
@@ -286,7 +287,7 @@ def test_to_close_cancels_all() -> None:
         assert {verdict.outcome for verdict in _as_far_as_there_are(verdicts)} <= {VerdictOutcome.INFRASTRUCTURE}
 
 
-def test_to_close_does_not_wait_for_places_of_others() -> None:
+def test_close_does_not_wait_for_leased_sessions() -> None:
     with SandboxPool(1, provider="local", preload=()) as pool:
         lease = pool.acquire()
         other = Grader(pool=pool)
@@ -307,7 +308,7 @@ def _as_far_as_there_are(verdicts: Iterator[Verdict]) -> Iterator[Verdict]:
         return
 
 
-def test_progress(grader: Grader, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_shown_on_stderr(grader: Grader, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(list(grader.grade_many([(DOUBLE, RIGHT), (DOUBLE, WRONG), (DOUBLE, RIGHT)], progress=True))) == 3
     captured = capsys.readouterr()
     assert captured.out == ""

@@ -15,6 +15,7 @@ import pytest
 
 from coding_gym.errors import ConfigurationError
 from coding_gym.tasks import Asserts, Grader, GradingLimits, ProgramCase, Programs, Task, TaskSuite, UnitTests, load_suite
+from tests.support.requirements import import_extra
 
 HUMAN_EVAL = {
     "task_id": "HumanEval/0",
@@ -135,7 +136,7 @@ def load(path: Path, *rows: Mapping[str, Any], **options: Any) -> TaskSuite:
     return load_suite(path, **options)
 
 
-def test_all_of_human_eval(humaneval: TaskSuite) -> None:
+def test_human_eval_is_loaded_completely(humaneval: TaskSuite) -> None:
     assert humaneval.name == "humaneval"
     assert len(humaneval) == 164
     assert all(task.entry_point in task.prompt and task.prefix == task.prompt for task in humaneval)
@@ -150,7 +151,7 @@ def test_all_of_human_eval(humaneval: TaskSuite) -> None:
     assert load_suite("humaneval", limits=GradingLimits(cpu_timeout=1))[0].limits.cpu_timeout == 1
 
 
-def test_all_of_mbpp(mbpp: TaskSuite) -> None:
+def test_mbpp_is_loaded_completely(mbpp: TaskSuite) -> None:
     assert len(mbpp) == 974
     assert sum(len(task.tests.cases) for task in mbpp) == 2938
     assert mbpp["601"].entry_point == "max_chain_length"
@@ -160,7 +161,7 @@ def test_all_of_mbpp(mbpp: TaskSuite) -> None:
     assert mbpp["367"].tests.setup.startswith("root = Node(1)")
 
 
-def test_mbpp(tmp_path: Path) -> None:
+def test_mbpp_rows_become_tasks(tmp_path: Path) -> None:
     task = load(tmp_path, MBPP)["2"]
     assert task.entry_point == "double"
     assert task.tests.cases == (*MBPP["test_list"], *MBPP["challenge_test_list"])
@@ -173,7 +174,7 @@ def test_mbpp(tmp_path: Path) -> None:
     assert load_suite(f"mbpp:{tmp_path}/rows.jsonl")[0] == sanitized
 
 
-def test_programs(tmp_path: Path) -> None:
+def test_program_rows_become_tasks(tmp_path: Path) -> None:
     wanted = (ProgramCase(stdin="1\n", stdout="2\n"), ProgramCase(stdin="2\n", stdout="4"))
     apps, lcb, contests, pairs, objects = load(tmp_path, APPS, LCB, CODE_CONTESTS, FORMATS["pairs"], FORMATS["objects"])
     assert apps.id == "7"
@@ -193,7 +194,7 @@ def test_programs(tmp_path: Path) -> None:
     assert load(tmp_path, {**fractions, "outputs": ["v1.2.3 a.5"]})[0].tests.tolerance is None
 
 
-def test_functions_that_are_called_with_json(tmp_path: Path) -> None:
+def test_json_function_calls_become_asserts(tmp_path: Path) -> None:
     function, method, lcb = load(tmp_path, APPS_FUNCTION, APPS_METHOD, LCB_FUNCTION | {"question_id": "x"})
     assert function.entry_point == "double"
     assert function.prompt == "Double the numbers.\n\ndef double(xs):\n\t"
@@ -212,7 +213,7 @@ def test_functions_that_are_called_with_json(tmp_path: Path) -> None:
     assert "json').loads('NaN')" in load(tmp_path, nan)[0].tests.cases[0]
 
 
-def test_private_test_cases_may_be_packed(tmp_path: Path) -> None:
+def test_packed_private_test_cases_are_read(tmp_path: Path) -> None:
     packed = pack(pickle.dumps(LCB["private_test_cases"]))
     assert load(tmp_path, LCB | {"private_test_cases": packed})[0].tests == load(tmp_path, LCB)[0].tests
     for protocol in range(6):
@@ -228,19 +229,19 @@ class Evil:
 @pytest.mark.parametrize(
     ("packed", "complaint"),
     [
-        (lambda: pack(pickle.dumps(Evil())), "more than a text"),
-        (lambda: pack(pickle.dumps(["[]", "[]"])), "more than a text"),
+        (lambda: pack(pickle.dumps(Evil())), "more than a string"),
+        (lambda: pack(pickle.dumps(["[]", "[]"])), "more than a string"),
         (lambda: pack(pickle.dumps("[]") * 2), "JSON"),
-        (lambda: pack(b"\x80\x04."), "0 texts"),
-        (lambda: pack(b"cos\nsystem\n(S'true'\ntR."), "more than a text"),
+        (lambda: pack(b"\x80\x04."), "one string, got 0"),
+        (lambda: pack(b"cos\nsystem\n(S'true'\ntR."), "more than a string"),
         (lambda: base64.b64encode(b"no zlib").decode(), "pickled, compressed"),
-        (lambda: pack(pickle.dumps("[]"))[:-8], "cut off|Base64|pickled"),
+        (lambda: pack(pickle.dumps("[]"))[:-8], "truncated|Base64|pickled"),
         (lambda: "no base64!", "pickled, compressed"),
         (lambda: pack(pickle.dumps("not json")), "expected JSON"),
         (lambda: pack(pickle.dumps("[1]")), "list of objects"),
     ],
 )
-def test_what_is_packed_is_not_trusted(tmp_path: Path, packed: Any, complaint: str) -> None:
+def test_packed_data_is_not_trusted(tmp_path: Path, packed: Any, complaint: str) -> None:
     if complaint == "JSON":
         # What follows the end of a pickle does not count.
         assert load(tmp_path, LCB | {"private_test_cases": packed()})
@@ -253,7 +254,7 @@ def pack(pickled: bytes) -> str:
     return base64.b64encode(zlib.compress(pickled)).decode()
 
 
-def test_unittest_classes(tmp_path: Path) -> None:
+def test_unittest_rows_become_tasks(tmp_path: Path) -> None:
     big, whole, functions = load(tmp_path, BIG_CODE, CLASS_EVAL, FORMATS["pytest"])
     assert big.tests == UnitTests(source=BIG_CODE["test"])
     assert big.prefix == big.prompt == BIG_CODE["complete_prompt"]
@@ -266,7 +267,7 @@ def test_unittest_classes(tmp_path: Path) -> None:
     assert isinstance(functions.tests, UnitTests)
 
 
-def test_asserts(tmp_path: Path) -> None:
+def test_assert_rows_become_tasks(tmp_path: Path) -> None:
     listed, source = load(tmp_path, FORMATS["asserts"], FORMATS["source"])
     assert listed.entry_point == "double"
     assert listed.tests == Asserts(cases=("assert double(1) == 2",))
@@ -274,7 +275,7 @@ def test_asserts(tmp_path: Path) -> None:
     assert source.tests == Asserts(setup="import math", cases=("assert double(1) == 2", "x = 2\nassert double(x) == 4"))
 
 
-def test_evalplus_wants_what_its_solution_returns(tmp_path: Path) -> None:
+def test_evalplus_compares_with_reference_solution(tmp_path: Path) -> None:
     task = load(tmp_path, EVAL_PLUS)[0]
     assert len(task.tests.cases) == 3
     namespace: dict[str, Any] = {"double": lambda x: x + x}
@@ -308,7 +309,7 @@ CHECKS = {
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_the_body_of_a_check_is_taken_apart(tmp_path: Path, name: str) -> None:
+def test_check_body_is_split_into_cases(tmp_path: Path, name: str) -> None:
     body, cases = CHECKS[name]
     test = f"def verify(f): ...\ndef check(candidate):\n    {body}\n\ncheck(double)\n"
     tests = load(tmp_path, HUMAN_EVAL | {"test": test})[0].tests
@@ -319,7 +320,7 @@ def test_the_body_of_a_check_is_taken_apart(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     "body", ["return", "yield", "x = 1\n    def f():\n        nonlocal x\n    assert x", "global y\n    assert 1"]
 )
-def test_a_body_that_only_a_function_can_have_stays_whole(tmp_path: Path, body: str) -> None:
+def test_unsplittable_check_body_stays_whole(tmp_path: Path, body: str) -> None:
     tests = load(tmp_path, HUMAN_EVAL | {"test": f"def check(candidate):\n    {body}\n"})[0].tests
     assert tests.cases == ("check(double)",)
     assert "def check(candidate):" in tests.setup
@@ -328,20 +329,20 @@ def test_a_body_that_only_a_function_can_have_stays_whole(tmp_path: Path, body: 
 @pytest.mark.parametrize(
     ("row", "complaint"),
     [
-        ({"a": 1, "b": 2}, "no known format has such fields; the fields are a, b"),
+        ({"a": 1, "b": 2}, "no known format has these fields; the fields are a, b"),
         ({}, "it has no fields"),
         ({"prompt": None, "tests": ["assert f()"]}, "the fields are tests"),
         ([1], r"expected a JSON object, got '1'"),
         (HUMAN_EVAL | {"language": "go"}, "written in go"),
-        (HUMAN_EVAL | {"test": "def check(:"}, "no Python"),
+        (HUMAN_EVAL | {"test": "def check(:"}, "not Python"),
         (HUMAN_EVAL | {"test": "x = 1"}, "neither asserts"),
         (HUMAN_EVAL | {"entry_point": "not a name"}, "entry point that is a name"),
         (EVAL_PLUS | {"canonical_solution": ""}, "canonical_solution"),
         (EVAL_PLUS | {"base_input": [], "plus_input": []}, "expected inputs"),
         (MBPP | {"test_list": [], "challenge_test_list": []}, "no tests in test_list"),
-        (MBPP | {"test_list": "assert double(1"}, "no Python"),
+        (MBPP | {"test_list": "assert double(1"}, "not Python"),
         (MBPP | {"test_list": [1]}, "list of texts"),
-        (MBPP | {"code": "def other(): ..."}, "use nothing"),
+        (MBPP | {"code": "def other(): ..."}, "use none of"),
         (APPS | {"input_output": "{}"}, "inputs and outputs"),
         (APPS | {"input_output": "["}, "inputs and outputs"),
         (APPS | {"input_output": '{"inputs": ["1"], "outputs": []}'}, "as many outputs"),
@@ -352,13 +353,13 @@ def test_a_body_that_only_a_function_can_have_stays_whole(tmp_path: Path, body: 
         ({"id": "x", "prompt": "", "tests": {"type": "asserts"}}, "missing required field"),
     ],
 )
-def test_a_row_that_fits_nothing_is_told_by_its_line(tmp_path: Path, row: Any, complaint: str) -> None:
+def test_invalid_row_is_reported_with_line_number(tmp_path: Path, row: Any, complaint: str) -> None:
     with pytest.raises(ConfigurationError, match=complaint) as caught:
         load(tmp_path, HUMAN_EVAL | {"task_id": "first"}, row)
     assert "rows.jsonl, line 3: " in str(caught.value)
 
 
-def test_files(tmp_path: Path) -> None:
+def test_json_and_compressed_files_are_read(tmp_path: Path) -> None:
     text = json.dumps(HUMAN_EVAL)
     (tmp_path / "array.json").write_text(f"[{text}]")
     (tmp_path / "packed.jsonl.gz").write_bytes(gzip.compress(f"\n{text}\n".encode()))
@@ -374,18 +375,18 @@ def test_files(tmp_path: Path) -> None:
     assert len(load_suite(tmp_path / "empty.jsonl")) == 0
 
 
-def test_suites_that_are_not(tmp_path: Path) -> None:
+def test_unknown_suites_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"There is no suite 'nothing'\. Expected humaneval, mbpp:PATH"):
         load_suite("nothing")
-    with pytest.raises(ConfigurationError, match="There is no file /nowhere"):
-        load_suite("mbpp:/nowhere")
+    with pytest.raises(ConfigurationError, match=r"There is no file .*nothing\.jsonl"):
+        load_suite(f"mbpp:{tmp_path}/nothing.jsonl")
     with pytest.raises(ConfigurationError, match="with one of codeio, codeio-inverse, base_conversion"):
         load_suite("reasoning-gym:arc_agi")
     with pytest.raises(ConfigurationError, match="unexpected keyword argument 'limit'"):
         load_suite("humaneval", limit=3)
 
 
-def test_reasoning_gym() -> None:
+def test_reasoning_gym_generates_reproducible_tasks() -> None:
     forward, inverse = (load_suite(f"reasoning-gym:{name}", size=5, seed=1, cases=3) for name in ("codeio", "codeio-inverse"))
     assert [len(task.tests.cases) for task in (*forward, *inverse)] == [3] * 10
     assert [task.id.partition("/")[2] for task in forward] == [task.id.partition("/")[2] for task in inverse]
@@ -399,8 +400,8 @@ def test_reasoning_gym() -> None:
     assert "Brainf*ck" in programs[0].prompt
 
 
-def test_hugging_face(tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
+def test_hugging_face_data_sets_are_loaded(tmp_path: Path) -> None:
+    datasets = import_extra("datasets")
     rows = {name: [value, value] for name, value in HUMAN_EVAL.items()} | {"task_id": ["a", "b"]}
     data = datasets.Dataset.from_dict(rows)
     data.to_parquet(tmp_path / "data" / "test-00000-of-00001.parquet")
@@ -418,7 +419,7 @@ def test_hugging_face(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_task_of_any_format_can_be_written(tmp_path: Path, name: str) -> None:
+def test_task_of_every_format_can_be_written(tmp_path: Path, name: str) -> None:
     task = load(tmp_path, FORMATS[name])[0]
     assert Task.from_json(task.to_json()) == task
 
@@ -451,7 +452,7 @@ SOLUTIONS = {
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_task_of_any_format_is_graded(tmp_path: Path, grader: Grader, name: str) -> None:
+def test_task_of_every_format_is_graded(tmp_path: Path, grader: Grader, name: str) -> None:
     task = load(tmp_path, FORMATS[name])[0]
     verdict = grader.grade(task, SOLUTIONS[name])
     assert verdict.solved, verdict
@@ -462,7 +463,7 @@ def test_a_task_of_any_format_is_graded(tmp_path: Path, grader: Grader, name: st
         assert grader.grade(task, task.reference).solved
 
 
-def test_functions_of_reasoning_gym_are_graded(grader: Grader) -> None:
+def test_reasoning_gym_functions_are_graded(grader: Grader) -> None:
     functions = load_suite("reasoning-gym:codeio", size=12, seed=1)
     verdicts = list(grader.grade_many([(task, task.reference or "") for task in functions]))
     assert sum(verdict.solved for verdict in verdicts) >= 11

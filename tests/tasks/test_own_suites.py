@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import msgspec
 import pytest
 
 from coding_gym.tasks import CaseOutcome, Grader, Verdict, VerdictOutcome, load_suite
-from coding_gym.tasks.loaders.own import Problem, load_problems, own_suites
+from coding_gym.tasks.loaders.bundled import Problem, bundled_suites, load_problems
 
 SUITES = ("algorithms", "basics", "classes", "files", "functions", "programs", "windows")
 
@@ -19,20 +19,6 @@ MOST_CPU_SECONDS = 0.5
 FOUND = {CaseOutcome.FAILED, CaseOutcome.ERROR, CaseOutcome.TIMEOUT, CaseOutcome.MEMORY, CaseOutcome.KILLED}
 
 
-@dataclass(frozen=True)
-class Graded:
-    """What became of a problem's submissions."""
-
-    problem: Problem
-    reference: Verdict
-    stub: Verdict
-    mutants: list[Verdict]
-
-    @property
-    def id(self) -> str:
-        return self.problem.task.id
-
-
 @pytest.fixture(scope="module")
 def grader() -> Iterator[Grader]:
     with Grader(provider="local", preload=(), workers=6) as grader:
@@ -40,20 +26,26 @@ def grader() -> Iterator[Grader]:
 
 
 @pytest.fixture(scope="module", params=SUITES)
-def graded(request: pytest.FixtureRequest, grader: Grader) -> list[Graded]:
+def problems(request: pytest.FixtureRequest) -> list[Problem]:
+    """The problems of a suite."""
     problems = load_problems(request.param)
-    if request.param == "windows":
-        request.getfixturevalue("xvfb")
-    else:
-        problems = [in_haste(problem) for problem in problems]
-    sources = [[problem.task.reference, problem.stub, *problem.mutants] for problem in problems]
-    verdicts = grader.grade_many(
-        (problem.task, code) for problem, codes in zip(problems, sources, strict=True) for code in codes
-    )
-    found = []
-    for problem, codes in zip(problems, sources, strict=True):
-        reference, stub, *mutants = (next(verdicts) for _ in codes)
-        found.append(Graded(problem, reference, stub, mutants))
+    if request.param != "windows":
+        return [in_haste(problem) for problem in problems]
+    request.getfixturevalue("xvfb")
+    return problems
+
+
+@pytest.fixture(scope="module")
+def mutants(problems: list[Problem], grader: Grader) -> dict[str, list[Verdict]]:
+    """The verdicts on the mutants of each problem, by its id."""
+    return grade(grader, problems, lambda problem: problem.mutants)
+
+
+def grade(grader: Grader, problems: list[Problem], codes: Callable[[Problem], Sequence[str]]) -> dict[str, list[Verdict]]:
+    submissions = [(problem.task, code) for problem in problems for code in codes(problem)]
+    found: dict[str, list[Verdict]] = {problem.task.id: [] for problem in problems}
+    for (task, _), verdict in zip(submissions, grader.grade_many(submissions), strict=True):
+        found[task.id].append(verdict)
     return found
 
 
@@ -63,45 +55,41 @@ def in_haste(problem: Problem) -> Problem:
     return replace(problem, task=replace(problem.task, limits=hasty))
 
 
-def test_there_are_the_suites_that_are_documented():
-    assert own_suites() == SUITES
+def test_documented_suites_exist():
+    assert bundled_suites() == SUITES
     assert sum(len(load_suite(name)) for name in SUITES) >= 64
 
 
-def test_references_pass(graded):
-    failing = {case.id: case.reference for case in graded if not case.reference.solved}
-    assert not failing
+def test_references_pass(problems, grader):
+    verdicts = grade(grader, problems, lambda problem: [problem.task.reference])
+    assert not {task: verdict for task, (verdict,) in verdicts.items() if not verdict.solved}
 
 
-def test_stubs_fail(graded):
-    # What it returns in a test or two may even be right, but no more than that.
-    passing = {case.id: case.stub.cases for case in graded if case.stub.outcome is VerdictOutcome.PASSED}
-    assert not passing
-    assert not {case.id for case in graded if case.stub.passed > case.stub.total / 2}
+def test_stubs_fail(problems, grader):
+    verdicts = grade(grader, problems, lambda problem: [problem.stub])
+    assert not [task for task, (verdict,) in verdicts.items() if verdict.outcome is VerdictOutcome.PASSED]
+    # What a stub returns in a test or two may even be right, but no more than that.
+    assert not [task for task, (verdict,) in verdicts.items() if verdict.passed > verdict.total / 2]
 
 
-def test_mutants_are_found(graded):
-    alive = [
-        (case.id, mutant)
-        for case in graded
-        for mutant, verdict in zip(case.problem.mutants, case.mutants, strict=True)
-        if verdict.outcome in (VerdictOutcome.PASSED, VerdictOutcome.INFRASTRUCTURE)
-    ]
-    assert not alive
+@pytest.mark.slow
+def test_mutants_are_detected(mutants):
+    survived = (VerdictOutcome.PASSED, VerdictOutcome.INFRASTRUCTURE)
+    assert not [(task, verdict) for task, verdicts in mutants.items() for verdict in verdicts if verdict.outcome in survived]
 
 
-def test_mutants_can_be_loaded(graded):
+@pytest.mark.slow
+def test_mutants_load_without_errors(mutants):
     # One that cannot would be found by each test, whatever the test is.
-    broken = [
-        (case.id, verdict.message) for case in graded for verdict in case.mutants if verdict.outcome is VerdictOutcome.ERROR
-    ]
-    assert not broken
+    verdicts = [(task, verdict) for task, verdicts in mutants.items() for verdict in verdicts]
+    assert not [(task, verdict.message) for task, verdict in verdicts if verdict.outcome is VerdictOutcome.ERROR]
 
 
-def test_each_test_finds_a_mutant(graded):
+@pytest.mark.slow
+def test_each_test_detects_a_mutant(mutants):
     idle = {}
-    for case in graded:
-        by_test = zip(*(verdict.cases for verdict in case.mutants), strict=True)
+    for task, verdicts in mutants.items():
+        by_test = zip(*(verdict.cases for verdict in verdicts), strict=True)
         if names := [results[0].name for results in by_test if not any(result.outcome in FOUND for result in results)]:
-            idle[case.id] = names
+            idle[task] = names
     assert not idle

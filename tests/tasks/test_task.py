@@ -59,7 +59,7 @@ def make(**fields: Any) -> Task:
         ({"tests": Asserts(cases=("'\ud800'",))}, "surrogates"),
     ],
 )
-def test_what_is_no_task_is_refused(fields: dict[str, Any], complaint: str) -> None:
+def test_invalid_task_is_refused(fields: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ConfigurationError, match=complaint):
         make(**fields)
 
@@ -73,7 +73,7 @@ def test_what_is_no_task_is_refused(fields: dict[str, Any], complaint: str) -> N
         ScreenTests(steps=(ScreenStep(expect=(WindowCount(count=1),)),)),
     ],
 )
-def test_a_task_survives_a_file(tests: Any) -> None:
+def test_task_round_trips_as_json(tests: Any) -> None:
     task = make(
         tests=tests,
         entry_point="double",
@@ -89,7 +89,7 @@ def test_a_task_survives_a_file(tests: Any) -> None:
     assert Task.from_json(make().to_json()) == make()
 
 
-def test_what_is_no_line_of_a_tasks_file_says_why() -> None:
+def test_invalid_json_line_is_refused_with_reason() -> None:
     with pytest.raises(ConfigurationError, match="missing required field `prompt`"):
         Task.from_json('{"id": "t"}')
     with pytest.raises(ConfigurationError, match="solution"):
@@ -111,7 +111,7 @@ def test_what_is_no_line_of_a_tasks_file_says_why() -> None:
         "return double",
     ],
 )
-def test_a_completion_goes_on_where_the_prefix_ends(code: str) -> None:
+def test_completion_is_appended_to_prefix(code: str) -> None:
     assert make(entry_point="double", prefix=PREFIX).submission(code) == PREFIX + code
 
 
@@ -130,24 +130,24 @@ def test_a_completion_goes_on_where_the_prefix_ends(code: str) -> None:
         "if True:\n    def double(x): ...",
     ],
 )
-def test_a_program_of_its_own_gets_what_is_before_the_entry_point(code: str) -> None:
+def test_complete_program_gets_code_before_entry_point(code: str) -> None:
     program = make(entry_point="double", prefix=PREFIX).submission(code)
     assert program == "import math\nfrom typing import List\n\ndef helper(x):\n    return x\n\n" + code
 
 
-def test_imports_from_the_future_stay_the_first() -> None:
+def test_future_imports_stay_first() -> None:
     code = '"""Doubles."""\nfrom __future__ import annotations\ndef double(x: Any): return 2 * x\n'
     program = make(entry_point="double", prefix=PREFIX).submission(code)
     assert program.startswith('"""Doubles."""\nfrom __future__ import annotations\nimport math\n')
     compile(program, "program", "exec")
 
 
-def test_an_inner_definition_is_none() -> None:
+def test_nested_definition_is_not_entry_point() -> None:
     code = "class A:\n    def double(self): ...\ndef other():\n    def double(x): ..."
     assert make(entry_point="double", prefix=PREFIX).submission(code) == PREFIX + code
 
 
-def test_without_a_prefix_nothing_is_added() -> None:
+def test_submission_without_prefix_is_unchanged() -> None:
     assert make(entry_point="double").submission("\ud800") == "\ud800"
     assert make().submission("print(1)") == "print(1)"
 
@@ -164,18 +164,18 @@ def test_without_a_prefix_nothing_is_added() -> None:
     ],
     ids=["nested", "signs", "sum", "nul", "surrogate", "octal"],
 )
-def test_nothing_that_a_submission_is_raises(code: str) -> None:
+def test_malformed_submission_never_raises(code: str) -> None:
     assert make(entry_point="double", prefix=PREFIX).submission(code).endswith(code)
 
 
-def test_warnings_about_submissions_are_not_shown() -> None:
+def test_submissions_emit_no_warnings() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         program = make(entry_point="double", prefix=PREFIX).submission(r"def double(x): return '\d', 1if x else 2")
     assert program.startswith("import math")
 
 
-def test_a_prefix_without_the_entry_point_goes_before_all() -> None:
+def test_prefix_without_entry_point_is_prepended() -> None:
     assert (
         make(entry_point="double", prefix="import math\n").submission("def double(x): ...") == "import math\ndef double(x): ..."
     )

@@ -7,11 +7,16 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+import docker
 import pytest
 
-from coding_gym_server.workers.forking import fork_when_possible
+from coding_gym.sandbox.docker.images import ensure_image
+from coding_gym_server.linux.forking import fork_when_possible
+from coding_gym_server.zygote import heap
 
 
 def _run(code: str) -> str:
@@ -22,7 +27,7 @@ def _run(code: str) -> str:
     return done.stdout
 
 
-def test_a_fork_waits_for_room() -> None:
+def test_fork_retries_while_processes_are_exhausted() -> None:
     answers = iter([BlockingIOError(errno.EAGAIN, "none left"), BlockingIOError(errno.EAGAIN, "none left"), 7])
     meanwhile = []
 
@@ -32,11 +37,11 @@ def test_a_fork_waits_for_room() -> None:
             raise answer
         return answer
 
-    assert fork_when_possible(fork, meanwhile=lambda: meanwhile.append(1)) == 7
+    assert fork_when_possible(fork, on_wait=lambda: meanwhile.append(1)) == 7
     assert len(meanwhile) == 2
 
 
-def test_a_fork_does_not_wait_for_ever() -> None:
+def test_fork_retry_gives_up_eventually() -> None:
     def fork() -> int:
         raise BlockingIOError(errno.EAGAIN, "none left")
 
@@ -44,7 +49,7 @@ def test_a_fork_does_not_wait_for_ever() -> None:
         fork_when_possible(fork)
 
 
-def test_a_fork_does_not_wait_for_memory() -> None:
+def test_fork_never_retries_memory_errors() -> None:
     def fork() -> int:
         raise OSError(errno.ENOMEM, "no memory")
 
@@ -52,11 +57,11 @@ def test_a_fork_does_not_wait_for_memory() -> None:
         fork_when_possible(fork)
 
 
-def test_a_bare_fork_is_a_process_like_any_other() -> None:
+def test_bare_fork_supports_threads_and_forks() -> None:
     said = _run(
         """
         import os
-        from coding_gym_server.workers.forking import fork_bare
+        from coding_gym_server.linux.forking import fork_bare
         pid = fork_bare()
         if not pid:
             import json, threading
@@ -71,11 +76,11 @@ def test_a_bare_fork_is_a_process_like_any_other() -> None:
     assert said == "[1]\n7\n"
 
 
-def test_a_bare_fork_that_fails_says_why() -> None:
+def test_failed_bare_fork_raises_os_error() -> None:
     said = _run(
         """
         import os, resource
-        from coding_gym_server.workers.forking import fork_bare
+        from coding_gym_server.linux.forking import fork_bare
         if os.getuid() == 0:
             # There is no limit for root.
             os.setuid(65534)
@@ -89,50 +94,108 @@ def test_a_bare_fork_that_fails_says_why() -> None:
     assert "Resource temporarily unavailable" in said
 
 
-def test_reserved_memory_lies_in_one_piece() -> None:
+RESERVE = """
+from coding_gym_server.zygote import heap
+heap.reserve(64 << 20)
+print(open("/proc/self/maps").read())
+"""
+
+IMMORTALIZE = """
+import gc, json, sys, weakref
+class Thing: pass
+kept = Thing()
+from coding_gym_server.zygote import heap
+heap.make_immortal()
+gc.freeze()
+print(sys.getrefcount(kept) == sys.getrefcount(None))
+# What comes later is mortal.
+new = Thing()
+seen = weakref.ref(new)
+del new
+print(seen() is None, sys.getrefcount(Thing()) < 3)
+for _ in range(100_000):
+    kept, json.dumps({"a": [1, None, "b"]}), dict(sys.modules)
+del kept
+heap.collapse()
+print(json.loads('{"a": [1]}'))
+"""
+
+IS_TUNED = "from coding_gym_server.zygote import heap; print(heap.is_tuned())"
+
+
+@pytest.fixture(scope="module")
+def run_in_image(docker_engine: docker.DockerClient) -> Callable[[str], str]:
+    """Run a program in the interpreter of the image."""
+    image = ensure_image(docker_engine, None)
+
+    def run(code: str) -> str:
+        command = ["-c", code]
+        return docker_engine.containers.run(image, command, entrypoint="python", remove=True, network_mode="none").decode()
+
+    return run
+
+
+def _largest_region(maps: str) -> int:
+    regions = re.findall(r"^(\w+)-(\w+) rw-p 00000000 00:00 0 *$", maps, re.MULTILINE)
+    return max(int(end, 16) - int(start, 16) for start, end in regions)
+
+
+@pytest.mark.docker
+def test_image_interpreter_is_tuned(run_in_image: Callable[[str], str]) -> None:
+    assert run_in_image(IS_TUNED) == "True\n"
+    # The heap grows in arenas of 1 MB otherwise, of which adjacent ones are one region.
+    assert _largest_region(run_in_image(RESERVE)) >= 63 << 20
+    assert run_in_image(IMMORTALIZE) == "True\nTrue True\n{'a': [1]}\n"
+
+
+@pytest.mark.skipif(heap.is_tuned(), reason="this is the image's interpreter")
+def test_other_interpreters_are_not_tuned() -> None:
+    assert _run(IS_TUNED) == "False\n"
+    assert _largest_region(_run(RESERVE)) < 63 << 20
+    assert _run(IMMORTALIZE) == "False\nTrue True\n{'a': [1]}\n"
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value"),
+    [
+        ("implementation", SimpleNamespace(cache_tag="cpython-312")),
+        ("implementation", SimpleNamespace(cache_tag="cpython-314")),
+        ("implementation", SimpleNamespace(cache_tag="pypy311")),
+        ("abiflags", "d"),
+        ("abiflags", "t"),
+        ("platform", "freebsd14"),
+    ],
+)
+def test_only_measured_build_is_tuned(monkeypatch: pytest.MonkeyPatch, attribute: str, value: Any) -> None:
+    monkeypatch.setattr(sys, "implementation", SimpleNamespace(cache_tag="cpython-313"))
+    monkeypatch.setattr(sys, "abiflags", "")
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert heap.is_tuned()
+    monkeypatch.setattr(sys, attribute, value)
+    assert not heap.is_tuned()
+
+
+@pytest.mark.parametrize(("chosen", "method"), [(None, "fork"), ("spawn", "spawn")])
+def test_multiprocessing_defaults_to_fork(chosen: str | None, method: str) -> None:
     said = _run(
-        """
-        from coding_gym_server.workers import heap
-        heap.reserve(8 << 20)
-        print(open("/proc/self/maps").read())
+        f"""
+        import multiprocessing
+        from coding_gym_server.linux.forking import default_to_fork
+        default_to_fork()
+        if {chosen!r}:
+            multiprocessing.set_start_method({chosen!r})
+        print(multiprocessing.get_start_method())
         """
     )
-    sizes = [
-        int(end, 16) - int(start, 16) for start, end in re.findall(r"^(\w+)-(\w+) rw-p 00000000 00:00 0 *$", said, re.MULTILINE)
-    ]
-    assert max(sizes) >= 7 << 20
+    assert said == f"{method}\n"
 
 
-def test_immortal_objects_are_as_before() -> None:
-    said = _run(
-        """
-        import gc, json, sys, weakref
-        class Thing: pass
-        kept = Thing()
-        from coding_gym_server.workers import heap
-        heap.immortalize()
-        gc.freeze()
-        print(sys.version_info < (3, 12) or sys.getrefcount(kept) == sys.getrefcount(None))
-        # What comes later is mortal.
-        new = Thing()
-        seen = weakref.ref(new)
-        del new
-        print(seen() is None, sys.getrefcount(Thing()) < 3)
-        for _ in range(100_000):
-            kept, json.dumps({"a": [1, None, "b"]}), dict(sys.modules)
-        del kept
-        heap.collapse()
-        print(json.loads('{"a": [1]}'))
-        """
-    )
-    assert said == "True\nTrue True\n{'a': [1]}\n"
-
-
-def test_sessions_share_what_they_do_not_change(session: Any) -> None:
+def test_sessions_share_unchanged_memory(session: Any, provider: str) -> None:
     seen = session.run(
         "import sys, json, threading, os\n"
-        "print(sys.version_info < (3, 12) or sys.getrefcount(json) == sys.getrefcount(None))\n"
+        "print(sys.getrefcount(json) == sys.getrefcount(None))\n"
         "print(sys.getrefcount(object()) < 3, threading.main_thread().native_id == os.getpid())\n"
         "print(sys.stdout.seekable(), sys.stdin.read() == '', sys.stdout is sys.__stdout__)"
     )
-    assert seen.stdout == "True\nTrue True\nFalse True True\n"
+    is_immortal = provider == "docker" or heap.is_tuned()
+    assert seen.stdout == f"{is_immortal}\nTrue True\nFalse True True\n"

@@ -6,7 +6,7 @@ import pytest
 
 from coding_gym.errors import ConfigurationError, InvalidActionError
 from coding_gym.wrappers import FencedCode, SnippetActions, TemplateActions, TokenActions
-from coding_gym.wrappers.fenced_code import fenced_blocks
+from coding_gym.wrappers.actions.fenced_code import fenced_blocks
 
 # None of them starts a sandbox: it would start at the first reset.
 
@@ -16,7 +16,7 @@ def env():
     return gym.make("CodingEnv-v0", provider="local", max_code_chars=200)
 
 
-def test_snippets_without_names_are_their_own(env):
+def test_snippets_serve_as_default_names(env):
     wrapped = SnippetActions(env, ["a", "b"])
     assert wrapped.names == wrapped.snippets == ("a", "b")
     assert [wrapped.action(np.int64(number)) for number in (0, 1)] == ["a", "b"]
@@ -24,13 +24,13 @@ def test_snippets_without_names_are_their_own(env):
         wrapped.action_of("c")
 
 
-def test_tokens_end_at_the_end(env):
+def test_end_token_ends_code(env):
     wrapped = TokenActions(env, ["x", "y"], length=3, join=" ")
     assert [wrapped.action(np.array(numbers)) for numbers in ([0, 1, 0], [1, 2, 0], [2, 2, 2])] == ["x y x", "y", ""]
     assert TokenActions(env, ["x", "y"], length=3, end=False).action_space == gym.spaces.MultiDiscrete([2, 2, 2])
 
 
-def test_templates_have_slots_in_their_own_order(env):
+def test_template_slots_keep_template_order(env):
     choices = {"b": ["1", "2"], "a": ["x", "y", "z"]}
     wrapped = TemplateActions(env, "${a}_n = {'$$': $b, '$$a': $a}", choices)
     assert wrapped.action_space == gym.spaces.MultiDiscrete([3, 2])
@@ -52,7 +52,7 @@ def test_templates_have_slots_in_their_own_order(env):
         (FencedCode, "x" * 201),
     ],
 )
-def test_actions_outside_of_the_space_are_refused(env, make, action):
+def test_actions_outside_space_are_refused(env, make, action):
     with pytest.raises(InvalidActionError, match="Expected an action in"):
         make(env).action(action)
 
@@ -66,7 +66,7 @@ def test_actions_outside_of_the_space_are_refused(env, make, action):
         (lambda env: SnippetActions(env, ["\ud800"]), "Expected snippets that are in"),
         (lambda env: TokenActions(env, [], length=1), "list of words"),
         (lambda env: TokenActions(env, "abc", length=1), "list of words"),
-        (lambda env: TokenActions(env, ["a"], length=0), "length= to be a whole number"),
+        (lambda env: TokenActions(env, ["a"], length=0), "length= to be an integer"),
         (lambda env: TokenActions(env, ["abc"], length=67), "201 characters long, and an action at most 200"),
         (lambda env: TemplateActions(env, "$a", {}), "found a in"),
         (lambda env: TemplateActions(env, "$a", {"a": ["1"], "b": ["1"]}), "found a in"),
@@ -81,7 +81,7 @@ def test_actions_outside_of_the_space_are_refused(env, make, action):
         (lambda env: SnippetActions(gym.make("CodingEnvGUI-v0", provider="local"), ["a"]), "whose actions are text"),
     ],
 )
-def test_settings_that_cannot_be(env, make, hint):
+def test_invalid_settings_are_refused(env, make, hint):
     with pytest.raises(ConfigurationError, match=hint):
         make(env)
 
@@ -100,11 +100,11 @@ SAID = "Try:\n```python\n1\n```\nor\n~~~py title=x\n2\n~~~\nin a shell\n```sh\nl
         ({"languages": ["rust"], "no_fence": "text"}, ""),
     ],
 )
-def test_which_block_is_run(env, options, code):
+def test_options_select_code_block(env, options, code):
     assert FencedCode(env, **options).action(SAID) == code
 
 
-def test_text_without_a_fence(env):
+def test_text_without_fence_is_empty_by_default(env):
     assert FencedCode(env).action("print(1)") == ""
     assert FencedCode(env, no_fence="text").action("print(1)") == "print(1)"
 
@@ -124,5 +124,5 @@ def test_text_without_a_fence(env):
         ("", []),
     ],
 )
-def test_fences_are_those_of_commonmark(text, blocks):
+def test_fences_follow_commonmark(text, blocks):
     assert fenced_blocks(text) == blocks

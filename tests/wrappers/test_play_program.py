@@ -31,7 +31,7 @@ def play():
 # Spaces and settings
 
 
-def test_an_action_for_nothing_each_key_and_each_cell(play):
+def test_actions_cover_noop_keys_and_cells(play):
     env = play(screen=(640, 480), keys=["Left", "ctrl+a"], grid=(2, 3), resolution=(40, 30), hold=0.5)
     assert env.action_space == gym.spaces.Discrete(9)
     assert env.observation_space.shape == (30, 40, 3)
@@ -44,7 +44,7 @@ def test_an_action_for_nothing_each_key_and_each_cell(play):
     ]
 
 
-def test_the_spec_survives_json(play):
+def test_spec_round_trips_through_json(play):
     env = play("pass", keys=["Left"], grid=[8, 6])
     spec = gym.envs.registration.EnvSpec.from_json(env.spec.to_json())
     assert json.loads(env.spec.to_json())["additional_wrappers"][-1]["name"] == "PlayProgram"
@@ -60,18 +60,18 @@ def test_the_spec_survives_json(play):
         ({"keys": [5]}, "keys= and hold=.*KeyDown"),
         ({"keys": [""]}, "keys= and hold="),
         ({"hold": -1}, "keys= and hold=.*Wait"),
-        ({"grid": 5}, "grid= to be two positive whole numbers, got 5"),
+        ({"grid": 5}, "grid= to be two positive integers, got 5"),
         ({"grid": (0, 1)}, "grid="),
         ({"resolution": (84,)}, "resolution="),
         ({"resolution": (84.0, 84)}, "resolution="),
     ],
 )
-def test_a_bad_setting_is_refused_with_a_hint(play, options, hint):
+def test_bad_setting_is_refused_with_hint(play, options, hint):
     with pytest.raises(ConfigurationError, match=hint):
         play(**options)
 
 
-def test_another_environment_is_refused():
+def test_other_environment_is_refused():
     with pytest.raises(ConfigurationError, match=r"Expected a CodingEnvGUI to play in, got .*CodingEnv.*settle=0"):
         PlayProgram(gym.make("CodingEnv-v0", provider="local"), "")
 
@@ -80,13 +80,13 @@ def test_another_environment_is_refused():
 
 
 @pytest.mark.parametrize(("program", "hint"), [("print('hi')", "outcome ok, exit code 0.*hi"), ("1/0", "ZeroDivisionError")])
-def test_a_program_that_ends_is_refused(play, program, hint):
+def test_program_that_ends_is_refused(play, program, hint):
     with pytest.raises(ConfigurationError, match=f"(?s)Expected a program that shows a window.*{hint}"):
         play(program).reset()
 
 
 @pytest.mark.parametrize("action", [-1, 1, "Left", None, 0.5])
-def test_an_invalid_action_raises(play, action):
+def test_invalid_action_raises(play, action):
     with pytest.raises(InvalidActionError, match="Expected an action of 0 to 0"):
         play().step(action)
 
@@ -119,7 +119,8 @@ window.mainloop()
 """
 
 
-def test_a_game(play):
+@pytest.mark.slow
+def test_game_is_playable_until_won(play):
     env = play(
         GAME,
         screen=(200, 100),

@@ -32,7 +32,7 @@ def brief(step):
     return float(len(step.code) < 5)
 
 
-def test_terms_are_weighted_and_told_unweighted(env):
+def test_terms_are_summed_weighted_and_reported_unweighted(env):
     wrapped = RewardSum(env, {"exit_code": 2.0, brief: 0.5, "answer": (terms.OutputMatch("7\n"), 1), "time": -0.25})
     _, info = wrapped.reset(seed=1)
     assert info["reward_terms"] == {"exit_code": 0.0, "brief": 0.0, "answer": 0.0, "time": 0.0}
@@ -41,14 +41,14 @@ def test_terms_are_weighted_and_told_unweighted(env):
     assert wrapped.step("1 / 0")[1] == -0.25
 
 
-def test_a_new_episode_is_new_to_the_terms(env):
+def test_terms_reset_with_episode(env):
     wrapped = RewardSum(env, {"novelty": 1.0})
     for _ in range(2):
         wrapped.reset(seed=1)
         assert [wrapped.step("7")[1] for _ in range(2)] == [1, 0]
 
 
-def test_each_wrapper_has_terms_of_its_own(env):
+def test_wrappers_never_share_term_state(env):
     novelty = terms.Novelty()
     first, second = RewardSum(env, {novelty: 1.0}), RewardSum(env, {novelty: 1.0})
     first.reset(seed=1)
@@ -57,7 +57,7 @@ def test_each_wrapper_has_terms_of_its_own(env):
     assert second.step("7")[1] == 1
 
 
-def test_terms_see_what_came_before(env):
+def test_terms_receive_previous_observation_and_info(env):
     seen = []
     wrapped = RewardSum(env, {(lambda step: seen.append(step) or 0.0): 1.0})
     wrapped.reset(seed=1)
@@ -71,13 +71,13 @@ def test_terms_see_what_came_before(env):
     assert 0 < seen[0].seconds < 10
 
 
-def test_the_environments_own_reward_is_a_term(env):
+def test_environment_reward_is_available_as_term(env):
     wrapped = RewardSum(Told(env, [(0.5, False, False, {})]), {"env": 2.0, "exit_code": 1.0})
     wrapped.reset(seed=1)
     assert wrapped.step("1")[1] == 2.0
 
 
-def test_a_fault_of_the_sandbox_earns_nothing(env):
+def test_infrastructure_failure_earns_no_reward(env):
     fault = (0.0, False, True, {"outcome": "infrastructure"})
     wrapped = RewardSum(Told(env, [fault]), {"exit_code": 1.0, "time": -1.0})
     _, info = wrapped.reset(seed=1)
@@ -94,19 +94,19 @@ def test_a_fault_of_the_sandbox_earns_nothing(env):
     [
         (["tests"], "to be a mapping"),
         ({"nope": 1.0}, "no reward term 'nope'"),
-        ({"output": 1.0}, "others are objects"),
+        ({"output": 1.0}, "pass others as objects"),
         ({3: 1.0}, "Expected a reward term"),
         ({"tests": "1"}, "weight of the reward term 'tests'"),
         ({"tests": True}, "weight of the reward term 'tests'"),
         ({"tests": 1.0, terms.PassedTests(): 1.0}, "'tests' more than once"),
     ],
 )
-def test_terms_that_cannot_be(env, given, hint):
+def test_invalid_terms_are_refused(env, given, hint):
     with pytest.raises(ConfigurationError, match=hint):
         RewardSum(env, given)
 
 
-def test_rewards_outside_of_actions_say_where_they_belong(env):
+def test_wrong_wrapper_order_is_explained(env):
     wrapped = RewardSum(SnippetActions(env, ["1"]), {"length": -1.0})
     wrapped.reset(seed=1)
     with pytest.raises(ConfigurationError, match="inside of the wrappers that change actions"):
@@ -117,7 +117,7 @@ def test_rewards_outside_of_actions_say_where_they_belong(env):
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.9, 0.0])
-def test_of_a_terminated_episode_only_the_first_potential_remains(env, gamma):
+def test_terminated_episode_return_keeps_only_first_potential(env, gamma):
     told = [(1.0, False, False, {}), (0.0, False, False, {}), (3.0, True, False, {})]
     wrapped = PotentialShaping(Told(env, told), lambda observation, info: 5 + len(observation["stdout"]), gamma=gamma)
     wrapped.reset(seed=1)
@@ -126,7 +126,7 @@ def test_of_a_terminated_episode_only_the_first_potential_remains(env, gamma):
     assert discounted == pytest.approx(1.0 + gamma**2 * 3.0 - 5)
 
 
-def test_a_truncated_episode_keeps_its_last_potential(env):
+def test_truncated_episode_keeps_last_potential(env):
     wrapped = PotentialShaping(Told(env, [(0.0, False, True, {})]), lambda observation, info: 2.0, gamma=0.5)
     assert wrapped.reset(seed=1)[1]["shaping"] == 0.0
     _, reward, _, _, info = wrapped.step("1")
@@ -134,6 +134,6 @@ def test_a_truncated_episode_keeps_its_last_potential(env):
 
 
 @pytest.mark.parametrize(("potential", "gamma"), [("nope", 0.9), (3, 0.9), ("tests", 1.5), ("tests", -0.1)])
-def test_shapings_that_cannot_be(env, potential, gamma):
+def test_invalid_shaping_is_refused(env, potential, gamma):
     with pytest.raises(ConfigurationError, match=r"Expected|no reward term"):
         PotentialShaping(env, potential, gamma=gamma)

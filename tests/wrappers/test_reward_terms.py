@@ -22,13 +22,13 @@ def noise(seed=0, shape=(60, 80, 3)):
 # Outcomes
 
 
-def test_tests_count_only_when_graded():
+def test_passed_tests_count_only_when_graded():
     graded = {"graded": True, "tests_passed": 1, "tests_total": 2}
     infos = [graded, {}, {**graded, "graded": False}, {**graded, "tests_total": 0}]
     assert [terms.PassedTests()(step(info=info)) for info in infos] == [0.5, 0, 0, 0]
 
 
-def test_improvement_begins_anew_with_an_episode():
+def test_improvement_restarts_with_episode():
     term = terms.Improvement()
     half = step(info={"graded": True, "tests_passed": 1, "tests_total": 2})
     values = [term(half), term(half)]
@@ -36,14 +36,14 @@ def test_improvement_begins_anew_with_an_episode():
     assert [*values, term(half)] == [0.5, 0, 0.5]
 
 
-def test_time_by_the_second_wants_a_clock():
+def test_time_penalty_per_second_requires_timing():
     with pytest.raises(ConfigurationError, match="last_timing"):
         terms.TimePenalty(per="second")(step())
     with pytest.raises(ConfigurationError, match="'step' or 'second'"):
         terms.TimePenalty(per="minute")
 
 
-def test_a_step_of_the_gui_environment_has_its_code():
+def test_gui_action_provides_its_code():
     assert terms.Length(limit=10)(Step(action={"code": "x = 1", "events": []}, observation={}, info={})) == 0.5
 
 
@@ -59,7 +59,7 @@ def test_a_step_of_the_gui_environment_has_its_code():
         (terms.Novelty(), step(stdout=np.zeros(3, np.uint8)), "inside of the wrappers that change observations"),
     ],
 )
-def test_a_term_in_the_wrong_place_says_so(term, wrong, hint):
+def test_term_in_wrong_wrapper_order_is_explained(term, wrong, hint):
     with pytest.raises(ConfigurationError, match=hint):
         term(wrong)
 
@@ -67,7 +67,7 @@ def test_a_term_in_the_wrong_place_says_so(term, wrong, hint):
 # Outputs
 
 
-def test_novelty_of_both_streams_is_of_the_pair():
+def test_novelty_of_both_streams_compares_pairs():
     term = terms.Novelty(streams=("stdout", "stderr"))
     printed = [("a", ""), ("", "a"), ("a", "b"), ("a", ""), ("", "")]
     assert [term(step(stdout=out, stderr=err)) for out, err in printed] == [1, 1, 1, 0, 0]
@@ -87,11 +87,11 @@ def test_novelty_of_both_streams_is_of_the_pair():
         ("similarity", "1\n3", 2 / 3),
     ],
 )
-def test_output_match(metric, text, value):
+def test_output_match_supports_every_metric(metric, text, value):
     assert terms.OutputMatch("1\n2\n", metric=metric)(step(stdout=text)) == pytest.approx(value)
 
 
-def test_long_outputs_are_compared_by_the_line():
+def test_long_outputs_are_compared_by_line():
     lines = [f"line {n}\n" for n in range(2000)]
     term = terms.OutputMatch("".join(lines), metric="similarity")
     assert term(step(stdout="".join(lines[:1000]))) == pytest.approx(2 / 3, abs=0.001)
@@ -148,31 +148,31 @@ SAFE = [
 
 
 @pytest.mark.parametrize("code", UNSAFE, ids=lambda code: code[:40])
-def test_dangerous_code_is_found_in_the_tree(code):
+def test_dangerous_code_is_detected(code):
     assert UNSAFE[code] in terms.Safety().findings(code)
     assert terms.Safety()(step(code)) == -1
 
 
 @pytest.mark.parametrize("code", SAFE)
-def test_harmless_code_is_not(code):
+def test_harmless_code_has_no_findings(code):
     assert terms.Safety().findings(code) == ()
     assert terms.Safety()(step(code)) == 0
 
 
-def test_imports_of_earlier_steps_are_known_until_the_episode_ends():
+def test_safety_remembers_imports_within_episode():
     term = terms.Safety(forbidden={"os.system"})
     assert [term(step(code)) for code in ("import os as o", "run = o", "run.system('ls')")] == [0, 0, -1]
     term.reset()
     assert term(step("o.system('ls')")) == 0
 
 
-def test_what_is_dangerous_is_for_the_user_to_say():
+def test_safety_rules_are_configurable():
     term = terms.Safety(forbidden={"math"}, allowed={"math.pi"}, attributes={"secret"}, trust_unparsable=False)
     codes = ("import os", "from math import pi", "from math import e", "x.secret", "!ls")
     assert [term.findings(code) for code in codes] == [(), (), ("math.e",), ("secret",), ("(not Python)",)]
 
 
-def test_many_assignments_take_no_time():
+def test_many_assignments_are_analysed_quickly():
     code = "\n".join(f"a{n} = a{n + 1}" for n in range(5000))
     assert terms.Safety()(step(code)) == 0
 
@@ -191,21 +191,21 @@ def test_many_assignments_take_no_time():
         ("match x:\n    case 1: pass\n    case [y]: pass\n    case _: pass", 3),
     ],
 )
-def test_cyclomatic_complexity(code, complexity):
+def test_complexity_is_cyclomatic_complexity(code, complexity):
     assert terms.Complexity(limit=101)(step(code)) == pytest.approx((complexity - 1) / 100)
 
 
 @pytest.mark.parametrize("code", ["x = (", "\0", "\ud800"])
-def test_code_that_cannot_be_parsed(code):
+def test_unparsable_code_has_defined_costs(code):
     assert [term(step(code)) for term in (terms.Complexity(), terms.Lint())] == [0, 1]
 
 
-def test_costs_end_at_1():
+def test_costs_are_capped_at_1():
     branches = "if x: pass\n" * 100
     assert [term(step(branches)) for term in (terms.Length(), terms.Complexity(), terms.Lint(limit=5))] == [1, 1, 1]
 
 
-def test_lint_forgets_names_at_the_end_of_an_episode():
+def test_lint_forgets_names_after_episode():
     term = terms.Lint(limit=1)
     values = [term(step("x = 1")), term(step("print(x)"))]
     term.reset()
@@ -215,7 +215,7 @@ def test_lint_forgets_names_at_the_end_of_an_episode():
 # Screens
 
 
-def test_structural_similarity_is_that_of_scikit_image():
+def test_structural_similarity_equals_scikit_image():
     # skimage.metrics.structural_similarity(x, y, gaussian_weights=True, sigma=1.5, use_sample_covariance=False, data_range=255)
     card, moved = np.zeros((2, 60, 80, 3), np.uint8)
     card[10:30, 20:50] = moved[12:32, 25:50] = (200, 30, 90)
@@ -224,7 +224,7 @@ def test_structural_similarity_is_that_of_scikit_image():
 
 
 @pytest.mark.parametrize("metric", ["ssim", "pixels"])
-def test_the_goal_itself_is_worth_1_and_noise_is_not(metric, tmp_path):
+def test_screen_match_is_1_only_for_goal(metric, tmp_path):
     picture = noise()
     Image.fromarray(picture).save(tmp_path / "goal.png")
     for goal in (picture, str(tmp_path / "goal.png"), tmp_path / "goal.png"):
@@ -233,7 +233,7 @@ def test_the_goal_itself_is_worth_1_and_noise_is_not(metric, tmp_path):
         assert term(step(screenshot=noise(1))) < 0.7
 
 
-def test_screen_and_goal_are_scaled_to_one_size():
+def test_screen_and_goal_are_scaled_to_same_size():
     goal = np.zeros((20, 30, 3), np.uint8)
     goal[5:10] = 255
     assert terms.ScreenMatch(goal)(step(screenshot=goal.repeat(4, 0).repeat(4, 1))) == pytest.approx(1)
@@ -250,7 +250,7 @@ def test_screen_and_goal_are_scaled_to_one_size():
         ("nowhere.png", {}, "Cannot read the goal picture nowhere.png"),
     ],
 )
-def test_goals_that_cannot_be(goal, options, hint):
+def test_invalid_goals_are_refused(goal, options, hint):
     with pytest.raises(ConfigurationError, match=hint):
         terms.ScreenMatch(goal, **options)
 
@@ -258,14 +258,14 @@ def test_goals_that_cannot_be(goal, options, hint):
 # Names
 
 
-def test_all_names_make_terms():
+def test_every_name_makes_its_term():
     assert {name: terms.as_term(name).name for name in terms.NAMES} == {name: name for name in terms.NAMES}
 
 
 @pytest.mark.parametrize(
     ("term", "hint"), [("nope", "known are tests,"), (3, "Expected a reward term"), (terms.Length, "got <class")]
 )
-def test_what_is_no_term(term, hint):
+def test_invalid_term_is_refused(term, hint):
     with pytest.raises(ConfigurationError, match=re.escape(hint)):
         terms.as_term(term)
 
@@ -273,12 +273,12 @@ def test_what_is_no_term(term, hint):
 @pytest.mark.parametrize(
     "make", [lambda: terms.Length(limit=0), lambda: terms.Complexity(limit=1), lambda: terms.Lint(limit=True)]
 )
-def test_limits_that_cannot_be(make):
-    with pytest.raises(ConfigurationError, match="limit= to be a whole number"):
+def test_invalid_limits_are_refused(make):
+    with pytest.raises(ConfigurationError, match="limit= to be an integer"):
         make()
 
 
-def test_openenvs_numbers():
+def test_openenv_terms_match_openenv_rewards():
     # What its own transforms give, safety and quality together.
     both = terms.OpenEnvSafety(), terms.OpenEnvQuality()
     codes = {"x = 1": 0.1, "x = 1 #" + "." * 100: 0.0, "import os": -0.9, "import os #" + "." * 100: -1.0, "(": -0.1}

@@ -17,7 +17,7 @@ def env(pool):
         yield env
 
 
-def test_bytes_are_the_tail_even_within_a_character(env):
+def test_bytes_keep_tail_even_within_character(env):
     wrapped = BytesObservation(env, length=4, keys=["stdout"])
     wrapped.reset(seed=1)
     observation, *_ = wrapped.step("print('\N{SNOWMAN}' * 2, end='')")
@@ -26,7 +26,7 @@ def test_bytes_are_the_tail_even_within_a_character(env):
     assert observation in wrapped.observation_space
 
 
-def test_bytes_of_a_text_alone(env):
+def test_bytes_wrapper_accepts_plain_text_observation(env):
     only = gym.wrappers.TransformObservation(env, lambda seen: seen["stdout"], env.observation_space["stdout"])
     wrapped = BytesObservation(only, length=3)
     wrapped.reset(seed=1)
@@ -34,14 +34,14 @@ def test_bytes_of_a_text_alone(env):
 
 
 @pytest.mark.parametrize("options", [{"keys": ["nope"]}, {"keys": ["exit_code"]}, {"keys": []}, {"length": 0}])
-def test_bytes_of_what_is_no_text(env, options):
+def test_bytes_without_text_are_refused(env, options):
     with pytest.raises(ConfigurationError, match=r"Expected (keys|length)="):
         BytesObservation(env, **options)
     with pytest.raises(ConfigurationError, match="which has none"):
         BytesObservation(BytesObservation(env))
 
 
-def test_a_transcript_goes_back_some_steps_and_keeps_its_end(env):
+def test_transcript_is_limited_to_last_steps(env):
     wrapped = StackTranscript(env, steps=2, max_chars=30)
     assert wrapped.reset(seed=1)[0]["transcript"] == ""
     wrapped.step("1")
@@ -52,7 +52,7 @@ def test_a_transcript_goes_back_some_steps_and_keeps_its_end(env):
     assert wrapped.reset(seed=1)[0]["transcript"] == ""
 
 
-def test_a_chat_keeps_its_beginning_and_its_last_turns(env):
+def test_chat_keeps_prompt_and_last_turns(env):
     wrapped = ChatObservation(FencedCode(env), system="Write code.", prompt="Count.", turns=1)
     first = ({"role": "system", "content": "Write code."}, {"role": "user", "content": "Count."})
     assert wrapped.reset(seed=1)[0]["messages"] == first
@@ -64,7 +64,7 @@ def test_a_chat_keeps_its_beginning_and_its_last_turns(env):
     assert len(messages) == 4
 
 
-def test_a_chat_begins_with_the_prompt_of_a_task(env):
+def test_chat_starts_with_task_prompt(env):
     space = gym.spaces.Dict({**env.observation_space.spaces, "prompt": env.observation_space["stdout"]})
     task = gym.wrappers.TransformObservation(env, lambda seen: {**seen, "prompt": "Sort it."}, space)
     wrapped = ChatObservation(task, describe=lambda seen: seen["stdout"].upper())
@@ -74,7 +74,7 @@ def test_a_chat_begins_with_the_prompt_of_a_task(env):
 
 
 @pytest.mark.parametrize("wrapper", [StackTranscript, ChatObservation])
-def test_histories_want_text_and_its_output(env, wrapper):
+def test_histories_require_text_actions_and_output(env, wrapper):
     with pytest.raises(ConfigurationError, match="stdout, stderr, exit_code"):
         wrapper(gym.wrappers.FilterObservation(env, ["stdout"]))
     with pytest.raises(ConfigurationError, match="wrap the environment once"):
@@ -84,12 +84,12 @@ def test_histories_want_text_and_its_output(env, wrapper):
 
 
 @pytest.mark.parametrize("options", [{"turns": 0}, {"system": 3}, {"prompt": b"x"}])
-def test_chats_that_cannot_be(env, options):
+def test_invalid_chat_options_are_refused(env, options):
     with pytest.raises(ConfigurationError, match="Expected"):
         ChatObservation(env, **options)
 
 
-def test_messages_survive_json():
+def test_messages_round_trip_through_json():
     space = ChatMessages(seed=1)
     samples = [space.sample() for _ in range(20)]
     assert all(sample in space for sample in samples)
@@ -99,7 +99,7 @@ def test_messages_survive_json():
     assert not any(x in space for x in ("hello", [{"role": "user"}], [{"role": "user", "content": 1}], [("role", "user")]))
 
 
-def test_screens_are_scaled_before_and_after_they_are_grey():
+def test_resize_and_gray_work_in_either_order():
     colour = np.zeros((48, 64, 3), np.uint8)
     colour[:, 32:] = (255, 0, 0)
     env = gym.make("CodingEnv-v0", provider="local", screen=(64, 48))
@@ -118,12 +118,12 @@ def test_screens_are_scaled_before_and_after_they_are_grey():
 @pytest.mark.parametrize(
     ("make", "hint"),
     [
-        (lambda env: ResizeScreen(env, 84), "size= to be two positive whole numbers"),
-        (lambda env: ResizeScreen(env, (84, 0)), "size= to be two positive whole numbers"),
+        (lambda env: ResizeScreen(env, 84), "size= to be two positive integers"),
+        (lambda env: ResizeScreen(env, (84, 0)), "size= to be two positive integers"),
         (lambda env: GrayScreen(GrayScreen(env)), r"of shape \(height, width, 3\)"),
         (lambda env: GrayScreen(gym.wrappers.FilterObservation(env, ["stdout"])), "have a 'screenshot'"),
     ],
 )
-def test_screens_that_cannot_be(make, hint):
+def test_invalid_screen_options_are_refused(make, hint):
     with pytest.raises(ConfigurationError, match=hint):
         make(gym.make("CodingEnv-v0", provider="local"))

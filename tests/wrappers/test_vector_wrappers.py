@@ -49,9 +49,9 @@ def end_at_three(env):
 def make(pool):
     made = []
 
-    def make(mode, wrap=lambda env: env):
+    def make(mode, wrap=lambda env: env, screen=None):
         def one():
-            return wrap(end_at_three(gym.make("CodingEnv-v0", pool=pool, screen=(64, 48), capture="never")))
+            return wrap(end_at_three(gym.make("CodingEnv-v0", pool=pool, screen=screen)))
 
         made.append(SyncVectorEnv([one] * 3, autoreset_mode=mode))
         return made[-1]
@@ -72,15 +72,16 @@ def play(envs, mode):
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-@pytest.mark.parametrize("name", FORMS)
-def test_equal_to_single_forms_in_every_autoreset_mode(make, name, mode):
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.screen) if "Screen" in name else name for name in FORMS])
+def test_vector_forms_equal_single_forms(make, name, mode):
     options = FORMS[name]
-    single = make(mode, lambda env: getattr(wrappers, name)(env, **options))
+    screen = (64, 48) if "Screen" in name else None
+    single = make(mode, lambda env: getattr(wrappers, name)(env, **options), screen)
     # One after the other: the pool has four places.
     expected = list(play(single, mode))
     spaces = single.single_observation_space, single.observation_space
     single.close()
-    together = getattr(vector, name)(make(mode), **options)
+    together = getattr(vector, name)(make(mode, screen=screen), **options)
     assert (together.single_observation_space, together.observation_space) == spaces
     for found, wanted in zip(play(together, mode), expected, strict=True):
         assert data_equivalence(found, wanted)
@@ -88,7 +89,7 @@ def test_equal_to_single_forms_in_every_autoreset_mode(make, name, mode):
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_terms_begin_anew_with_each_environments_episode(pool, mode):
+def test_terms_restart_with_each_environment_episode(pool, mode):
     envs = gym.make_vec("CodingEnv-v0", num_envs=2, pool=pool, screen=None, max_episode_steps=2, autoreset_mode=mode)
     with closing(vector.RewardSum(envs, {"novelty": 1.0})) as envs:
         _, infos = envs.reset(seed=1)
@@ -102,7 +103,7 @@ def test_terms_begin_anew_with_each_environments_episode(pool, mode):
         assert infos["reward_terms"]["novelty"].tolist() == [0, 0]
 
 
-def test_a_step_has_the_time_of_all_environments(pool):
+def test_step_time_is_shared_by_environments(pool):
     envs = gym.make_vec("CodingEnv-v0", num_envs=2, pool=pool, screen=None)
     with closing(vector.RewardSum(envs, {terms.TimePenalty(per="second"): 1.0})) as envs:
         envs.reset(seed=1)
@@ -111,7 +112,7 @@ def test_a_step_has_the_time_of_all_environments(pool):
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_what_a_learner_wants(pool, mode):
+def test_vector_wrappers_compose_for_learners(pool, mode):
     envs = gym.make_vec("CodingEnv-v0", num_envs=2, pool=pool, screen=None, max_episode_steps=2, autoreset_mode=mode)
     envs = vector.RewardSum(envs, {"exit_code": 1.0, "length": -0.1})
     envs = gym.wrappers.vector.ClipReward(envs, -1.0, 0.5)
@@ -131,7 +132,7 @@ def test_what_a_learner_wants(pool, mode):
             envs.step(np.array([0, 2]))
 
 
-def test_what_is_refused():
+def test_invalid_term_and_missing_mode_are_refused():
     envs = gym.make_vec("CodingEnv-v0", num_envs=2, provider="local")
     with pytest.raises(ConfigurationError, match="no reward term 'nope'"):
         vector.RewardSum(envs, {"nope": 1.0})

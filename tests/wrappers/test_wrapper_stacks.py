@@ -26,6 +26,7 @@ from coding_gym.wrappers import (
     TokenActions,
     terms,
 )
+from tests.support.requirements import import_extra
 
 SNIPPETS = {"count": "x = globals().get('x', 0) + 1", "show": "print(x)"}
 
@@ -52,13 +53,13 @@ STACKS = {
 
 
 @pytest.fixture
-def env(pool):
+def env(pool, xvfb):
     with closing(gym.make("CodingEnv-v0", pool=pool, screen=(96, 64), capture="never")) as env:
         yield env
 
 
 @pytest.mark.parametrize("name", STACKS)
-def test_gymnasiums_check_passes(env, name):
+def test_gymnasium_check_passes(env, name):
     wrapped = STACKS[name](env)
     with warnings.catch_warnings():
         # It wants the bare environment, of which a wrapper would not be checked.
@@ -66,15 +67,15 @@ def test_gymnasiums_check_passes(env, name):
         check_env(wrapped, skip_render_check=True, skip_close_check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["learner", "token learner"])
-def test_stable_baselines3s_check_passes_without_a_warning(env, name):
-    from stable_baselines3.common.env_checker import check_env as check_for_sb3
-
-    check_for_sb3(STACKS[name](env), warn=True)
+def test_stable_baselines3_check_passes_without_warning(env, name):
+    checker = import_extra("stable_baselines3.common.env_checker")
+    checker.check_env(STACKS[name](env), warn=True)
 
 
 @pytest.mark.parametrize("name", STACKS)
-def test_a_spec_makes_the_same_environment_again(name):
+def test_spec_recreates_environment(name):
     env = STACKS[name](gym.make("CodingEnv-v0", provider="local", screen=(96, 64)))
     for spec in (env.spec, pickle.loads(pickle.dumps(env.spec)), EnvSpec.from_json(env.spec.to_json())):
         again = gym.make(spec)
@@ -85,7 +86,8 @@ def test_a_spec_makes_the_same_environment_again(name):
         ]
 
 
-def test_a_spec_with_terms_of_its_own_survives_pickling(pool):
+@pytest.mark.screen
+def test_spec_with_custom_terms_survives_pickling(pool):
     goal = np.zeros((16, 16, 3), np.uint8)
     env = RewardSum(
         gym.make("CodingEnv-v0", provider="local"),

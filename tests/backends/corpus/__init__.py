@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 __all__ = ["ESCAPES", "GUARDS", "LOOT", "PROGRAMS"]
 
 
+def _runs_here(title: str) -> bool:
+    """Return whether a program is for this version of Python: "(before 3.14)" or "(since 3.14)" may end its title."""
+    match = re.search(r" \((before|since) 3\.(\d+)\)$", title)
+    return match is None or (sys.version_info >= (3, int(match[2]))) == (match[1] == "since")
+
+
 def _read(name: str) -> dict[str, list[str]]:
-    """Return the cells of each program of a file."""
+    """Return the cells of each program of a file that is for this version of Python."""
     text = Path(__file__).with_name(name).read_text(encoding="utf-8")
     found = {}
     for part in re.split(r"^=== ", text, flags=re.MULTILINE)[1:]:
         title, _, body = part.partition("\n")
-        found[title] = body.rstrip("\n").split("\n---\n")
+        if _runs_here(title):
+            found[title] = body.rstrip("\n").split("\n---\n")
     return found
 
 

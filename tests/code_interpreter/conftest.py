@@ -1,0 +1,61 @@
+"""A container as ``docker run -p`` starts it, and a server of this machine, for clients of the code-interpreter API."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from coding_gym.sandbox.docker import images as image
+from tests.support.interpreter_client import InterpreterClient
+from tests.support.running_server import RunningServer
+
+
+@pytest.fixture(scope="session")
+def container_url(docker_engine) -> Iterator[str]:
+    """The URL of a plain container of the image."""
+    container = docker_engine.containers.run(
+        image.ensure_image(docker_engine, None), detach=True, auto_remove=True, ports={"8000/tcp": ("127.0.0.1", None)}
+    )
+    try:
+        container.reload()
+        port = container.attrs["NetworkSettings"]["Ports"]["8000/tcp"][0]["HostPort"]
+        url = f"http://127.0.0.1:{port}"
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                httpx.get(f"{url}/health").raise_for_status()
+                break
+            except httpx.TransportError:
+                assert time.monotonic() < deadline, container.logs()
+                time.sleep(0.05)
+        yield url
+    finally:
+        container.kill()
+
+
+@pytest.fixture(scope="session")
+def local_url(tmp_path_factory) -> Iterator[str]:
+    with RunningServer(tmp_path_factory.mktemp("interpreter"), "--preload", "numpy") as server:
+        yield server.url
+
+
+@pytest.fixture(scope="session")
+def url(provider: str, request: pytest.FixtureRequest) -> str:
+    """The URL of a server in a container, or of one of this machine."""
+    return request.getfixturevalue("container_url" if provider == "docker" else "local_url")
+
+
+@pytest.fixture
+def interpreter(url) -> Iterator[InterpreterClient]:
+    with InterpreterClient(url) as client:
+        yield client
+
+
+@pytest.fixture
+def context(interpreter) -> str:
+    """A fresh context, which all that the test executes runs in."""
+    interpreter.use_fresh_context()
+    return interpreter.context

@@ -1,0 +1,108 @@
+"""Run shell commands as a reader of the documentation would, and the server that examples connect to."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+from python_blocks import same_output
+
+from tests.support.running_server import RunningServer, free_port
+
+__all__ = ["CommandServer", "ExampleServer", "run_console"]
+
+_COMMAND_TIMEOUT = 240
+_START_TIMEOUT = 180
+_COMMAND = re.compile(r"^\$ (?P<command>(?:.*\\\n)*.*)\n?", re.MULTILINE)
+
+
+def run_console(text: str, directory: Path) -> None:
+    """Run the commands of a block in a directory.
+
+    Raises:
+        AssertionError: A command fails, or its standard output differs from the one shown.
+    """
+    for command, expected in _commands(text):
+        done = subprocess.run(["bash", "-c", command], cwd=directory, env=_environment(), timeout=_COMMAND_TIMEOUT, **_OUTPUT)
+        assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}[exit code {done.returncode}]"
+        assert not expected.strip() or same_output(expected, done.stdout), (
+            f"$ {command}\nshown:\n{expected}found:\n{done.stdout}"
+        )
+
+
+class ExampleServer:
+    """A server of the local installation, for pages that connect to one without starting it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._server = RunningServer(directory, "--home", str(directory / "home"))
+        self.port = self._server.port
+
+    def stop(self) -> None:
+        self._server.stop()
+
+
+class CommandServer:
+    """The server that the last command of a block starts; the commands before it are run to their ends.
+
+    Args:
+        text: The block, whose server is published at port 8000.
+        directory: The working directory.
+    """
+
+    def __init__(self, text: str, directory: Path) -> None:
+        self.port = free_port()
+        text = text.replace("127.0.0.1:8000", f"127.0.0.1:{self.port}")
+        commands = [command for command, _ in _commands(text)]
+        self._log = directory / "server.log"
+        with self._log.open("wb") as output:
+            self._process = subprocess.Popen(
+                ["bash", "-ec", "\n".join([*commands[:-1], f"exec {commands[-1]}"])],
+                cwd=directory,
+                env=_environment(),
+                stdout=output,
+                stderr=output,
+            )
+        try:
+            self._wait_until_healthy()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(30)
+
+    def _wait_until_healthy(self) -> None:
+        deadline = time.monotonic() + _START_TIMEOUT
+        while True:
+            try:
+                assert httpx.get(f"http://127.0.0.1:{self.port}/health").status_code == 200
+            except httpx.TransportError:
+                assert self._process.poll() is None, self._log.read_text()
+                assert time.monotonic() < deadline, self._log.read_text()
+                time.sleep(0.05)
+            else:
+                return
+
+
+_OUTPUT = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, "text": True}
+
+
+def _commands(text: str) -> Iterator[tuple[str, str]]:
+    """Yield each command with the output that is shown for it."""
+    matches = list(_COMMAND.finditer(text))
+    assert matches, "the block has no command: begin it with '$ '"
+    for match, following in zip(matches, [*matches[1:], None], strict=True):
+        yield match["command"], text[match.end() : following.start() if following else None]
+
+
+def _environment() -> dict[str, str]:
+    programs = Path(sys.executable).parent
+    return {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}

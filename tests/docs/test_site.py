@@ -1,0 +1,115 @@
+"""The documentation site builds without a warning, and every link inside of it resolves."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+_ROOT = Path(__file__).parents[2]
+
+_NAMED = re.compile(r"`((?:coding_gym|server_image|tests|docs|examples)/[\w./-]+\.(?:py|toml|md))`")
+# Files of the examples, which contributors are told to add.
+_EXAMPLES = ("arithmetic.py", "times_tables.py")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="needs pip install -e '.[docs]'"),
+]
+
+
+class _Page(HTMLParser):
+    """Collects the links and the anchors of a page, and what it loads when it is shown."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value for name, value in attrs if value is not None}
+        self.anchors.update(given[name] for name in ("id", "name") if name in given)
+        if tag == "a" and "href" in given:
+            self.links.append(given["href"])
+        if tag in ("img", "script", "iframe", "source") and "src" in given:
+            self.loads.append(given["src"])
+        if tag == "link" and given.get("rel") in ("stylesheet", "icon", "preload"):
+            self.loads.append(given["href"])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, _Page]:
+    directory = tmp_path_factory.mktemp("site")
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(directory)],
+        cwd=_ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    return {path: _Page(path.read_text(encoding="utf-8")) for path in directory.rglob("*.html")}
+
+
+def test_links_resolve(site):
+    broken = [
+        f"{path.parent.name}: {link}" for path, page in site.items() for link in page.links if not _exists(site, path, link)
+    ]
+    assert not broken
+
+
+def test_assets_are_local(site):
+    assert all(_local(path, load) is not None for path, page in site.items() for load in page.loads)
+
+
+def test_public_names_are_in_the_reference(site):
+    import coding_gym
+    from coding_gym import datasets, errors, inputs, spaces, tasks, wrappers
+    from coding_gym.wrappers import terms, vector
+
+    anchors = set().union(*(page.anchors for path, page in site.items() if path.parent.parent.name == "reference"))
+    modules = (coding_gym, datasets, errors, inputs, spaces, tasks, wrappers, terms, vector)
+    missing = {f"{module.__name__}.{name}" for module in modules for name in module.__all__} - anchors
+    # A string; a module with a page to itself; a function that is listed under its module, which has the same name.
+    assert missing == {"coding_gym.__version__", "coding_gym.inputs", "coding_gym.tasks.pass_at_k"}
+    assert "coding_gym.tasks.pass_at_k.pass_at_k" in anchors
+
+
+def test_named_files_exist():
+    text = (_ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = [name for name in _NAMED.findall(text) if not name.endswith(_EXAMPLES)]
+    assert len(named) > 10
+    assert [name for name in named if not (_ROOT / name).is_file()] == []
+
+
+def _local(page: Path, link: str) -> Path | None:
+    """Return the file that a link leads to; None for one that leaves the site."""
+    parts = urlsplit(link)
+    if parts.scheme or parts.netloc:
+        return None
+    target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
+    return target / "index.html" if target.is_dir() else target
+
+
+def _exists(site: dict[Path, _Page], page: Path, link: str) -> bool:
+    # Links that begin at the root of the host belong to the page for missing pages alone.
+    if link.startswith("/") and page.name == "404.html":
+        return True
+    target = _local(page, link)
+    if target is None:
+        return True
+    anchor = unquote(urlsplit(link).fragment)
+    if target not in site:
+        return target.is_file()
+    return not anchor or anchor in site[target].anchors

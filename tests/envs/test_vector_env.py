@@ -1,0 +1,523 @@
+from __future__ import annotations
+
+import itertools
+import subprocess
+import time
+from contextlib import closing
+
+import gymnasium as gym
+import numpy as np
+import psutil
+import pytest
+from gymnasium.utils.env_checker import data_equivalence
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers.vector import RecordEpisodeStatistics, RecordVideo
+
+from coding_gym import CodingVectorEnv
+from coding_gym.errors import CodingGymError, ConfigurationError, InvalidActionError
+from tests.support.interruption import interrupted_after
+from tests.support.requirements import import_extra
+from tests.support.running_server import gone_within
+from tests.support.sandbox_faults import kill_sandbox
+from tests.support.sandbox_processes import server_of
+
+FAST = {"provider": "local", "preload": (), "screen": None, "step_timeout": 10}
+
+
+@pytest.fixture(scope="module")
+def envs():
+    """Four environments in one sandbox for all tests that begin with a reset."""
+    with closing(gym.make_vec("CodingEnv-v0", num_envs=4, **FAST)) as envs:
+        yield envs
+
+
+@pytest.fixture
+def make():
+    made = []
+
+    def make(num_envs=2, **options):
+        made.append(gym.make_vec("CodingEnv-v0", num_envs=num_envs, **{**FAST, **options}))
+        return made[-1]
+
+    yield make
+    for envs in made:
+        envs.close()
+
+
+def sandboxes(envs):
+    return list({id(env.sandbox): env.sandbox for env in envs.envs}.values())
+
+
+def stdout(envs, *actions):
+    observations, rewards, terminations, truncations, infos = envs.step(actions)
+    assert observations["stderr"] == ("",) * envs.num_envs
+    assert not rewards.any()
+    assert not terminations.any()
+    assert not truncations.any()
+    assert set(infos["outcome"]) == {"ok"}
+    return observations["stdout"]
+
+
+def fresh_namespaces(envs):
+    """Say which environments know no ``mark`` yet, and leave one in each."""
+    observations, _, _, truncations, infos = envs.step(
+        ["print('mark' not in globals()); mark = 1"] * envs.num_envs,
+    )
+    assert not truncations.any(), (infos, observations["stderr"])
+    return [text == "True\n" for text in observations["stdout"]]
+
+
+# Shape
+
+
+@pytest.mark.screen
+def test_make_vec_returns_coding_vector_env(make):
+    envs = make(3, screen=(64, 48), max_episode_steps=5)
+    assert isinstance(envs, CodingVectorEnv)
+    assert envs.num_envs == 3
+    assert envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    assert envs.single_observation_space["screenshot"].shape == (48, 64, 3)
+    assert envs.observation_space["screenshot"].shape == (3, 48, 64, 3)
+    observations, infos = envs.reset(seed=1)
+    assert observations in envs.observation_space
+    assert set(infos) == {"outcome", "_outcome", "state_lost", "_state_lost"}
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("form", [lambda mode: mode, lambda mode: mode.value], ids=["enum", "text"])
+def test_metadata_contains_autoreset_mode(make, mode, form):
+    assert make(autoreset_mode=form(mode)).metadata["autoreset_mode"] is mode
+
+
+def test_vector_environments_do_not_share_metadata(make):
+    first, second = make(), make(autoreset_mode="SameStep")
+    assert first.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    assert second.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    assert "autoreset_mode" not in first.envs[0].metadata
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"num_envs": 0}, "num_envs"),
+        ({"num_envs": -1}, "num_envs"),
+        ({"num_envs": "3"}, "num_envs"),
+        ({"num_envs": 2.5}, "num_envs"),
+        ({"sessions_per_sandbox": 0}, "sessions_per_sandbox"),
+        ({"sessions_per_sandbox": None}, "sessions_per_sandbox"),
+        ({"memory": "1g"}, "memory"),
+        ({"screen": "big"}, "screen"),
+        ({"config": {"mem": "1g"}, "cpu": 1}, "config"),
+        ({"max_episode_steps": 0}, "max_episode_steps"),
+        ({"max_episode_steps": "3"}, "max_episode_steps"),
+    ],
+)
+def test_bad_setting_is_refused(options, named):
+    with pytest.raises(ConfigurationError, match=named):
+        CodingVectorEnv(**options)
+
+
+@pytest.mark.lifecycle
+@pytest.mark.parametrize(("num_envs", "per_sandbox", "expected"), [(5, 2, 3), (4, 8, 1), (3, 1, 3)])
+def test_environments_share_sandboxes(make, num_envs, per_sandbox, expected):
+    envs = make(num_envs, sessions_per_sandbox=per_sandbox)
+    envs.reset(seed=0)
+    assert len(sandboxes(envs)) == expected
+    assert stdout(envs, *map(str, range(num_envs))) == tuple(f"{number}\n" for number in range(num_envs))
+
+
+def test_environments_in_one_sandbox_are_isolated(envs):
+    envs.reset(seed=1)
+    stdout(envs, "x = 0", "x = 1", "x = 2", "x = 3")
+    assert stdout(envs, *["x"] * 4) == ("0\n", "1\n", "2\n", "3\n")
+    stdout(envs, *["_ = open('f', 'w').write(str(x))"] * 4)
+    assert stdout(envs, *["import os; (os.listdir(), open('f').read())"] * 4) == tuple(
+        f"(['f'], '{number}')\n" for number in range(4)
+    )
+
+
+# Equality with Gymnasium's own
+
+
+def assert_equal(ours, theirs, context):
+    assert data_equivalence(ours, theirs), f"{context}:\n{ours}\n{theirs}"
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("screen", [pytest.param((32, 24), marks=pytest.mark.screen), None])
+def test_every_step_equals_sync_vector_env(mode, screen, pool):
+    settings = {"screen": screen, "step_timeout": 10, "max_episode_steps": 3}
+
+    def one():
+        return gym.make("CodingEnv-v0", pool=pool, **settings)
+
+    with (
+        closing(gym.make_vec("CodingEnv-v0", num_envs=3, autoreset_mode=mode, **{**FAST, **settings})) as ours,
+        closing(SyncVectorEnv([one] * 3, autoreset_mode=mode)) as theirs,
+    ):
+        assert ours.observation_space == theirs.observation_space
+        assert ours.action_space == theirs.action_space
+        assert ours.metadata == theirs.metadata
+        assert_equal(ours.reset(seed=[5, None, 7]), theirs.reset(seed=[5, None, 7]), "reset with a list")
+        assert_equal(ours.reset(seed=42), theirs.reset(seed=42), "reset")
+        ours.action_space.seed(42)
+        for number in range(10):
+            actions = ours.action_space.sample()
+            if number == 4:
+                actions = ("import random; random.random()",) * 3
+            mine, other = ours.step(actions), theirs.step(actions)
+            assert_equal(mine, other, f"step {number} of {actions}")
+            assert mine[0] in ours.observation_space
+            if mode is AutoresetMode.DISABLED and (mine[2] | mine[3]).any():
+                with pytest.raises(AssertionError, match="_autoreset_envs"):
+                    ours.step(actions)
+                mask = mine[2] | mine[3]
+                if number < 5:
+                    mask = np.array([True, False, True])
+                    assert_equal(
+                        ours.reset(options={"reset_mask": mask.copy()}),
+                        theirs.reset(options={"reset_mask": mask.copy()}),
+                        "reset of some",
+                    )
+                    mask = ~mask
+                seeds = [number, 1, 2]
+                assert_equal(
+                    ours.reset(seed=seeds, options={"reset_mask": mask.copy()}),
+                    theirs.reset(seed=seeds, options={"reset_mask": mask.copy()}),
+                    "reset of the others",
+                )
+        assert_equal(ours.reset(), theirs.reset(), "reset without a seed")
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_staggered_episode_ends_equal_sync_vector_env(mode, pool):
+    settings = {"screen": None, "step_timeout": 10, "max_episode_steps": 3}
+    with (
+        closing(gym.make_vec("CodingEnv-v0", num_envs=2, autoreset_mode=mode, **{**FAST, **settings})) as ours,
+        closing(SyncVectorEnv([lambda: gym.make("CodingEnv-v0", pool=pool, **settings)] * 2, autoreset_mode=mode)) as theirs,
+    ):
+        for envs in (ours, theirs):
+            envs.reset(seed=1)
+            envs.step(("x = 1", "x = 2"))
+        mask = np.array([False, True])
+        assert_equal(
+            ours.reset(options={"reset_mask": mask.copy()}), theirs.reset(options={"reset_mask": mask.copy()}), "reset of one"
+        )
+        for number in range(8):
+            actions = (f"print({number}); 'x' in globals()", "x = globals().get('x', 0) + 1; print(x)")
+            assert_equal(ours.step(actions), theirs.step(actions), f"step {number}")
+
+
+def test_scalar_seed_counts_up_per_environment(envs):
+    code = "import random; random.random()"
+
+    def draw(seed):
+        envs.reset(seed=seed)
+        return stdout(envs, *[code] * 4)
+
+    counted = draw(7)
+    assert draw([7, 8, 9, 10]) == counted
+    assert draw(np.int64(7)) == counted
+    assert draw((10, 9, 8, 7)) == counted[::-1]
+    assert len(set(counted)) == 4
+    with pytest.raises(ValueError, match="seeds"):
+        envs.reset(seed=[1, 2])
+
+
+@pytest.mark.parametrize(
+    ("mask", "error"),
+    [
+        ([True, False, True, True], TypeError),
+        (np.array([1, 0, 1, 1]), TypeError),
+        (np.array([True]), ValueError),
+        (np.zeros(4, bool), ValueError),
+    ],
+)
+def test_bad_reset_mask_is_refused_without_reset(envs, mask, error):
+    envs.reset(seed=1)
+    assert all(fresh_namespaces(envs))
+    with pytest.raises(error, match="reset_mask"):
+        envs.reset(options={"reset_mask": mask})
+    assert not any(fresh_namespaces(envs))
+
+
+def test_reset_leaves_options_unchanged(envs):
+    options = {"reset_mask": np.array([True, False, False, False])}
+    envs.reset(seed=1)
+    assert all(fresh_namespaces(envs))
+    envs.reset(options=options)
+    assert set(options) == {"reset_mask"}
+    assert fresh_namespaces(envs) == [True, False, False, False]
+
+
+@pytest.mark.screen
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_returned_arrays_are_never_shared(make, mode):
+    envs = make(2, screen=(32, 24), max_episode_steps=2, autoreset_mode=mode)
+    observations = [envs.reset(seed=1)[0]]
+    for _ in range(5):
+        observation, rewards, terminations, truncations, infos = envs.step(("1", "2"))
+        assert not observation["screenshot"].any()
+        for array in (rewards, terminations, truncations):
+            array[:] = True
+        observation["exit_code"][:] = 9
+        observation["screenshot"][:] = 9
+        for final in infos.get("final_obs", ()):
+            assert not final["screenshot"].any()
+            final["screenshot"][:] = 9
+        observations.append(observation)
+    pairs = itertools.pairwise(observation["screenshot"] for observation in observations)
+    assert not any(np.shares_memory(*pair) for pair in pairs)
+
+
+# Calls
+
+
+def test_call_and_attributes_reach_every_environment(make):
+    envs = make(2)
+    assert envs.get_attr("step_timeout") == (10.0, 10.0)
+    envs.set_attr("step_timeout", [3.0, 4.0])
+    assert envs.get_attr("step_timeout") == (3.0, 4.0)
+    envs.set_attr("step_timeout", 5.0)
+    assert envs.call("render") == (None, None)
+    envs.set_attr("step_timeout", [0.4, 5.0])
+    envs.reset()
+    infos = envs.step(["import time; time.sleep(1)"] * 2)[4]
+    assert list(infos["outcome"]) == ["timeout", "ok"]
+
+
+@pytest.mark.screen
+@pytest.mark.parametrize("render_mode", ["ansi", "rgb_array", None])
+def test_render_returns_tuple(make, render_mode):
+    envs = make(2, render_mode=render_mode, screen=(64, 48))
+    envs.reset()
+    envs.step(("1", "2"))
+    pictures = envs.render()
+    assert isinstance(pictures, tuple)
+    assert len(pictures) == 2
+    assert envs.render_mode == render_mode
+    if render_mode == "ansi":
+        header = "# CodingEnv-v0: default backend, screen 64 x 48, 10 s per step"
+        assert pictures == (f"{header}\n>>> 1\n1", f"{header}\n>>> 2\n2")
+    elif render_mode == "rgb_array":
+        assert all(picture.shape == (48, 64, 3) for picture in pictures)
+        assert not np.array_equal(*pictures)
+    else:
+        assert pictures == (None, None)
+
+
+def test_record_episode_statistics(make):
+    envs = RecordEpisodeStatistics(make(2, max_episode_steps=2))
+    envs.reset()
+    envs.step(("1", "2"))
+    infos = envs.step(("1", "2"))[4]
+    assert list(infos["episode"]["l"]) == [2, 2]
+
+
+@pytest.mark.screen
+def test_record_video(make, tmp_path):
+    import_extra("moviepy")
+    envs = RecordVideo(
+        make(2, render_mode="rgb_array", screen=(64, 48), max_episode_steps=2),
+        str(tmp_path / "videos"),
+        episode_trigger=lambda _: True,
+    )
+    envs.reset()
+    for _ in range(4):
+        envs.step(("1", "print('🎉' * 99)"))
+    envs.close()
+    assert list((tmp_path / "videos").glob("*.mp4"))
+
+
+# Actions
+
+
+@pytest.mark.parametrize("bad", [1, None, "\ud800", "x" * 100_001, b"1"])
+def test_invalid_action_raises_before_execution(envs, bad):
+    envs.reset(seed=1)
+    stdout(envs, *["x = 1"] * 4)
+    with pytest.raises(InvalidActionError):
+        envs.step(("x = 2", "x = 2", "x = 2", bad))
+    assert stdout(envs, *["x"] * 4) == ("1\n",) * 4
+
+
+@pytest.mark.parametrize("actions", [(), ("x = 2",), ("x = 2",) * 3, ("x = 2",) * 5])
+def test_wrong_number_of_actions_raises_before_execution(envs, actions):
+    envs.reset(seed=1)
+    stdout(envs, *["x = 1"] * 4)
+    with pytest.raises(ValueError, match="actions"):
+        envs.step(actions)
+    assert stdout(envs, *["x"] * 4) == ("1\n",) * 4
+
+
+def test_single_string_is_refused(envs):
+    envs.reset(seed=1)
+    with pytest.raises(CodingGymError):
+        envs.step("x=1;")
+
+
+@pytest.mark.parametrize("kind", [list, tuple, lambda actions: np.array(actions, object), np.array])
+def test_any_sequence_of_actions_is_accepted(envs, kind):
+    envs.reset(seed=1)
+    assert stdout(envs, *kind(["1", "2", "3", "'é'"])) == ("1\n", "2\n", "3\n", "'é'\n")
+    observations, *_ = envs.step(kind(["1", "2", "3", "'é'"]))
+    assert observations["stdout"] == ("1\n", "2\n", "3\n", "'é'\n")
+
+
+def test_step_before_reset_raises(make):
+    with pytest.raises(gym.error.ResetNeeded):
+        make(2).step(("1", "2"))
+
+
+def test_steps_run_concurrently(make):
+    envs = make(8)
+    envs.reset()
+    envs.step(["import time"] * 8)
+    started = time.perf_counter()
+    envs.step(["time.sleep(1)"] * 8)
+    assert time.perf_counter() - started < 8
+
+
+def test_step_timeout_applies_per_environment(make):
+    envs = make(3, step_timeout=0.7)
+    envs.reset()
+    started = time.perf_counter()
+    observations, _, _, truncations, infos = envs.step(("1", "while True: pass", "import time; time.sleep(9)"))
+    assert time.perf_counter() - started < 5
+    assert list(observations["exit_code"]) == [0, 124, 124]
+    assert list(infos["outcome"]) == ["ok", "timeout", "timeout"]
+    assert not truncations.any()
+
+
+# The life of sandboxes
+
+
+def test_close_is_idempotent_and_allowed_before_reset(make):
+    never = make(3)
+    never.close()
+    never.close()
+    envs = make(3, sessions_per_sandbox=2)
+    envs.reset()
+    servers = [server_of(sandbox) for sandbox in sandboxes(envs)]
+    assert len(servers) == 2
+    envs.close()
+    envs.close()
+    assert gone_within(servers, 10) == []
+
+
+def test_closed_environment_raises(make):
+    envs = make(2)
+    envs.reset()
+    envs.close()
+    for use in (envs.reset, lambda: envs.step(("1", "2"))):
+        with pytest.raises(gym.error.ClosedEnvironmentError, match="closed"):
+            use()
+
+
+def test_failed_constructor_is_collected_silently():
+    with pytest.raises(ConfigurationError):
+        CodingVectorEnv(num_envs=2, screen="big")
+
+
+@pytest.mark.lifecycle
+@pytest.mark.every_provider
+def test_dead_sandbox_affects_only_its_environments(provider):
+    settings = {**FAST, "provider": provider}
+    with closing(gym.make_vec("CodingEnv-v0", num_envs=4, sessions_per_sandbox=2, **settings)) as envs:
+        envs.reset(seed=1)
+        assert all(fresh_namespaces(envs))
+        dead, alive = envs.envs[0].sandbox, envs.envs[2].sandbox
+        kill_sandbox(dead)
+        observations, rewards, terminations, truncations, infos = envs.step([str(number) for number in range(4)])
+        assert list(truncations) == [True, True, False, False]
+        assert not terminations.any()
+        assert not rewards.any()
+        assert list(infos["outcome"]) == ["infrastructure", "infrastructure", "ok", "ok"]
+        assert list(observations["exit_code"]) == [255, 255, 0, 0]
+        assert observations["stdout"] == ("", "", "2\n", "3\n")
+        assert observations in envs.observation_space
+        observations, _, _, truncations, infos = envs.step([str(number) for number in range(4)])
+        assert not truncations.any()
+        assert list(infos["outcome"]) == ["ok"] * 4
+        assert observations["stdout"] == ("", "", "2\n", "3\n")
+        assert fresh_namespaces(envs) == [True, True, False, False]
+        assert envs.envs[0].sandbox is envs.envs[1].sandbox is not dead
+        assert envs.envs[2].sandbox is envs.envs[3].sandbox is alive
+
+
+@pytest.mark.lifecycle
+@pytest.mark.parametrize("attempt", range(3))
+def test_dead_full_sandbox_is_replaced_for_all(make, attempt):
+    # All its environments ask for places in the new one, and no more than those are there.
+    envs = make(8)
+    envs.reset(seed=attempt)
+    kill_sandbox(envs.envs[0].sandbox)
+    assert envs.step(["1"] * 8)[3].all()
+    time.sleep(attempt / 2)
+    assert not envs.step(["1"] * 8)[3].any()
+    assert stdout(envs, *["2"] * 8) == ("2\n",) * 8
+
+
+@pytest.mark.lifecycle
+def test_sandbox_death_during_step_truncates_its_environments(make):
+    envs = make(4, sessions_per_sandbox=2, step_timeout=30)
+    envs.reset()
+    killer = subprocess.Popen(["sh", "-c", f"sleep 0.5; kill -9 {server_of(envs.envs[0].sandbox).pid}"])
+    started = time.perf_counter()
+    _, _, _, truncations, infos = envs.step(["import time; time.sleep(20)"] * 2 + ["import time; time.sleep(1)"] * 2)
+    assert time.perf_counter() - started < 8
+    killer.wait()
+    assert list(truncations) == [True, True, False, False]
+    assert list(infos["outcome"]) == ["infrastructure"] * 2 + ["ok"] * 2
+
+
+@pytest.mark.lifecycle
+def test_broken_session_leaves_neighbours_unaffected(make):
+    envs = make(3)
+    envs.reset()
+    assert all(fresh_namespaces(envs))
+    sandbox = envs.envs[0].sandbox
+    pids = [int(text) for text in stdout(envs, *["import os; os.getpid()"] * 3)]
+    root = psutil.Process(pids[0]).parent()
+    root.kill()
+    gone_within([root], 5)
+    _, _, _, truncations, infos = envs.step(["1"] * 3)
+    assert list(infos["outcome"]) == ["infrastructure", "ok", "ok"]
+    assert list(truncations) == [True, False, False]
+    time.sleep(0.5)
+    assert not envs.step(["1"] * 3)[3].any()
+    assert envs.envs[1].sandbox is sandbox
+    assert fresh_namespaces(envs) == [True, False, False]
+
+
+def test_sandboxes_dead_between_episodes_are_replaced_silently(make):
+    envs = make(3, sessions_per_sandbox=2)
+    envs.reset(seed=1)
+    for sandbox in sandboxes(envs):
+        kill_sandbox(sandbox)
+    envs.reset(seed=1)
+    assert stdout(envs, "1", "2", "3") == ("1\n", "2\n", "3\n")
+
+
+# Ctrl-C
+
+
+@pytest.mark.parametrize("delay", [0.0005, 0.001, 0.002, 0.005, 0.02, 0.3])
+def test_reset_after_ctrl_c_leaves_no_stale_answer(envs, delay):
+    envs.reset(seed=1)
+    stdout(envs, *["x = 'old'"] * 4)
+    assert interrupted_after(delay, lambda: envs.step(["import time; time.sleep(1); print('stale')"] * 4))
+    observations, infos = envs.reset(seed=1)
+    assert observations["stdout"] == ("",) * 4
+    assert list(infos["outcome"]) == ["ok"] * 4
+    assert stdout(envs, *[f"print({number}, 'x' in globals())" for number in range(4)]) == tuple(
+        f"{number} False\n" for number in range(4)
+    )
+
+
+@pytest.mark.lifecycle
+def test_reset_works_after_ctrl_c_in_first_reset(make):
+    envs = make(4, sessions_per_sandbox=2)
+    assert interrupted_after(0.2, lambda: (envs.reset(), time.sleep(5)))
+    envs.reset(seed=1)
+    assert stdout(envs, *["1"] * 4) == ("1\n",) * 4

@@ -1,0 +1,1 @@
+"""Programs that draw, and the pictures that a sandbox takes of them."""

@@ -1,0 +1,1 @@
+"""Comparisons with other projects: ``python -m tests.peers`` in a checkout."""

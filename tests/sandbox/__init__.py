@@ -1,0 +1,1 @@
+"""Tests of coding_gym.sandbox."""

@@ -1,0 +1,534 @@
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pytest
+from docker.errors import NotFound
+
+from coding_gym.errors import ImageBuildError, ProviderUnavailableError, SandboxStartError
+from coding_gym.sandbox import start_sandbox
+from coding_gym.sandbox.config import SandboxConfig
+from coding_gym.sandbox.docker import cleanup, provider
+from coding_gym.sandbox.docker import images as image
+from coding_gym.sandbox.docker.cleanup import our_containers, remove_orphans
+from coding_gym.sandbox.docker.engine import connect_to_engine
+from coding_gym.sandbox.docker.provider import LABEL_OWNER
+from coding_gym.sandbox.ownership import OwnerProcess
+from coding_gym_server.protocol import ResetOptions
+from tests.support.sandbox_faults import eventually
+
+pytestmark = pytest.mark.docker
+SMALL = {"cpu": 1.5, "mem": "512m", "pids_limit": 48, "disk": "16m", "shm_size": "8m"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _image(docker_engine):
+    image.ensure_image(docker_engine, None)
+
+
+@pytest.fixture
+def start(docker_engine):
+    with contextlib.ExitStack() as stack:
+        yield lambda **options: stack.enter_context(
+            contextlib.closing(start_sandbox(SandboxConfig(**{"provider": "docker", "preload": (), **options})))
+        )
+
+
+@pytest.fixture(scope="module")
+def small(docker_engine):
+    with contextlib.closing(start_sandbox(SandboxConfig(provider="docker", preload=(), **SMALL))) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def run(small):
+    with contextlib.closing(small.connect()) as session:
+        yield lambda code: run_in(session, code)
+
+
+def run_in(session, code):
+    session.ask_step(textwrap.dedent(code))
+    return session.wait(timeout=40).observation
+
+
+def once(sandbox, code):
+    with contextlib.closing(sandbox.connect()) as session:
+        return run_in(session, code)
+
+
+def printed(observation):
+    assert observation.stderr == ""
+    return observation.stdout.strip()
+
+
+def containers_of(engine, pid):
+    return [container for container, owner in our_containers(engine) if owner.pid == pid]
+
+
+ATTEMPT = """
+    def attempt(action):
+        try:
+            action()
+        except OSError as error:
+            return error.strerror or str(error)
+        return "done"
+"""
+
+
+# How it is started
+
+
+def test_container_is_hardened(small, docker_engine):
+    attributes = docker_engine.containers.get(small.container.id).attrs
+    host, config = attributes["HostConfig"], attributes["Config"]
+    assert host["ReadonlyRootfs"] is True
+    assert host["Privileged"] is False
+    assert host["CapDrop"] == ["ALL"]
+    assert not host["CapAdd"]
+    assert any(option.startswith("no-new-privileges") for option in host["SecurityOpt"])
+    assert not any("unconfined" in option for option in host["SecurityOpt"])
+    assert host["NetworkMode"] == "none"
+    assert host["PidsLimit"] == 48
+    assert host["Memory"] == host["MemorySwap"] == 512 << 20
+    assert host["NanoCpus"] == 1_500_000_000
+    assert host["ShmSize"] == 8 << 20
+    assert host["AutoRemove"] is True
+    assert host["IpcMode"] in ("private", "")
+    assert host["PidMode"] == ""
+    assert not host["Devices"]
+    assert config["User"] not in ("", "0", "root")
+    assert OwnerProcess.parse(config["Labels"][LABEL_OWNER]) == OwnerProcess.current()
+    assert provider.LABEL_VERSION in config["Labels"]
+    for path in ("/workspaces", "/tmp"):
+        options = host["Tmpfs"][path].split(",")
+        assert f"size={16 << 20}" in options or "size=16m" in options
+        assert {"nosuid", "nodev"} <= set(options)
+    assert [mount["Destination"] for mount in attributes["Mounts"] if mount["Type"] == "bind"] == ["/run/coding-gym"]
+    assert not attributes["NetworkSettings"]["Ports"]
+    assert small.address.token not in str(attributes)
+
+
+def test_init_process_reaps_zombies(run):
+    # Orphans are reaped by somebody: no zombies, whoever has pid 1.
+    code = """
+        import glob, os, subprocess, time
+        for _ in range(5):
+            subprocess.run(["sh", "-c", "sleep 0.05 & sleep 0.05 & exit"])
+        time.sleep(0.5)
+        states = [open(p).read().rpartition(")")[2].split()[0] for p in glob.glob("/proc/[0-9]*/stat")]
+        print(states.count("Z"))
+    """
+    assert printed(run(code)) == "0"
+
+
+def test_code_runs_unprivileged(run):
+    code = """
+        import os
+        status = dict(line.split(":", 1) for line in open("/proc/self/status").read().splitlines())
+        status = {name: value.strip() for name, value in status.items()}
+        print(os.getuid(), os.geteuid(), os.getgid(), *map(status.get, ("CapEff", "CapBnd", "NoNewPrivs", "Seccomp")))
+    """
+    uid, euid, gid, effective, bounding, no_new, seccomp = printed(run(code)).split()
+    assert uid == euid == gid != "0"
+    assert int(effective, 16) == int(bounding, 16) == 0
+    assert no_new == "1"
+    assert seccomp == "2"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/f",
+        "/usr/f",
+        "/etc/f",
+        "/opt/coding-gym/f",
+        "/run/coding-gym/f",
+        "/workspaces/f",
+        "/root/f",
+        "/var/tmp/f",
+        "/proc/sys/f",
+    ],
+)
+def test_only_workspace_is_writable(run, path):
+    answer = printed(run(ATTEMPT + f"    print(attempt(lambda: open({path!r}, 'w')))"))
+    assert answer in ("Read-only file system", "Permission denied", "No such file or directory")
+
+
+def test_programs_cannot_be_replaced(run):
+    code = (
+        ATTEMPT
+        + """
+    import os, sys
+    print(attempt(lambda: open(sys.executable, "r+b")), attempt(lambda: open(os.__file__, "a")), sep="|")
+    """
+    )
+    assert "done" not in printed(run(code)).split("|")
+
+
+def test_network_is_unavailable_by_default(run):
+    code = (
+        ATTEMPT
+        + """
+    import socket
+    print(attempt(lambda: socket.create_connection(("127.0.0.1", 80), 5)))
+    print(sorted(name for _, name in socket.if_nameindex()))
+    """
+    )
+    started = time.perf_counter()
+    tcp, interfaces = printed(run(code)).splitlines()
+    assert time.perf_counter() - started < 8
+    assert tcp == "Permission denied"
+    assert interfaces == "['lo']"
+
+
+def test_full_disk_is_an_observation(run):
+    observation = run("with open('f', 'wb') as f:\n    for _ in range(40): f.write(bytes(1 << 20))")
+    assert observation.exit_code == 1
+    assert "No space left on device" in observation.stderr
+    assert printed(run("import os; os.remove('f'); open('g', 'w').write('room again')")) == "10"
+
+
+def test_too_many_files_are_an_observation(run):
+    observation = run("import os\nos.mkdir('many')\nfor n in range(200_000): open(f'many/{n}', 'w').close()")
+    assert observation.exit_code in (1, 124)
+    assert "No space left" in observation.stderr
+    assert printed(run("import shutil; shutil.rmtree('many')")) == ""
+
+
+def test_too_many_processes_are_an_observation(run):
+    code = """
+        import subprocess
+        children = []
+        try:
+            for _ in range(200):
+                children.append(subprocess.Popen(["sleep", "60"]))
+        finally:
+            print(len(children))
+            for child in children:
+                child.kill()
+                child.wait()
+    """
+    observation = run(code)
+    assert observation.exit_code == 1
+    assert "Resource temporarily unavailable" in observation.stderr
+    assert 0 < int(observation.stdout) < 48
+    assert printed(run("'alive'")) == "'alive'"
+
+
+@pytest.mark.lifecycle
+def test_fork_bomb_is_survived(small):
+    with contextlib.closing(small.connect()) as session:
+        session.ask_reset(ResetOptions(step_timeout=1))
+        session.wait(timeout=10)
+        bomb = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass"
+        assert run_in(session, bomb).exit_code in (1, 124, 137)
+        # The last of them may still print that they were interrupted.
+        assert "2" in run_in(session, "2").stdout
+    assert printed(once(small, "3")) == "3"
+
+
+def test_too_much_memory_is_an_observation(run):
+    observation = run("x = bytearray(1 << 30); x[::4096] = b'1' * len(x[::4096])")
+    assert observation.exit_code in (1, 137)
+    assert "MemoryError" in observation.stderr or "out of memory" in observation.stderr
+    assert printed(run("3")) == "3"
+
+
+def test_shared_memory_is_limited(run):
+    observation = run("with open('/dev/shm/x', 'wb') as f:\n    for _ in range(20): f.write(bytes(1 << 20))")
+    assert "No space left on device" in observation.stderr
+
+
+# Other ways to start one
+
+
+def test_tcp_transport_listens_on_loopback_only(start, docker_engine):
+    sandbox = start(transport="tcp")
+    assert printed(once(sandbox, "40 + 2")) == "42"
+    attributes = docker_engine.containers.get(sandbox.container.id).attrs
+    (bindings,) = attributes["NetworkSettings"]["Ports"].values()
+    assert [binding["HostIp"] for binding in bindings] == ["127.0.0.1"]
+    port = int(bindings[0]["HostPort"])
+    listening = [
+        connection.laddr.ip
+        for connection in psutil.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
+    ]
+    assert listening in ([], ["127.0.0.1"])
+    code = (
+        ATTEMPT
+        + """
+    import os, socket
+    print(attempt(lambda: socket.create_connection(("127.0.0.1", 80), 3)))
+    print("CODING_GYM_TOKEN" in os.environ, attempt(lambda: open("/proc/1/environ").read()))
+    """
+    )
+    tcp, environment = printed(once(sandbox, code)).splitlines()
+    assert tcp == "Permission denied"
+    assert environment == "False Permission denied"
+
+
+def test_tcp_server_requires_token(start):
+    import httpx
+
+    sandbox = start(transport="tcp")
+    assert httpx.get(f"{sandbox.address}/health").status_code == 200
+    assert httpx.get(f"{sandbox.address}/state").status_code == 401
+    assert httpx.get(f"{sandbox.address}/state", headers=sandbox.address.headers).status_code == 200
+
+
+@pytest.mark.lifecycle
+def test_bridge_network_allows_connections(start, docker_engine):
+    sandbox = start(network="bridge")
+    gateway = docker_engine.containers.get(sandbox.container.id).attrs["NetworkSettings"]["Networks"]["bridge"]["Gateway"]
+    with socket.socket() as listener:
+        listener.bind((gateway, 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        code = (
+            ATTEMPT
+            + f"""
+    import socket
+    print(attempt(lambda: socket.create_connection(({gateway!r}, {port}), 5)))
+    print(attempt(lambda: socket.create_connection(("127.0.0.1", 9), 5)))
+    print(attempt(lambda: socket.socket().bind(("0.0.0.0", 0))))
+        """
+        )
+        assert printed(once(sandbox, code)).splitlines() == ["done", "Connection refused", "done"]
+
+
+def test_missing_image_is_reported(start):
+    with pytest.raises(ImageBuildError, match="coding-gym-no-such-image") as caught:
+        start(image="localhost:1/coding-gym-no-such-image:1")
+    assert "image=" in str(caught.value)
+    assert caught.value.log
+
+
+def test_missing_runtime_is_reported(start, docker_engine):
+    before = len(containers_of(docker_engine, os.getpid()))
+    with pytest.raises(SandboxStartError, match="no-such-runtime"):
+        start(runtime="no-such-runtime")
+    assert len(containers_of(docker_engine, os.getpid())) == before
+
+
+def test_missing_network_is_reported(start, docker_engine):
+    before = len(containers_of(docker_engine, os.getpid()))
+    with pytest.raises(SandboxStartError, match="no-such-network"):
+        start(network="no-such-network")
+    assert len(containers_of(docker_engine, os.getpid())) == before
+
+
+def test_foreign_image_shows_start_error(start, docker_engine):
+    # debian:trixie-slim runs the command line as a program.
+    with pytest.raises(SandboxStartError, match=r"--uds|server|start"):
+        start(image="debian:trixie-slim", start_timeout=10)
+
+
+def test_excessive_cpu_limit_is_reported(start):
+    with pytest.raises(SandboxStartError, match=r"(?i)memory|CPU"):
+        start(cpu=100_000)
+
+
+def test_missing_engine_is_reported(monkeypatch):
+    for host in ("unix:///nonexistent", "tcp://127.0.0.1:9", "nonsense"):
+        monkeypatch.setenv("DOCKER_HOST", host)
+        with pytest.raises(ProviderUnavailableError, match="docker"):
+            connect_to_engine()
+
+
+# The image
+
+
+def test_image_name_depends_on_sources(monkeypatch):
+    name = image.image_name()
+    assert name == image.image_name()
+    sources = image._sources()
+    assert "coding_gym_server/server/app.py" in sources
+    assert not [path for path in sources if path.endswith(".pyc")]
+    changes = (
+        {**sources, "coding_gym_server/server/app.py": b"#"},
+        {**sources, "coding_gym_server/new.py": b""},
+        {path: content for path, content in sources.items() if path != "Dockerfile"},
+        {**{path: content for path, content in sources.items() if path != "Dockerfile"}, "dockerfile": sources["Dockerfile"]},
+    )
+    names = {name}
+    for changed in changes:
+        monkeypatch.setattr(image, "_sources", lambda changed=changed: changed)
+        names.add(image.image_name())
+    assert len(names) == 5
+
+
+@pytest.mark.lifecycle
+def test_failing_build_shows_end_of_log(docker_engine, monkeypatch):
+    lines = "; ".join(f"echo line {number}" for number in range(60))
+    dockerfile = f"FROM debian:trixie-slim\nRUN {lines}; echo the reason is this >&2; exit 3\n"
+    monkeypatch.setattr(image, "_sources", lambda: {"Dockerfile": dockerfile.encode(), "unique": os.urandom(8)})
+    seen = []
+    with pytest.raises(ImageBuildError, match=r"(?s)the reason is this.*3") as caught:
+        image.build_image(docker_engine, on_line=seen.append)
+    assert "line 59" in seen
+    assert "line 59" in str(caught.value)
+    assert "line 5\n" not in str(caught.value)
+    assert len(caught.value.log) <= 25
+    with pytest.raises(ImageBuildError):
+        start_sandbox(SandboxConfig(provider="docker"))
+
+
+@pytest.mark.lifecycle
+def test_build_arguments_change_image_name(docker_engine, monkeypatch):
+    dockerfile = "FROM debian:trixie-slim\nARG WITH_OPENGL=\nENV OPENGL=$WITH_OPENGL\n"
+    monkeypatch.setattr(image, "_sources", lambda: {"Dockerfile": dockerfile.encode(), "unique": b"build arguments"})
+    mine = f"{image.IMAGE_REPOSITORY}-test:gl"
+    built = image.build_image(docker_engine)
+    try:
+        assert image.build_image(docker_engine, arguments={"WITH_OPENGL": "a/b"}, tag=mine) == mine
+        of_mine = docker_engine.images.get(mine)
+        assert set(of_mine.tags) == {mine, image.image_name({"WITH_OPENGL": "a/b"})}
+        assert "OPENGL=a/b" in of_mine.attrs["Config"]["Env"]
+        assert "OPENGL=" in docker_engine.images.get(built).attrs["Config"]["Env"]
+        with pytest.raises(ValueError, match=r"no build argument 'WITH_SOUND'\. It has WITH_OPENGL"):
+            image.build_image(docker_engine, arguments={"WITH_SOUND": "1"})
+    finally:
+        for name in (built, mine, image.image_name({"WITH_OPENGL": "a/b"})):
+            docker_engine.images.remove(name, force=True)
+
+
+@pytest.mark.lifecycle
+def test_concurrent_image_builds_run_once(docker_engine, monkeypatch):
+    dockerfile = "FROM debian:trixie-slim\nRUN sleep 0.5; head -c 8 /dev/urandom > /unique\n"
+    monkeypatch.setattr(image, "_sources", lambda: {"Dockerfile": dockerfile.encode(), "unique": os.urandom(8)})
+    fixed = image.image_name()
+    monkeypatch.setattr(image, "image_name", lambda arguments: fixed)
+    builds = []
+    with ThreadPoolExecutor(4) as pool:
+        names = set(pool.map(lambda _: image.build_image(docker_engine, on_line=builds.append), range(4)))
+    try:
+        assert len(names) == 1
+        assert sum("sleep 0.5" in line for line in builds) == 1
+    finally:
+        for built in names:
+            docker_engine.images.remove(built, force=True)
+
+
+# The end
+
+
+def test_closing_removes_container_and_directory(start, docker_engine):
+    sandbox = start()
+    directory = os.path.dirname(os.path.dirname(str(sandbox.address)))
+    assert os.stat(directory).st_mode & 0o077 == 0
+    started = time.perf_counter()
+    sandbox.close()
+    sandbox.close()
+    assert time.perf_counter() - started < 8
+    with pytest.raises(NotFound):
+        docker_engine.containers.get(sandbox.container.id)
+    assert not os.path.exists(directory)
+
+
+@pytest.mark.lifecycle
+def test_concurrent_close_removes_all_containers(start, docker_engine):
+    sandboxes = [start() for _ in range(3)]
+    barrier = threading.Barrier(6)
+
+    def close(sandbox):
+        barrier.wait()
+        sandbox.close()
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(close, sandboxes * 2))
+    left = {container.id for container in containers_of(docker_engine, os.getpid())}
+    assert not left & {sandbox.container.id for sandbox in sandboxes}
+
+
+@pytest.mark.lifecycle
+def test_closing_vanished_container_logs_nothing(start, caplog):
+    killed, removed = start(), start()
+    killed.container.kill()
+    removed.container.remove(force=True)
+    killed.close()
+    removed.close()
+    assert not caplog.records
+
+
+TRAINER = """
+    import sys
+    import gymnasium as gym, coding_gym
+    settings = dict(provider="docker", idle_timeout=2, preload=(), screen=None, step_timeout=60)
+    if sys.argv[1] == "single":
+        env = gym.make("CodingEnv-v0", **settings)
+        env.reset(seed=1)
+        print("ready", flush=True)
+        sys.stdin.read()
+    else:
+        envs = gym.make_vec("CodingEnv-v0", num_envs=4, sessions_per_sandbox=2, **settings)
+        envs.reset(seed=1)
+        print("ready", flush=True)
+        envs.step(["import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(50)"] * 4)
+"""
+
+
+@pytest.mark.lifecycle
+@pytest.mark.parametrize(("kind", "count"), [("single", 1), ("vector", 2)])
+def test_containers_of_killed_trainer_end(docker_engine, kind, count):
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(TRAINER), kind], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
+    )
+    with trainer:
+        assert trainer.stdout.readline() == "ready\n"
+        assert len(containers_of(docker_engine, trainer.pid)) == count
+        if kind == "vector":
+            time.sleep(0.5)
+        trainer.send_signal(signal.SIGKILL)
+    assert eventually(lambda: not containers_of(docker_engine, trainer.pid), 10)
+
+
+@pytest.mark.lifecycle
+def test_sweep_removes_only_containers_of_dead_owners(docker_engine, monkeypatch):
+    # A label that no other process sweeps.
+    label = f"coding_gym.owner-of-test-{os.getpid()}"
+    monkeypatch.setattr(cleanup, "LABEL_OWNER", label)
+    dead = OwnerProcess(OwnerProcess.current().host, 999_999_999, 1)
+    elsewhere = OwnerProcess("another-machine", 999_999_999, 1)
+    containers = [
+        docker_engine.containers.create("debian:trixie-slim", ["sleep", "60"], labels={label: str(whose)})
+        for whose in (dead, elsewhere, OwnerProcess.current())
+    ]
+    try:
+        containers[0].start()
+        assert containers[0].name in remove_orphans(docker_engine)
+        assert {container.id for container, _ in our_containers(docker_engine)} >= {containers[1].id, containers[2].id}
+        with pytest.raises(NotFound):
+            docker_engine.containers.get(containers[0].id)
+    finally:
+        for container in containers:
+            with contextlib.suppress(NotFound):
+                container.remove(force=True)
+
+
+@pytest.mark.lifecycle
+def test_first_start_sweeps_orphans(docker_engine):
+    dead = OwnerProcess(OwnerProcess.current().host, 999_999_999, 1)
+    orphan = docker_engine.containers.create("debian:trixie-slim", ["sleep", "60"], labels={LABEL_OWNER: str(dead)})
+    try:
+        script = """
+            import gymnasium as gym, coding_gym
+            with gym.make("CodingEnv-v0", provider="docker", preload=(), screen=None) as env:
+                env.reset()
+        """
+        subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, timeout=60)
+        with pytest.raises(NotFound):
+            docker_engine.containers.get(orphan.id)
+    finally:
+        with contextlib.suppress(NotFound):
+            orphan.remove(force=True)

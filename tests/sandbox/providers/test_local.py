@@ -1,0 +1,420 @@
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import subprocess
+import textwrap
+import time
+
+import msgspec
+import psutil
+import pytest
+
+from coding_gym.errors import ProviderUnavailableError, SandboxStartError, TransportError
+from coding_gym.sandbox import ManagedSandbox, start_sandbox
+from coding_gym.sandbox import ownership as owner
+from coding_gym.sandbox import start as choice
+from coding_gym.sandbox.config import SandboxConfig
+from coding_gym.sandbox.docker.provider import DockerSandbox
+from coding_gym.sandbox.local import provider as local
+from coding_gym.sandbox.local.provider import LocalSandbox, start_local
+from coding_gym_server.isolation.probe import probe
+from tests.support.running_server import gone_within
+from tests.support.sandbox_processes import server_of
+
+FAST = {"provider": "local", "preload": ()}
+
+
+@pytest.fixture(scope="module")
+def sandbox():
+    config = SandboxConfig(**FAST, mem="512m", disk="8m", pids_limit=200, sessions=4)
+    with contextlib.closing(start_sandbox(config)) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def run(sandbox):
+    with contextlib.closing(sandbox.connect()) as session:
+
+        def run(code):
+            session.ask_step(textwrap.dedent(code))
+            return session.wait(timeout=30).observation
+
+        yield run
+
+
+def printed(observation):
+    assert observation.stderr == ""
+    return observation.stdout.strip()
+
+
+ATTEMPT = """
+    def attempt(action):
+        try:
+            action()
+        except OSError as error:
+            return type(error).__name__
+        return "done"
+"""
+
+
+# Where the kernel cannot
+
+
+@pytest.mark.parametrize(("abi", "found"), [(0, "no Landlock"), (5, "ABI 5")])
+def test_kernel_without_isolation_is_refused(monkeypatch, abi, found):
+    monkeypatch.setattr(local, "probe", lambda: msgspec.structs.replace(probe(), landlock_abi=abi))
+    with pytest.raises(ProviderUnavailableError, match=f"local.*Landlock.*{found}") as caught:
+        start_local(SandboxConfig(**FAST))
+    assert caught.value.provider == "local"
+    assert "isolation='prefer'" in caught.value.reason
+    assert "Docker" in caught.value.reason
+
+
+def test_isolation_prefer_starts_without_landlock(monkeypatch):
+    monkeypatch.setattr(local, "probe", lambda: msgspec.structs.replace(probe(), landlock_abi=0))
+    with (
+        contextlib.closing(start_local(SandboxConfig(**FAST, isolation="prefer"))) as sandbox,
+        contextlib.closing(sandbox.connect()) as session,
+    ):
+        session.ask_step("1")
+        assert session.wait(timeout=10).observation.stdout == "1\n"
+
+
+def test_auto_reports_why_both_providers_fail(monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
+    monkeypatch.setattr(local, "probe", lambda: msgspec.structs.replace(probe(), landlock_abi=0))
+    with pytest.raises(ProviderUnavailableError, match=r"docker.*nonexistent.*local.*Landlock"):
+        start_sandbox(SandboxConfig(provider="auto"))
+
+
+def test_auto_falls_back_to_local_with_warning(monkeypatch, caplog):
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
+    with caplog.at_level(logging.INFO, "coding_gym"):
+        sandbox = start_sandbox(SandboxConfig(provider="auto", preload=()))
+    with contextlib.closing(sandbox):
+        assert isinstance(sandbox, LocalSandbox)
+        (record,) = caplog.records
+        assert record.levelno == logging.WARNING
+        assert "nonexistent" in record.getMessage()
+        assert sandbox.description in record.getMessage()
+        assert "\n" not in record.getMessage()
+
+
+@pytest.mark.docker
+def test_auto_prefers_docker_and_logs_choice(docker_engine, caplog):
+    with caplog.at_level(logging.INFO, "coding_gym"):
+        sandbox = start_sandbox(SandboxConfig(provider="auto", preload=()))
+    with contextlib.closing(sandbox):
+        assert isinstance(sandbox, DockerSandbox)
+        assert any(sandbox.description in record.getMessage() for record in caplog.records if record.levelno == logging.INFO)
+        assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_failed_server_start_shows_log(monkeypatch):
+    monkeypatch.setattr(local, "server_arguments", lambda _: ["--no-such-option"])
+    with pytest.raises(SandboxStartError, match="no-such-option"):
+        start_local(SandboxConfig(**FAST))
+
+
+@pytest.mark.lifecycle
+def test_server_exceeding_start_timeout_is_killed():
+    before = {child.pid for child in psutil.Process().children()}
+    with pytest.raises(SandboxStartError, match="start_timeout"):
+        start_local(SandboxConfig(**FAST, start_timeout=0.01))
+    assert gone_within([child for child in psutil.Process().children() if child.pid not in before], 10) == []
+
+
+# From inside
+
+
+def test_files_outside_cannot_be_read(run, tmp_path):
+    secret = tmp_path / ".ssh" / "id_rsa"
+    secret.parent.mkdir()
+    secret.write_text("secret")
+    os.chmod(tmp_path, 0o777)
+    code = (
+        ATTEMPT
+        + f"""
+    import os
+    print(attempt(lambda: open({str(secret)!r}).read()), attempt(lambda: os.listdir({str(tmp_path)!r})))
+    os.symlink({str(secret)!r}, "link")
+    print(attempt(lambda: open("link").read()), attempt(lambda: os.link({str(secret)!r}, "hard")))
+    """
+    )
+    # Out of sight, or, where there is no namespace for that, out of reach.
+    assert printed(run(code)).split() in (["FileNotFoundError"] * 4, ["PermissionError"] * 3 + ["OSError"])
+
+
+@pytest.mark.parametrize("path", ["~", "/root", "/home", "/tmp", "/var", "/run", "/work", "/dev/shm", "/"])
+def test_directories_outside_cannot_be_listed(run, path):
+    path = os.path.expanduser(path)
+    if not os.path.isdir(path):
+        pytest.skip(f"there is no {path}")
+    assert printed(run(ATTEMPT + f"    import os; print(attempt(lambda: os.listdir({path!r})))")) == "PermissionError"
+
+
+def test_files_outside_cannot_be_changed(run, tmp_path):
+    victim = tmp_path / "file"
+    victim.write_text("as it was")
+    os.chmod(tmp_path, 0o777)
+    os.chmod(victim, 0o666)
+    code = (
+        ATTEMPT
+        + f"""
+    import os
+    victim, new = {str(victim)!r}, {str(tmp_path / "new")!r}
+    for action in (
+        lambda: open(victim, "w"), lambda: open(victim, "a"), lambda: os.truncate(victim, 0), lambda: os.unlink(victim),
+        lambda: os.rename(victim, new), lambda: open(new, "w"), lambda: os.mkdir(new), lambda: os.symlink("/", new),
+        lambda: os.mkfifo(new), lambda: open("/etc/new", "w"), lambda: open("/usr/new", "w"), lambda: open("/tmp/new", "w"),
+        lambda: open("/dev/shm/../new", "w"), lambda: os.rename(".", new), lambda: os.link("/etc/passwd", "passwd"),
+    ):
+        print(attempt(action))
+    """
+    )
+    results = printed(run(code)).split()
+    assert "done" not in results, results
+    assert victim.read_text() == "as it was"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+
+
+def test_workspace_is_writable(run):
+    code = """
+        import os, tempfile
+        open("a", "w").write("x")
+        os.mkdir("d"); os.rename("a", "d/b"); os.symlink("b", "d/c"); os.link("d/b", "d/e"); os.mkfifo("f")
+        print(open("d/c").read(), len(os.listdir("d")), os.path.isdir(os.environ["HOME"]))
+        with tempfile.TemporaryDirectory() as directory:
+            open(os.path.join(directory, "x"), "w").close()
+        print(os.path.commonpath([tempfile.gettempdir(), os.getcwd()]) != "/")
+    """
+    assert printed(run(code)) == "x 3 True\nTrue"
+
+
+def test_other_sessions_are_inaccessible(sandbox, run):
+    where = printed(run("import os; print(os.getcwd()); open('mine', 'w').close()"))
+    with contextlib.closing(sandbox.connect()) as other:
+        for code in (
+            f"import os; os.listdir({where!r})",
+            f"open({where!r} + '/mine')",
+            f"import os; os.listdir(os.path.dirname(os.path.dirname({where!r})))",
+        ):
+            other.ask_step(code)
+            assert "PermissionError" in other.wait(timeout=10).observation.stderr
+
+
+def test_tcp_sockets_are_refused(run):
+    code = (
+        ATTEMPT
+        + """
+    import socket
+    for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        print(attempt(lambda: socket.socket(family).connect((host, 80))))
+        print(attempt(lambda: socket.socket(family).bind((host, 0))))
+    """
+    )
+    started = time.perf_counter()
+    results = printed(run(code)).split()
+    assert results[0] == results[1] == results[2] == "PermissionError"
+    assert "done" not in results
+    assert time.perf_counter() - started < 20
+
+
+@pytest.mark.parametrize("name", ["docker", "docker/containerd/containerd"])
+def test_engine_socket_is_unreachable(run, name):
+    code = (
+        ATTEMPT
+        + f"""
+    import socket
+    print(attempt(lambda: socket.socket(socket.AF_UNIX).connect("/run/{name}.sock")))
+    """
+    )
+    assert printed(run(code)) != "done"
+
+
+def test_foreign_abstract_sockets_are_unreachable(run):
+    import socket
+
+    name = f"\0coding-gym-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(name)
+        listener.listen()
+        code = ATTEMPT + f"    import socket; print(attempt(lambda: socket.socket(socket.AF_UNIX).connect({name!r})))"
+        # The second where the sandbox has a network namespace, and so abstract names, of its own.
+        assert printed(run(code)) in ("PermissionError", "ConnectionRefusedError")
+
+
+def test_processes_outside_cannot_be_signalled(sandbox, run):
+    code = (
+        ATTEMPT
+        + f"""
+    import os
+    for pid in (os.getppid(), {server_of(sandbox).pid}, {os.getpid()}, 1):
+        print(attempt(lambda: os.kill(pid, 0)), attempt(lambda: os.kill(pid, 15)))
+    print(attempt(lambda: os.kill(os.getpid(), 0)))
+    """
+    )
+    assert printed(run(code)).split() == ["PermissionError"] * 8 + ["done"]
+    assert psutil.pid_exists(server_of(sandbox).pid)
+
+
+def test_server_process_cannot_be_traced_or_read(sandbox, run):
+    pid = server_of(sandbox).pid
+    code = (
+        ATTEMPT
+        + f"""
+    import ctypes, os
+    for name in ("environ", "mem", "maps", "fd/0", "cwd/x", "root/etc/shadow"):
+        for pid in ({pid}, os.getppid()):
+            path = f"/proc/{{pid}}/{{name}}"
+            print(attempt(lambda: os.readlink(path) if name == "fd/0" else open(path, "rb").read(1)))
+    print("done" if ctypes.CDLL(None).ptrace(16, {pid}, 0, 0) == 0 else "PermissionError")
+    """
+    )
+    assert "done" not in printed(run(code)).split()
+
+
+def test_server_socket_and_token_are_unreachable(sandbox, run):
+    directory = os.path.dirname(str(sandbox.address))
+    assert sorted(os.listdir(directory)) == ["server.sock"]
+    code = (
+        ATTEMPT
+        + f"""
+    import os, socket
+    print(attempt(lambda: os.listdir({directory!r})), attempt(lambda: open({directory!r} + "/token")))
+    """
+    )
+    assert "done" not in printed(run(code)).split()
+    assert sandbox.address.token not in printed(run("import os; print(dict(os.environ), open('/proc/self/cmdline').read())"))
+
+
+def test_environment_variables_of_trainer_stay_hidden(monkeypatch):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
+    with contextlib.closing(start_sandbox(SandboxConfig(**FAST))) as sandbox, contextlib.closing(sandbox.connect()) as session:
+        session.ask_step("import os; print(sorted(os.environ), 'hush' in str(os.environ))")
+        stdout = session.wait(timeout=10).observation.stdout
+    assert "False" in stdout
+    assert "AWS" not in stdout
+    assert psutil.Process().environ().get("AWS_SECRET_ACCESS_KEY") is None
+
+
+def test_code_runs_without_capabilities(run):
+    status = printed(run("print(open('/proc/self/status').read())"))
+    found = dict(line.split(":\t") for line in status.splitlines() if line.startswith(("Cap", "NoNewPrivs")))
+    assert found == {
+        "CapInh": "0" * 16,
+        "CapPrm": "0" * 16,
+        "CapEff": "0" * 16,
+        "CapBnd": "0" * 16 if os.geteuid() == 0 else found["CapBnd"],
+        "CapAmb": "0" * 16,
+        "NoNewPrivs": "1",
+    }
+
+
+def test_setuid_program_gains_nothing(run):
+    code = """
+        import subprocess
+        print(subprocess.run("grep CapEff /proc/self/status; unshare -Ur id; mount -t tmpfs x /mnt", shell=True,
+                             capture_output=True, text=True).stdout)
+    """
+    assert printed(run(code)).split() == ["CapEff:", "0" * 16] or "uid=0" not in printed(run(code))
+
+
+def test_too_much_memory_is_an_observation(run):
+    observation = run("x = 'kept'; data = bytearray(1 << 30)")
+    assert observation.exit_code in (1, 137)
+    assert "MemoryError" in observation.stderr or "out of memory" in observation.stderr
+    assert printed(run("x")) == "'kept'"
+
+
+def test_oversized_file_is_an_observation(run):
+    observation = run("with open('large', 'wb') as f:\n    for _ in range(20): f.write(bytes(1 << 20))")
+    assert observation.exit_code == 1
+    assert "File too large" in observation.stderr
+    assert printed(run("1")) == "1"
+
+
+# Its life
+
+
+def test_closing_removes_everything(tmp_path):
+    sandbox = start_sandbox(SandboxConfig(**FAST, sessions=2))
+    directory = os.path.dirname(os.path.dirname(str(sandbox.address)))
+    server = server_of(sandbox)
+    with contextlib.closing(sandbox.connect()) as session:
+        session.ask_step(
+            "import subprocess, os; p = subprocess.Popen(['sleep', '300'], start_new_session=True); os.mkdir('d', 0)"
+        )
+        session.wait(timeout=10)
+        session.ask_step("import time; time.sleep(60)")
+        time.sleep(0.2)
+        family = [server, *server.children(recursive=True)]
+        started = time.perf_counter()
+        sandbox.close()
+        assert time.perf_counter() - started < 20
+        assert gone_within(family, 10) == []
+        assert not os.path.exists(directory)
+        with pytest.raises(TransportError):
+            session.wait(timeout=5)
+    sandbox.close()
+    with pytest.raises(TransportError):
+        sandbox.connect()
+
+
+@pytest.mark.lifecycle
+def test_idle_server_ends_after_timeout():
+    with contextlib.closing(start_sandbox(SandboxConfig(**FAST, idle_timeout=0.5))) as sandbox:
+        server = server_of(sandbox)
+        family = [server, *server.children(recursive=True)]
+        with contextlib.closing(sandbox.connect()):
+            time.sleep(1)
+            assert server.is_running()
+        assert gone_within(family, 10) == []
+
+
+@pytest.mark.lifecycle
+def test_directory_of_dead_owner_is_swept():
+    with subprocess.Popen(["true"]) as process:
+        dead = owner.OwnerProcess(owner.OwnerProcess.current().host, process.pid, 1)
+    base = owner._runtime_base()
+    orphan, strange = base / "orphan", base / "not-a-sandbox"
+    for directory in (orphan, strange):
+        directory.mkdir(parents=True, exist_ok=True)
+    (orphan / "owner").write_text(str(dead))
+    try:
+        start_local(SandboxConfig(**FAST)).close()
+        assert not orphan.exists()
+        assert strange.exists()
+    finally:
+        strange.rmdir()
+
+
+def test_runtime_directory_is_private(sandbox):
+    directory = os.path.dirname(os.path.dirname(str(sandbox.address)))
+    assert os.stat(directory).st_mode & 0o077 == 0
+
+
+def test_foreign_runtime_directory_is_refused(monkeypatch, tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("only root can make a directory that is somebody else's")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    planted = tmp_path / f"coding-gym-{os.getuid()}"
+    planted.mkdir(mode=0o777)
+    planted.chmod(0o777)
+    os.chown(planted, 12345, 12345)
+    with pytest.raises((SandboxStartError, ProviderUnavailableError, OSError)):
+        start_local(SandboxConfig(**FAST)).close()
+
+
+def test_closed_slot_raises():
+    slot = ManagedSandbox(SandboxConfig(**FAST))
+    slot.close()
+    with pytest.raises(SandboxStartError, match="closed"):
+        slot.connect()
+
+
+def test_base_url_selects_remote_provider():
+    with pytest.raises(SandboxStartError, match="127"):
+        choice.start_sandbox(SandboxConfig(base_url="http://127.0.0.1:9", start_timeout=0.1))

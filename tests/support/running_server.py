@@ -1,0 +1,116 @@
+"""Server that a test starts directly, as ``docker run`` or a user's shell would."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import httpx
+import psutil
+
+__all__ = ["RunningServer", "free_port", "gone_within"]
+
+
+class RunningServer:
+    """Process of ``python -m coding_gym_server`` on a TCP port of 127.0.0.1.
+
+    Args:
+        directory: Directory for the log and the workspaces.
+        arguments: Additional arguments of the server.
+        token: Token of the server, None for no token.
+        port: TCP port; None for a free one.
+        program: Arguments of the interpreter that select the program to run.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *arguments: str,
+        token: str | None = None,
+        port: int | None = None,
+        program: Sequence[str] = ("-m", "coding_gym_server"),
+    ) -> None:
+        self.port = port or free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.token = token
+        self.log = directory / f"server-{self.port}.log"
+        environment = {name: value for name, value in os.environ.items() if name != "CODING_GYM_TOKEN"}
+        if token is not None:
+            environment["CODING_GYM_TOKEN"] = token
+        command = [sys.executable, *program, "--host", "127.0.0.1", "--port", str(self.port)]
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [*command, "--workspaces", str(directory / f"ws-{self.port}"), "--preload", "", *arguments],
+                stdout=output,
+                stderr=output,
+                env=environment,
+            )
+        self._wait_until_healthy()
+
+    @property
+    def ws_url(self) -> str:
+        return f"ws://127.0.0.1:{self.port}/ws"
+
+    def __enter__(self) -> RunningServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+    def family(self) -> list[psutil.Process]:
+        """Return the server and its descendants that are still alive."""
+        server = psutil.Process(self.process.pid)
+        return [process for process in (server, *server.children(recursive=True)) if _is_alive(process)]
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        self.process.send_signal(number)
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+
+    def _wait_until_healthy(self) -> None:
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                assert httpx.get(f"{self.url}/health").json()["status"] == "healthy"
+            except httpx.TransportError:
+                assert self.is_alive(), self.log.read_text()
+                assert time.monotonic() < deadline, self.log.read_text()
+                time.sleep(0.02)
+            else:
+                return
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def gone_within(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
+    """Return the processes that are still alive after ``seconds``; zombies do not count as alive."""
+    deadline = time.monotonic() + seconds
+    while True:
+        alive = [process for process in processes if _is_alive(process)]
+        if not alive or time.monotonic() > deadline:
+            return alive
+        time.sleep(0.02)
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

@@ -1,0 +1,67 @@
+"""Processes of a sandbox, from the perspective of the host."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import psutil
+
+from coding_gym.sandbox import Sandbox
+
+__all__ = ["host_process", "processes_of", "server_of", "workers_of", "zygote_of"]
+
+_ZYGOTE = "coding_gym_server.zygote.bootstrap"
+
+
+def processes_of(sandbox: Sandbox) -> list[psutil.Process]:
+    """Return all processes of a sandbox, except for those started by user code."""
+    if not hasattr(sandbox, "container"):
+        directory = str(Path(str(sandbox.address)).parent.parent)
+        return [process for process in psutil.Process().children(recursive=True) if directory in _command(process)]
+    top = sandbox.container.top()
+    column = top["Titles"].index("PID")
+    found = []
+    for row in top["Processes"] or ():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.append(psutil.Process(int(row[column])))
+    return found
+
+
+def server_of(sandbox: Sandbox) -> psutil.Process:
+    """Return the server process of a sandbox."""
+    if not hasattr(sandbox, "container"):
+        return psutil.Process(int(sandbox.description.rpartition("pid ")[2].rstrip(")")))
+    return next(process for process in processes_of(sandbox) if "bin/coding-gym-server" in _command(process))
+
+
+def zygote_of(sandbox: Sandbox) -> psutil.Process:
+    """Return the zygote of a sandbox."""
+    return next(child for child in server_of(sandbox).children() if _ZYGOTE in _command(child))
+
+
+def workers_of(sandbox: Sandbox) -> list[psutil.Process]:
+    """Return the workers of a sandbox, including those of spare roots."""
+    zygote = zygote_of(sandbox)
+    forks = [process for process in processes_of(sandbox) if _ZYGOTE in _command(process) and process != zygote]
+    # A worker is a child of a root, which is also forked from the zygote.
+    return [fork for fork in forks if fork.parent() in forks]
+
+
+def host_process(sandbox: Sandbox, pid: int) -> psutil.Process:
+    """Return the process that has ``pid`` in its own PID namespace."""
+    return next(process for process in processes_of(sandbox) if _own_pid(process) == pid)
+
+
+def _command(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
+
+
+def _own_pid(process: psutil.Process) -> int | None:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+            if line.startswith("NSpid:"):
+                return int(line.split()[-1])
+    return None
