@@ -12,7 +12,7 @@ from tests.faults.episodes import SMALL, outcome, shown
 from tests.support.sandbox_faults import eventually
 from tests.support.sandbox_processes import server_of, zygote_of
 
-pytestmark = [pytest.mark.lifecycle, pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
+pytestmark = [pytest.mark.lifecycle, pytest.mark.docker, pytest.mark.usefixtures("programs_in_memory")]
 
 # As much as there is would go into any of its directories.
 MEMORY = {"provider": "docker", "mem": "160m", "disk": "512m", "shm_size": "512m"}
@@ -40,8 +40,27 @@ EAT_TOGETHER_AS_PROGRAMS = """
 """
 
 
+# Pages of files count toward the container that reads them first. Those of the interpreter are what the kernel reclaims as long
+# as it can, so where they count toward the container under test, everything in it slows down before anything is killed.
+READ_PROGRAMS = """
+    import os, sys
+    for directory in ("/usr/bin", "/usr/lib", "/usr/local", "/opt", sys.prefix):
+        for parent, _, names in os.walk(directory):
+            for name in names:
+                try: open(os.path.join(parent, name), "rb").read()
+                except OSError: pass
+"""
+
+
 @pytest.fixture(scope="module")
-def shared(docker_engine):
+def programs_in_memory(docker_engine):
+    with contextlib.closing(gym.make("CodingEnv-v0", **{**SMALL, "provider": "docker", "mem": "2g"}).unwrapped) as env:
+        env.reset(seed=1, options={"step_timeout": 60})
+        shown(env, READ_PROGRAMS)
+
+
+@pytest.fixture(scope="module")
+def shared(programs_in_memory):
     with contextlib.closing(gym.make("CodingEnv-v0", **{**SMALL, **MEMORY}).unwrapped) as env:
         yield env
 
