@@ -105,8 +105,15 @@ def test_memory_exhaustion_by_many_processes_keeps_session(env, code):
 def test_memory_exhaustion_by_files_kills_worker(env, directory):
     fill = f"with open({directory + '/big'!r}, 'wb') as f:\n    while True: f.write(bytes(1 << 20))"
     assert outcome(env, fill) == ("memory", 137, True)
-    # The files are kept.
+    # The files are kept until the episode ends.
     assert int(shown(env, f"import os; os.path.getsize({directory + '/big'!r})")) > 32 << 20
+
+
+def test_files_of_last_episode_leave_memory_to_next(env):
+    for seed in range(5):
+        outcome(env, "with open('big', 'wb') as f:\n    while True: f.write(bytes(1 << 20))")
+        env.reset(seed=seed)
+        assert shown(env, "x = bytearray(b'1') * (48 << 20); import os; len(x) >> 20, os.listdir()") == "(48, [])\n"
 
 
 def test_memory_exhaustion_leaves_neighbour_sessions_unaffected(make):

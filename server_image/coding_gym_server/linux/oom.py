@@ -1,16 +1,19 @@
-"""Priorities of the kernel's out-of-memory killer, and detection of its kills."""
+"""Priorities of the kernel's out-of-memory killer, detection of its kills, and the limit that causes them."""
 
 from __future__ import annotations
 
 import contextlib
 from pathlib import Path
 
-__all__ = ["has_killed", "rank_root", "rank_worker"]
+__all__ = ["has_killed", "memory_limit", "rank_root", "rank_worker"]
 
 _WORKER_SCORE, _ROOT_SCORE = b"1000", b"500"
 
 # cgroup v2, cgroup v1: both count the kills in a line "oom_kill N".
 _COUNTERS = (Path("/sys/fs/cgroup/memory.events"), Path("/sys/fs/cgroup/memory/memory.oom_control"))
+
+# cgroup v2, cgroup v1.
+_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
 def _count() -> int:
@@ -32,6 +35,15 @@ def has_killed() -> bool:
     global _last_count
     before, _last_count = _last_count, _count()
     return _last_count > before
+
+
+def memory_limit() -> int | None:
+    """Return the memory limit of the container in bytes, None if it has none."""
+    for limit in _LIMITS:
+        # "max" if there is none.
+        with contextlib.suppress(OSError, ValueError):
+            return int(limit.read_text())
+    return None
 
 
 def rank_root() -> None:

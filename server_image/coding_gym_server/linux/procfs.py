@@ -13,8 +13,10 @@ __all__ = [
     "children",
     "cpu_time",
     "descendants",
+    "has_exited",
     "ignores",
     "is_below",
+    "is_mounted_in_memory",
     "is_runnable",
     "tasks_below",
     "tasks_of_user",
@@ -102,6 +104,18 @@ def is_runnable(pid: int) -> bool:
     except OSError:
         return False
     return any((fields := _stat(f"{pid}/task/{thread}")) and fields[_STATE] in _RUNNABLE for thread in threads)
+
+
+def has_exited(pid: int) -> bool:
+    """Return whether a process has exited, reaped or not."""
+    fields = _stat(pid)
+    return not fields or fields[_STATE] in _DEAD
+
+
+def is_mounted_in_memory(directory: str) -> bool:
+    """Return whether a directory is the mount point of a tmpfs."""
+    with open("/proc/self/mounts") as mounts:
+        return any(mount.split()[1:3] == [directory, "tmpfs"] for mount in mounts)
 
 
 def tasks_below(ancestors: Iterable[int]) -> Counter[int]:

@@ -15,6 +15,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from coding_gym_server.display.availability import can_have_screens
 from coding_gym_server.isolation.probe import IsolationReport
 from coding_gym_server.isolation.profile import IsolationProfile
+from coding_gym_server.linux.oom import memory_limit
+from coding_gym_server.linux.procfs import is_mounted_in_memory
 from coding_gym_server.server.api import openenv_http as http
 from coding_gym_server.server.api.auth import BearerAuthMiddleware
 from coding_gym_server.server.api.code_interpreter import interpreter_routes
@@ -42,6 +44,8 @@ __all__ = ["create_app"]
 _log = logging.getLogger(__name__)
 
 _PYTHON_SHARED_MEMORY = ("psm_*", "sem.mp-*")
+_MAX_FILES_FRACTION = 0.25
+"""Fraction of the memory that files of ended episodes may occupy while the next ones begin."""
 
 
 def create_app(
@@ -75,7 +79,15 @@ def create_app(
         available=can_have_screens(),
         shared=config.max_sessions > 1,
     )
-    executors = ExecutorPool(zygote, config.workspaces, spec=spec, spares=config.spare_workers, residual_files=residual_files)
+    memory = memory_limit() if is_mounted_in_memory(str(config.workspaces)) else None
+    executors = ExecutorPool(
+        zygote,
+        config.workspaces,
+        spec=spec,
+        spares=config.spare_workers,
+        residual_files=residual_files,
+        max_used_bytes=None if memory is None else memory * _MAX_FILES_FRACTION,
+    )
     sessions = SessionRegistry(executors, screens, defaults, limit=config.max_sessions)
     python = "notebook" if config.backend == "python" else config.backend
     contexts = ContextRegistry(sessions, config.home_directory, ContextSettings(python=python))

@@ -30,7 +30,7 @@ from coding_gym_server.ipc.messages import (
     WorkerExited,
     WorkerForked,
 )
-from coding_gym_server.linux import oom
+from coding_gym_server.linux import oom, procfs
 from coding_gym_server.protocol import TIMEOUT_EXIT_CODE, Outcome
 from coding_gym_server.server.supervisor.cell_run import SIGKILLED, CellOutcome, CellRun, exit_code_of
 from coding_gym_server.server.supervisor.watchdog import Limits
@@ -279,6 +279,23 @@ class Executor:
             await asyncio.to_thread(workspace.empty, directory)
         if used is not None:
             used.close()
+
+    async def revive(self) -> None:
+        """Replace the worker if it has exited. For an executor that has run no cell, so that nothing is lost.
+
+        While files of other episodes exhaust the memory, the kernel kills workers, the idle ones first.
+
+        Raises:
+            ForkError: If the process limit, memory or disk is exhausted.
+            ChannelClosedError: If the root died.
+            TimeoutError: If the root does not respond.
+        """
+        assert self._worker is not None
+        # The root may not have reported it yet.
+        if self._worker.has_exited or procfs.has_exited(self._worker.pid):
+            dead, _ = await self._replace_worker()
+            assert dead is not None
+            dead.close()
 
     def close(self) -> None:
         """Close the channels; the root then kills all processes. The directory remains until ``remove_workspace``."""

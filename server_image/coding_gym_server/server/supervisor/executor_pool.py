@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 from collections.abc import Coroutine
 from itertools import chain
@@ -33,19 +34,29 @@ class ExecutorPool:
         spec: Specification of most executors. Their spares are started in advance.
         spares: Number of idle executors to keep per specification.
         residual_files: Files of sessions outside their workspaces.
+        max_used_bytes: Number of bytes on the disk above which a workspace is emptied before the next episode, not in the
+            background, because they occupy memory; None for a disk that does not.
 
     Attributes:
         all: The executors in use and the spares.
     """
 
     def __init__(
-        self, zygote: ZygoteHandle, base: Path, *, spec: ExecutorSpec, spares: int, residual_files: ResidualFiles
+        self,
+        zygote: ZygoteHandle,
+        base: Path,
+        *,
+        spec: ExecutorSpec,
+        spares: int,
+        residual_files: ResidualFiles,
+        max_used_bytes: float | None,
     ) -> None:
         self._zygote = zygote
         self._base = base
         self._spec = spec
         self._max_spares = spares
         self._residual_files = residual_files
+        self._max_used_bytes = math.inf if max_used_bytes is None else max_used_bytes
         self.all: set[Executor] = set()
         self._spares: dict[ExecutorSpec, list[Executor]] = {spec: []}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -67,6 +78,7 @@ class ExecutorPool:
             await asyncio.wait(self._release_tasks)
         await self._remove_residual_files()
         executor = self._take_spare(spec) or await self._start(spec)
+        await executor.revive()
         self._fill(spec)
         return executor
 
@@ -80,11 +92,12 @@ class ExecutorPool:
             ForkError: If the process limit, memory or disk is exhausted.
             ChannelClosedError: If the zygote or the root died.
         """
-        # If the disk is almost full, empty the old workspace before the next episode instead of in the background.
-        spare = self._take_spare(executor.spec) if self._has_free_disk() else None
+        # If the disk or the memory is almost full, empty the old workspace before the next episode, not in the background.
+        spare = self._take_spare(executor.spec) if self._has_room() else None
         try:
             await (executor.recycle() if spare is None else executor.kill())
             await self._remove_residual_files()
+            await (executor if spare is None else spare).revive()
         except BaseException:
             self._discard(executor)
             if spare is not None:
@@ -122,9 +135,14 @@ class ExecutorPool:
     def _spares_of(self, spec: ExecutorSpec) -> list[Executor]:
         return self._spares.setdefault(spec, [])
 
-    def _has_free_disk(self) -> bool:
+    def _has_room(self) -> bool:
+        """Return whether the files of an ended episode may remain while the next one begins."""
         disk = os.statvfs(self._base)
-        return disk.f_bavail >= disk.f_blocks * _MIN_FREE_FRACTION and disk.f_favail >= disk.f_files * _MIN_FREE_FRACTION
+        return (
+            disk.f_bavail >= disk.f_blocks * _MIN_FREE_FRACTION
+            and disk.f_favail >= disk.f_files * _MIN_FREE_FRACTION
+            and (disk.f_blocks - disk.f_bfree) * disk.f_frsize <= self._max_used_bytes
+        )
 
     def _take_spare(self, spec: ExecutorSpec) -> Executor | None:
         while spares := self._spares_of(spec):
