@@ -319,7 +319,7 @@ def test_reset_reconnects_after_server_restart(tmp_path):
             client.reset()
             assert client.step(CodeAction("6 * 7")).observation.stdout == "42\n"
         with RunningServer(tmp_path, port=server.port):
-            # Nobody has looked since.
+            # No request has been sent since.
             client.reset()
             assert client.step(CodeAction("6 * 7")).observation.stdout == "42\n"
 

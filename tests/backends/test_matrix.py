@@ -1,6 +1,6 @@
 """The table of ``docs/backends.md``: what each backend does, found out by trying.
 
-``CODING_GYM_UPDATE_DOCS=1 pytest tests/backends/test_matrix.py`` writes it anew, latencies included.
+``CODING_GYM_UPDATE_DOCS=1 pytest tests/backends/test_matrix.py`` rewrites it, latencies included.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def test_kill_neither_loses_nor_repeats_episodes(collect_here, tmp_path):
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         after = load(path).hashes
-        # What could be read once is there for ever.
+        # An episode that could be read once stays readable.
         assert before.items() <= after.items()
         assert len(after) < 60
         had = len(after)

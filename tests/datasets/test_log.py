@@ -70,7 +70,7 @@ def test_damage_before_last_record_raises(path):
     path.write_bytes(whole)
     with pytest.raises(DatasetError, match="damaged at byte"):
         EpisodeLog(path)
-    # It is as it was, for whoever wants to rescue the rest.
+    # The file is unchanged, so that the rest can be recovered.
     assert path.read_bytes() == whole
 
 

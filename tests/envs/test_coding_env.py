@@ -254,7 +254,7 @@ def test_close_leaks_no_descriptors_or_directories(make_own):
         env.reset()
         env.close()
     gc.collect()
-    # Shared sandboxes of this process may open or close one meanwhile: a leak adds one per episode.
+    # Shared sandboxes of this process may open or close one in the meantime: a leak adds one per episode.
     assert descriptors() < before + 3
     assert not os.path.exists(directory)
 
@@ -268,7 +268,7 @@ def test_closing_container_leaks_no_descriptors(docker_engine):
         env.reset()
         env.close()
         counts.append(len(os.listdir("/proc/self/fd")))
-    # Shared sandboxes of this process may open or close one meanwhile: a leak adds one per episode.
+    # Shared sandboxes of this process may open or close one in the meantime: a leak adds one per episode.
     assert counts[2] < counts[0] + 2
 
 

@@ -224,7 +224,7 @@ def test_unknown_task_is_refused_and_episode_continues(env):
     assert graded(env.step(DOUBLE.reference))[:2] == (True, 4)
 
 
-# As Gymnasium wants it
+# Gymnasium's checkers
 
 
 def test_gymnasium_checker_accepts_environment(env):
@@ -263,7 +263,7 @@ def test_invalid_settings_are_refused(make, options, named):
         make(**{"suite": SUITE, **options})
 
 
-# Faults of ours
+# Infrastructure errors
 
 
 def test_dead_sandbox_truncates_without_score():

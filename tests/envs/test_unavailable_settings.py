@@ -1,4 +1,4 @@
-"""Settings that the machine or the server cannot fulfill: a ``ConfigurationError`` at once, whoever asks.
+"""Settings that the machine or the server cannot fulfill: a ``ConfigurationError`` at once, from every caller.
 
 The sandboxes have a PATH without Xvfb and Blackbox, and one Python package fewer, so that all machines are alike.
 """

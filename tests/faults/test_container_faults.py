@@ -39,7 +39,7 @@ def impatient(monkeypatch):
 
 @pytest.fixture
 def strike_the_next_one(docker_engine):
-    """Do something to the next container of ours as soon as it runs."""
+    """Apply an action to the next sandbox container as soon as it runs."""
     old = {container.id for container, _ in our_containers(docker_engine)}
     threads = []
 

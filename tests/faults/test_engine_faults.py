@@ -23,7 +23,7 @@ from tests.support.running_server import gone_within
 from tests.support.sandbox_faults import eventually
 from tests.support.sandbox_processes import processes_of
 
-# The SDK leaves a socket open when nobody answers.
+# The SDK leaves a socket open if there is no response.
 pytestmark = [
     pytest.mark.lifecycle,
     pytest.mark.docker,
@@ -61,7 +61,7 @@ class PrivateEngine:
         assert self._process.poll() is None, (self._directory / "log").read_text()[-2000:]
 
     def stop(self, number: signal.Signals) -> None:
-        """Send a signal to dockerd, and nothing else; its containerd goes with it, the containers need not."""
+        """Send a signal to dockerd, and nothing else; its containerd exits with it, the containers need not."""
         if self._process is not None:
             family = psutil.Process(self._process.pid).children()
             self._process.send_signal(number)
@@ -89,7 +89,7 @@ class PrivateEngine:
             client.close()
 
     def _answers(self) -> bool:
-        # By hand: the SDK leaves a socket open when nobody answers.
+        # Without the SDK, which leaves a socket open if there is no response.
         with socket.socket(socket.AF_UNIX) as probe:
             return probe.connect_ex(self.host.removeprefix("unix://")) == 0
 
@@ -103,13 +103,13 @@ class PrivateEngine:
 @pytest.fixture(scope="module")
 def private_engine(docker_engine):
     if os.geteuid() != 0 or not shutil.which("dockerd"):
-        pytest.skip("a second engine wants root and dockerd")
+        pytest.skip("a second engine requires root and dockerd")
     image = ensure_image(docker_engine, None)
     directory = Path(tempfile.mkdtemp(prefix="cg-engine-"))
     # In memory the image is there, and gone again, in a fraction of the time.
     in_memory = ["mount", "-t", "tmpfs", "-o", "size=2g", "none", str(directory)]
     if subprocess.run(in_memory, stderr=subprocess.DEVNULL).returncode:
-        pytest.skip("a second engine wants a file system of its own")
+        pytest.skip("a second engine requires a separate file system")
     engine = PrivateEngine(directory)
     try:
         try:

@@ -783,7 +783,7 @@ def test_slow_headers_do_not_block_server(server):
         started = time.perf_counter()
         assert httpx.get(f"{server.url}/health").json()["status"] == "healthy"
         assert time.perf_counter() - started < _PROMPTLY
-        # Whoever gets to the end is answered.
+        # Connections that send everything get a response.
         assert peers[0].request(b"x\r\n\r\n")[0] == 200
     assert wait_for(lambda: server.descriptors() <= before + 10)
 
@@ -846,7 +846,7 @@ def test_session_of_non_reading_client_is_freed(any_server, ahead):
         if ahead == "close message":
             peer.send(frame(b'{"type":"close"}'))
             assert all_places_are_free(any_server)
-            # What was asked for before is still to be had.
+            # Responses to earlier requests can still be read.
             assert len(peer.message()["data"]["observation"]["stdout"]) == 19_000_001
             assert peer.frame() == (CLOSE, struct.pack("!H", 1000))
         else:

@@ -31,8 +31,8 @@ _REFERENCE_WITHIN = 30.0
 _LOOK_AGAIN_AFTER = 0.1
 _MAX_OUTPUT_CHARS = 4_000_000
 
-# Asks the X server, as any program can, rather than whoever takes screenshots; and not before the last strokes are there, and
-# two pictures, taken at a distance at which anything else would have been drawn, are the same.
+# Takes the picture through the X server, as any program can, independently of the product's own capture, once the last strokes
+# are there: two pictures are equal whose interval is longer than any drawing.
 _WATCH = """
 def _watch():
     import base64, io, os, time
@@ -57,7 +57,7 @@ threading.Thread(target=_watch, daemon=True).start()
 
 @dataclass(frozen=True)
 class Picture:
-    """What came of a program.
+    """Result of a program.
 
     Attributes:
         program: The program.
@@ -80,7 +80,7 @@ class Gallery:
         sessions: How many programs may run at once.
 
     Raises:
-        ProviderError: A sandbox cannot be had.
+        ProviderError: If no sandbox is available.
     """
 
     def __init__(self, provider: str, *, sessions: int = 4) -> None:

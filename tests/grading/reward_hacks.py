@@ -1,4 +1,4 @@
-"""Submissions that solve nothing and want to be paid, and the tasks that they attack.
+"""Submissions that solve nothing but claim a reward, and the tasks that they attack.
 
 Every case of a task fails for a submission that does not do its work, so a hack that earns anything shows in a single case.
 """

@@ -1,4 +1,4 @@
-"""What becomes of submissions: outcomes, limits, files, programs, fixtures, and the processes that judge."""
+"""Grading of submissions: outcomes, limits, files, programs, fixtures, and the processes that judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``CodingClient`` with servers that are not ours alone to start: OpenEnv's own, and a container that somebody runs by hand."""
+"""``CodingClient`` with servers that this package did not start: OpenEnv's own, and a container that was started manually."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_trl(server):
 
 
 def test_unsloth(plain):
-    """``launch_openenv`` gives ``/health`` a tenth of a second, at launch and on every reuse, whatever runs meanwhile."""
+    """``launch_openenv`` gives ``/health`` a tenth of a second, at launch and on every reuse, whatever else runs."""
     busy = GenericEnvClient(base_url=plain.url).sync()
     # Of what makes a client, TLS is the most, and none of the server's business.
     with contextlib.closing(busy.connect()), ThreadPoolExecutor(1) as thread, httpx.Client(timeout=10) as health:

@@ -220,7 +220,7 @@ def test_typo_with_several_meanings_is_never_corrected():
 
 
 def single_slips():
-    """All names that are well known but for a letter that is missing, doubled, or exchanged with the next."""
+    """Return all well-known names with one letter missing, doubled, or swapped with the next."""
     names = {canonicalize_name(name) for name in (*sys.stdlib_module_names, *ALIASES, *AMBIGUOUS_ALIASES, *POPULAR)}
     for name in names:
         for index in range(1, len(name)):

@@ -1,4 +1,4 @@
-"""Hostile code inside of a session, and what becomes of it."""
+"""Hostile code in a session, and its effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session's screen is its own: nobody else gets in, nobody else suffers from what is done to it, it can always be seen."""
+"""Isolation of screens: other sessions have no access, attacks do not affect them, and captures keep working."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_display_processes_are_inaccessible(neighbour, victim, shown, action, ta
     ],
 )
 def test_display_files_are_inaccessible(neighbour, victim, shown, action, whose):
-    """Whoever can read the file with the pixels sees the screen, whoever can cut it off kills what reads it."""
+    """Reading the file with the pixels would show the screen; truncating it would kill the process that maps it."""
     theirs = shown[2]["server"]
     neighbour.do(f"""
         lines = servers()

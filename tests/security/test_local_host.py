@@ -135,7 +135,7 @@ def test_public_configuration_is_readable(inside):
 
 @pytest.mark.parametrize("directory", ["/tmp", "/var/tmp", "~", "/run", "/dev/shm"])
 def test_user_unix_sockets_are_unreachable(inside, kind, directory):
-    """Whoever may connect to tmux's, to an engine's or to an X server's can have commands run or keys read."""
+    """A connection to the socket of tmux, an engine or an X server would permit to run commands or to read keys."""
     if kind == "bare":
         pytest.skip("without namespaces they are within reach, and the log says so")
     path = Path(directory).expanduser() / f"coding-gym-test-{os.getpid()}.sock"

@@ -124,7 +124,7 @@ def test_exhausted_kernel_resources_leave_others_unaffected(box, attacker, victi
 
 @pytest.mark.parametrize("kind", ["SOCK_DGRAM", "SOCK_STREAM", "SOCK_SEQPACKET"])
 def test_descriptors_in_flight_leave_others_unaffected(box, attacker, victim, kind):
-    """The kernel counts those of a user together, and refuses whoever may have fewer open than there are."""
+    """The kernel counts those of a user together, and compares the sum with the limit of each process."""
     attacker.do(f"""
         held, sent = [], 0
         try:

@@ -1,4 +1,4 @@
-"""The seccomp filter: what it refuses, on both processors, and that it is in nobody's way."""
+"""The seccomp filter: what it refuses, on both architectures, and what it permits."""
 
 from __future__ import annotations
 
@@ -360,7 +360,7 @@ def test_filter_cannot_be_removed(inside):
     assert inside.see("libc.prctl(38, 0, 0, 0, 0)") == -1
 
 
-# Nobody's way
+# Permitted programs
 
 
 PROGRAMS = {

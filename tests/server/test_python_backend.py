@@ -137,7 +137,7 @@ PROGRAMS = {
         ],
         "@dataclass\nclass A:\n    x: int = 0\n",
     ),
-    "getsource of a class made anew": (
+    "getsource of a redefined class": (
         ["class A:\n    x = 1", "class A:\n    x = 2", "import inspect; print(inspect.getsource(A).rstrip())"],
         "class A:\n    x = 2\n",
     ),
@@ -409,7 +409,7 @@ def test_exit_sets_exit_code(session, code, exit_code, stderr):
     assert session.run("kept").stdout == "1\n"
 
 
-# What a cell that fails prints last on stderr; nothing of ours, and the session goes on.
+# Last line on stderr of a cell that fails, without frames of the backend; the session continues.
 FAILURES = {
     "1 / 0": "ZeroDivisionError: division by zero\n",
     "undefined": "NameError: name 'undefined' is not defined\n",

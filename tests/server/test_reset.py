@@ -47,7 +47,7 @@ def show(session, expression):
 
 
 def is_alive(session, pid):
-    # Whoever inherits a dead process may take its time to reap it.
+    # The process that inherits a dead one may reap it late.
     state = session.run(f"print(open('/proc/{pid}/stat').read().rpartition(')')[2].split()[0], end='')")
     return state.exit_code == 0 and state.stdout not in "ZX"
 

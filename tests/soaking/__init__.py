@@ -1,1 +1,1 @@
-"""Long-running episodes of every behavior, and what grows meanwhile."""
+"""Long-running episodes of every behavior, and what grows over time."""

@@ -138,7 +138,7 @@ class Soak:
             self.tally.episodes[name] += 1
 
     def _judge(self, name: str, step, observation, info) -> bool:
-        """Take note of what came of a step; says whether the episode can go on."""
+        """Record the result of a step; return whether the episode can continue."""
         self.tally.note(name, info["outcome"])
         shown = f"{step.code[:300]!r}\n    gave {info} {observation['stdout'][-300:]!r} {observation['stderr'][-600:]!r}"
         if info["outcome"] == "infrastructure":
@@ -173,7 +173,7 @@ def _measure_now(lasting: SandboxPool, recycling: SandboxPool) -> Measures:
 
 
 def show_outcomes(tally: Tally) -> None:
-    """Print what came of the steps of each behaviour."""
+    """Print the results of the steps of each behavior."""
     title = f"{tally.episodes.total()} episodes, {tally.steps} steps, {tally.steps / max(tally.seconds, 1e-9):.0f} steps/s"
     table = Table("behaviour", "episodes", "outcomes", "wrong", "lost", title=title)
     for name in BEHAVIOURS:

@@ -25,7 +25,7 @@ class Step:
         state_lost: What ``info["state_lost"]`` must be; None for either.
         stdout: What stdout must be, exactly; None for anything.
         stderr: What stderr must contain.
-        shares: Whether it may fail for want of what a neighbour has used up.
+        shares: Whether it may fail because a neighbor has exhausted a shared resource.
         cancel_after: Seconds after which the step is cancelled; None for never. Only an asynchronous environment can.
     """
 
@@ -39,7 +39,7 @@ class Step:
     cancel_after: float | None = None
 
     def fault(self, observation: dict[str, Any], info: dict[str, Any]) -> str:
-        """Say what is wrong with what came of it; nothing, if that is as it must be."""
+        """Return what is wrong with the result; an empty string if it is as expected."""
         if self.shares and info["outcome"] == "error" and any(sign in observation["stderr"] for sign in _SHORTAGE):
             return ""
         found = []
@@ -113,7 +113,7 @@ def _dies(rng: Random) -> Iterator[Step]:
         ]
     )
     yield Step(code="import os; x = 1; os.mkdir('kept')")
-    # Nobody can tell who sent a SIGKILL: if a neighbour in the container runs out of memory meanwhile, it is taken for that.
+    # The sender of a SIGKILL is unknown: if a neighbor in the container runs out of memory at the same time, that is reported.
     outcomes = ("killed", "memory") if exit_code == 137 else ("killed",)
     yield Step(code=code, outcomes=outcomes, exit_codes=(exit_code,), state_lost=True)
     yield Step(code="import os; 'x' in globals(), os.listdir()", stdout="(False, ['kept'])\n")

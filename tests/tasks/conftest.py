@@ -22,7 +22,7 @@ def humaneval() -> TaskSuite:
 def mbpp() -> TaskSuite:
     path = Path(os.environ.get("CODING_GYM_MBPP", _MBPP))
     if not path.exists():
-        pytest.skip("wants MBPP: set CODING_GYM_MBPP to the path of mbpp.jsonl")
+        pytest.skip("requires MBPP: set CODING_GYM_MBPP to the path of mbpp.jsonl")
     return load_suite(f"mbpp:{path}")
 
 

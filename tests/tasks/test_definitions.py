@@ -27,7 +27,7 @@ def program(*codes):
         (["x: int", "x: int = 3", "x"], "x: int = 3\nx"),
         (["import os.path as p, sys", "p"], "import os.path as p, sys\np"),
         (["x = 1; y = x", "print(y)"], "x = 1\ny = x\nprint(y)"),
-        # What it binds itself before it uses it, it needs from nobody.
+        # Names that it binds before it uses them are not dependencies.
         (["x = open()", "x = 2\nprint(x)"], "x = 2\nprint(x)"),
         (["x = 1", "x = x + 1"], "x = 1\nx = x + 1"),
         (["def f(): pass", "def f():\n    return f()"], "def f():\n    return f()"),

@@ -137,7 +137,7 @@ def test_submissions_are_consumed_lazily(grader: Grader) -> None:
 
 
 def test_verdicts_do_not_wait_for_submissions(grader: Grader) -> None:
-    """Whoever makes submissions out of verdicts gets each as soon as the workers have enough."""
+    """A caller that generates submissions from verdicts gets each verdict as soon as the workers are busy."""
     gate = threading.Event()
 
     def submissions() -> Iterator[tuple[Task, str]]:

@@ -140,7 +140,7 @@ def test_human_eval_is_loaded_completely(humaneval: TaskSuite) -> None:
     assert humaneval.name == "humaneval"
     assert len(humaneval) == 164
     assert all(task.entry_point in task.prompt and task.prefix == task.prompt for task in humaneval)
-    # Each assert of its own is a case, but for those in loops.
+    # Each separate assert is a case, except for those in loops.
     assert sum(len(task.tests.cases) for task in humaneval) == 1181
     poly = humaneval["HumanEval/32"].tests
     assert "def poly" in poly.setup
@@ -198,7 +198,7 @@ def test_json_function_calls_become_asserts(tmp_path: Path) -> None:
     function, method, lcb = load(tmp_path, APPS_FUNCTION, APPS_METHOD, LCB_FUNCTION | {"question_id": "x"})
     assert function.entry_point == "double"
     assert function.prompt == "Double the numbers.\n\ndef double(xs):\n\t"
-    # Some results are in a list, and nobody says which.
+    # Some results are in a list, without a sign of which.
     assert function.tests.cases == (
         "assert _matches(double([1, 2]), [[2, 4]], [2, 4])",
         "assert _matches(double([]), [[]], [])",

@@ -13,7 +13,7 @@ from coding_gym.tasks.loaders.bundled import Problem, bundled_suites, load_probl
 
 SUITES = ("algorithms", "basics", "classes", "files", "functions", "programs", "windows")
 
-# Mutants may well loop for ever; what references need is far less.
+# Mutants may loop endlessly; references need far less time.
 MOST_CPU_SECONDS = 0.5
 
 FOUND = {CaseOutcome.FAILED, CaseOutcome.ERROR, CaseOutcome.TIMEOUT, CaseOutcome.MEMORY, CaseOutcome.KILLED}

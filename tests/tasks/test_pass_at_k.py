@@ -47,7 +47,7 @@ def test_invalid_counts_are_refused(n: int, c: int, k: int) -> None:
 def test_pass_at_k_ignores_infrastructure_failures() -> None:
     some = [*verdicts("a", "ppff"), *verdicts("b", "ffff"), *verdicts("c", "pppp")]
     assert pass_at_k(some, [1, 2, 5]) == {1: pytest.approx(0.5), 2: pytest.approx((5 / 6 + 0 + 1) / 3)}
-    # Faults of ours are no samples.
+    # Infrastructure errors do not count as samples.
     assert pass_at_k([*some, *verdicts("b", "ii")], [1, 2]) == pass_at_k(some, [1, 2])
     assert pass_at_k([*some, *verdicts("d", "ipi")], [1, 2]) == {1: pytest.approx(0.625)}
     assert pass_at_k([], [1]) == pass_at_k(verdicts("a", "i"), [1]) == {}

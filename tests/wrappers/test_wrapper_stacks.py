@@ -62,7 +62,7 @@ def env(pool, xvfb):
 def test_gymnasium_check_passes(env, name):
     wrapped = STACKS[name](env)
     with warnings.catch_warnings():
-        # It wants the bare environment, of which a wrapper would not be checked.
+        # The checker takes the bare environment only, so a wrapper would not be checked.
         warnings.filterwarnings("ignore", message=".*different from the unwrapped version.*")
         check_env(wrapped, skip_render_check=True, skip_close_check=True)
 

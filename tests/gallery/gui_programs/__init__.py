@@ -26,7 +26,7 @@ class Scene:
         hold: Code that processes events until the windows are closed, and so leaves the scene on the screen.
         colors: What the last strokes are made of, as ``#rrggbb``: a picture without them is not complete.
         needs: Code that fails where the scene's libraries are missing.
-        window_manager: Whether it wants one.
+        window_manager: Whether it requires a window manager.
         blinking: What comes and goes, such as a cursor, and is left out of comparisons.
         moving: Where things move. They never leave it, so that its pixels have always the same colours, in another order.
     """

@@ -119,7 +119,7 @@ def test_container_is_hardened(small, docker_engine):
 
 
 def test_init_process_reaps_zombies(run):
-    # Orphans are reaped by somebody: no zombies, whoever has pid 1.
+    # Orphans are reaped, whatever process has pid 1.
     code = """
         import glob, os, subprocess, time
         for _ in range(5):

@@ -340,7 +340,7 @@ def test_derived_image_keeps_base_configuration(docker_engine, image, derived):
     base, made = (docker_engine.images.get(name).attrs["Config"] for name in (image, derived("pyyaml", "toolz")))
     for key in ("User", "Entrypoint", "Cmd", "Env", "WorkingDir", "ExposedPorts", "Volumes", "StopSignal"):
         assert (made.get(key) or None) == (base.get(key) or None)
-    # A container that somebody runs by hand is nobody's orphan.
+    # A container that was started manually has no owner that could die.
     assert not made["Labels"][LABEL_OWNER]
 
 
@@ -365,7 +365,7 @@ def test_requirements_replacing_server_packages_are_refused(docker_engine, image
 
 @pytest.mark.docker
 def test_container_of_killed_build_is_swept(docker_engine, image):
-    # Nobody listens there, but pip tries again for a while.
+    # There is no server, but pip retries for a while.
     code = f"""
         from coding_gym.sandbox.docker.engine import (connect_to_engine,)
         from coding_gym.sandbox.docker.derived_images import ensure_packages

@@ -398,7 +398,7 @@ def test_runtime_directory_is_private(sandbox):
 
 def test_foreign_runtime_directory_is_refused(monkeypatch, tmp_path):
     if os.geteuid() != 0:
-        pytest.skip("only root can make a directory that is somebody else's")
+        pytest.skip("only root can create a directory of another user")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     planted = tmp_path / f"coding-gym-{os.getuid()}"
     planted.mkdir(mode=0o777)
