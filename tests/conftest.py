@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import gc
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -67,6 +68,13 @@ def no_leftovers() -> Iterator[None]:
         left += _wait_until_none(lambda: _our_containers(client))
         client.close()
     assert not left
+
+
+@pytest.fixture(scope="session", autouse=True)
+def delivered_interrupts() -> None:
+    """Handle SIGINT, which shells start background jobs without; tests interrupt this process."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

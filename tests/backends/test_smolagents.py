@@ -6,9 +6,12 @@ import time
 
 import pytest
 
+from tests.support.requirements import import_extra
+
 
 @pytest.fixture(scope="module")
 def smol(open_session):
+    import_extra("smolagents")
     return open_session("smolagents")
 
 

@@ -89,10 +89,10 @@ def test_polars_reads_exported_steps(dataset, tmp_path):
 
 
 def test_dataset_card_is_valid_for_hub(dataset, tmp_path):
-    from huggingface_hub import DatasetCard
-
+    import_extra("pyarrow")
+    cards = import_extra("huggingface_hub")
     export_parquet(dataset, tmp_path)
-    card = DatasetCard.load(tmp_path / "README.md")
+    card = cards.DatasetCard.load(tmp_path / "README.md")
     assert card.data.size_categories == ["n<1K"]
     assert card.data.configs == [{"config_name": "default", "data_files": [{"split": "train", "path": "data/*.parquet"}]}]
     assert dataset.sha256 in card.text
@@ -102,6 +102,7 @@ def test_dataset_card_is_valid_for_hub(dataset, tmp_path):
 
 
 def test_failed_export_keeps_previous_file(dataset, tmp_path, monkeypatch):
+    import_extra("pyarrow")
     target = export_parquet(dataset, tmp_path)
     before = target.read_bytes()
     monkeypatch.setattr(
@@ -115,10 +116,9 @@ def test_failed_export_keeps_previous_file(dataset, tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore")
 def test_minari_export_preserves_all_data(dataset, tmp_path, monkeypatch):
+    minari = import_extra("minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     export_minari(dataset, "coding/ugly/script-v0", author="somebody")
-    minari = import_extra("minari")
-
     found = minari.load_dataset("coding/ugly/script-v0")
     assert (found.total_episodes, found.total_steps) == (2, 2 * (len(UGLY) + 2))
     assert found.spec.env_spec.id == "CodingEnv-v0"

@@ -19,6 +19,7 @@ from PIL import Image
 
 from coding_gym import AsyncCodingEnv, CodeAction, CodingClient, CodingVectorEnv, Rectangle, SandboxPool, Video
 from coding_gym.errors import ConfigurationError, ProtocolError, TransportError
+from tests.support.requirements import import_extra
 from tests.support.sandbox_faults import kill_sandbox
 
 pytestmark = pytest.mark.usefixtures("xvfb")
@@ -237,6 +238,7 @@ def test_step_frames_show_changes_in_order(make):
 
 
 def test_record_video_shows_windows(make, tmp_path):
+    import_extra("moviepy")
     env = RecordVideo(make(render_mode="rgb_array"), str(tmp_path / "videos"), episode_trigger=lambda _: True)
     env.reset(seed=1)
     for code in ("print('nothing to see')", SHOW, "window.destroy()"):
@@ -248,6 +250,7 @@ def test_record_video_shows_windows(make, tmp_path):
 
 
 def test_vector_record_video_shows_windows(pool, tmp_path):
+    import_extra("moviepy")
     envs = CodingVectorEnv(2, pool=pool, screen=SCREEN, render_mode="rgb_array", max_episode_steps=2)
     recorded = VectorRecordVideo(envs, str(tmp_path / "videos"), episode_trigger=lambda _: True)
     recorded.reset(seed=1)

@@ -380,6 +380,10 @@ def test_unknown_suites_are_refused(tmp_path: Path) -> None:
         load_suite("nothing")
     with pytest.raises(ConfigurationError, match=r"There is no file .*nothing\.jsonl"):
         load_suite(f"mbpp:{tmp_path}/nothing.jsonl")
+
+
+def test_unknown_generators_are_refused() -> None:
+    import_extra("reasoning_gym")
     with pytest.raises(ConfigurationError, match="with one of codeio, codeio-inverse, base_conversion"):
         load_suite("reasoning-gym:arc_agi")
     with pytest.raises(ConfigurationError, match="unexpected keyword argument 'limit'"):
@@ -387,6 +391,7 @@ def test_unknown_suites_are_refused(tmp_path: Path) -> None:
 
 
 def test_reasoning_gym_generates_reproducible_tasks() -> None:
+    import_extra("reasoning_gym")
     forward, inverse = (load_suite(f"reasoning-gym:{name}", size=5, seed=1, cases=3) for name in ("codeio", "codeio-inverse"))
     assert [len(task.tests.cases) for task in (*forward, *inverse)] == [3] * 10
     assert [task.id.partition("/")[2] for task in forward] == [task.id.partition("/")[2] for task in inverse]
@@ -464,6 +469,7 @@ def test_task_of_every_format_is_graded(tmp_path: Path, grader: Grader, name: st
 
 
 def test_reasoning_gym_functions_are_graded(grader: Grader) -> None:
+    import_extra("reasoning_gym")
     functions = load_suite("reasoning-gym:codeio", size=12, seed=1)
     verdicts = list(grader.grade_many([(task, task.reference or "") for task in functions]))
     assert sum(verdict.solved for verdict in verdicts) >= 11
