@@ -15,6 +15,7 @@ import docker
 import psutil
 import pytest
 
+from coding_gym.client.session_http import SessionHttp
 from coding_gym.errors import ProviderUnavailableError
 from coding_gym.sandbox import Sandbox, start_sandbox
 from coding_gym.sandbox.config import SandboxConfig
@@ -52,6 +53,10 @@ class TestSession:
         """Send a step without waiting for its end."""
         # ask_step has no timeout parameter.
         self._session._ask(StepRequest(StepAction(code=code, timeout_s=timeout, **options)))
+
+    @property
+    def http(self) -> SessionHttp:
+        return self._session.http
 
     def close(self) -> None:
         self._session.close()

@@ -14,6 +14,7 @@ from websockets.exceptions import InvalidHandshake, WebSocketException
 from coding_gym.client.address import Address
 from coding_gym.client.connection import MAX_MESSAGE_BYTES, MessageDecoder
 from coding_gym.client.session import expect_observation, expect_reset, expect_screen
+from coding_gym.client.session_http import SessionHttp
 from coding_gym.client.version_check import VERSION_HEADERS, check_version
 from coding_gym.errors import ProtocolError, ProtocolVersionError, TransportError, TransportTimeoutError
 from coding_gym_server.protocol import (
@@ -29,6 +30,7 @@ from coding_gym_server.protocol import (
     StepAction,
     StepRequest,
 )
+from coding_gym_server.protocol.processes import SESSION_HEADER
 
 __all__ = ["AsyncSession"]
 
@@ -51,6 +53,9 @@ class AsyncSession:
         self._address = address
         self._connection = connection
         self._pending_responses = 0
+        assert connection.response is not None
+        self._session_id = connection.response.headers.get(SESSION_HEADER)
+        self._http: SessionHttp | None = None
 
     @classmethod
     async def connect(cls, address: Address, *, timeout: float = 10.0) -> AsyncSession:
@@ -143,9 +148,22 @@ class AsyncSession:
         """
         return expect_screen(await self._request(ScreenRequest(options), timeout))
 
+    @property
+    def http(self) -> SessionHttp:
+        """The processes and files of the session; its methods block.
+
+        Raises:
+            ProtocolError: If the server does not offer them.
+        """
+        if self._http is None:
+            self._http = SessionHttp(self._address, self._session_id)
+        return self._http
+
     def close(self) -> None:
         """End the session without waiting for the server. Idempotent."""
         self._connection.transport.abort()
+        if self._http is not None:
+            self._http.close()
 
     def close_from_thread(self) -> None:
         """End the session from any thread, without waiting for the server. Idempotent.

@@ -25,6 +25,7 @@ from coding_gym.client.address import Address
 from coding_gym.client.version_check import VERSION_HEADERS, check_version
 from coding_gym.errors import ProtocolError, TransportError, TransportTimeoutError
 from coding_gym_server.protocol import PROTOCOL_VERSION_HEADER
+from coding_gym_server.protocol.processes import SESSION_HEADER
 
 __all__ = ["MAX_MESSAGE_BYTES", "Connection", "MessageDecoder", "open_socket"]
 
@@ -73,6 +74,9 @@ class Connection:
         timeout: Connection timeout in seconds.
         checks_version: Whether the server must speak this client's version of the wire protocol.
 
+    Attributes:
+        session_id: Id of the session for HTTP requests; None if the server has refused the session or is OpenEnv's.
+
     Raises:
         TransportError: If the server cannot be reached.
         ProtocolVersionError: If the server speaks another version.
@@ -83,6 +87,7 @@ class Connection:
         self._address = address
         self._early_events: list[Event] = []
         self._receive_timeout = 0.0
+        self.session_id: str | None = None
         try:
             self._socket = open_socket(address, timeout)
         except TimeoutError as error:
@@ -165,8 +170,9 @@ class Connection:
                 raise self._broken(error)
         # A server refuses a session immediately: the refusal may have arrived together with the response.
         response, *self._early_events = self._protocol.events_received()
+        assert isinstance(response, Response)
+        self.session_id = response.headers.get(SESSION_HEADER)
         if checks_version:
-            assert isinstance(response, Response)
             check_version(self._address, response.headers.get(PROTOCOL_VERSION_HEADER))
 
     def _events(self) -> list[Event]:

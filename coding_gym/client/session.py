@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coding_gym.client.address import Address
 from coding_gym.client.connection import Connection, MessageDecoder
+from coding_gym.client.session_http import SessionHttp
 from coding_gym.errors import CapacityError, CodingGymError, ConfigurationError, ProtocolError, TransportError
 from coding_gym_server.protocol import (
     ErrorCode,
@@ -47,6 +48,8 @@ class Session:
 
     def __init__(self, address: Address, *, connect_timeout: float = 10.0) -> None:
         self._connection = Connection(address, timeout=connect_timeout)
+        self._address = address
+        self._http: SessionHttp | None = None
         self._response_pending = False
         self._is_resetting = False
 
@@ -110,6 +113,17 @@ class Session:
             raise refusal(response, is_configuration=True)
         return response.data
 
+    @property
+    def http(self) -> SessionHttp:
+        """The processes and files of the session.
+
+        Raises:
+            ProtocolError: If the server does not offer them.
+        """
+        if self._http is None:
+            self._http = SessionHttp(self._address, self._connection.session_id)
+        return self._http
+
     def abort(self) -> None:
         """End the session from another thread: a caller that waits for a response gets a ``TransportError``."""
         self._connection.abort()
@@ -117,6 +131,8 @@ class Session:
     def close(self) -> None:
         """End the session. Idempotent."""
         self._connection.close()
+        if self._http is not None:
+            self._http.close()
 
     def _ask(self, request: ResetRequest | StepRequest | StateRequest | ScreenRequest | GradeRequest) -> None:
         if self._response_pending:

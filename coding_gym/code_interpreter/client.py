@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Unpack
 
 from coding_gym.client.address import Address
+from coding_gym.client.files import Files
 from coding_gym.client.http import HttpClient
+from coding_gym.client.processes import Processes, ProcessResult, RunKwargs
 from coding_gym.client.session import Session
 from coding_gym.code_interpreter.execution import Execution, ExecutionError, Listeners
-from coding_gym.code_interpreter.files import Files
 from coding_gym.media.results import Result
 from coding_gym.sandbox import Sandbox, start_sandbox
 from coding_gym.sandbox.config import SandboxConfig, StartKwargs, sandbox_config
@@ -184,6 +185,27 @@ class CodeInterpreter:
             for line in self._http.lines(response):
                 listeners.take(json.loads(line), execution)
         return execution
+
+    def run_process(
+        self, command: str | Sequence[str], *, context: Context | str | None = None, **options: Unpack[RunKwargs]
+    ) -> ProcessResult:
+        """Run a process to its end, beside the cells of a context; see ``Processes.run``.
+
+        Args:
+            command: A program and its arguments, or a command for the shell.
+            context: Context whose processes it joins, and which it ends with; Python's default context if None.
+            options: ``stdin=``, ``cwd=``, ``env=``, ``timeout=``, ``user=``, ``max_output_bytes=``.
+
+        Raises:
+            ConfigurationError: If an argument is invalid.
+            ProtocolError: If the server refuses for another reason, such as an unknown context.
+            TransportError: If the server does not respond.
+        """
+        return self.processes(context).run(command, **options)
+
+    def processes(self, context: Context | str | None = None) -> Processes:
+        """Return the processes of a context; Python's default context if None."""
+        return Processes(self._http, f"/contexts/{'default' if context is None else _id(context)}")
 
     def close(self) -> None:
         """Close the connections, and remove the sandbox if this client started it. Idempotent."""

@@ -43,7 +43,11 @@ from coding_gym.sandbox.pool import SandboxPool, managed_sandbox, resolve_config
 from coding_gym_server.protocol import ObservationData, Outcome, ResetOptions, Screen, ScreenRequestOptions, StepAction, Window
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from coding_gym.client.async_session import AsyncSession
+    from coding_gym.client.files import Files
+    from coding_gym.client.processes import Processes, ProcessResult, RunKwargs
 
 __all__ = ["AsyncCodingEnv"]
 
@@ -168,6 +172,26 @@ class AsyncCodingEnv:
         """Return the current screen: uint8, shape (height, width, 3); see ``CodingEnv.capture``."""
         return decode_pixels((await self._request_screen(screen_request(region))).screenshot)
 
+    async def exec(self, command: str | Sequence[str], **options: Unpack[RunKwargs]) -> ProcessResult:
+        """Run a process to its end, beside the interpreter; see ``CodingEnv.exec``. Canceling the call kills the process."""
+        process = await asyncio.to_thread(self.processes.start, command, **options)
+        try:
+            return await asyncio.to_thread(process.wait)
+        except asyncio.CancelledError:
+            with contextlib.suppress(TransportError, ProtocolError):
+                process.kill()
+            raise
+
+    @property
+    def processes(self) -> Processes:
+        """The processes that run beside the interpreter; their methods block. See ``CodingEnv.processes``."""
+        return self._open_session().http.processes
+
+    @property
+    def files(self) -> Files:
+        """The files of the working directory; their methods block. See ``CodingEnv.files``."""
+        return self._open_session().http.files
+
     def render(self) -> str | NDArray[np.uint8] | None:
         """Render the episode in ``render_mode``: its transcript, an image of the screen or of the transcript, or None."""
         return self._episode.render()
@@ -235,13 +259,18 @@ class AsyncCodingEnv:
                 self._drop_session()
                 await asyncio.sleep(attempts.pause_after(error))
 
+    def _open_session(self) -> AsyncSession:
+        self._episode.check_begun()
+        if self._session is None:
+            raise TransportError(self._failure)
+        return self._session
+
     async def _request_screen(self, options: ScreenRequestOptions) -> Screen:
         self._episode.check_screen_available()
         async with self._turn:
-            if self._session is None:
-                raise TransportError(self._failure)
+            session = self._open_session()
             try:
-                return await self._session.request_screen(options, timeout=SCREEN_TIMEOUT)
+                return await session.request_screen(options, timeout=SCREEN_TIMEOUT)
             except TransportError as error:
                 self._failure = str(error)
                 self._drop_session()

@@ -37,6 +37,10 @@ from coding_gym.sandbox.pool import SandboxPool, managed_sandbox, resolve_config
 from coding_gym_server.protocol import ObservationData, Screen, ScreenRequestOptions, Window
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coding_gym.client.files import Files
+    from coding_gym.client.processes import Processes, ProcessResult, RunKwargs
     from coding_gym.client.session import Session
 
 __all__ = ["CodingEnv"]
@@ -198,6 +202,41 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         """
         return decode_pixels(self._request_screen(screen_request(region)).screenshot)
 
+    @property
+    def processes(self) -> Processes:
+        """The processes that run beside the interpreter; they end with the episode.
+
+        Raises:
+            gymnasium.error.ResetNeeded: If ``reset`` was not called before.
+            TransportError: If the session is lost.
+        """
+        return self._open_session().http.processes
+
+    @property
+    def files(self) -> Files:
+        """The files of the working directory.
+
+        Raises:
+            gymnasium.error.ResetNeeded: If ``reset`` was not called before.
+            TransportError: If the session is lost.
+        """
+        return self._open_session().http.files
+
+    def exec(self, command: str | Sequence[str], **options: Unpack[RunKwargs]) -> ProcessResult:
+        """Run a process to its end, beside the interpreter and in its directory; see ``Processes.run``.
+
+        Args:
+            command: A program and its arguments, or a command for the shell.
+            options: ``stdin=``, ``cwd=``, ``env=``, ``timeout=``, ``user=``, ``max_output_bytes=``.
+
+        Raises:
+            ConfigurationError: If an argument is invalid.
+            gymnasium.error.ResetNeeded: If ``reset`` was not called before.
+            TransportError: If the session is lost.
+            ProtocolError: If the server refuses.
+        """
+        return self.processes.run(command, **options)
+
     def close(self) -> None:
         """End the session and remove the sandbox, or return it to the pool. Idempotent."""
         self._drop_session()
@@ -290,12 +329,17 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
                 raise
         return infrastructure_failure(self._failure or "the session is gone")
 
-    def _request_screen(self, options: ScreenRequestOptions) -> Screen:
-        self._episode.check_screen_available()
+    def _open_session(self) -> Session:
+        self._episode.check_begun()
         if self._session is None:
             raise TransportError(self._failure or "the session is gone")
+        return self._session
+
+    def _request_screen(self, options: ScreenRequestOptions) -> Screen:
+        self._episode.check_screen_available()
+        session = self._open_session()
         try:
-            return self._session.request_screen(options, timeout=SCREEN_TIMEOUT)
+            return session.request_screen(options, timeout=SCREEN_TIMEOUT)
         except TransportError as error:
             self._fail(error)
             raise

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar, cast
 import msgspec
 
 from coding_gym_server.ipc.channel import HEADER
-from coding_gym_server.ipc.messages import FromProcess, WorkerExited
+from coding_gym_server.ipc.messages import FromProcess, ProgramExited, WorkerExited
 
 __all__ = ["AsyncChannel", "ChannelClosedError"]
 
@@ -40,7 +40,7 @@ class AsyncChannel(Generic[_Message]):
         on_closed: Called once when the other end disconnects; not called after ``close``.
         max_bytes: Maximum size of a message in bytes. A larger message closes the channel.
         decoder: Decoder of the messages. Defaults to one for ``FromProcess``.
-        unsolicited: Message type that is never the response to a call.
+        unsolicited: Message types that are never the response to a call.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class AsyncChannel(Generic[_Message]):
         on_closed: Callable[[], None] | None = None,
         max_bytes: int = _MAX_RESPONSE_BYTES,
         decoder: msgspec.msgpack.Decoder[_Message] | None = None,
-        unsolicited: type[msgspec.Struct] = WorkerExited,
+        unsolicited: type[msgspec.Struct] | tuple[type[msgspec.Struct], ...] = (WorkerExited, ProgramExited),
     ) -> None:
         connection.setblocking(False)
         self._socket = connection

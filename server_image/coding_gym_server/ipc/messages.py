@@ -1,7 +1,7 @@
 """Messages between the server, the zygote, the session roots and the workers.
 
 Each channel is a socket pair that carries length-prefixed msgpack. Only the server sends requests. Unsolicited messages are
-``WorkerExited`` and, while a cell runs, ``CellResult``.
+``WorkerExited``, ``ProgramExited`` and, while a cell runs, ``CellResult``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ __all__ = [
     "Failed",
     "Finished",
     "ForkDisplay",
+    "ForkProgram",
     "ForkRoot",
     "ForkTestRunner",
     "ForkWorker",
@@ -31,9 +32,13 @@ __all__ = [
     "Interrupted",
     "Kill",
     "Killed",
+    "ProgramExited",
+    "ProgramForked",
     "Raised",
     "Ready",
     "RootForked",
+    "SignalProgram",
+    "Signaled",
     "TestRunnerForked",
     "ToProcess",
     "WorkerExited",
@@ -98,6 +103,36 @@ class ForkWorker(msgspec.Struct, tag=True):
     DESCRIPTORS: ClassVar[int] = 3
 
     workspace: str
+
+
+class ForkProgram(msgspec.Struct, tag=True, kw_only=True):
+    """Request to a root: run a program beside the worker. Passes the program's stdin, stdout and stderr.
+
+    Attributes:
+        argv: The program, looked up in the ``PATH`` of ``environment`` unless it has a slash, and its arguments.
+        directory: The working directory.
+        environment: Environment variables in addition to those of the root.
+        has_terminal: Whether the three descriptors are a terminal, which becomes the controlling terminal.
+    """
+
+    DESCRIPTORS: ClassVar[int] = 3
+
+    argv: list[str]
+    directory: str
+    environment: dict[str, str]
+    has_terminal: bool
+
+
+class SignalProgram(msgspec.Struct, tag=True):
+    """Request to a root: send a signal to the process group of a program; SIGKILL also to its descendants elsewhere.
+
+    Attributes:
+        pid: Process id from ``ProgramForked``.
+        number: The signal.
+    """
+
+    pid: int
+    number: int
 
 
 class InterruptWorker(msgspec.Struct, tag=True):
@@ -207,6 +242,20 @@ class WorkerForked(msgspec.Struct, tag=True):
     cpu_seconds: float
 
 
+class ProgramForked(msgspec.Struct, tag=True):
+    """Response to ``ForkProgram``. A program that cannot be executed exits with 126 or 127, as in a shell.
+
+    Attributes:
+        pid: The process id of the program, in the server's pid namespace.
+    """
+
+    pid: int
+
+
+class Signaled(msgspec.Struct, tag=True):
+    """Response to ``SignalProgram``: the signal has been sent, unless the program has exited."""
+
+
 class Interrupted(msgspec.Struct, tag=True):
     """Response to ``InterruptWorker``: the signal has been sent."""
 
@@ -242,6 +291,18 @@ class WorkerExited(msgspec.Struct, tag=True):
         status: Its wait status.
     """
 
+    status: int
+
+
+class ProgramExited(msgspec.Struct, tag=True):
+    """Unsolicited message of a root: a program has exited.
+
+    Attributes:
+        pid: Process id from ``ProgramForked``.
+        status: Its wait status.
+    """
+
+    pid: int
     status: int
 
 
@@ -296,7 +357,19 @@ class Failed(msgspec.Struct, tag=True):
 
 
 ToProcess = (
-    ForkRoot | ForkDisplay | ForkTestRunner | ForkWorker | InterruptWorker | Kill | End | CpuTime | Configure | Execute | Ack
+    ForkRoot
+    | ForkDisplay
+    | ForkTestRunner
+    | ForkWorker
+    | ForkProgram
+    | SignalProgram
+    | InterruptWorker
+    | Kill
+    | End
+    | CpuTime
+    | Configure
+    | Execute
+    | Ack
 )
 FromProcess = (
     Ready
@@ -304,11 +377,14 @@ FromProcess = (
     | DisplayForked
     | TestRunnerForked
     | WorkerForked
+    | ProgramForked
+    | Signaled
     | Interrupted
     | Killed
     | Ended
     | CpuTimeUsed
     | WorkerExited
+    | ProgramExited
     | CellResult
     | Finished
     | Failed

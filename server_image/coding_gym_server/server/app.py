@@ -7,9 +7,10 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from coding_gym_server.display.availability import can_have_screens
@@ -22,15 +23,17 @@ from coding_gym_server.server.api.auth import BearerAuthMiddleware
 from coding_gym_server.server.api.code_interpreter import interpreter_routes
 from coding_gym_server.server.api.codec import BadRequestError
 from coding_gym_server.server.api.files import file_routes
-from coding_gym_server.server.api.request_body import BodyTooLargeError
+from coding_gym_server.server.api.processes import process_error_handlers, process_routes
+from coding_gym_server.server.api.request_body import BodyTooLargeError, ClientGoneError
 from coding_gym_server.server.api.websocket import SessionEndpoint
-from coding_gym_server.server.code_interpreter.contexts import HOME, ContextRegistry, ContextSettings
+from coding_gym_server.server.code_interpreter.contexts import HOME, ContextNotFoundError, ContextRegistry, ContextSettings
 from coding_gym_server.server.config import ServerConfig
 from coding_gym_server.server.grading.service import GradingService
 from coding_gym_server.server.idle_shutdown import IdleShutdown
 from coding_gym_server.server.process_limiter import ProcessLimiter
-from coding_gym_server.server.sessions.registry import SessionLimitError, SessionRegistry
-from coding_gym_server.server.sessions.session import SessionDefaults
+from coding_gym_server.server.sessions.defaults import SessionDefaults
+from coding_gym_server.server.sessions.registry import SessionLimitError, SessionNotFoundError, SessionRegistry
+from coding_gym_server.server.sessions.session import ServerSession
 from coding_gym_server.server.supervisor.display_handle import DisplayFactory, NoScreenError, ScreenRefusedError
 from coding_gym_server.server.supervisor.executor import ExecutorSpec
 from coding_gym_server.server.supervisor.executor_pool import ExecutorPool
@@ -98,6 +101,23 @@ def create_app(
         group_count=lambda: config.max_sessions + len(grading.workers),
     )
 
+    async def session_of(identifier: str) -> ServerSession:
+        return sessions.get(identifier)
+
+    async def session_of_context(identifier: str) -> ServerSession:
+        try:
+            context = await contexts.default(None) if identifier == "default" else contexts.get(identifier)
+        except ContextNotFoundError:
+            raise SessionNotFoundError(identifier) from None
+        return await context.session()
+
+    async def shared_workspace(_: Request) -> Workspace:
+        return Workspace(config.home_directory, home=HOME)
+
+    async def session_workspace(request: Request) -> Workspace:
+        executor = await sessions.get(request.path_params["session"]).executor()
+        return Workspace(Path(executor.working_directory), home=HOME)
+
     def on_zygote_gone() -> None:
         _log.error("the zygote died repeatedly; shutting down because no session can start")
         end()
@@ -119,7 +139,10 @@ def create_app(
         routes=[
             *http.routes(sessions, isolation),
             *interpreter_routes(contexts),
-            *file_routes(Workspace(config.home_directory, home=HOME)),
+            *file_routes("/files", shared_workspace),
+            *file_routes("/sessions/{session}/files", session_workspace),
+            *process_routes("/sessions/{session}", session_of),
+            *process_routes("/contexts/{session}", session_of_context),
         ],
         lifespan=lifespan,
         exception_handlers={
@@ -130,8 +153,9 @@ def create_app(
             NoScreenError: http.bad_option,
             ScreenRefusedError: http.bad_option,
             UnknownBackendError: http.bad_option,
-            http.ClientGoneError: http.client_gone,
+            ClientGoneError: http.client_gone,
             ClientDisconnect: http.client_gone,
+            **process_error_handlers(),
         },
     )
     app = _Dispatch(app, SessionEndpoint(sessions, grading))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from coding_gym_server.workspace import directory as workspace
+from coding_gym_server.workspace.environment import screen_environment
 from coding_gym_server.workspace.xauthority import write_authority
 
 __all__ = ["offer_screen", "pump_until"]
@@ -32,8 +33,7 @@ def offer_screen(display: str, cookie: bytes, directory: Path) -> None:
     with contextlib.suppress(OSError):
         authority.unlink(missing_ok=True)
         write_authority(authority, cookie)
-    os.environ["DISPLAY"] = display
-    os.environ["XAUTHORITY"] = str(authority)
+    os.environ.update(screen_environment(directory, display))
     if os.environ.get("MPLBACKEND") == "Agg":
         # With a screen, matplotlib can show figures in windows.
         os.environ["MPLBACKEND"] = _MATPLOTLIB_BACKEND

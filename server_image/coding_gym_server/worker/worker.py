@@ -22,7 +22,7 @@ from coding_gym_server.worker import gui_events as gui
 from coding_gym_server.worker.backends.base import ExecutorBackend
 from coding_gym_server.worker.backends.output import Output
 from coding_gym_server.worker.backends.registry import backend_class
-from coding_gym_server.workspace import directory as workspace
+from coding_gym_server.workspace.environment import session_environment, working_directory
 
 __all__ = ["Worker", "warm_up"]
 
@@ -154,16 +154,12 @@ class Worker:
                 setattr(sys, f"__{name}__", stream)
 
     def _enter_workspace(self, directory: str | None) -> None:
-        own = str(self._directory / workspace.WORK)
-        working_directory = directory or own
         try:
-            os.chdir(working_directory)
+            os.chdir(working_directory(self._directory, directory))
         except OSError:
             # The directory has been removed, or has become inaccessible, since it was checked.
-            os.chdir(own)
-        os.environ["HOME"] = working_directory if directory else str(self._directory / workspace.HOME)
-        os.environ["TMPDIR"] = str(self._directory / workspace.TEMPORARY)
-        os.environ["PWD"] = working_directory
+            os.chdir(working_directory(self._directory, None))
+        os.environ.update(session_environment(self._directory, directory))
         tempfile.tempdir = None
         sys.argv = [""]
         sys.path.insert(0, "")

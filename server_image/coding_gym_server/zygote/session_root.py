@@ -23,11 +23,16 @@ from coding_gym_server.ipc.messages import (
     CpuTime,
     CpuTimeUsed,
     Failed,
+    ForkProgram,
     ForkWorker,
     Interrupted,
     InterruptWorker,
     Kill,
     Killed,
+    ProgramExited,
+    ProgramForked,
+    Signaled,
+    SignalProgram,
     ToProcess,
     WorkerExited,
     WorkerForked,
@@ -91,6 +96,7 @@ class SessionRoot:
         self._scopes_signals = profile.scopes_signals
         self._worker: int | None = None
         self._worker_status: int | None = None
+        self._programs: set[int] = set()
 
     def run(self) -> None:
         """Serve until the server exits. Returns only in a forked worker at its end, never in the root."""
@@ -142,6 +148,11 @@ class SessionRoot:
             case ForkWorker(directory):
                 self._workspace = directory
                 return self._fork(descriptors)
+            case ForkProgram():
+                return self._fork_program(message, descriptors)
+            case SignalProgram(pid, number):
+                self._signal_program(pid, number)
+                self._channel.send(Signaled())
             case InterruptWorker():
                 if self._worker is not None:
                     self._interrupt(self._worker)
@@ -164,13 +175,7 @@ class SessionRoot:
             # Fork before reaping, so that the new worker starts up while the old processes exit.
             pid = self._try_to_fork()
             if pid == 0:
-                self._exits.close()
-                os.nice(_NICENESS)
-                _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-                if os.getppid() != root:
-                    # The root died before the parent-death signal was set.
-                    os._exit(1)
-                self._channel.close()
+                self._become_child(root)
                 return self._new_worker(*descriptors)
             self._reap_all_but(pid)
             previous_status, self._worker, self._worker_status = self._worker_status, pid, None
@@ -180,6 +185,47 @@ class SessionRoot:
             self._channel.send(WorkerForked(pid, previous_status, reaped_cpu_time()))
         close_all(descriptors)
         return None
+
+    def _fork_program(self, request: ForkProgram, descriptors: list[int]) -> Forked | None:
+        root = os.getpid()
+        try:
+            pid = fork_when_possible(on_wait=self._reap)
+            if pid == 0:
+                from coding_gym_server.worker.program import Program
+
+                self._become_child(root)
+                return Program(request, descriptors, profile=self._profile, prepared=self._prepared)
+            self._programs.add(pid)
+        except OSError as error:
+            self._channel.send(Failed(f"cannot fork a program: {error}"))
+        else:
+            self._channel.send(ProgramForked(pid))
+        close_all(descriptors)
+        return None
+
+    def _become_child(self, root: int) -> None:
+        """Detach a forked child from the root's own business."""
+        self._exits.close()
+        os.nice(_NICENESS)
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != root:
+            # The root died before the parent-death signal was set.
+            os._exit(1)
+        self._channel.close()
+
+    def _signal_program(self, pid: int, number: int) -> None:
+        if pid not in self._programs:
+            return
+        # Not reaped yet, so the pid still belongs to it; its descendants may have left its process group.
+        elsewhere = procfs.descendants(pid) if number == signal.SIGKILL else set()
+        try:
+            os.killpg(pid, number)
+        except ProcessLookupError:
+            # It has not created its process group yet.
+            os.kill(pid, number)
+        for process in elsewhere:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, number)
 
     def _ports_needed(self) -> int:
         return backend_class(self._backend).ports_needed()
@@ -262,6 +308,10 @@ class SessionRoot:
     def _record_exit(self, pid: int, status: int) -> None:
         if pid == self._worker:
             self._worker, self._worker_status = None, status
+        elif pid in self._programs:
+            self._programs.discard(pid)
+            with contextlib.suppress(OSError):
+                self._channel.send(ProgramExited(pid, status))
 
     def _cpu_time(self) -> float:
         alive = sum(procfs.cpu_time(pid) for pid in procfs.descendants(os.getpid()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import mimetypes
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -31,24 +31,28 @@ class _FileConvertor(PathConvertor):
 register_url_convertor("file", _FileConvertor())
 
 
-def file_routes(workspace: Workspace) -> list[Route]:
+def file_routes(prefix: str, find: Callable[[Request], Awaitable[Workspace]]) -> list[Route]:
     """Return the routes for workspace files.
 
     Args:
-        workspace: The workspace that the routes operate on.
+        prefix: Path of the routes, such as ``/files``.
+        find: Returns the workspace that a request refers to.
     """
 
     async def list_directory(request: Request) -> Response:
+        workspace = await find(request)
         path = request.query_params.get("path", ".")
         entries = await _in_thread(workspace.list, path)
         return Response(msgspec.json.encode({"path": path, "entries": entries}), media_type="application/json")
 
     async def download(request: Request) -> Response:
+        workspace = await find(request)
         path = request.path_params["path"]
         descriptor = await _in_thread(workspace.open, path)
         return _Download(descriptor, media_type=mimetypes.guess_type(path)[0] or "application/octet-stream")
 
     async def upload(request: Request) -> Response:
+        workspace = await find(request)
         upload = await _in_thread(workspace.upload, request.path_params["path"])
         try:
             async for chunk in request.stream():
@@ -59,13 +63,14 @@ def file_routes(workspace: Workspace) -> list[Route]:
         return Response(status_code=201 if upload.is_new else 200)
 
     async def delete(request: Request) -> Response:
+        workspace = await find(request)
         await _in_thread(workspace.remove, request.path_params["path"])
         return Response(status_code=204)
 
     handlers = {"GET": download, "PUT": upload, "DELETE": delete}
     return [
-        Route("/files", _explained(list_directory), methods=["GET"]),
-        by_method("/files/{path:file}", **{method: _explained(handler) for method, handler in handlers.items()}),
+        Route(prefix, _explained(list_directory), methods=["GET"]),
+        by_method(f"{prefix}/{{path:file}}", **{method: _explained(handler) for method, handler in handlers.items()}),
     ]
 
 

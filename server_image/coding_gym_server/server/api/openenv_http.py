@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable
-from typing import Any, TypeVar
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,17 +15,11 @@ from coding_gym_server.server.api.codec import BadRequestError, decode_json, enc
 from coding_gym_server.server.api.openapi import HttpStep, json_schema, openapi_document
 from coding_gym_server.server.api.openenv_mcp import answer_mcp_text, mcp_endpoint
 from coding_gym_server.server.api.openenv_tasks import ENVIRONMENT_NAME, task_routes
-from coding_gym_server.server.api.request_body import read_body, until_gone
+from coding_gym_server.server.api.request_body import read_body, run_while_connected
 from coding_gym_server.server.sessions.registry import SessionLimitError, SessionRegistry
 from coding_gym_server.server.sessions.session import ServerSession
 
 __all__ = ["routes"]
-
-_T = TypeVar("_T")
-
-
-class ClientGoneError(Exception):
-    """The client disconnected before the response was ready."""
 
 
 def routes(sessions: SessionRegistry, isolation: IsolationReport) -> list[BaseRoute]:
@@ -84,7 +76,7 @@ def routes(sessions: SessionRegistry, isolation: IsolationReport) -> list[BaseRo
     async def in_session(request: Request, run: Any) -> Response:
         session: ServerSession = sessions.open()
         try:
-            return _json(await _run_while_connected(request, run(session)))
+            return _json(await run_while_connected(request, run(session)))
         finally:
             sessions.close(session)
 
@@ -137,21 +129,3 @@ def client_gone(_: Request, __: Exception) -> Response:
 
 def _json(content: Any, status_code: int = 200) -> Response:
     return Response(encode_json(content), status_code=status_code, media_type="application/json")
-
-
-async def _run_while_connected(request: Request, work: Awaitable[_T]) -> _T:
-    """Await ``work``, and cancel it if the client disconnects in the meantime.
-
-    Raises:
-        ClientGoneError: If the client disconnected.
-    """
-    working, gone = asyncio.ensure_future(work), asyncio.ensure_future(until_gone(request.receive))
-    try:
-        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientGoneError
-        return working.result()
-    finally:
-        for task in (working, gone):
-            task.cancel()
-        await asyncio.wait({working, gone})

@@ -34,6 +34,7 @@ from coding_gym_server.protocol import (
     StepRequest,
     VerdictMessage,
 )
+from coding_gym_server.protocol.processes import SESSION_HEADER
 from coding_gym_server.server.api.codec import BadRequestError, decode_request, encode_response, field_of, value_error
 from coding_gym_server.server.api.openenv_mcp import answer_mcp
 from coding_gym_server.server.grading.service import GradingService
@@ -51,6 +52,7 @@ _Send = Callable[[_Event], Awaitable[None]]
 
 _VERSION_HEADER = PROTOCOL_VERSION_HEADER.lower().encode()
 _VERSION = str(PROTOCOL_VERSION).encode()
+_SESSION_HEADER = SESSION_HEADER.lower().encode()
 _NORMAL_CLOSURE = 1000
 _POLICY_VIOLATION = 1008
 _READ_AHEAD_AFTER = 0.01
@@ -80,32 +82,40 @@ class SessionEndpoint:
 
     async def __call__(self, scope: _Event, receive: _Receive, send: _Send) -> None:
         await receive()
-        await send({"type": "websocket.accept", "headers": [(_VERSION_HEADER, _VERSION)]})
-        if (version := dict(scope["headers"]).get(_VERSION_HEADER, _VERSION)) != _VERSION:
-            quoted = truncate_middle(version.decode("latin-1"), _MAX_QUOTED_CHARS)
-            message = f"This client speaks wire protocol {quoted}, this server speaks {PROTOCOL_VERSION}"
-            await _refuse(send, ErrorData(message=message, code=ErrorCode.SESSION_ERROR))
-            return
-        if requested := parse_qs(scope.get("query_string", b"").decode("latin-1")).get("session_id"):
-            # A session cannot outlive its connection, so there is never one to resume.
-            quoted = truncate_middle(requested[0], _MAX_QUOTED_CHARS)
-            await _refuse(send, ErrorData(message=f"Unknown session_id: {quoted}", code=ErrorCode.SESSION_ERROR))
-            return
+        session = None
+        refusal = _refusal(scope)
+        if refusal is None:
+            try:
+                session = self._sessions.open()
+            except SessionLimitError as error:
+                refusal = ErrorData(
+                    message=str(error), code=ErrorCode.CAPACITY_REACHED, active_sessions=error.active, max_sessions=error.limit
+                )
+        headers = [(_VERSION_HEADER, _VERSION), *([(_SESSION_HEADER, session.id.encode())] if session is not None else [])]
         try:
-            session = self._sessions.open()
-        except SessionLimitError as error:
-            data = ErrorData(
-                message=str(error), code=ErrorCode.CAPACITY_REACHED, active_sessions=error.active, max_sessions=error.limit
-            )
-            await _refuse(send, data)
-            return
-        try:
-            code = await _Conversation(session, self._grading, receive, send).run()
+            await send({"type": "websocket.accept", "headers": headers})
+            code = None if session is None else await _Conversation(session, self._grading, receive, send).run()
         finally:
-            self._sessions.close(session)
+            if session is not None:
+                self._sessions.close(session)
+        if refusal is not None:
+            await _refuse(send, refusal)
         # After the session is closed: the close waits until the client has read everything sent before it.
-        if code is not None:
+        elif code is not None:
             await send({"type": "websocket.close", "code": code})
+
+
+def _refusal(scope: _Event) -> ErrorData | None:
+    """Return why a connection gets no session, None if nothing in its handshake prevents one."""
+    if (version := dict(scope["headers"]).get(_VERSION_HEADER, _VERSION)) != _VERSION:
+        quoted = truncate_middle(version.decode("latin-1"), _MAX_QUOTED_CHARS)
+        message = f"This client speaks wire protocol {quoted}, this server speaks {PROTOCOL_VERSION}"
+        return ErrorData(message=message, code=ErrorCode.SESSION_ERROR)
+    if requested := parse_qs(scope.get("query_string", b"").decode("latin-1")).get("session_id"):
+        # A session cannot outlive its connection, so there is never one to resume.
+        quoted = truncate_middle(requested[0], _MAX_QUOTED_CHARS)
+        return ErrorData(message=f"Unknown session_id: {quoted}", code=ErrorCode.SESSION_ERROR)
+    return None
 
 
 class _Conversation:

@@ -153,6 +153,19 @@ class InterpreterContext:
         async with self._turn:
             await self._begin()
 
+    async def session(self) -> ServerSession:
+        """Return the session, also while an execution runs; starts the interpreter if necessary.
+
+        Raises:
+            SessionLimitError: If no session is available.
+            INFRASTRUCTURE_ERRORS: If the interpreter fails to start.
+        """
+        session = self._session
+        if session is None:
+            async with self._turn:
+                session = self._session or await self._begin()
+        return session
+
     async def restart(self) -> None:
         """Abort the running execution and all queued ones, and start a new interpreter."""
         self._generation += 1

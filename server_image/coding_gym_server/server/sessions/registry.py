@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coding_gym_server.server.sessions.session import ServerSession, SessionDefaults
+from coding_gym_server.server.sessions.defaults import SessionDefaults
+from coding_gym_server.server.sessions.session import ServerSession
 from coding_gym_server.server.supervisor.display_handle import DisplayFactory
 from coding_gym_server.server.supervisor.executor_pool import ExecutorPool
 
-__all__ = ["SessionLimitError", "SessionRegistry"]
+__all__ = ["SessionLimitError", "SessionNotFoundError", "SessionRegistry"]
 
 
 class SessionLimitError(RuntimeError):
@@ -27,6 +28,13 @@ class SessionLimitError(RuntimeError):
         self.limit = limit
 
 
+class SessionNotFoundError(LookupError):
+    """No session has the given id."""
+
+    def __init__(self, identifier: str) -> None:
+        super().__init__(f"Session {identifier} not found: it ends with its connection")
+
+
 class SessionRegistry:
     """The open sessions of a server, up to a limit.
 
@@ -42,7 +50,7 @@ class SessionRegistry:
         self._screens = screens
         self._defaults = defaults
         self._limit = limit
-        self._active: set[ServerSession] = set()
+        self._active: dict[str, ServerSession] = {}
 
     def open(self, *, shared: Path | None = None) -> ServerSession:
         """Open a session; its processes are acquired at the first reset or step.
@@ -56,8 +64,19 @@ class SessionRegistry:
         if len(self._active) >= self._limit:
             raise SessionLimitError(len(self._active), self._limit)
         session = ServerSession(self._executors, self._screens, self._defaults, shared=shared)
-        self._active.add(session)
+        self._active[session.id] = session
         return session
+
+    def get(self, identifier: str) -> ServerSession:
+        """Return the open session with an id.
+
+        Raises:
+            SessionNotFoundError: If there is none.
+        """
+        try:
+            return self._active[identifier]
+        except KeyError:
+            raise SessionNotFoundError(identifier) from None
 
     def close(self, session: ServerSession) -> None:
         """Close a session and free its slot.
@@ -65,5 +84,5 @@ class SessionRegistry:
         Args:
             session: A session of this registry.
         """
-        self._active.discard(session)
-        session.close()
+        self._active.pop(session.id, None)
+        session.end()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -30,6 +30,7 @@ from coding_gym_server.protocol import (
     SessionState,
     StepAction,
 )
+from coding_gym_server.server.sessions.defaults import SessionDefaults
 from coding_gym_server.server.sessions.openenv_rewards import Score, score
 from coding_gym_server.server.sessions.result_collector import ResultCollector
 from coding_gym_server.server.sessions.step_runner import StepCapture, StepRunner, StepView
@@ -44,13 +45,13 @@ from coding_gym_server.server.supervisor.display_handle import (
 from coding_gym_server.server.supervisor.executor import Executor, ExecutorSpec
 from coding_gym_server.server.supervisor.executor_pool import ExecutorPool
 from coding_gym_server.server.supervisor.watchdog import Limits
-from coding_gym_server.server.supervisor.worker_handle import DEFAULT_MAX_OUTPUT_CHARS, Event
+from coding_gym_server.server.supervisor.worker_handle import Event
 from coding_gym_server.server.supervisor.zygote_handle import ForkError
 from coding_gym_server.worker.backends.registry import check_backend, check_installed
 from coding_gym_server.workspace import directory as workspace
 from coding_gym_server.workspace.files import write_files
 
-__all__ = ["INFRASTRUCTURE_ERRORS", "ServerSession", "SessionDefaults"]
+__all__ = ["INFRASTRUCTURE_ERRORS", "ServerSession"]
 
 INFRASTRUCTURE_ERRORS = (ForkError, ChannelClosedError, TimeoutError)
 """Infrastructure errors: the sandbox failed to run a cell."""
@@ -59,27 +60,10 @@ _MAX_WALL_SECONDS = 1e8
 _ALWAYS_INSTALLED = "python"
 
 
-@dataclass(frozen=True, kw_only=True)
-class SessionDefaults:
-    """Defaults for reset options.
-
-    Attributes:
-        step_timeout: Wall-clock limit of a step in seconds.
-        cpu_timeout: CPU-time limit of a step in seconds, None for no limit.
-        max_output_chars: Maximum number of code points of stdout, and of stderr, in an observation.
-        backend: Name of the backend that executes the cells.
-        rewards: Names from ``protocol.REWARDS`` whose sum is the reward of a step.
-    """
-
-    step_timeout: float = 30.0
-    cpu_timeout: float | None = None
-    max_output_chars: int = DEFAULT_MAX_OUTPUT_CHARS
-    backend: str = "python"
-    rewards: tuple[str, ...] = ()
-
-
 class ServerSession:
-    """One isolated interpreter and its current episode. Coroutines must not be called concurrently.
+    """One isolated interpreter and its current episode.
+
+    Coroutines must not be called concurrently, except for ``executor``.
 
     Args:
         executors: Pool from which executors are acquired.
@@ -88,6 +72,7 @@ class ServerSession:
         shared: Directory shared with other sessions, None for only the session's own workspace.
 
     Attributes:
+        id: Id by which HTTP requests address the session; a secret.
         state: State of the current episode.
     """
 
@@ -104,6 +89,9 @@ class ServerSession:
         self._is_stepping = False
         self._interrupt_due = False
         self._options = ResetOptions()
+        self._beginning = asyncio.Lock()
+        self._has_ended = False
+        self.id = secrets.token_hex(16)
         self.state = SessionState()
 
     async def reset(self, options: ResetOptions, *, directory: Path | None = None) -> ObservationData:
@@ -128,7 +116,8 @@ class ServerSession:
         self._options = options
         self._directory = directory or self._shared
         self.state = SessionState(episode_id=options.episode_id or str(uuid.uuid4()))
-        await self._begin()
+        async with self._beginning:
+            await self._begin()
         return _observation("", "", 0, Metadata(outcome=Outcome.OK, state_lost=False))
 
     async def step(self, action: StepAction) -> ObservationData:
@@ -243,15 +232,13 @@ class ServerSession:
         self, cell: Execute | None, limits: Limits, view: StepView, *, on_event: Callable[[Event], None] | None
     ) -> StepCapture:
         try:
-            if self._executor is None:
-                await self._begin()
-            assert self._executor is not None
+            executor = await self.executor()
             if self._interrupt_due:
-                self._executor.interrupt()
+                executor.interrupt()
             if view.inputs and self._screen is None:
                 message = "input events require a screen; reset the session with a screen"
                 raise NoScreenError(message)
-            captured = await StepRunner(self._executor, self._screen).run(cell, limits, view, on_event=on_event)
+            captured = await StepRunner(executor, self._screen).run(cell, limits, view, on_event=on_event)
         except INFRASTRUCTURE_ERRORS:
             self.close()
             raise
@@ -301,8 +288,28 @@ class ServerSession:
         if self._executor is not None:
             self._executor.kill_with_reason(reason)
 
+    async def executor(self) -> Executor:
+        """Return the executor of the episode; starts an episode if there was no reset yet.
+
+        Raises:
+            INFRASTRUCTURE_ERRORS: If no executor can be started, or the session has ended.
+        """
+        async with self._beginning:
+            if self._executor is None:
+                await self._begin()
+            if self._has_ended:
+                self.close()
+                raise ChannelClosedError
+            assert self._executor is not None
+            return self._executor
+
+    def end(self) -> None:
+        """End the session for good. Idempotent."""
+        self._has_ended = True
+        self.close()
+
     def close(self) -> None:
-        """End the session and all its processes. Idempotent."""
+        """End the episode and all its processes; the next call starts another one. Idempotent."""
         self._close_screen()
         if self._executor is not None:
             self._executors.release(self._executor)

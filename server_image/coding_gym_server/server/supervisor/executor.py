@@ -26,17 +26,21 @@ from coding_gym_server.ipc.messages import (
     FromProcess,
     Kill,
     Killed,
+    ProgramExited,
     ToProcess,
     WorkerExited,
     WorkerForked,
 )
 from coding_gym_server.linux import oom, procfs
 from coding_gym_server.protocol import TIMEOUT_EXIT_CODE, Outcome
+from coding_gym_server.protocol.processes import ProcessRequest
 from coding_gym_server.server.supervisor.cell_run import SIGKILLED, CellOutcome, CellRun, exit_code_of
+from coding_gym_server.server.supervisor.processes import Process, ProcessTable
 from coding_gym_server.server.supervisor.watchdog import Limits
 from coding_gym_server.server.supervisor.worker_handle import DEFAULT_MAX_OUTPUT_CHARS, Event, WorkerHandle
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
 from coding_gym_server.workspace import directory as workspace
+from coding_gym_server.workspace.environment import screen_environment, session_environment, working_directory
 
 __all__ = ["Executor", "ExecutorSpec"]
 
@@ -67,6 +71,7 @@ class Executor:
         workspace: Current path of its directory; changes when it is recycled.
         spec: Its fixed properties.
         root_pid: Process id of the session root.
+        processes: The processes that clients run beside the worker.
         is_recycling: Whether the processes are being replaced by a new worker.
         on_interrupted: Called when an interrupt has been sent to a cell.
     """
@@ -76,6 +81,7 @@ class Executor:
         self.spec = spec
         self._broken = False
         self.root_pid = 0
+        self.processes: ProcessTable
         self.is_recycling = False
         self.on_interrupted: Callable[[], None] = _do_nothing
         self._root: AsyncChannel[FromProcess]
@@ -104,6 +110,7 @@ class Executor:
         executor.workspace.mkdir(mode=0o700)
         ours, theirs = socket.socketpair()
         executor._root = AsyncChannel(ours, on_message=executor._on_root_message, on_closed=executor._on_root_closed)
+        executor.processes = ProcessTable(executor._root)
         try:
             with theirs:
                 shared = None if spec.shared is None else str(spec.shared)
@@ -133,6 +140,12 @@ class Executor:
         self._max_output_chars = max_output_chars
         assert self._worker is not None
         self._worker.configure(self._configuration, max_output_chars)
+
+    @property
+    def working_directory(self) -> str:
+        """The working directory of the episode; the worker must have been configured."""
+        assert self._configuration is not None
+        return working_directory(self.workspace, self._configuration.directory)
 
     @property
     def is_running(self) -> bool:
@@ -217,6 +230,24 @@ class Executor:
         kill_reason, self._kill_reason = self._kill_reason, ""
         return run.result(outcome, exit_code, limits, kill_reason=kill_reason, max_output_chars=self._max_output_chars)
 
+    async def start_process(self, request: ProcessRequest) -> Process:
+        """Start a process beside the worker, which must have been configured, in the same directory.
+
+        Raises:
+            TooManyProcessesError: If the session has too many running processes.
+            ForkError: If the process limit or memory is exhausted.
+            ChannelClosedError: If the root died.
+            TimeoutError: If the root does not respond.
+        """
+        assert self._configuration is not None
+        display = self._configuration.display
+        environment = session_environment(self.workspace, self._configuration.directory)
+        if display is not None:
+            environment |= screen_environment(self.workspace, display)
+        directory = os.path.join(self.working_directory, request.cwd or "")
+        environment |= {"PWD": directory, **request.environment}
+        return await self.processes.start(request, directory=directory, environment=environment)
+
     def take_output(self) -> tuple[str, str]:
         """Return stdout and stderr since the last step, of a cell left running or of background processes."""
         assert self._worker is not None
@@ -268,6 +299,7 @@ class Executor:
         if not self._is_killed:
             await self.kill()
         self._is_killed = False
+        self.processes.clear()
         self.workspace = self.workspace.rename(_random_name(self.workspace.parent))
         used, _ = await self._replace_worker()
         # Not in the root, because the next worker inherits its memory, which must not contain names of files.
@@ -299,6 +331,7 @@ class Executor:
 
     def close(self) -> None:
         """Close the channels; the root then kills all processes. The directory remains until ``remove_workspace``."""
+        self.processes.clear()
         self._root.close()
         if self._worker is not None:
             self._worker.close()
@@ -353,9 +386,12 @@ class Executor:
         if isinstance(message, WorkerExited) and self._worker is not None:
             self._worker.has_exited = True
             self._resolve(None)
+        elif isinstance(message, ProgramExited):
+            self.processes.on_exit(message)
 
     def _on_root_closed(self) -> None:
         self._broken = True
+        self.processes.clear()
         self._resolve(None)
 
     def _resolve(self, result: Finished | None) -> None:

@@ -39,14 +39,16 @@ class Files:
 
     Args:
         http: The server.
+        base: Path of the routes.
     """
 
-    def __init__(self, http: HttpClient) -> None:
+    def __init__(self, http: HttpClient, base: str = "/files") -> None:
         self._http = http
+        self._base = base
 
     def read(self, path: str) -> bytes:
         """Return the content of a file."""
-        with self._http.request("GET", _url(path), missing=path) as response:
+        with self._http.request("GET", self._url(path), missing=path) as response:
             return response.read()
 
     def read_text(self, path: str, encoding: str = "utf-8") -> str:
@@ -55,7 +57,7 @@ class Files:
 
     def read_chunks(self, path: str) -> Iterator[bytes]:
         """Yield the content of a large file in chunks of 1 MiB."""
-        with self._http.request("GET", _url(path), missing=path) as response:
+        with self._http.request("GET", self._url(path), missing=path) as response:
             while chunk := response.read(_CHUNK_BYTES):
                 yield chunk
 
@@ -67,17 +69,17 @@ class Files:
             content: Text, bytes, or an open binary file, which is sent in chunks.
         """
         body = content.encode() if isinstance(content, str) else content
-        with self._http.request("PUT", _url(path), body=body) as response:
+        with self._http.request("PUT", self._url(path), body=body) as response:
             response.read()
 
     def list(self, path: str = ".") -> list[FileEntry]:
         """Return the entries of a directory: directories first, then files, each sorted by name."""
-        with self._http.request("GET", f"/files?{urlencode({'path': path})}", missing=path) as response:
+        with self._http.request("GET", f"{self._base}?{urlencode({'path': path})}", missing=path) as response:
             return [FileEntry(**entry) for entry in self._http.json(response)["entries"]]
 
     def remove(self, path: str) -> None:
         """Remove a file, or a directory with its contents."""
-        with self._http.request("DELETE", _url(path), missing=path) as response:
+        with self._http.request("DELETE", self._url(path), missing=path) as response:
             response.read()
 
 

@@ -1,0 +1,328 @@
+"""Processes of a session: commands that run beside its interpreter."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, TypedDict, TypeVar, Unpack
+
+import msgspec
+
+from coding_gym.client.http import HttpClient
+from coding_gym.errors import ConfigurationError, ProtocolError, TransportError
+from coding_gym_server.protocol.processes import (
+    Keepalive,
+    ProcessEvent,
+    ProcessExited,
+    ProcessInfo,
+    ProcessOutput,
+    ProcessRequest,
+    ProcessStarted,
+    SignalRequest,
+    TerminalSize,
+)
+
+__all__ = ["Process", "ProcessResult", "Processes", "RunKwargs", "StartKwargs"]
+
+_KEEPALIVES_LOST = 30.0
+"""Seconds of silence after which a server that sends keepalives every five seconds is considered dead."""
+
+_encoder = msgspec.json.Encoder()
+_events = msgspec.json.Decoder(ProcessEvent)
+_infos = msgspec.json.Decoder(list[ProcessInfo])
+
+_Message = TypeVar("_Message")
+
+
+_FIELDS = {"env": "environment", "timeout": "timeout_s"}
+
+
+class RunKwargs(TypedDict, total=False):
+    """Options of a process.
+
+    Attributes:
+        stdin: Its standard input.
+        cwd: Working directory, relative to that of the session, which is the default.
+        env: Environment variables in addition to those of the session.
+        timeout: Wall-clock limit in seconds, after which the process and its descendants are killed; no limit by default.
+        user: User to run as; only the session's user is available.
+        max_output_bytes: Maximum number of bytes of stdout, and of stderr; what exceeds it is discarded and counted.
+    """
+
+    stdin: bytes | str
+    cwd: str | None
+    env: Mapping[str, str] | None
+    timeout: float | None
+    user: str | None
+    max_output_bytes: int
+
+
+class StartKwargs(RunKwargs, total=False):
+    """Options of a process that is not waited for.
+
+    Attributes:
+        keep_stdin_open: Whether ``Process.write`` will provide more input after ``stdin``.
+        terminal: Size of the terminal to run it in, where stdout includes stderr; pipes by default.
+    """
+
+    keep_stdin_open: bool
+    terminal: TerminalSize | None
+
+
+@dataclass(frozen=True)
+class ProcessResult:
+    """A process that has exited.
+
+    Attributes:
+        exit_code: Exit code: 126 if the program cannot be executed, 127 if it does not exist, 128 plus the number of the signal
+            that ended it, 124 after a timeout.
+        stdout: What it wrote to stdout.
+        stderr: What it wrote to stderr.
+        signal: Number of the signal that ended it, or None.
+        timed_out: Whether it was killed because it exceeded its timeout.
+        dropped_stdout: Number of bytes that stdout had in addition, beyond ``max_output_bytes``.
+        dropped_stderr: Number of bytes that stderr had in addition, beyond ``max_output_bytes``.
+    """
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    signal: int | None = None
+    timed_out: bool = False
+    dropped_stdout: int = 0
+    dropped_stderr: int = 0
+
+    @property
+    def stdout_text(self) -> str:
+        """Stdout as text; bytes that are not UTF-8 become U+FFFD."""
+        return self.stdout.decode(errors="replace")
+
+    @property
+    def stderr_text(self) -> str:
+        """Stderr as text; bytes that are not UTF-8 become U+FFFD."""
+        return self.stderr.decode(errors="replace")
+
+
+class Process:
+    """A process of a session. Iterate over it for its output as it arrives, and ``wait`` for its end.
+
+    The process does not depend on this object: after ``close``, ``Processes.join`` with its id continues from the start of its
+    output. Not thread-safe, except that ``write``, ``close_stdin``, ``signal``, ``kill`` and ``resize`` may be called while
+    another thread waits.
+
+    Args:
+        http: The server.
+        base: Path of the processes of the session.
+        response: Stack that holds the response with the events.
+        lines: The lines of the response.
+
+    Attributes:
+        id: Id in the session.
+        pid: Process id, as processes of the sandbox see it.
+    """
+
+    def __init__(self, http: HttpClient, base: str, response: contextlib.ExitStack, lines: Iterator[bytes]) -> None:
+        self._http = http
+        self._response = response
+        self._lines = lines
+        self._output: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
+        self._result: ProcessResult | None = None
+        started = self._next_event()
+        assert isinstance(started, ProcessStarted)
+        self.id, self.pid = started.id, started.pid
+        self._base = f"{base}/{self.id}"
+
+    def __iter__(self) -> Iterator[ProcessOutput]:
+        """Yield the output that has not been yielded yet, as it arrives.
+
+        Raises:
+            TransportError: If the connection breaks.
+        """
+        while self._result is None:
+            event = self._next_event()
+            if isinstance(event, ProcessOutput):
+                self._output["stdout"] += event.stdout
+                self._output["stderr"] += event.stderr
+                yield event
+            elif isinstance(event, ProcessExited):
+                self._result = ProcessResult(
+                    stdout=bytes(self._output["stdout"]),
+                    stderr=bytes(self._output["stderr"]),
+                    **msgspec.structs.asdict(event),
+                )
+                self._response.close()
+
+    def wait(self) -> ProcessResult:
+        """Wait for the end of the process; return its outcome with all output, iterated over or not.
+
+        Raises:
+            TransportError: If the connection breaks.
+        """
+        for _ in self:
+            pass
+        assert self._result is not None
+        return self._result
+
+    def write(self, data: bytes) -> None:
+        """Write to stdin, which must have been kept open.
+
+        Raises:
+            ProtocolError: If stdin is closed.
+            TransportError: If the server does not respond.
+        """
+        self._post("stdin", data)
+
+    def close_stdin(self) -> None:
+        """End stdin; in a terminal, send the end-of-input character. Idempotent.
+
+        Raises:
+            TransportError: If the server does not respond.
+        """
+        self._post("stdin?end=true", b"")
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process group; no effect after the exit.
+
+        Raises:
+            TransportError: If the server does not respond.
+        """
+        self._post("signal", _encoder.encode(SignalRequest(signal=number)))
+
+    def kill(self) -> None:
+        """Kill the process and its descendants.
+
+        Raises:
+            TransportError: If the server does not respond.
+        """
+        self.signal(signal.SIGKILL)
+
+    def resize(self, *, rows: int, columns: int) -> None:
+        """Change the size of the terminal.
+
+        Raises:
+            ProtocolError: If the process has no terminal.
+            TransportError: If the server does not respond.
+        """
+        self._post("terminal", _encoder.encode(TerminalSize(rows=rows, columns=columns)))
+
+    def close(self) -> None:
+        """Leave the process, which keeps running. Idempotent."""
+        self._response.close()
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _post(self, path: str, body: bytes) -> None:
+        with self._http.request("POST", f"{self._base}/{path}", body=body) as response:
+            response.read()
+
+    def _next_event(self) -> ProcessEvent:
+        while True:
+            line = next(self._lines, b"")
+            if not line:
+                self._response.close()
+                message = "The server ended the connection before the process"
+                raise TransportError(message)
+            event: ProcessEvent = _decode(_events, line)
+            if not isinstance(event, Keepalive):
+                return event
+
+
+class Processes:
+    """The processes of a session.
+
+    All methods raise ``TransportError`` if the server does not respond, and ``ProtocolError`` if it refuses.
+
+    Args:
+        http: The server.
+        base: Path of the session.
+    """
+
+    def __init__(self, http: HttpClient, base: str) -> None:
+        self._http = http
+        self._base = f"{base}/processes"
+
+    def run(self, command: str | Sequence[str], **options: Unpack[RunKwargs]) -> ProcessResult:
+        """Run a process to its end.
+
+        Args:
+            command: A program and its arguments, or a command for the shell, which is bash if there is one.
+            options: The fields of ``RunKwargs``.
+
+        Raises:
+            ConfigurationError: If an argument is invalid.
+        """
+        process = self.start(command, **options)
+        try:
+            return process.wait()
+        except BaseException:
+            # Interrupted: nothing could join it.
+            with contextlib.suppress(TransportError, ProtocolError):
+                process.kill()
+            raise
+        finally:
+            process.close()
+
+    def start(self, command: str | Sequence[str], **options: Unpack[StartKwargs]) -> Process:
+        """Start a process.
+
+        Args:
+            command: A program and its arguments, or a command for the shell, which is bash if there is one.
+            options: The fields of ``StartKwargs``.
+
+        Raises:
+            ConfigurationError: If an argument is invalid.
+        """
+        return self._process("POST", self._base, _encoder.encode(_request(command, options)))
+
+    def join(self, identifier: str) -> Process:
+        """Return a process by its id, with its output from the start."""
+        return self._process("GET", f"{self._base}/{identifier}", None)
+
+    def list(self) -> list[ProcessInfo]:
+        """Return the processes of the episode that run, and the last ones that have exited, the oldest first."""
+        with self._http.request("GET", self._base) as response:
+            infos: list[ProcessInfo] = _decode(_infos, response.read())
+            return infos
+
+    def _process(self, method: str, path: str, body: bytes | None) -> Process:
+        stack = contextlib.ExitStack()
+        try:
+            response = stack.enter_context(self._http.request(method, path, body=body, timeout=_KEEPALIVES_LOST))
+            return Process(self._http, self._base, stack, self._http.lines(response))
+        except BaseException:
+            stack.close()
+            raise
+
+
+def _request(command: str | Sequence[str], options: StartKwargs) -> ProcessRequest:
+    """Return a validated request.
+
+    Raises:
+        ConfigurationError: If an argument is invalid.
+    """
+    document: dict[str, Any] = {"command": command if isinstance(command, str) else list(command)}
+    for name, value in options.items():
+        if value is not None:
+            document[_FIELDS.get(name, name)] = value
+    if isinstance(document.get("stdin"), str):
+        document["stdin"] = document["stdin"].encode()
+    try:
+        return msgspec.convert(document, ProcessRequest)
+    except msgspec.ValidationError as error:
+        message = f"Invalid process: {error}"
+        raise ConfigurationError(message) from error
+
+
+def _decode(decoder: msgspec.json.Decoder[_Message], data: bytes) -> _Message:
+    try:
+        return decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        message = f"The server sent a malformed message: {error}"
+        raise ProtocolError(message) from error

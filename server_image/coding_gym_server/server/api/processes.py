@@ -1,0 +1,182 @@
+"""HTTP routes for the processes of a session: start, follow, list, signal, and write to stdin."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from coding_gym_server.protocol import ERROR_CODE_HEADER, ErrorCode
+from coding_gym_server.protocol.processes import (
+    CompletedProcess,
+    ProcessExited,
+    ProcessOutput,
+    ProcessRequest,
+    SignalRequest,
+    TerminalSize,
+)
+from coding_gym_server.server.api.codec import BadRequestError, decode_json
+from coding_gym_server.server.api.request_body import read_body, run_while_connected
+from coding_gym_server.server.api.routing import by_method
+from coding_gym_server.server.sessions.registry import SessionNotFoundError
+from coding_gym_server.server.sessions.session import INFRASTRUCTURE_ERRORS, ServerSession
+from coding_gym_server.server.supervisor.processes import Process, ProcessNotFoundError, TooManyProcessesError
+
+__all__ = ["process_error_handlers", "process_routes"]
+
+_T = TypeVar("_T")
+
+_encoder = msgspec.json.Encoder()
+
+
+class _NotPossibleError(Exception):
+    """The state of the process does not permit the request."""
+
+
+class _InvalidError(Exception):
+    """The request is invalid."""
+
+
+def process_routes(prefix: str, find: Callable[[str], Awaitable[ServerSession]]) -> list[Route]:
+    """Return the routes for the processes of the sessions below a path.
+
+    Args:
+        prefix: Path of a session with the parameter ``session``, such as ``/sessions/{session}``.
+        find: Returns the session with an id; raises ``SessionNotFoundError`` if there is none.
+    """
+
+    async def start(request: Request) -> Response:
+        process = await _start(await _session(request), await _body(request, ProcessRequest))
+        return _stream(process)
+
+    async def run(request: Request) -> Response:
+        process = await _start(await _session(request), await _body(request, ProcessRequest))
+        try:
+            completed = await run_while_connected(request, _completed(process))
+        finally:
+            await process.signal(signal.SIGKILL)
+        return _json(completed)
+
+    async def list_all(request: Request) -> Response:
+        executor = await (await _session(request)).executor()
+        return _json([process.info for process in executor.processes.list()])
+
+    async def follow(request: Request) -> Response:
+        return _stream(await _process(request))
+
+    async def write(request: Request) -> Response:
+        process = await _process(request)
+        try:
+            async for chunk in request.stream():
+                if chunk:
+                    await process.write(chunk)
+        except BrokenPipeError:
+            message = "Stdin of the process is closed: it was not kept open, has been closed, or is not read any more"
+            raise _NotPossibleError(message) from None
+        if request.query_params.get("end") == "true":
+            process.end_input()
+        return Response(status_code=204)
+
+    async def send_signal(request: Request) -> Response:
+        process = await _process(request)
+        await process.signal((await _body(request, SignalRequest)).signal)
+        return Response(status_code=204)
+
+    async def resize(request: Request) -> Response:
+        process = await _process(request)
+        size = await _body(request, TerminalSize)
+        try:
+            process.resize(size)
+        except (ValueError, OSError) as error:
+            message = str(error)
+            raise _NotPossibleError(message) from error
+        return Response(status_code=204)
+
+    async def _session(request: Request) -> ServerSession:
+        return await find(request.path_params["session"])
+
+    async def _process(request: Request) -> Process:
+        executor = await (await _session(request)).executor()
+        return executor.processes.get(request.path_params["process"])
+
+    one = f"{prefix}/processes/{{process}}"
+    return [
+        Route(f"{prefix}/exec", run, methods=["POST"]),
+        by_method(f"{prefix}/processes", GET=list_all, POST=start),
+        by_method(one, GET=follow),
+        Route(f"{one}/stdin", write, methods=["POST"]),
+        Route(f"{one}/signal", send_signal, methods=["POST"]),
+        Route(f"{one}/terminal", resize, methods=["POST"]),
+    ]
+
+
+def process_error_handlers() -> dict[type[Exception], Callable[[Request, Exception], Response]]:
+    """Return the handlers of the errors that the routes raise, by type."""
+    return {
+        SessionNotFoundError: _respond_with(404),
+        ProcessNotFoundError: _respond_with(404),
+        _NotPossibleError: _respond_with(409),
+        _InvalidError: _respond_with(422, {ERROR_CODE_HEADER: ErrorCode.VALIDATION_ERROR}),
+        TooManyProcessesError: _respond_with(429),
+        **dict.fromkeys(INFRASTRUCTURE_ERRORS, _respond_with(503)),
+    }
+
+
+async def _start(session: ServerSession, request: ProcessRequest) -> Process:
+    if request.user is not None and request.user not in _names_of_user():
+        message = f"user={request.user!r} is not available: processes run as the session's user, {_names_of_user()[-1]}"
+        raise _InvalidError(message)
+    return await (await session.executor()).start_process(request)
+
+
+def _names_of_user() -> list[str]:
+    uid = os.getuid()
+    try:
+        return [str(uid), pwd.getpwuid(uid).pw_name]
+    except KeyError:
+        return [str(uid)]
+
+
+async def _completed(process: Process) -> CompletedProcess:
+    stdout, stderr = bytearray(), bytearray()
+    async for event in process.events():
+        if isinstance(event, ProcessOutput):
+            stdout += event.stdout
+            stderr += event.stderr
+        elif isinstance(event, ProcessExited):
+            return CompletedProcess(result=event, stdout=bytes(stdout), stderr=bytes(stderr))
+    raise AssertionError(process)
+
+
+async def _body(request: Request, kind: type[_T]) -> _T:
+    try:
+        return decode_json(await read_body(request), kind)
+    except BadRequestError as error:
+        details = [f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.data.errors or []]
+        raise _InvalidError("; ".join(details) or str(error)) from error
+
+
+def _stream(process: Process) -> Response:
+    async def lines() -> AsyncIterator[bytes]:
+        async for event in process.events():
+            yield _encoder.encode(event) + b"\n"
+
+    return StreamingResponse(lines(), media_type="application/x-ndjson")
+
+
+def _json(content: object) -> Response:
+    return Response(_encoder.encode(content), media_type="application/json")
+
+
+def _respond_with(status_code: int, headers: dict[str, str] | None = None) -> Callable[[Request, Exception], Response]:
+    def respond(_: Request, error: Exception) -> Response:
+        return PlainTextResponse(str(error) or type(error).__name__, status_code, headers)
+
+    return respond

@@ -1,0 +1,152 @@
+"""Pipes and terminals of a session's processes, on the server's side."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+from collections.abc import Callable
+
+__all__ = ["InputPipe", "OutputReader"]
+
+_READ_BYTES = 65_536
+_END_OF_INPUT = b"\x04"
+"""Control-D, which ends the input of a terminal."""
+
+_HIGH_WATER_BYTES = 1 << 20
+
+
+class OutputReader:
+    """Read a descriptor, and keep the beginning of its data.
+
+    Args:
+        descriptor: Read end of a pipe, or a terminal. The reader takes ownership of it.
+        limit: Maximum number of bytes to keep.
+        on_data: Called when data has arrived, and at its end.
+
+    Attributes:
+        data: The data so far.
+        dropped: Number of bytes after it that were discarded.
+    """
+
+    def __init__(self, descriptor: int, *, limit: int, on_data: Callable[[], None]) -> None:
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
+        self._limit = limit
+        self._on_data = on_data
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(descriptor, self._read)
+        self.data = bytearray()
+        self.dropped = 0
+
+    def drain(self) -> None:
+        """Read the data that the descriptor holds, up to the limit."""
+        while self._read() and not self.dropped:
+            pass
+
+    def close(self) -> None:
+        """Close the descriptor. Idempotent."""
+        if self._descriptor >= 0:
+            self._loop.remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _read(self) -> bool:
+        """Read once; return whether there may be more data."""
+        if self._descriptor < 0:
+            return False
+        try:
+            data = os.read(self._descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            # A terminal that no process has open any more.
+            if error.errno != errno.EIO:
+                raise
+            data = b""
+        if not data:
+            self.close()
+        kept = data[: self._limit - len(self.data)]
+        self.data += kept
+        self.dropped += len(data) - len(kept)
+        self._on_data()
+        return bool(data)
+
+
+class InputPipe:
+    """Write to a descriptor in the background.
+
+    Args:
+        descriptor: Write end of a pipe, or a terminal. The pipe takes ownership of it.
+        is_terminal: Whether it is a terminal, whose input ends by a control character.
+    """
+
+    def __init__(self, descriptor: int, *, is_terminal: bool) -> None:
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
+        self._is_terminal = is_terminal
+        self._loop = asyncio.get_running_loop()
+        self._unsent = bytearray()
+        self._is_ending = False
+        self._drained = asyncio.Event()
+        self._drained.set()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no more input is accepted: it has been ended, or no process reads it any more."""
+        return self._is_ending or self._descriptor < 0
+
+    async def write(self, data: bytes) -> None:
+        """Write data; waits while much of what was written before has not been read.
+
+        Raises:
+            BrokenPipeError: If no more input is accepted.
+        """
+        if self.is_closed:
+            raise BrokenPipeError
+        self.put(data)
+        if len(self._unsent) > _HIGH_WATER_BYTES:
+            await self._drained.wait()
+
+    def put(self, data: bytes) -> None:
+        """Write data without waiting."""
+        self._unsent += data
+        self._drained.clear()
+        self._send()
+
+    def end(self) -> None:
+        """End the input after what has been written. Idempotent."""
+        if self.is_closed:
+            return
+        if self._is_terminal:
+            self.put(_END_OF_INPUT)
+        self._is_ending = True
+        self._send()
+
+    def close(self) -> None:
+        """Close the descriptor and discard unsent data. Idempotent."""
+        self._unsent.clear()
+        self._drained.set()
+        if self._descriptor >= 0:
+            self._loop.remove_writer(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _send(self) -> None:
+        while self._unsent and self._descriptor >= 0:
+            try:
+                sent = os.write(self._descriptor, self._unsent)
+            except BlockingIOError:
+                self._loop.add_writer(self._descriptor, self._send)
+                return
+            except OSError:
+                # The reading end is closed.
+                self.close()
+                return
+            del self._unsent[:sent]
+        with contextlib.suppress(OSError, ValueError):
+            self._loop.remove_writer(self._descriptor)
+        self._drained.set()
+        if self._is_ending and not self._is_terminal:
+            self.close()

@@ -1,0 +1,331 @@
+"""Processes that clients run in a session, beside its worker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+import signal
+import struct
+import termios
+from collections.abc import AsyncIterator, Mapping
+
+from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
+from coding_gym_server.ipc.messages import Failed, ForkProgram, FromProcess, ProgramExited, ProgramForked, SignalProgram
+from coding_gym_server.linux import oom
+from coding_gym_server.protocol import TIMEOUT_EXIT_CODE
+from coding_gym_server.protocol.processes import (
+    Keepalive,
+    ProcessEvent,
+    ProcessExited,
+    ProcessInfo,
+    ProcessOutput,
+    ProcessRequest,
+    ProcessStarted,
+    TerminalSize,
+)
+from coding_gym_server.server.supervisor.process_streams import InputPipe, OutputReader
+from coding_gym_server.server.supervisor.zygote_handle import ForkError
+
+__all__ = ["Process", "ProcessNotFoundError", "ProcessTable", "TooManyProcessesError"]
+
+_MAX_PROCESSES = 64
+_ROOT_TIMEOUT_SECONDS = 10.0
+_EVENT_BYTES = 1 << 18
+_KEEPALIVE_SECONDS = 5.0
+_WINDOW_SIZE = struct.Struct("4H")
+
+
+class ProcessNotFoundError(LookupError):
+    """The session has no process with the given id."""
+
+    def __init__(self, identifier: str) -> None:
+        super().__init__(f"Process {identifier} not found: it belongs to another session or episode, or was forgotten")
+
+
+class TooManyProcessesError(RuntimeError):
+    """The session has too many running processes."""
+
+    def __init__(self) -> None:
+        super().__init__(f"The session runs {_MAX_PROCESSES} processes already; wait for one or signal it")
+
+
+class Process:
+    """A process of a session, or what is known of it after its exit.
+
+    Args:
+        request: What it runs.
+        root: Channel to the session root, its parent.
+
+    Attributes:
+        id: Its id in the session.
+        pid: Its process id.
+        result: How it ended, or None while it runs.
+    """
+
+    def __init__(self, request: ProcessRequest, root: AsyncChannel[FromProcess]) -> None:
+        self.id = secrets.token_hex(8)
+        self.pid = 0
+        self.result: ProcessExited | None = None
+        self._request = request
+        self._root = root
+        self._stdin: InputPipe | None = None
+        self._stdout: OutputReader | None = None
+        self._stderr: OutputReader | None = None
+        self._terminal = -1
+        self._changed = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timed_out = False
+
+    @property
+    def info(self) -> ProcessInfo:
+        """The description for clients."""
+        return ProcessInfo(id=self.id, pid=self.pid, command=self._request.command, result=self.result)
+
+    def open_streams(self) -> tuple[int, int, int]:
+        """Open the streams; return the ends that the process inherits, which the caller closes."""
+        return self._open_pipes() if self._request.terminal is None else self._open_terminal(self._request.terminal)
+
+    def begin(self, pid: int) -> None:
+        """Supervise the started process: send its input and measure its time."""
+        self.pid = pid
+        oom.rank_worker(pid)
+        if self._stdin is not None:
+            self._stdin.put(self._request.stdin)
+            self._request.stdin = b""
+            if not self._request.keep_stdin_open:
+                self._stdin.end()
+        if self._request.timeout_s is not None:
+            self._timer = asyncio.get_running_loop().call_later(self._request.timeout_s, self._expire)
+
+    async def events(self) -> AsyncIterator[ProcessEvent]:
+        """Yield all events from the start, then those that happen, up to the exit of the process."""
+        yield ProcessStarted(self.id, self.pid)
+        stdout = stderr = 0
+        while True:
+            result, changed = self.result, self._changed
+            if output := _slice(self._stdout, stdout):
+                stdout += len(output)
+                yield ProcessOutput(stdout=output)
+            elif output := _slice(self._stderr, stderr):
+                stderr += len(output)
+                yield ProcessOutput(stderr=output)
+            elif result is not None:
+                yield result
+                return
+            else:
+                try:
+                    async with asyncio.timeout(_KEEPALIVE_SECONDS):
+                        await changed.wait()
+                except TimeoutError:
+                    yield Keepalive()
+
+    async def write(self, data: bytes) -> None:
+        """Write to stdin.
+
+        Raises:
+            BrokenPipeError: If stdin is closed.
+        """
+        if self._stdin is None:
+            raise BrokenPipeError
+        await self._stdin.write(data)
+
+    def end_input(self) -> None:
+        """Close stdin after the data written so far; in a terminal, send the end-of-input character. Idempotent."""
+        if self._stdin is not None:
+            self._stdin.end()
+
+    async def signal(self, number: int) -> None:
+        """Send a signal to the process group; SIGKILL also reaches descendants in other groups. No effect after the exit.
+
+        Raises:
+            ChannelClosedError: If the session has ended.
+        """
+        if self.result is None:
+            await self._root.call(SignalProgram(self.pid, number), timeout=_ROOT_TIMEOUT_SECONDS)
+
+    def resize(self, size: TerminalSize) -> None:
+        """Change the size of the terminal.
+
+        Raises:
+            ValueError: If the process has no terminal.
+        """
+        if self._terminal < 0:
+            message = "the process has no terminal; start it with one"
+            raise ValueError(message)
+        fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, _WINDOW_SIZE.pack(size.rows, size.columns, 0, 0))
+
+    def end(self, status: int) -> None:
+        """Complete the process with its wait status. Its descendants may keep writing to its streams, without effect."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._stdin is not None:
+            self._stdin.close()
+        for reader in (self._stdout, self._stderr):
+            if reader is not None:
+                reader.drain()
+        exit_code = os.waitstatus_to_exitcode(status)
+        self.result = ProcessExited(
+            exit_code=TIMEOUT_EXIT_CODE if self._timed_out else exit_code if exit_code >= 0 else 128 - exit_code,
+            signal=-exit_code if exit_code < 0 else None,
+            timed_out=self._timed_out,
+            dropped_stdout=self._stdout.dropped if self._stdout is not None else 0,
+            dropped_stderr=self._stderr.dropped if self._stderr is not None else 0,
+        )
+        self._notify()
+
+    def close(self) -> None:
+        """Close the streams; a process that still runs counts as killed. Idempotent."""
+        if self.result is None:
+            self.end(signal.SIGKILL)
+        for stream in (self._stdin, self._stdout, self._stderr):
+            if stream is not None:
+                stream.close()
+        if self._terminal >= 0:
+            os.close(self._terminal)
+            self._terminal = -1
+
+    def _open_pipes(self) -> tuple[int, int, int]:
+        if self._request.stdin or self._request.keep_stdin_open:
+            stdin, ours = os.pipe2(os.O_CLOEXEC)
+            self._stdin = InputPipe(ours, is_terminal=False)
+        else:
+            stdin = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        ours, stdout = os.pipe2(os.O_CLOEXEC)
+        self._stdout = self._reader(ours)
+        ours, stderr = os.pipe2(os.O_CLOEXEC)
+        self._stderr = self._reader(ours)
+        return stdin, stdout, stderr
+
+    def _open_terminal(self, size: TerminalSize) -> tuple[int, int, int]:
+        self._terminal, terminal = os.openpty()
+        self.resize(size)
+        self._stdin = InputPipe(os.dup(self._terminal), is_terminal=True)
+        self._stdout = self._reader(os.dup(self._terminal))
+        return terminal, os.dup(terminal), os.dup(terminal)
+
+    def _reader(self, descriptor: int) -> OutputReader:
+        return OutputReader(descriptor, limit=self._request.max_output_bytes, on_data=self._notify)
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _expire(self) -> None:
+        self._timed_out = True
+        # If the root has ended, so has the process.
+        with contextlib.suppress(ChannelClosedError):
+            self._root.send(SignalProgram(self.pid, signal.SIGKILL))
+            self._root.expect().add_done_callback(asyncio.Future.exception)
+
+
+class ProcessTable:
+    """The processes of a session, running and finished.
+
+    Args:
+        root: Channel to the session root.
+    """
+
+    def __init__(self, root: AsyncChannel[FromProcess]) -> None:
+        self._root = root
+        self._processes: dict[str, Process] = {}
+        self._starting = 0
+        self._early_exits: dict[int, int] = {}
+
+    async def start(self, request: ProcessRequest, *, directory: str, environment: Mapping[str, str]) -> Process:
+        """Start a process.
+
+        Args:
+            request: What to run.
+            directory: The working directory.
+            environment: Environment variables in addition to those of the root.
+
+        Raises:
+            TooManyProcessesError: If the session has too many running processes.
+            ForkError: If the process limit or memory is exhausted.
+            ChannelClosedError: If the root died.
+        """
+        self._make_room()
+        process = Process(request, self._root)
+        self._starting += 1
+        try:
+            streams = process.open_streams()
+            try:
+                program = ForkProgram(
+                    argv=_argv(request.command),
+                    directory=directory,
+                    environment=dict(environment),
+                    has_terminal=request.terminal is not None,
+                )
+                response = await self._root.call(program, streams, timeout=_ROOT_TIMEOUT_SECONDS)
+            finally:
+                for descriptor in streams:
+                    os.close(descriptor)
+            if isinstance(response, Failed):
+                raise ForkError(response.reason)
+            assert isinstance(response, ProgramForked)
+            process.begin(response.pid)
+            if (status := self._early_exits.pop(response.pid, None)) is not None:
+                process.end(status)
+        except BaseException:
+            process.close()
+            raise
+        finally:
+            self._starting -= 1
+        self._processes[process.id] = process
+        return process
+
+    def get(self, identifier: str) -> Process:
+        """Return the process with an id.
+
+        Raises:
+            ProcessNotFoundError: If there is none.
+        """
+        try:
+            return self._processes[identifier]
+        except KeyError:
+            raise ProcessNotFoundError(identifier) from None
+
+    def list(self) -> list[Process]:
+        """Return all processes, the oldest first."""
+        return [*self._processes.values()]
+
+    def on_exit(self, message: ProgramExited) -> None:
+        """Handle the root's message that a process has exited."""
+        for process in self._processes.values():
+            if process.pid == message.pid and process.result is None:
+                process.end(message.status)
+                return
+        if self._starting:
+            # It exited before its start was reported.
+            self._early_exits[message.pid] = message.status
+
+    def clear(self) -> None:
+        """Forget all processes; the root has killed them, or is about to."""
+        for process in self._processes.values():
+            process.close()
+        self._processes.clear()
+        self._early_exits.clear()
+
+    def _make_room(self) -> None:
+        """Forget the oldest finished process if the table is full."""
+        if len(self._processes) + self._starting < _MAX_PROCESSES:
+            return
+        for process in self._processes.values():
+            if process.result is not None:
+                self._processes.pop(process.id).close()
+                return
+        raise TooManyProcessesError
+
+
+def _argv(command: str | list[str]) -> list[str]:
+    if isinstance(command, str):
+        return [shutil.which("bash") or "/bin/sh", "-c", command]
+    return command
+
+
+def _slice(reader: OutputReader | None, start: int) -> bytes:
+    return b"" if reader is None else bytes(reader.data[start : start + _EVENT_BYTES])

@@ -1,0 +1,43 @@
+"""Environment variables of the programs of a session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from coding_gym_server.workspace import directory as workspace
+
+__all__ = ["screen_environment", "session_environment", "working_directory"]
+
+
+def working_directory(directory: Path, shared: str | None) -> str:
+    """Return the working directory of a session.
+
+    Args:
+        directory: The workspace of the session.
+        shared: The working directory that the session shares with others, or None for one in its workspace.
+    """
+    return shared or str(directory / workspace.WORK)
+
+
+def session_environment(directory: Path, shared: str | None) -> dict[str, str]:
+    """Return the variables that refer to directories of a session.
+
+    Args:
+        directory: The workspace of the session.
+        shared: The working directory that the session shares with others, or None for one in its workspace.
+    """
+    return {
+        "HOME": shared or str(directory / workspace.HOME),
+        "TMPDIR": str(directory / workspace.TEMPORARY),
+        "PWD": working_directory(directory, shared),
+    }
+
+
+def screen_environment(directory: Path, display: str) -> dict[str, str]:
+    """Return the variables by which programs of a session find its screen.
+
+    Args:
+        directory: The workspace of the session.
+        display: Name of the display.
+    """
+    return {"DISPLAY": display, "XAUTHORITY": str(directory / workspace.AUTHORITY)}

@@ -1,0 +1,295 @@
+"""Processes of a session, from start to exit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from coding_gym.errors import ConfigurationError, ProtocolError
+from coding_gym_server.protocol.processes import TerminalSize
+from tests.support.sandbox_faults import eventually
+
+pytestmark = pytest.mark.every_provider(always=False)
+
+
+@pytest.fixture
+def processes(session):
+    session.reset()
+    return session.http.processes
+
+
+def test_output_and_exit_code_are_returned(processes):
+    result = processes.run(["sh", "-c", "printf out; printf err >&2; exit 3"])
+    assert (result.exit_code, result.stdout, result.stderr) == (3, b"out", b"err")
+    assert (result.signal, result.timed_out, result.dropped_stdout, result.dropped_stderr) == (None, False, 0, 0)
+
+
+def test_shell_command_is_run_by_shell(processes):
+    assert processes.run("echo $((1 + 2)) | tr 3 4").stdout == b"4\n"
+
+
+def test_output_is_binary(processes):
+    data = bytes(range(256)) * 1000
+    assert processes.run(["cat"], stdin=data).stdout == data
+
+
+def test_large_input_and_output_pass(processes):
+    data = os.urandom(5_000_000)
+    result = processes.run(["cat"], stdin=data)
+    assert result.stdout == data
+
+
+def test_stdin_is_empty_by_default(processes):
+    assert processes.run(["cat"]).exit_code == 0
+
+
+def test_unread_stdin_is_no_error(processes):
+    assert processes.run(["true"], stdin=bytes(1_000_000)).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "exit_code", "message"),
+    [
+        (["no-such-program"], 127, "no-such-program: No such file or directory\n"),
+        (["/no/such/program"], 127, "/no/such/program: No such file or directory\n"),
+        (["/etc/passwd"], 126, "/etc/passwd: Permission denied\n"),
+        (["/"], 126, "/: Permission denied\n"),
+    ],
+)
+def test_command_that_cannot_be_executed_explains_itself(processes, command, exit_code, message):
+    result = processes.run(command)
+    assert (result.exit_code, result.stderr_text) == (exit_code, message)
+
+
+def test_missing_working_directory_explains_itself(processes):
+    result = processes.run("pwd", cwd="missing")
+    assert result.exit_code == 127
+    assert result.stderr_text.endswith("missing: No such file or directory\n")
+
+
+def test_working_directory_is_shared_with_interpreter(session, processes):
+    session.run("import os; os.mkdir('sub'); open('sub/file', 'w').write('text')")
+    assert processes.run("cat file", cwd="sub").stdout == b"text"
+    processes.run("echo new > written")
+    assert session.run("open('written').read()").stdout == "'new\\n'\n"
+
+
+def test_environment_is_that_of_session(session, processes):
+    names = ("HOME", "TMPDIR", "PWD", "PATH", "LANG")
+    inside = session.run(f"import os; print([os.environ[name] for name in {names}])").stdout
+    found = dict(line.split("=", 1) for line in processes.run(["env"]).stdout_text.splitlines())
+    assert f"{[found[name] for name in names]}\n" == inside
+
+
+def test_environment_variables_are_added(processes):
+    value = "with spaces, = and \N{LATIN SMALL LETTER U WITH DIAERESIS}\n"
+    assert processes.run('printf %s "$MINE"', env={"MINE": value}).stdout_text == value
+
+
+def test_signal_that_ends_process_is_reported(processes):
+    result = processes.run("kill -TERM $$; sleep 9")
+    assert (result.exit_code, result.signal) == (128 + signal.SIGTERM, signal.SIGTERM)
+
+
+def test_default_signal_dispositions_are_restored(processes):
+    # Python ignores SIGPIPE, and programs that it starts would inherit that.
+    assert processes.run("yes | head -1").stdout == b"y\n"
+    assert processes.run("kill -INT $$; sleep 9").signal == signal.SIGINT
+
+
+def test_timeout_kills_process_and_descendants(session, processes):
+    started = time.monotonic()
+    result = processes.run("echo begin; setsid sleep 60 & sleep 61", timeout=0.3)
+    assert time.monotonic() - started < 10
+    assert (result.exit_code, result.timed_out, result.stdout) == (124, True, b"begin\n")
+    assert eventually(lambda: processes.run("pgrep -f 'sleep 6[01]'").exit_code == 1)
+
+
+def test_output_limit_drops_and_counts(processes):
+    result = processes.run("head -c 100000 /dev/zero; head -c 50 /dev/zero >&2", max_output_bytes=1000)
+    assert (len(result.stdout), result.dropped_stdout) == (1000, 99_000)
+    assert (len(result.stderr), result.dropped_stderr) == (50, 0)
+
+
+def test_flood_is_bounded(session, processes):
+    result = processes.run("yes", timeout=1, max_output_bytes=1 << 16)
+    assert (len(result.stdout), result.timed_out) == (1 << 16, True)
+    assert result.dropped_stdout > 1 << 20
+    assert session.run("1 + 1").stdout == "2\n"
+
+
+def test_background_child_does_not_delay_exit(processes):
+    started = time.monotonic()
+    assert processes.run("sleep 30 & echo done").stdout == b"done\n"
+    assert time.monotonic() - started < 10
+
+
+def test_output_arrives_as_it_is_written(processes):
+    with processes.start("echo one; read line; echo got $line; read line", keep_stdin_open=True) as process:
+        output = iter(process)
+        assert next(output).stdout == b"one\n"
+        process.write(b"two\n")
+        assert next(output).stdout == b"got two\n"
+        process.close_stdin()
+        assert process.wait().stdout == b"one\ngot two\n"
+
+
+def test_closed_stdin_is_refused(processes):
+    with processes.start("sleep 5") as process:
+        with pytest.raises(ProtocolError, match="Stdin of the process is closed"):
+            process.write(b"x")
+        process.kill()
+        assert process.wait().signal == signal.SIGKILL
+
+
+def test_left_process_can_be_joined(processes):
+    with processes.start("echo before; read line; echo after $line", keep_stdin_open=True) as process:
+        pass
+    [info] = processes.list()
+    assert (info.id, info.pid, info.result) == (process.id, process.pid, None)
+    process.write(b"joined\n")
+    with processes.join(process.id) as joined:
+        assert joined.wait().stdout == b"before\nafter joined\n"
+    # Also after its end.
+    with processes.join(process.id) as joined:
+        assert joined.wait().exit_code == 0
+    [info] = processes.list()
+    assert info.result.exit_code == 0
+
+
+def test_unknown_process_is_not_found(processes):
+    with pytest.raises(ProtocolError, match="Process 0123 not found"):
+        processes.join("0123")
+
+
+def test_process_runs_beside_cell(session, processes):
+    results = []
+    thread = threading.Thread(target=lambda: results.append(session.run("import time; time.sleep(1); 'cell'").stdout))
+    thread.start()
+    started = time.monotonic()
+    assert processes.run("echo beside").stdout == b"beside\n"
+    assert time.monotonic() - started < 0.9
+    thread.join()
+    assert results == ["'cell'\n"]
+
+
+def test_reset_ends_processes(session, processes):
+    with processes.start("sleep 60") as process:
+        session.reset()
+        result = process.wait()
+    assert result.signal == signal.SIGKILL
+    assert processes.list() == []
+
+
+def test_interrupt_of_cell_spares_process(session, processes):
+    with processes.start("sleep 1; echo survived") as process:
+        session.run("import os, signal; os.kill(0, signal.SIGINT)")
+        assert process.wait().stdout == b"survived\n"
+
+
+def test_process_cannot_signal_root(processes):
+    assert processes.run("kill -9 $PPID").exit_code != 0
+    assert processes.run("true").exit_code == 0
+
+
+def test_terminal_is_controlling_terminal(processes):
+    size = TerminalSize(rows=30, columns=100)
+    with processes.start("test -t 0 && test -t 1 && stty size </dev/tty; read line; stty size", terminal=size) as process:
+        output = iter(process)
+        assert next(output).stdout == b"30 100\r\n"
+        process.resize(rows=10, columns=20)
+        process.write(b"\n")
+        assert process.wait().stdout.endswith(b"10 20\r\n")
+
+
+def test_terminal_interrupts_by_control_character(processes):
+    with processes.start("echo ready; sleep 60", terminal=TerminalSize()) as process:
+        next(iter(process))
+        process.write(b"\x03")
+        assert process.wait().exit_code == 128 + signal.SIGINT
+
+
+def test_terminal_input_ends(processes):
+    with processes.start(["cat"], terminal=TerminalSize()) as process:
+        process.write(b"line\n")
+        process.close_stdin()
+        assert process.wait().stdout.replace(b"\x04", b"").startswith(b"line\r\n")
+
+
+def test_resize_requires_terminal(processes):
+    with processes.start("sleep 5") as process:
+        with pytest.raises(ProtocolError, match="no terminal"):
+            process.resize(rows=1, columns=1)
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ([], {}),
+        ("a\0b", {}),
+        (["echo", "a\0b"], {}),
+        ("true", {"env": {"A=B": "x"}}),
+        ("true", {"env": {"A": "x\0"}}),
+        ("true", {"env": {"": "x"}}),
+        ("true", {"timeout": 0}),
+        ("true", {"max_output_bytes": -1}),
+        ("true", {"cwd": "a\0"}),
+        ("true", {"user": "nobody"}),
+        ("true", {"user": "no such user"}),
+        ("true", {"terminal": {"rows": 0}}),
+    ],
+)
+def test_invalid_arguments_are_refused(processes, command, options):
+    with pytest.raises(ConfigurationError):
+        processes.start(command, **options)
+    assert processes.list() == []
+
+
+def test_number_of_processes_is_limited(processes):
+    started = [processes.start("sleep 60") for _ in range(64)]
+    with pytest.raises(ProtocolError, match="runs 64 processes already"):
+        processes.start("true")
+    started[0].kill()
+    started[0].wait()
+    assert processes.run("echo free").stdout == b"free\n"
+
+
+def test_many_processes_run_concurrently(processes):
+    results = {}
+
+    def run(number):
+        results[number] = processes.run(f"sleep 0.2; echo {number}").stdout
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {number: f"{number}\n".encode() for number in range(20)}
+
+
+def test_processes_of_closed_session_are_gone(connect, sandbox):
+    session = connect(sandbox)
+    session.reset()
+    process = session.http.processes.start("sleep 60")
+    processes = session.http.processes
+    session.close()
+    assert process.wait().signal == signal.SIGKILL
+    with pytest.raises(ProtocolError, match="not found"):
+        processes.list()
+
+
+def test_sessions_see_only_their_processes(open_session):
+    first, second = open_session(), open_session()
+    first.reset()
+    second.reset()
+    with first.http.processes.start("sleep 5") as process:
+        with pytest.raises(ProtocolError, match="not found"):
+            second.http.processes.join(process.id)
+        process.kill()
+    assert second.http.processes.list() == []
