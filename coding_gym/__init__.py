@@ -14,6 +14,8 @@ from coding_gym.envs.async_coding_env import AsyncCodingEnv
 from coding_gym.envs.coding_env import CodingEnv
 from coding_gym.envs.gui_env import CodingEnvGUI
 from coding_gym.envs.gui_vector_env import CodingGuiVectorEnv
+from coding_gym.envs.shell_env import CodingShellEnv
+from coding_gym.envs.shell_vector_env import CodingShellVectorEnv
 from coding_gym.envs.vector_env import CodingVectorEnv
 from coding_gym.media.results import Result
 from coding_gym.media.video import Video
@@ -35,6 +37,8 @@ __all__ = [
     "CodingEnv",
     "CodingEnvGUI",
     "CodingGuiVectorEnv",
+    "CodingShellEnv",
+    "CodingShellVectorEnv",
     "CodingVectorEnv",
     "Rectangle",
     "Result",

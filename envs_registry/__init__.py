@@ -25,6 +25,12 @@ def register_envs() -> None:
             entry_point="coding_gym.envs.gui_env:CodingEnvGUI",
             vector_entry_point="coding_gym.envs.gui_vector_env:CodingGuiVectorEnv",
         )
+    if "CodingShellEnv-v0" not in gym.registry:
+        gym.register(
+            id="CodingShellEnv-v0",
+            entry_point="coding_gym.envs.shell_env:CodingShellEnv",
+            vector_entry_point="coding_gym.envs.shell_vector_env:CodingShellVectorEnv",
+        )
     if "CodingTask-v0" not in gym.registry:
         gym.register(
             id="CodingTask-v0",

@@ -30,6 +30,9 @@ __all__ = ["Process", "ProcessResult", "Processes", "RunKwargs", "StartKwargs"]
 _KEEPALIVES_LOST = 30.0
 """Seconds of silence after which a server that sends keepalives every five seconds is considered dead."""
 
+_MAX_FIRST_INPUT = 1 << 20
+"""Maximum number of bytes of stdin in the request that starts a process; more is sent afterwards, as it is read."""
+
 _encoder = msgspec.json.Encoder()
 _events = msgspec.json.Decoder(ProcessEvent)
 _infos = msgspec.json.Decoder(list[ProcessInfo])
@@ -279,7 +282,16 @@ class Processes:
         Raises:
             ConfigurationError: If an argument is invalid.
         """
-        return self._process("POST", self._base, _encoder.encode(_request(command, options)))
+        request = _request(command, options)
+        if len(request.stdin) <= _MAX_FIRST_INPUT:
+            return self._process("POST", self._base, _encoder.encode(request))
+        stdin, keep_open = request.stdin, request.keep_stdin_open
+        request.stdin, request.keep_stdin_open = b"", True
+        process = self._process("POST", self._base, _encoder.encode(request))
+        # The server reads the output in the meantime. A process need not read its input.
+        with contextlib.suppress(ProtocolError):
+            process._post("stdin" if keep_open else "stdin?end=true", stdin)
+        return process
 
     def join(self, identifier: str) -> Process:
         """Return a process by its id, with its output from the start."""
