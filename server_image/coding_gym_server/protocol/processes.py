@@ -54,7 +54,7 @@ class ProcessRequest(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     Attributes:
         command: A program and its arguments, or a command for the shell: bash, or ``/bin/sh`` without bash.
         stdin: Its standard input, base64 in JSON.
-        keep_stdin_open: Whether more input may follow; otherwise the input ends after ``stdin``.
+        keep_stdin_open: Whether more input may follow; otherwise the input ends after ``stdin``. That of a terminal stays open.
         cwd: Working directory, relative to that of the session; the latter if absent.
         environment: Environment variables in addition to those of the session.
         timeout_s: Wall-clock limit in seconds, after which the process and its descendants are killed; none if absent.

@@ -50,12 +50,14 @@ class DirectoryEntry(msgspec.Struct, kw_only=True):
         type: ``file`` or ``dir``.
         size: Its size in bytes, None for a directory.
         modified: Modification time in seconds since the epoch.
+        is_link: Whether it is a symbolic link; the other attributes are those of its target.
     """
 
     name: str
     type: str
     size: int | None
     modified: float
+    is_link: bool = False
 
 
 class Workspace:
@@ -318,7 +320,13 @@ def _entries(directory: int) -> Iterator[DirectoryEntry]:
             is_directory = stat.S_ISDIR(status.st_mode)
             name = entry.name.encode(errors="surrogateescape").decode(errors="replace")
             kind = "dir" if is_directory else "file"
-            yield DirectoryEntry(name=name, type=kind, size=None if is_directory else status.st_size, modified=status.st_mtime)
+            yield DirectoryEntry(
+                name=name,
+                type=kind,
+                size=None if is_directory else status.st_size,
+                modified=status.st_mtime,
+                is_link=entry.is_symlink(),
+            )
 
 
 def _open_beneath(root: int, relative: PurePosixPath, flags: int) -> int:

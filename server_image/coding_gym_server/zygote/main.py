@@ -153,7 +153,7 @@ def _prepare(backend: str) -> None:
     if backend == SUBMISSION:
         submission.warm_up()
     else:
-        from coding_gym_server.worker import worker
+        from coding_gym_server.worker import program, worker  # noqa: F401 - loaded for the roots
 
         backend_class(backend).prepare(backend)
         worker.warm_up()

@@ -244,7 +244,7 @@ class Executor:
         environment = session_environment(self.workspace, self._configuration.directory)
         if display is not None:
             environment |= screen_environment(self.workspace, display)
-        directory = os.path.join(self.working_directory, request.cwd or "")
+        directory = self.working_directory if request.cwd is None else os.path.join(self.working_directory, request.cwd)
         environment |= {"PWD": directory, **request.environment}
         return await self.processes.start(request, directory=directory, environment=environment)
 

@@ -96,7 +96,7 @@ class Process:
         if self._stdin is not None:
             self._stdin.put(self._request.stdin)
             self._request.stdin = b""
-            if not self._request.keep_stdin_open:
+            if not self._request.keep_stdin_open and self._request.terminal is None:
                 self._stdin.end()
         if self._request.timeout_s is not None:
             self._timer = asyncio.get_running_loop().call_later(self._request.timeout_s, self._expire)
