@@ -1,4 +1,4 @@
-"""Tests of coding_gym. Failed assertions show their values in modules of helpers, too."""
+"""Tests of coding_gym. Registers helper modules for pytest's assertion rewriting."""
 
 from pathlib import Path
 

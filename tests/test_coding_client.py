@@ -1,4 +1,4 @@
-"""``CodingClient``: every example of the readme of OpenEnv's coding environment, in our names, and what can go wrong."""
+"""``CodingClient``: the README examples of OpenEnv's coding environment, with this package's names, and error handling."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def client(server):
 
 @pytest.fixture(scope="module")
 def started(docker_engine):
-    """A client that has started its container, with all that a container can be told."""
+    """A client that has started its container, with every container option set."""
     with CodingClient.from_docker_image(
         additional_imports=["json", "toolz"],
         executor_backend="restricted",
@@ -78,7 +78,7 @@ def run_readme_example(client):
         assert result.done is False
 
 
-# The examples of the readme
+# README examples
 
 
 @pytest.mark.lifecycle
@@ -245,7 +245,7 @@ def test_screenshot_is_read_from_observation_or_metadata():
         assert msgspec.convert({**fields, **more}, CodeObservation).screenshot == png
 
 
-# What goes wrong
+# Errors
 
 
 @pytest.mark.parametrize("action", ["print(1)", {"code": "1"}, None, CodeAction("'\ud800'"), CodeAction(None), CodeAction(5)])
@@ -319,7 +319,7 @@ def test_reset_reconnects_after_server_restart(tmp_path):
             client.reset()
             assert client.step(CodeAction("6 * 7")).observation.stdout == "42\n"
         with RunningServer(tmp_path, port=server.port):
-            # No request has been sent since.
+            # The client has sent no request since the previous server stopped.
             client.reset()
             assert client.step(CodeAction("6 * 7")).observation.stdout == "42\n"
 
@@ -356,7 +356,7 @@ def test_malformed_answers_raise(answer, error, reason):
 
 
 def test_answers_of_old_servers_are_accepted():
-    """Without metadata, and without a reward."""
+    """Old servers send no metadata and no reward."""
 
     def converse(connection):
         for frame in connection:

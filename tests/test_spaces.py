@@ -136,7 +136,7 @@ def test_iterate_and_concatenate_support_code_text():
 
 
 def test_flatten_supports_only_letters_and_digits():
-    # Gymnasium flattens a text to indices into its alphabet; source text has none that is small enough.
+    # Gymnasium flattens text to indices into a charset; one that covers all source text would be too large.
     space = CodeText(5)
     assert spaces.flatdim(space) == 5
     assert spaces.unflatten(space, spaces.flatten(space, "ab1")) == "ab1"

@@ -1,4 +1,4 @@
-"""The structure of the source: no import cycles between files, no long files."""
+"""Structure of the source: no import cycles between files, no long files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def modules(package: Path) -> dict[str, Path]:
 
 
 def imports(path: Path, known: dict[str, Path]) -> Iterator[str]:
-    """Yield the modules that a file imports, late imports and those for type checkers included."""
+    """Yield the modules that a file imports, including deferred and type-checking-only imports."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
@@ -37,7 +37,7 @@ def imports(path: Path, known: dict[str, Path]) -> Iterator[str]:
 def test_files_import_without_cycles(package):
     known = modules(package)
     graph = {name: {target for target in imports(path, known) if target in known} - {name} for name, path in known.items()}
-    # Raises CycleError, which names the files.
+    # static_order raises CycleError, which names the files.
     assert set(TopologicalSorter(graph).static_order()) == set(known)
 
 

@@ -1,4 +1,4 @@
-"""A session of one backend, over the wire of a server."""
+"""A session of one backend, over the wire protocol of a server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["BackendSession"]
 
 
 class BackendSession:
-    """A session of one backend; ``run`` returns what a step showed."""
+    """A session of one backend; ``run`` returns the observation of a step."""
 
     def __init__(self, socket: ClientConnection, backend: str) -> None:
         self._backend = backend
@@ -25,7 +25,7 @@ class BackendSession:
         return self._ask("step", {"code": code, "timeout_s": timeout})
 
     def run_all(self, cells: list[str]) -> SimpleNamespace:
-        """Run cells to the first that fails; returns all that they printed, and the last exit code."""
+        """Run cells up to the first failure; return their combined stdout, and the last exit code."""
         stdout = ""
         for cell in cells:
             shown = self.run(cell)

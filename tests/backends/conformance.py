@@ -1,4 +1,4 @@
-"""The behaviours of ``conformance.toml``."""
+"""The behaviors listed in ``conformance.toml``."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ __all__ = ["BEHAVIOURS", "SECTIONS", "Behaviour"]
 
 
 class Behaviour(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
-    """Something that a backend may be expected to do.
+    """A behavior that backends are tested for.
 
     Attributes:
         what: Its name in the table.
-        python: The cells that show it.
-        javascript: The same in JavaScript; nothing where the language has no such thing.
-        bash: The same in bash.
+        python: The cells that demonstrate it.
+        javascript: The same cells in JavaScript; empty if not applicable to the language.
+        bash: The same cells in bash.
         stdout: What the last cell prints; None for anything.
         stderr: What the last cell's stderr contains.
         exit_code: The exit code of the last cell.
         outcome: The outcome of the last cell.
-        mime: A format that a result of the last cell has; None for no demand.
-        timeout: Seconds that each cell has.
+        mime: A required MIME type among the results of the last cell; None for no requirement.
+        timeout: Time limit of each cell in seconds.
     """
 
     what: str

@@ -1,4 +1,4 @@
-"""One server for all backends, and sessions of them over its wire."""
+"""One server for all backends, and a session for each of them over its wire protocol."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def restricted(open_session: Callable[[str], BackendSession]) -> BackendSession:
 
 @pytest.fixture
 def execute(server: RunningServer) -> Callable[[str], list[dict[str, object]]]:
-    """Run a rich cell in the default context, which is a restricted one; returns its messages."""
+    """Run a cell in the default context, which is restricted; return the messages of the response."""
 
     def post(code: str) -> list[dict[str, object]]:
         answer = httpx.post(f"{server.url}/execute", json={"code": code}, timeout=40)

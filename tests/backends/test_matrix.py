@@ -1,6 +1,6 @@
-"""The table of ``docs/backends.md``: what each backend does, found out by trying.
+"""The table in ``docs/backends.md`` matches the behavior of each backend.
 
-``CODING_GYM_UPDATE_DOCS=1 pytest tests/backends/test_matrix.py`` rewrites it, latencies included.
+``CODING_GYM_UPDATE_DOCS=1 pytest tests/backends/test_matrix.py`` regenerates it, latencies included.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def backend_sandbox(docker_engine):
 
 
 class Trial:
-    """A session of a backend in which behaviours are tried, each from a fresh start."""
+    """A session of a backend in which behaviors are tried, each after a reset."""
 
     def __init__(self, sandbox: Sandbox, backend: str) -> None:
         self.backend = backend
@@ -68,7 +68,7 @@ class Trial:
             return NONE
         self.reset()
         if len(cells) > 1:
-            # A kernel starts with the first one.
+            # The first cell starts the kernel.
             self.run(cells[0])
             cells = cells[1:]
         for cell in cells:
@@ -76,7 +76,7 @@ class Trial:
         return YES if _is_as_expected(data, behaviour) else NO
 
     def latency(self) -> float:
-        """Return the median of a short step in milliseconds."""
+        """Return the median latency of a short step in milliseconds."""
         code = HELLO[LANGUAGES[self.backend]]
         samples = []
         for _ in range(120):

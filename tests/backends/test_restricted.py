@@ -1,4 +1,4 @@
-"""The policy, through real sessions: what it runs as plain Python does, and what it refuses."""
+"""The restricted backend in real sessions: programs that run as in plain Python, and programs that are refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_escape_attempt_leaks_nothing(plain, restricted, name):
     assert LOOT.search(plain.run(ESCAPES[name]).stdout)
     restricted.reset()
     shown = restricted.run(ESCAPES[name])
-    # Tracebacks quote the source.
+    # Tracebacks on stderr quote the source, which may match.
     assert not LOOT.search(shown.stdout)
     assert "root:x:0" not in shown.stderr
 

@@ -1,4 +1,4 @@
-"""What the restricted backend promises beyond its corpora: the six validation programs, imports, results, interrupts."""
+"""Guarantees of the restricted backend beyond the corpora: validation programs, imports, results, interrupts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def fresh(restricted):
     restricted.reset()
 
 
-# The validation programs of the coding environment that had this backend first.
+# The validation programs of the coding environment that this backend originates from.
 
 
 def test_basic_execution(restricted):
@@ -71,7 +71,7 @@ def test_utilities(restricted):
     assert restricted.run("print(format_exc(), end='')").stdout == "NoneType: None\n"
 
 
-# What is refused, and how that is said.
+# Refusals and their error messages.
 
 
 @pytest.mark.parametrize(

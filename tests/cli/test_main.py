@@ -40,7 +40,7 @@ def line_of(name: str, result: Result) -> str:
 
 @pytest.fixture
 def label(monkeypatch: pytest.MonkeyPatch) -> str:
-    """A label of its own for the owners of containers, so that no other process sweeps the orphans."""
+    """A dedicated owner label for containers, so that no other process removes the orphans."""
     label = f"coding_gym.owner-of-test-{os.getpid()}"
     for module in (cleanup, provider):
         monkeypatch.setattr(module, "LABEL_OWNER", label)
@@ -54,7 +54,7 @@ def image(docker_engine: docker.DockerClient) -> str:
 
 @pytest.fixture
 def living(image: str, label: str) -> Iterator[str]:
-    """The name of the container of a running environment."""
+    """Name of the container of a running environment."""
     with contextlib.closing(gym.make("CodingEnv-v0", provider="docker")) as env:
         env.reset(seed=0)
         yield env.unwrapped.sandbox.container.name
@@ -62,7 +62,7 @@ def living(image: str, label: str) -> Iterator[str]:
 
 @pytest.fixture
 def make_container(docker_engine: docker.DockerClient, image: str, label: str) -> Iterator[Callable[..., Container]]:
-    """Creates containers of given owners, and removes them at the end."""
+    """Create containers of given owners, and remove them at the end."""
     with contextlib.ExitStack() as stack:
 
         def make(owner: OwnerProcess, image: str = image) -> Container:
@@ -130,7 +130,7 @@ def test_prune_removes_only_containers_of_dead_owners(living: str, orphan: Conta
 @pytest.mark.docker
 def test_prune_all_removes_containers_of_living_owners(living: str, make_container, monkeypatch: pytest.MonkeyPatch):
     elsewhere = make_container(OwnerProcess("another-machine/boot/1", 1, 1))
-    # The engine may be shared: other people's stay.
+    # The engine may be shared: leave unrelated containers alone.
     everybodys = cleanup.our_containers
     names = {living, elsewhere.name}
     monkeypatch.setattr(
@@ -147,7 +147,7 @@ def test_prune_all_removes_containers_of_living_owners(living: str, make_contain
 def test_prune_images_removes_old_unused_images(
     docker_engine: docker.DockerClient, orphan: Container, make_container, monkeypatch: pytest.MonkeyPatch
 ):
-    # Not the real repository: other people's images stay.
+    # A separate repository, so that unrelated images are left alone.
     monkeypatch.setattr(image_module, "IMAGE_REPOSITORY", _REPOSITORY)
     monkeypatch.setattr(image_module, "image_name", lambda: f"{_REPOSITORY}:current")
     monkeypatch.setattr(cleanup, "our_containers", lambda _: [])
@@ -235,7 +235,7 @@ def test_command_without_engine_reports_unavailable_provider(command: list[str],
     ("age", "shown"), [({"seconds": 5}, "5 s"), ({"minutes": 5}, "5 min"), ({"hours": 5}, "5 h"), ({"days": 5}, "5 d")]
 )
 def test_container_age_is_formatted(age: dict[str, int], shown: str):
-    # As the engine writes it, with nanoseconds.
+    # The format of the engine, with nanoseconds.
     created = f"{datetime.now(UTC) - timedelta(**age):%Y-%m-%dT%H:%M:%S}.000000789Z"
     assert cli._age(SimpleNamespace(attrs={"Created": created})) == shown
 
@@ -259,7 +259,7 @@ def test_doctor_reports_working_providers_and_isolation() -> None:
 
 
 def test_doctor_names_package_for_missing_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Without Xvfb, wherever it is.
+    # A PATH without Xvfb.
     monkeypatch.setenv("PATH", str(tmp_path))
     diagnosis = diagnose("local")
     if not diagnosis.works:

@@ -19,7 +19,7 @@ def program(tmp_path):
     return path
 
 
-# Arguments, none of which starts a sandbox
+# Arguments that fail before a sandbox is started
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""``python server_of_version.py VERSION ARGUMENT...``: the server with another version of the wire protocol; 0 reports none."""
+"""``python server_of_version.py VERSION ARGUMENT...``: a server with another wire protocol version; 0 for none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from coding_gym_server import protocol
 
 
 def without_version(app):
-    """Return an ASGI application that answers as servers did before the protocol had a version."""
+    """Return an ASGI application that responds like servers that predate protocol versions."""
 
     async def answer(scope, receive, send):
         async def send_unversioned(message):

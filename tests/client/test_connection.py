@@ -21,7 +21,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def listen():
-    """Serve the next connection to a port with a function, in a thread."""
+    """Accept one connection on a free port, and serve it with a function in a thread."""
     with contextlib.ExitStack() as stack:
 
         def listen(serve):

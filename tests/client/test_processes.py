@@ -96,7 +96,7 @@ def test_signal_that_ends_process_is_reported(processes):
 
 
 def test_default_signal_dispositions_are_restored(processes):
-    # Python ignores SIGPIPE, and programs that it starts would inherit that.
+    # Python ignores SIGPIPE, which child processes would inherit.
     assert processes.run("yes | head -1").stdout == b"y\n"
     assert processes.run("kill -INT $$; sleep 9").signal == signal.SIGINT
 
@@ -154,7 +154,7 @@ def test_left_process_can_be_joined(processes):
     process.write(b"joined\n")
     with processes.join(process.id) as joined:
         assert joined.wait().stdout == b"before\nafter joined\n"
-    # Also after its end.
+    # Also after the process has exited.
     with processes.join(process.id) as joined:
         assert joined.wait().exit_code == 0
     [info] = processes.list()

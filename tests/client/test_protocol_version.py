@@ -1,4 +1,4 @@
-"""Clients and servers of different versions of the wire protocol."""
+"""Clients and servers with different versions of the wire protocol."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def version(request):
 
 @pytest.fixture(scope="module")
 def other(version, tmp_path_factory):
-    """A server of another version."""
+    """A server with another protocol version."""
     directory = tmp_path_factory.mktemp("other")
     with RunningServer(directory, "--max-sessions", "4", program=[str(LAUNCHER), str(version)]) as server:
         yield server

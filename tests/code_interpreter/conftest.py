@@ -1,4 +1,4 @@
-"""A container as ``docker run -p`` starts it, and a server of this machine, for clients of the code-interpreter API."""
+"""A container as started by ``docker run -p``, and a local server, for clients of the code interpreter API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.running_server import RunningServer
 
 @pytest.fixture(scope="session")
 def container_url(docker_engine) -> Iterator[str]:
-    """The URL of a plain container of the image."""
+    """URL of a plain container of the image."""
     container = docker_engine.containers.run(
         image.ensure_image(docker_engine, None), detach=True, auto_remove=True, ports={"8000/tcp": ("127.0.0.1", None)}
     )
@@ -44,7 +44,7 @@ def local_url(tmp_path_factory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def url(provider: str, request: pytest.FixtureRequest) -> str:
-    """The URL of a server in a container, or of one of this machine."""
+    """URL of a server in a container or of a local one, depending on the provider."""
     return request.getfixturevalue("container_url" if provider == "docker" else "local_url")
 
 
@@ -56,6 +56,6 @@ def interpreter(url) -> Iterator[InterpreterClient]:
 
 @pytest.fixture
 def context(interpreter) -> str:
-    """A fresh context, which all that the test executes runs in."""
+    """A fresh context, in which all cells of the test run."""
     interpreter.use_fresh_context()
     return interpreter.context

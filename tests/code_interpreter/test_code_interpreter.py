@@ -1,4 +1,4 @@
-"""``CodeInterpreter``: the API from Python."""
+"""``CodeInterpreter``, the Python client of the code interpreter API."""
 
 from __future__ import annotations
 

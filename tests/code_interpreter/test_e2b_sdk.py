@@ -1,4 +1,4 @@
-"""e2b's own SDK from PyPI, unchanged, against a plain container of the image."""
+"""The unmodified E2B SDK from PyPI, against a plain container of the image."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from e2b_code_interpreter.charts import BarChart, LineChart, PieChart, ScatterCh
 pytestmark = [
     pytest.mark.docker,
     pytest.mark.filterwarnings("ignore"),
-    # The SDK leaves the connections of a call that timed out to the collector.
+    # The SDK leaves connections of timed-out calls to the garbage collector.
 ]
 
 

@@ -1,4 +1,4 @@
-"""``POST /execute``: what a cell shows, in which order, and what ends it."""
+"""``POST /execute``: output of cells and its order, rich results, invalid requests, timeouts and interrupts."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_environment_variables_reach_magics_and_commands(interpreter):
     assert interpreter.execute("    import os\n    os.environ['V']", env_vars={"V": "there"}).text == "there"
 
 
-# What else can be wrong
+# Invalid requests
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_command_and_descriptor_output_is_captured(interpreter):
     assert execution.stdout == "raw\ncommand\nsystem\n"
 
 
-# Time, interrupts and death
+# Timeouts, interrupts and exits
 
 
 @pytest.mark.parametrize("code", ["while True: pass", "import time; time.sleep(99)", "import asyncio; await asyncio.sleep(99)"])

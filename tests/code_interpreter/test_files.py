@@ -1,4 +1,4 @@
-"""``/files``: round trips, and every way out of the workspace."""
+"""``/files``: round trips, and attempts to escape from the workspace."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_invalid_requests_are_refused(interpreter, files, method, path, status, 
     files.put("/files/t/file", content=b"1")
     files.put("/files/t/dir/x", content=b"1")
     interpreter.execute("import os; os.path.exists('t/fifo') or os.mkfifo('t/fifo')")
-    # As it is: httpx would resolve the dots.
+    # Send the path unmodified: httpx would resolve the dots.
     answer = _raw(files, method, path)
     assert answer.status_code == status
     if text is not None:
@@ -153,7 +153,7 @@ def test_paths_cannot_escape_workspace(interpreter, files, method, path):
     else:
         answer = _raw(files, method, f"/files/{encoded}")
     if method in ("DELETE", "PUT") and path in ("t/file_link", "t/loop"):
-        # The link itself, not what it points to.
+        # These methods apply to the link itself, not to its target.
         assert answer.status_code in (200, 204)
     else:
         assert answer.status_code in (400, 404), answer.text
@@ -194,7 +194,7 @@ def test_code_and_api_share_files(interpreter, files):
     assert files.get("/files", params={"path": "t/private"}).json()["entries"] == []
 
 
-# Without a server: races that a client cannot win, and kernels that lack openat2.
+# Without a server: races that a client cannot provoke reliably, and kernels without openat2.
 
 
 @pytest.fixture

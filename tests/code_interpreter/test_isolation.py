@@ -1,4 +1,4 @@
-"""Contexts and the sessions of environments in one sandbox have nothing in common."""
+"""Contexts and sessions of environments in the same sandbox are isolated from each other."""
 
 from __future__ import annotations
 

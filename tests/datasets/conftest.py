@@ -7,7 +7,7 @@ from coding_gym.datasets import collect
 
 @pytest.fixture
 def collect_here(pool, tmp_path):
-    """Collect with the module's sandbox, into a directory of the test's own unless told otherwise."""
+    """Collect with the shared sandbox pool, by default into a temporary directory."""
 
     def run(policy, episodes, *, env="CodingEnv-v0", path=tmp_path / "dataset", screen=None, **options):
         env_options = {"screen": screen, "step_timeout": 10, **options.pop("env_options", {})}

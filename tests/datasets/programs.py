@@ -1,4 +1,4 @@
-"""What the tests' episodes run."""
+"""Programs run in the episodes of the tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ window.configure(background="#c02020")
 window.mainloop()
 """
 
-# Greek, an astral character, NUL, what is no UTF-8, and what no encoding has.
+# Greek, an astral character, NUL, invalid UTF-8, and a lone surrogate.
 UGLY = [
     "print('h\N{LATIN SMALL LETTER E WITH ACUTE} \N{GREEK SMALL LETTER PI} \N{GRINNING FACE}')",
     "print('a\\0b')",

@@ -16,7 +16,7 @@ HELLO = "Let me see.\n\n```python\nprint('h\N{LATIN SMALL LETTER E WITH ACUTE}',
 
 
 class Endpoint(ThreadingHTTPServer):
-    """A model that answers by a function of the request's body, or with a status."""
+    """Chat completions endpoint whose responses are computed by a function."""
 
     daemon_threads = True
 
@@ -115,7 +115,7 @@ def test_busy_endpoint_is_retried_after_requested_delay(endpoint, ask):
     ask(ChatPolicy("tiny", base_url=server.url), max_steps=1)
     assert time.monotonic() - began >= 0.2
     assert len(server.requests) == 4
-    # The same question each time.
+    # Retries send the same request.
     assert len({json.dumps(request) for request in server.requests}) == 1
 
 

@@ -21,7 +21,7 @@ from tests.support.sandbox_faults import kill_sandbox
 
 
 def drawing(observation, info, rng):
-    """End after one to four actions, which differ from episode to episode."""
+    """Random policy: end after a random number of actions, which differ from episode to episode."""
     return None if rng.random() < 0.25 else f"import random; print({int(rng.integers(100))}, random.random())"
 
 
@@ -120,7 +120,7 @@ def test_kill_neither_loses_nor_repeats_episodes(collect_here, tmp_path):
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         after = load(path).hashes
-        # An episode that could be read once stays readable.
+        # Episodes that were readable before remain readable.
         assert before.items() <= after.items()
         assert len(after) < 60
         had = len(after)
@@ -250,7 +250,7 @@ def test_dead_sandbox_is_replaced_and_episodes_rerun(collect_here, tmp_path):
 
 
 class Failing(gym.Env):
-    """Its infrastructure fails as often as it is told to."""
+    """Environment whose next ``failures`` steps report infrastructure errors."""
 
     action_space = gym.spaces.Discrete(4)
     observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
@@ -329,7 +329,7 @@ def test_wrappers_are_named_in_manifest(collect_here):
 @pytest.mark.lifecycle
 def test_ctrl_c_stops_collection_and_keeps_episodes(tmp_path):
     script = tmp_path / "collecting.py"
-    # A policy that never comes back must not keep the process.
+    # A policy that never returns must not keep the process alive.
     script.write_text(_COLLECT.replace("rng.random() < 0.2", "rng.random() < 0.05 and __import__('time').sleep(1000)"))
     process = subprocess.Popen([sys.executable, str(script), str(tmp_path / "a")], stderr=subprocess.PIPE)
     while not (tmp_path / "a" / "episodes.log").exists() or len(load(tmp_path / "a")) < 3:

@@ -26,7 +26,7 @@ def test_scripted_collection_is_exported_and_replayed(tmp_path):
     dataset = load(out)
     assert result.output == f"{out}: 3 episodes, SHA-256 {dataset.sha256}\n"
     assert dataset.manifest.arguments.env_options == {"provider": "local", "preload": [], "screen": None}
-    # Again: nothing is left to do.
+    # Repeat the command: the dataset is already complete.
     assert run(*command).output == result.output
 
     result = run("replay", out)

@@ -21,7 +21,7 @@ from tests.support.requirements import import_extra
 
 @pytest.fixture(scope="module")
 def dataset(pool, xvfb, tmp_path_factory) -> Dataset:
-    """Two episodes with ugly text, a window and an error."""
+    """Two episodes with unusual text, a window and an error."""
     path = tmp_path_factory.mktemp("datasets") / "ugly"
     options = {"screen": (80, 60), "step_timeout": 10}
     return collect("CodingEnv-v0", [*UGLY, WINDOW, "1/0"], 2, seed=1, path=path, pool=pool, env_options=options)
@@ -29,7 +29,7 @@ def dataset(pool, xvfb, tmp_path_factory) -> Dataset:
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """Hugging Face ``datasets``, with a cache of the test's own."""
+    """Loader of Hugging Face ``datasets`` with a temporary cache."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     datasets = import_extra("datasets")
     datasets.disable_progress_bars()

@@ -38,7 +38,7 @@ def test_torn_write_loses_only_last_record(path):
     for size in range(begin, len(whole)):
         path.write_bytes(whole[:size])
         assert list(read(path)) == [0, 1]
-        # Going on writes it where the torn one was.
+        # The next write overwrites the torn record.
         write(path, 2)
         assert path.read_bytes() == whole
     path.write_bytes(whole[:-1] + b"?")

@@ -76,7 +76,7 @@ def test_lone_surrogates_become_replacement_characters():
     episode = episode_of({"stdout": "a\ud800b \N{GRINNING FACE}"}, info={"\udfff": ["\ud83d\ude00", "\ud83d"]})
     step = through(episode).steps[0]
     assert step.observation == {"stdout": "a\ufffdb \N{GRINNING FACE}"}
-    # Two that belong together are a character.
+    # A surrogate pair is one character.
     assert step.info == {"\ufffd": ["\N{GRINNING FACE}", "\ufffd"]}
     assert encode_episode(episode)[1] == episode_hash(through(episode))
 

@@ -13,7 +13,7 @@ OPTIONS = {"screen": None, "step_timeout": 10}
 
 
 class Drifting(gym.Wrapper):
-    """From the third episode on something else is printed."""
+    """Changes the output from the third episode on."""
 
     episodes = 0
 
@@ -58,7 +58,7 @@ def test_replay_requires_original_callable_and_wrappers(tmp_path):
     with pytest.raises(DatasetError, match="pass the same env= and wrappers="):
         replay(tmp_path, env=make)
     differences = replay(tmp_path, env=make, wrappers=[gym.wrappers.RecordEpisodeStatistics])
-    # How long an episode took.
+    # The duration of the episode.
     assert {difference.field for difference in differences} <= {"info.episode.t"}
 
 

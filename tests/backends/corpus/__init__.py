@@ -1,4 +1,4 @@
-"""Programs that the restricted backend runs, and programs that it refuses, from text files."""
+"""Programs that the restricted backend runs or refuses, read from text files."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["ESCAPES", "GUARDS", "LOOT", "PROGRAMS"]
 
 
 def _runs_here(title: str) -> bool:
-    """Return whether a program is for this version of Python: "(before 3.14)" or "(since 3.14)" may end its title."""
+    """Return whether a program applies to this version of Python: its title may end in "(before 3.14)" or "(since 3.14)"."""
     match = re.search(r" \((before|since) 3\.(\d+)\)$", title)
     return match is None or (sys.version_info >= (3, int(match[2]))) == (match[1] == "since")
 
 
 def _read(name: str) -> dict[str, list[str]]:
-    """Return the cells of each program of a file that is for this version of Python."""
+    """Return the cells of each program in a file that applies to this version of Python."""
     text = Path(__file__).with_name(name).read_text(encoding="utf-8")
     found = {}
     for part in re.split(r"^=== ", text, flags=re.MULTILINE)[1:]:
@@ -37,4 +37,4 @@ LOOT = re.compile(
     r"|<slot wrapper '__getattribute__'|<attribute '__globals__'|<member '__globals__'"
     r"|'__builtins__':|<class 'os\._wrap_close'>|<class 'warnings\.catch_warnings'>|<class 'type'>, <class|PWNED"
 )
-"""What an escape prints when it has found something."""
+"""Pattern of the output of an escape that has succeeded."""
