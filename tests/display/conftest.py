@@ -21,7 +21,7 @@ def x_server(xvfb: None, tmp_path: Path) -> Iterator[XServer]:
     authority = tmp_path / "authority"
     write_authority(authority, secrets.token_bytes(16))
     read, write = os.pipe()
-    # Without a number of its own and without abstract sockets, it would take over the socket of another one.
+    # An explicit display number: without abstract sockets, -displayfd alone could take over another server's socket.
     command = ["Xvfb", f":{20_000 + os.getpid() % 30_000}", "-displayfd", str(write), "-auth", str(authority)]
     options = "-screen 0 640x480x24 -nolisten tcp -nolisten local -noreset -nocursor -br -extension GLX"
     process = subprocess.Popen([*command, *options.split()], pass_fds=[write], stderr=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""Programs with windows, run as processes of their own."""
+"""Programs with windows, run in separate processes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class XServer:
 
 
 class Program:
-    """Runs Python code that prints literals, one a line."""
+    """Process that runs Python code, which prints one literal per line."""
 
     def __init__(self, source: str, server: XServer) -> None:
         self.process = subprocess.Popen(
@@ -73,12 +73,12 @@ class Program:
 
 
 def until(condition: Callable[[], bool], *, within: float = _PATIENCE) -> bool:
-    """Wait for a condition; say whether it came true."""
+    """Wait for a condition; return whether it became true."""
     return eventually(condition, within)
 
 
 def window_of(desktop: WindowList, title: str) -> Window:
-    """Wait for a window."""
+    """Return the window with a title, waiting until it is shown."""
     found: list[Window] = []
 
     def look() -> Iterable[Window]:

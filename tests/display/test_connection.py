@@ -1,4 +1,4 @@
-"""The connection to a real X server that is stopped, ends, or passes on what hostile clients send."""
+"""Connection to a real X server that is stopped, exits, or forwards messages of hostile clients."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_failed_request_raises_and_leaves_connection_usable(connection):
     first, second, third = connection.replies(attributes)
     assert second is None
     assert first.map_state == third.map_state
-    # Without a reply, an error is an event.
+    # The error of a request without a reply arrives as an event.
     connection.core.MapWindow(1 << 28)
     connection.sync()
     assert not connection.messages

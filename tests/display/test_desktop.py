@@ -28,7 +28,7 @@ def window(x, y, width, height, title=None, kind=X.InputOutput, shown=True, **at
 def show(value=None): d.sync(); print(repr(value)); sys.stdin.read()
 """
 
-# They sleep a second after they have come up.
+# Programs that stop processing events one second after they have started.
 EVENT_LOOPS = {
     "tkinter": """
 import tkinter, time
@@ -201,7 +201,7 @@ def test_wake_lets_interrupt_end_main_loop(desktop, start):
     window_of(desktop, "loop")
     desktop.sync()
     time.sleep(0.3)
-    # It notices the signal when there is something for it to do.
+    # The main loop notices the signal only when it has an event to process.
     program.process.send_signal(signal.SIGINT)
     assert until(lambda: desktop.wake() or program.process.poll() is not None)
     assert program.process.returncode != 0

@@ -24,7 +24,7 @@ from coding_gym_server.protocol import (
 )
 from tests.display.display_programs import TOOLKITS, Program, until, window_of
 
-# Each prints what was typed, line by line; "sleep" as a line lets it sleep for half a second.
+# Programs that print each line typed; the line "sleep" makes them sleep for half a second.
 LINES = {
     "tkinter": """
 import time, tkinter

@@ -1,4 +1,4 @@
-"""Properties of the proxy's parser: any bytes in any chunks, compared with a parser that sees the whole stream at once."""
+"""Property-based tests of the proxy's parser: any bytes in any chunks, compared with a parser of whole streams."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from coding_gym_server.display.proxy import COOKIE_NAME, Proxy
 COOKIE, SERVER_COOKIE = bytes(range(16)), b"the server's own"
 PATIENCE = 10.0
 
-# As a server might number its extensions.
+# Major opcodes that a server might assign to its extensions.
 BIG_REQUESTS, RENDER, RANDR, GLX = 133, 139, 140, 149
 DRAWING = {RENDER: frozenset({8, 26}), GLX: None}
 NEUTRALISED = frozenset({(RANDR, 7)})
@@ -31,7 +31,7 @@ NO_OPERATION = 127
 
 
 class Upstream:
-    """In place of Xvfb: takes all that it is sent, one connection after the other."""
+    """Stand-in for Xvfb that records all data received, one connection after the other."""
 
     def __init__(self) -> None:
         self._listener = socket.socket(socket.AF_UNIX)
@@ -44,17 +44,17 @@ class Upstream:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def wait_for_bytes(self, count: int) -> int:
-        """Wait until the latest connection has brought so many bytes; return how many it has brought."""
+        """Wait until the latest connection has received ``count`` bytes; return the number of bytes received."""
         with self._changed:
             self._changed.wait_for(lambda: self._received and len(self._received[-1]) >= count, PATIENCE)
             return len(self._received[-1])
 
     def take(self) -> list[bytes]:
-        """Return what each connection has brought since the last call; they must be closed."""
+        """Return the data received per connection since the last call; all connections must be closed."""
         with socket.socket(socket.AF_UNIX) as last:
             last.connect(self.address)
         with self._changed:
-            # The backlog is served in order.
+            # Connections are served in order: once this empty one has ended, all others have.
             assert self._changed.wait_for(lambda: self._ended and not self._received[self._ended - 1], PATIENCE)
             *received, _ = map(bytes, self._received)
             self._received, self._ended = [], 0
@@ -83,11 +83,11 @@ class Upstream:
 
 @dataclass
 class Expected:
-    """What is to become of a stream of requests.
+    """Expected effect of a stream of requests.
 
     Attributes:
-        forwarded: The bytes that the server gets.
-        losses: How many of them it has got each time the picture is kept.
+        forwarded: The bytes forwarded to the server.
+        losses: The number of bytes forwarded before each copy of the screen.
     """
 
     forwarded: bytearray = field(default_factory=bytearray)
@@ -95,7 +95,7 @@ class Expected:
 
 
 def requests_in(stream: bytes, order: str) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the position, length, major and minor opcode of each request whose head is there, as an X server reads them."""
+    """Yield the position, length, major and minor opcode of each request with a complete header, parsed as X servers do."""
     position, has_big_requests = 0, False
     while len(stream) - position >= 4:
         major, minor, words = struct.unpack_from(f"{order}BBH", stream, position)
@@ -123,7 +123,7 @@ def expect(stream: bytes, order: str) -> Expected:
             request[0] = NO_OPERATION
         expected.forwarded += request
     if has_drawn:
-        # The client goes away.
+        # At the end, the client disconnects.
         expected.losses.append(len(expected.forwarded))
     return expected
 
@@ -137,9 +137,9 @@ class Run:
     """One client's connection through a proxy.
 
     Attributes:
-        answer: What the client has been sent.
-        received: What each connection to the server has brought.
-        losses: How many bytes of requests the server had got each time the picture was kept.
+        answer: The data sent to the client.
+        received: The data received by the server, per connection.
+        losses: The number of bytes of requests that the server had received at each copy of the screen.
     """
 
     def __init__(self, upstream: Upstream, chunks: Sequence[bytes], expected_losses: Sequence[int] = ()) -> None:
@@ -161,7 +161,7 @@ class Run:
             self._proxy.big_requests, self._proxy.drawing, self._proxy.neutralized = BIG_REQUESTS, DRAWING, NEUTRALISED
             client.connect(listener.getsockname())
             for chunk in chunks:
-                # It may have been refused already.
+                # The proxy may already have rejected the client.
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                     client.sendall(chunk)
                 self._serve()
@@ -203,7 +203,7 @@ BODIES = st.integers(0, 6).flatmap(lambda words: st.binary(min_size=4 * words, m
 
 @st.composite
 def streams(draw: st.DrawFn, order: str) -> bytes:
-    """Return well-formed requests, big ones, such of a wrong length, and garbage."""
+    """Generate well-formed requests, big requests, requests with wrong lengths, and garbage."""
 
     def request() -> bytes:
         body = draw(BODIES)
@@ -226,7 +226,7 @@ def streams(draw: st.DrawFn, order: str) -> bytes:
 
 @st.composite
 def chunks_of(draw: st.DrawFn, data: bytes) -> list[bytes]:
-    """Cut data anywhere, seldom or at every byte."""
+    """Split data at a few random positions, or after every byte."""
     if draw(st.integers(0, 9)) == 0:
         return [data[index : index + 1] for index in range(len(data))]
     cuts = sorted(draw(st.sets(st.integers(0, len(data)), max_size=8)))
@@ -282,7 +282,7 @@ def test_setup_without_cookie_reaches_no_server(upstream, data, setup):
 @given(st.data(), ORDERS, st.binary(max_size=40))
 def test_altered_setup_reaches_no_server(upstream, data, order, rest):
     setup = bytearray(setup_of(order, COOKIE))
-    # The first byte is the order, the next are the version and the padding, which do not matter.
+    # Excluded are the first byte, which is the byte order, and the version and the padding, which do not matter.
     sizes, name, cookie = range(6, 10), range(12, 12 + len(COOKIE_NAME)), range(len(setup) - len(COOKIE), len(setup))
     position = data.draw(st.sampled_from([*sizes, *name, *cookie]))
     setup[position] ^= data.draw(st.integers(1, 255))

@@ -1,4 +1,4 @@
-"""Run shell commands as a reader of the documentation would, and the server that examples connect to."""
+"""Runs shell commands as a reader of the documentation would, and the server that examples connect to."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ExampleServer:
 
 
 class CommandServer:
-    """The server that the last command of a block starts; the commands before it are run to their ends.
+    """Server started by the last command of a block; the commands before it run to completion.
 
     Args:
         text: The block, whose server is published at port 8000.
@@ -96,7 +96,7 @@ _OUTPUT = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subpro
 
 
 def _commands(text: str) -> Iterator[tuple[str, str]]:
-    """Yield each command with the output that is shown for it."""
+    """Yield each command with its expected output."""
     matches = list(_COMMAND.finditer(text))
     assert matches, "the block has no command: begin it with '$ '"
     for match, following in zip(matches, [*matches[1:], None], strict=True):

@@ -1,4 +1,4 @@
-"""Find the code blocks of a Markdown page, with the directives that HTML comments give them."""
+"""Finds the code blocks of a Markdown page, with their directives in HTML comments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 __all__ = ["Block", "find_blocks"]
 
-# Fences are found at any indentation, as they may be in lists, tabs and admonitions.
+# Fences may have any indentation, because they occur in lists, tabs and admonitions.
 _FENCE_OR_COMMENT = re.compile(
     r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<language>[\w+-]*)[^\n`]*\n(?P<text>.*?)^ *(?P=fence)[`~]*[ ]*$"
     r"|<!--(?P<comment>.*?)-->",
@@ -40,7 +40,7 @@ class Block:
 
 
 def find_blocks(page: Path) -> Iterator[Block]:
-    """Yield the blocks of a page in their order; hidden blocks are Python."""
+    """Yield the blocks of a page in order; hidden blocks are Python."""
     source = page.read_text(encoding="utf-8")
     directives: dict[str, str] = {}
     end = 0

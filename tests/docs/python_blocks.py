@@ -1,4 +1,4 @@
-"""Run Python code whose trailing comments show the values of expressions."""
+"""Runs Python code whose trailing comments show the values of expressions."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def same_output(expected: str, found: str) -> bool:
 
 
 class PythonRunner:
-    """Runs blocks in one namespace and compares what they show.
+    """Runs code blocks in one namespace, and compares values and output with those shown.
 
     A comment after an expression statement is the ``repr`` of its value, or what the expression prints if its value is None.
 
     Args:
-        filename: The file that tracebacks name.
+        filename: File name in tracebacks.
     """
 
     def __init__(self, filename: str) -> None:
@@ -40,7 +40,7 @@ class PythonRunner:
         """Run a block that begins at a line of the file.
 
         Raises:
-            AssertionError: A value is not the one that is shown.
+            AssertionError: A value differs from the one shown.
         """
         tree = ast.increment_lineno(ast.parse(text), line - 1)
         marker = _Marker({number + line - 1: comment for number, comment in _trailing_comments(text).items()})
@@ -51,10 +51,10 @@ class PythonRunner:
             exec(compile(tree, self._filename, "exec"), self.namespace)
 
     def run_session(self, text: str, line: int) -> None:
-        """Run a transcript of Python's own prompt.
+        """Run the transcript of an interactive Python session.
 
         Raises:
-            AssertionError: The output of a statement is not the one that is shown.
+            AssertionError: The output of a statement differs from the one shown.
         """
         test = doctest.DocTestParser().get_doctest(text, self.namespace, self._filename, self._filename, line - 1)
         test.globs = self.namespace
@@ -66,7 +66,7 @@ class PythonRunner:
         """Check that every shown value was computed.
 
         Raises:
-            AssertionError: The code that computes one never ran.
+            AssertionError: The code that computes a value never ran.
         """
         assert not self._pending, (
             f"{self._filename}: the values shown in these lines were never computed: {sorted(self._pending)}"

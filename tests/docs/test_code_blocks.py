@@ -1,4 +1,4 @@
-"""Run every code block of the README and of the documentation, and compare the output that it shows.
+"""Every code block of the README and of the documentation runs, with the output that the page shows.
 
 The blocks of a page run in order, in a temporary directory with links to ``examples`` and ``server_image`` of the checkout:
 
@@ -9,15 +9,15 @@ The blocks of a page run in order, in a temporary directory with links to ``exam
 * ``json``, ``toml``: parsed.
 
 In values and output, ``...`` stands for any text. Blocks use local sandboxes unless they need Docker. The addresses
-``127.0.0.1:8000`` and ``localhost:8000`` lead to a server on a free port: one that the page has started, or else a local one.
+``127.0.0.1:8000`` and ``localhost:8000`` refer to a server on a free port: one that the page has started, or else a local one.
 HTML comments directly above a block are directives:
 
 * ``<!-- not run: REASON -->``: skip the block.
-* ``<!-- needs: NAME, ... -->``: skip the block where one of these is missing: ``docker``, ``display``, modules or programs.
+* ``<!-- needs: NAME, ... -->``: skip the block if one of these is missing: ``docker``, ``display``, modules or programs.
 * ``<!-- file: NAME -->``: also write the block to a file.
 * ``<!-- server -->``: keep the last command running, as the server for the rest of the page.
 
-``<!-- hidden``, a newline, Python code and ``-->`` is a block that readers do not see.
+``<!-- hidden``, a newline, Python code and ``-->`` is a block that is run but not shown to readers.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Page:
         for value in self._python.namespace.values():
             if isinstance(value, gym.Env | gym.vector.VectorEnv):
                 value.close()
-        # Environments whose names the page has reused are removed when they are collected.
+        # Environments whose variables the page has reassigned are closed when they are garbage collected.
         self._python.namespace.clear()
         gc.collect()
 
@@ -117,7 +117,7 @@ class Page:
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory of a page's blocks."""
+    """Working directory of a page's blocks."""
     monkeypatch.chdir(tmp_path)
     for name in ("examples", "server_image"):
         (tmp_path / name).symlink_to(_ROOT / name)
@@ -144,7 +144,7 @@ def test_code_blocks_show_actual_output(path, open_page, subtests, monkeypatch):
         with subtests.test(f"{path.relative_to(_ROOT)}:{block.line}"), monkeypatch.context() as patch:
             _skip_unless_runnable(block)
             if "docker" not in _needs(block):
-                # No engine answers there, so provider="auto" is the local one.
+                # No engine answers at this address, so provider="auto" selects the local provider.
                 patch.setenv("DOCKER_HOST", f"unix://{Path.cwd()}/no-engine")
             page.run(block)
     page.finish()

@@ -1,4 +1,4 @@
-"""The documentation site builds without a warning, and every link inside of it resolves."""
+"""The documentation site builds without warnings, and all its internal links resolve."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ import pytest
 _ROOT = Path(__file__).parents[2]
 
 _NAMED = re.compile(r"`((?:coding_gym|server_image|tests|docs|examples)/[\w./-]+\.(?:py|toml|md))`")
-# Files of the examples, which contributors are told to add.
+# Files of worked examples, which exist only after contributors add them.
 _EXAMPLES = ("arithmetic.py", "times_tables.py")
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(300),
-    pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="needs pip install -e '.[docs]'"),
+    pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="mkdocs is not installed: pip install -e '.[docs]'"),
 ]
 
 
 class _Page(HTMLParser):
-    """Collects the links and the anchors of a page, and what it loads when it is shown."""
+    """Collects the links, the anchors and the embedded resources of a page."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ def test_public_names_are_in_the_reference(site):
     anchors = set().union(*(page.anchors for path, page in site.items() if path.parent.parent.name == "reference"))
     modules = (coding_gym, datasets, errors, inputs, spaces, tasks, wrappers, terms, vector)
     missing = {f"{module.__name__}.{name}" for module in modules for name in module.__all__} - anchors
-    # A string; a module with a page to itself; a function that is listed under its module, which has the same name.
+    # A string; a module with a separate page; a function listed under its module, which has the same name.
     assert missing == {"coding_gym.__version__", "coding_gym.inputs", "coding_gym.tasks.pass_at_k"}
     assert "coding_gym.tasks.pass_at_k.pass_at_k" in anchors
 
@@ -94,7 +94,7 @@ def test_named_files_exist():
 
 
 def _local(page: Path, link: str) -> Path | None:
-    """Return the file that a link leads to; None for one that leaves the site."""
+    """Return the file that a link refers to; None for external links."""
     parts = urlsplit(link)
     if parts.scheme or parts.netloc:
         return None
@@ -103,7 +103,7 @@ def _local(page: Path, link: str) -> Path | None:
 
 
 def _exists(site: dict[Path, _Page], page: Path, link: str) -> bool:
-    # Links that begin at the root of the host belong to the page for missing pages alone.
+    # Only the 404 page may have links relative to the root of the host.
     if link.startswith("/") and page.name == "404.html":
         return True
     target = _local(page, link)

@@ -1,4 +1,4 @@
-"""The troubleshooting page has an entry for every error message that a user can meet."""
+"""The troubleshooting page has an entry for every error message that users may encounter."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from coding_gym import errors
 _ROOT = Path(coding_gym.__file__).parent
 _PAGE = (Path(__file__).parents[2] / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 _ENTRIES = [entry for _, entry in re.findall(r"^(?:#+|\|) (`+)(.+?)\1(?= |$)", _PAGE, re.MULTILINE)]
-# What developers of this package alone meet: benchmarks.
+# Benchmarks: only developers of this package see their messages.
 _NOT_FOR_USERS = ("bench",)
 _FEWEST_LETTERS = 3
 _RAISED = {*errors.__all__, "BadParameter"}
@@ -26,18 +26,18 @@ _RAISED = {*errors.__all__, "BadParameter"}
 
 @dataclass(frozen=True)
 class Message:
-    """A message that some code raises.
+    """Message of an error raised in the code.
 
     Attributes:
         where: The file and the line.
-        parts: Its literal parts, between the values that are filled in.
+        parts: The literal parts between interpolated values.
     """
 
     where: str
     parts: tuple[str, ...]
 
     def is_told_by(self, entry: str) -> bool:
-        """Return whether an entry has the literal parts in their order."""
+        """Return whether an entry contains the literal parts in order."""
         end = 0
         for part in self.parts:
             start = entry.find(part, end)
@@ -62,7 +62,7 @@ def _messages_of(path: Path) -> Iterator[Message]:
             node for node in ast.walk(function) if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
         ]
         for call in ast.walk(function):
-            # Some classes in errors.py make their own messages.
+            # Some classes in errors.py build their own messages.
             raised = {*_RAISED, "__init__"} if path.name == "errors.py" else _RAISED
             if isinstance(call, ast.Call) and _name(call.func) in raised and call.args:
                 for value in _values(call.args[0], assigned):
@@ -72,7 +72,7 @@ def _messages_of(path: Path) -> Iterator[Message]:
 
 @cache
 def _literals() -> tuple[tuple[int, Message], ...]:
-    """Return the texts of the package and of the server that could be messages, with the number of their letters."""
+    """Return the string literals of the package and the server that may be messages, with their numbers of letters."""
     files = [*_ROOT.rglob("*.py"), *Path(coding_gym_server.__file__).parent.rglob("*.py")]
     texts = {
         _literal_parts(node)
@@ -85,7 +85,7 @@ def _literals() -> tuple[tuple[int, Message], ...]:
 
 
 def _is_said(entry: str) -> bool:
-    """Return whether one text of the code has half of what an entry says, apart from its placeholders."""
+    """Return whether one literal in the code covers at least half of an entry, excluding placeholders."""
     said = _letters(re.sub(r"\b[A-Z]{2,}\b", "", entry))
     return not said or any(said <= 2 * letters <= 4 * said and text.is_told_by(entry) for letters, text in _literals())
 
@@ -99,7 +99,7 @@ def _name(function: ast.expr) -> str:
 
 
 def _values(argument: ast.expr, assigned: list[ast.Assign]) -> list[ast.expr]:
-    """Return what a variable has been assigned before it is used; other expressions as they are."""
+    """Return the values assigned to a variable before its use; other expressions are returned unchanged."""
     if not isinstance(argument, ast.Name):
         return [argument]
     return [node.value for node in assigned if _name(node.targets[0]) == argument.id and node.lineno < argument.lineno]
@@ -108,7 +108,7 @@ def _values(argument: ast.expr, assigned: list[ast.Assign]) -> list[ast.expr]:
 def _literal_parts(value: ast.expr) -> tuple[str, ...]:
     texts = value.values if isinstance(value, ast.JoinedStr) else [value]
     literals = [text.value for text in texts if isinstance(text, ast.Constant) and isinstance(text.value, str)]
-    # Log messages have their placeholders in the text.
+    # Log messages contain %-style placeholders.
     parts = [part.strip() for literal in literals for part in re.split("%[sdr]", literal)]
     return tuple(part for part in parts if any(map(str.isalpha, part)))
 
@@ -131,7 +131,7 @@ def test_no_entry_is_stale():
 
 
 def test_most_messages_are_found():
-    # Else the test above would compare nothing.
+    # Otherwise, the tests above would compare nothing.
     assert len(_messages()) > 150
 
 

@@ -1,4 +1,4 @@
-"""``render_mode="ansi"`` shows a header from the first reset on, whichever interface renders."""
+"""``render_mode="ansi"`` shows a header after the first reset, in every kind of environment."""
 
 from __future__ import annotations
 

@@ -53,13 +53,13 @@ def shared():
 
 @pytest.fixture
 def pool(shared):
-    """A pool of four places for all tests that leave them idle."""
+    """Pool with four slots, for tests that leave all of them idle."""
     yield shared
     assert eventually(lambda: shared.idle == PLACES)
 
 
 def run(main):
-    """Run a coroutine function in a loop of its own, in which it must leave no task."""
+    """Run a coroutine function in a new event loop, in which it must leave no tasks."""
 
     async def run_within():
         async with asyncio.timeout(90):
@@ -77,7 +77,7 @@ async def output(env, code):
 
 
 async def cancel(coroutine, after=0.0):
-    """Cancel a coroutine after a while; it must end soon."""
+    """Cancel a coroutine after a delay; it must end within seconds."""
     task = asyncio.ensure_future(coroutine)
     await asyncio.sleep(after)
     assert task.cancel()
@@ -88,7 +88,7 @@ async def cancel(coroutine, after=0.0):
 
 
 async def cancel_or_finish(coroutine, after):
-    """Cancel a coroutine after a while, unless it has ended: then return its result."""
+    """Cancel a coroutine after a delay; return its result if it has already finished."""
     task = asyncio.ensure_future(coroutine)
     await asyncio.sleep(after)
     task.cancel()
@@ -96,7 +96,7 @@ async def cancel_or_finish(coroutine, after):
         return await task
 
 
-# What AgentFly documents, written for ours
+# Behavior documented by AgentFly, expressed in this package's API
 
 
 def test_variables_persist(pool):
@@ -165,7 +165,7 @@ def test_acquire_without_pool_applies_constructor_options(docker_engine):
     run(main)
 
 
-# The same as the environment that blocks
+# Equality with the blocking environment
 
 
 def test_async_results_equal_blocking_environment(pool):
@@ -338,7 +338,7 @@ def test_garbage_collected_environment_releases_its_session(pool):
     run(main)
 
 
-# Cancelling
+# Cancellation
 
 
 @pytest.mark.parametrize("after", [0, 0.001, 0.005, 0.02, 0.3])
@@ -539,7 +539,7 @@ def test_cancelled_queued_step_never_runs(pool):
     run(main)
 
 
-# Many at once
+# Concurrency
 
 
 def test_steps_of_one_environment_run_sequentially(pool):
@@ -676,7 +676,7 @@ def test_full_or_closed_pool_raises(pool):
     run(main)
 
 
-# Loops, and the remote provider
+# Event loops and the remote provider
 
 SCRIPT = """
     import asyncio, sys

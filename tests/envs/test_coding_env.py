@@ -34,16 +34,16 @@ from tests.support.sandbox_faults import kill_sandbox
 from tests.support.sandbox_processes import server_of
 
 FAST = {"preload": ()}
-"""A local sandbox that is ready in a third of the time."""
+"""Options of a local sandbox, which starts in a third of the time without preloaded modules."""
 
 
 BOTH = pytest.mark.parametrize("screen", [pytest.param((64, 48), marks=pytest.mark.screen), None])
-"""With a screen and without."""
+"""Run a test with and without a screen."""
 
 
 @pytest.fixture(scope="module")
 def env():
-    """One environment for all tests that leave it as good as new; each begins with a reset."""
+    """Environment shared by the tests that leave it reusable; each test begins with a reset."""
     with gym.make("CodingEnv-v0", provider="local", screen=None, render_mode="ansi", step_timeout=10, **FAST) as env:
         yield env.unwrapped
 
@@ -57,7 +57,7 @@ def make(pool):
 
 @pytest.fixture
 def make_own():
-    """Make environments with sandboxes of their own."""
+    """Make environments with dedicated sandboxes."""
     with contextlib.ExitStack() as stack:
         yield functools.partial(_make, stack, provider="local", **FAST)
 
@@ -92,7 +92,7 @@ def servers():
     return found
 
 
-# Registration, the checker, the spec
+# Registration, checker and spec
 
 
 @pytest.mark.parametrize("name", ["CodingEnv-v0", "coding_gym:CodingEnv-v0"])
@@ -144,7 +144,7 @@ def test_make_accepts_used_spec(make_own):
         assert again.unwrapped.config == env.unwrapped.config
 
 
-# Pickles and copies
+# Pickling and copying
 
 
 @pytest.mark.parametrize("duplicate", [lambda env: pickle.loads(pickle.dumps(env)), copy.deepcopy], ids=["pickle", "deepcopy"])
@@ -175,7 +175,7 @@ def test_config_object_survives_pickling():
     assert again.settings.screen is None
 
 
-# The life of a sandbox
+# Sandbox lifecycle
 
 
 def test_sandbox_starts_only_on_first_reset(docker_engine):
@@ -254,7 +254,7 @@ def test_close_leaks_no_descriptors_or_directories(make_own):
         env.reset()
         env.close()
     gc.collect()
-    # Shared sandboxes of this process may open or close one in the meantime: a leak adds one per episode.
+    # Shared sandboxes of this process may open or close a descriptor concurrently; a leak adds one per episode.
     assert descriptors() < before + 3
     assert not os.path.exists(directory)
 
@@ -268,7 +268,7 @@ def test_closing_container_leaks_no_descriptors(docker_engine):
         env.reset()
         env.close()
         counts.append(len(os.listdir("/proc/self/fd")))
-    # Shared sandboxes of this process may open or close one in the meantime: a leak adds one per episode.
+    # Shared sandboxes of this process may open or close a descriptor concurrently; a leak adds one per episode.
     assert counts[2] < counts[0] + 2
 
 
@@ -401,7 +401,7 @@ def test_episode_id_is_passed_to_server(env):
     assert output(env, "1") == "1\n"
 
 
-# Determinism and the shape of what comes back
+# Determinism and the structure of results
 
 
 @pytest.mark.every_provider
@@ -547,7 +547,7 @@ def test_cpu_timeout_ends_busy_step(make):
     assert observation["exit_code"] == 124
 
 
-# Pictures
+# Rendering
 
 
 def test_render_ansi(env):
@@ -806,7 +806,7 @@ def test_exiting_fork_of_trainer_keeps_sandbox(provider):
     assert process.stderr == ""
 
 
-# Gymnasium's own vector environments
+# Gymnasium's vector environments
 
 
 def test_async_vector_env_refuses_shared_memory():
@@ -899,7 +899,7 @@ def test_remote_restart_between_episodes_is_survived(tmp_path):
         again.stop()
 
 
-# The package
+# Import time
 
 
 def test_import_loads_no_heavy_packages():

@@ -19,7 +19,7 @@ FAST = {"provider": "local", "preload": (), "step_timeout": 10}
 
 @pytest.fixture(scope="module")
 def env(pool):
-    """One environment for all tests that begin with a reset."""
+    """Environment shared by the tests that begin with a reset."""
     with gym.make("CodingEnvGUI-v0", render_mode="ansi", pool=pool) as env:
         yield env
 
@@ -28,7 +28,7 @@ def act(code="", *events):
     return {"code": code, "events": list(events)}
 
 
-# Registration, the checker, the spec
+# Registration, checker and spec
 
 
 def test_make_returns_gui_env():
@@ -128,7 +128,7 @@ def test_step_before_reset_raises():
         CodingEnvGUI(**FAST).step(act("1"))
 
 
-# Programs that are used
+# Interaction with programs
 
 FORM = """
 import tkinter as tk
@@ -176,7 +176,7 @@ def step(env, *events, code=""):
 
 
 def answer(env, expected, *events):
-    """Do something, and wait until the program has said what is expected; a busy machine takes its time."""
+    """Send events, and wait for the expected output of the program, which may take longer on a busy machine."""
     obs, _ = step(env, *events)
     said = obs["stdout"]
     deadline = time.monotonic() + 5

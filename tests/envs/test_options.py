@@ -1,4 +1,4 @@
-"""Options are declared once: their keyword forms, for type checkers, name the same."""
+"""Options are declared once: their keyword forms for type checkers match the declarations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from coding_gym.sandbox.config import SandboxConfig, SandboxKwargs
 @pytest.mark.parametrize(("declaration", "keywords"), [(EnvOptions, EnvKwargs), (SandboxConfig, SandboxKwargs)])
 def test_keywords_match_the_declaration(declaration, keywords):
     declared = {entry.name: get_type_hints(declaration)[entry.name] for entry in fields(declaration)}
-    # Any sequence of names is taken, and kept as a tuple.
+    # Any sequence of names is accepted, and stored as a tuple.
     declared = {name: Sequence[str] if hint == tuple[str, ...] else hint for name, hint in declared.items()}
     assert get_type_hints(keywords) == declared
 

@@ -1,4 +1,4 @@
-"""What environments show of programs with windows."""
+"""Screenshots, window lists and videos of programs with windows."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def test_vector_record_video_shows_windows(pool, tmp_path):
     assert any(is_red(picture) for path in tmp_path.glob("videos/*.mp4") for picture in pictures_of(path))
 
 
-# Vector, asyncio, OpenEnv
+# Vector environments, asyncio, OpenEnv
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))

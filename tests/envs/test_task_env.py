@@ -62,7 +62,7 @@ def graded(step):
     return info["graded"], info["tests_passed"], info["tests_total"], reward, terminated, truncated
 
 
-# What is graded, and what it is worth
+# Graded actions and their rewards
 
 
 def test_reset_shows_the_task(env):
@@ -206,7 +206,7 @@ def test_last_verdict_belongs_to_last_step(env):
     assert env.unwrapped.task is DOUBLE
 
 
-# Which task
+# Task selection
 
 
 def test_seeds_choose_tasks(env):
@@ -281,7 +281,7 @@ def test_dead_sandbox_truncates_without_score():
 def test_failed_grading_truncates_without_score(env):
     env.step("1")
     env.step("def double(n):\n    return 0")
-    # Nothing but the way to grade is broken: there is no sandbox where the next attempt looks for one.
+    # Break grading only: the retry finds no sandbox in the slot.
     grading = env.unwrapped._grading
     grading._connection._drop_session()
     slot, grading._connection._slot = grading._connection._slot, ClosedSlot()
@@ -316,7 +316,7 @@ def test_screen_tasks_are_graded_on_separate_screen():
         assert graded(env.step(window.format("red"))) == (True, 1, 1, 1.0, True, False)
 
 
-# Many at once
+# Vector environments
 
 
 ACTIONS = ["1", "double = lambda n: 0", "def helper():\n    pass", *(task.reference for task in SUITE), "open('numbers.txt')"]
@@ -354,7 +354,7 @@ def test_infos_are_json_serialisable():
 
 
 class ClosedSlot:
-    """A place whose sandbox cannot be reached."""
+    """Slot whose sandbox cannot be reached."""
 
     sandbox = None
 

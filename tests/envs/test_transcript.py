@@ -65,7 +65,7 @@ def test_every_frame_has_the_same_shape(text, size):
     turns = [Turn(text, text, text, 7)] * 2
     started = time.perf_counter()
     frame = draw_transcript(turns, size)
-    # A fraction of a second, on a machine that does nothing else.
+    # Takes a fraction of a second on an idle machine.
     assert time.perf_counter() - started < 10
     assert frame.dtype == np.uint8
     assert frame.shape == (size[1], size[0], 3)
@@ -104,5 +104,5 @@ def test_long_transcript_is_drawn_quickly():
     turns = [Turn("x = 1  # " + "y" * 90_000, "z" * 16_384, "w" * 16_384, 0)] * 50
     started = time.perf_counter()
     draw_transcript(turns, DEFAULT_FRAME_SIZE)
-    # A fraction of a second, on a machine that does nothing else.
+    # Takes a fraction of a second on an idle machine.
     assert time.perf_counter() - started < 10

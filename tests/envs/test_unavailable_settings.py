@@ -1,6 +1,6 @@
-"""Settings that the machine or the server cannot fulfill: a ``ConfigurationError`` at once, from every caller.
+"""Settings that the machine or the server does not support raise ``ConfigurationError`` at once, in every API.
 
-The sandboxes have a PATH without Xvfb and Blackbox, and one Python package fewer, so that all machines are alike.
+The sandboxes have a PATH without Xvfb and Blackbox, and lack one Python package, so that all machines behave alike.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def pool():
 
 @pytest.fixture
 def resets(monkeypatch):
-    """The resets that were sent."""
+    """List of the requests sent by sessions."""
     sent = []
     ask = Session._ask
 
@@ -51,18 +51,18 @@ def resets(monkeypatch):
 
 @pytest.fixture
 def readable(tmp_path):
-    """The environment of a server that can read ``tmp_path``."""
+    """Environment variables of a server that can read ``tmp_path``."""
     return {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)}
 
 
 @pytest.fixture
 def without_smolagents(tmp_path, readable):
-    """The environment of a server whose interpreter does not find ``smolagents``."""
+    """Environment variables of a server whose interpreter cannot import ``smolagents``."""
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['smolagents'] = None\n")
     return readable
 
 
-# A screen
+# Screens
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_automatic_screen_stays_black(pool):
 
 @pytest.mark.parametrize("size", [None, SCREEN])
 def test_window_manager_is_refused_without_blackbox(tmp_path, readable, size):
-    # It is looked for, and never started: no program draws anything.
+    # Xvfb must be found, but is never started, because no program draws anything.
     (tmp_path / "Xvfb").touch(mode=0o755)
     options = {**NO_XVFB, "environment": {"PATH": str(tmp_path), **readable}, "window_manager": True}
     if size is not None:
@@ -181,7 +181,7 @@ def test_remote_server_refuses_at_once(tmp_path, monkeypatch):
             assert client.step(CodeAction("1")).observation.stdout == "1\n"
 
 
-# A backend
+# Backends
 
 
 @pytest.mark.parametrize("name", ["smolagents", "jupyter:nope"])
@@ -211,7 +211,7 @@ def test_pool_never_retries_refused_configuration():
         with pytest.raises(ConfigurationError, match=NO_KERNEL):
             pool.acquire(timeout=20)
         failed = pool.stats.failed
-        # Several rounds of its health check.
+        # Several periods of the pool's health check.
         time.sleep(1)
         assert pool.stats.failed == failed == 2
 
@@ -251,7 +251,7 @@ def test_interpreter_refuses_missing_kernel_and_directory():
         CodeInterpreter(provider="local", backend="jupyter:nope")
 
 
-# Options of a reset
+# Reset options
 
 
 @pytest.mark.parametrize("options", [{"episode_id": 5}, {"files": {"../x": "1"}}, {"files": {"nul\0": "x"}}])

@@ -26,7 +26,7 @@ FAST = {"provider": "local", "preload": (), "screen": None, "step_timeout": 10}
 
 @pytest.fixture(scope="module")
 def envs():
-    """Four environments in one sandbox for all tests that begin with a reset."""
+    """Four environments in one sandbox, shared by the tests that begin with a reset."""
     with closing(gym.make_vec("CodingEnv-v0", num_envs=4, **FAST)) as envs:
         yield envs
 
@@ -59,7 +59,7 @@ def stdout(envs, *actions):
 
 
 def fresh_namespaces(envs):
-    """Say which environments know no ``mark`` yet, and leave one in each."""
+    """Return which environments do not define ``mark`` yet, and define it in all of them."""
     observations, _, _, truncations, infos = envs.step(
         ["print('mark' not in globals()); mark = 1"] * envs.num_envs,
     )
@@ -136,7 +136,7 @@ def test_environments_in_one_sandbox_are_isolated(envs):
     )
 
 
-# Equality with Gymnasium's own
+# Equality with Gymnasium's vector environments
 
 
 def assert_equal(ours, theirs, context):
@@ -389,7 +389,7 @@ def test_step_timeout_applies_per_environment(make):
     assert not truncations.any()
 
 
-# The life of sandboxes
+# Sandbox lifecycle
 
 
 def test_close_is_idempotent_and_allowed_before_reset(make):
@@ -448,7 +448,7 @@ def test_dead_sandbox_affects_only_its_environments(provider):
 @pytest.mark.lifecycle
 @pytest.mark.parametrize("attempt", range(3))
 def test_dead_full_sandbox_is_replaced_for_all(make, attempt):
-    # All its environments ask for places in the new one, and no more than those are there.
+    # All environments request slots of the replacement, which has exactly as many.
     envs = make(8)
     envs.reset(seed=attempt)
     kill_sandbox(envs.envs[0].sandbox)
