@@ -12,7 +12,7 @@ from tests.faults.episodes import SMALL
 
 @pytest.fixture
 def make():
-    """Make environments in small sandboxes; ``num_envs`` makes a vector of them."""
+    """Make environments in small sandboxes; a vector environment if ``num_envs`` is given."""
     with contextlib.ExitStack() as stack:
 
         def make(**options):
@@ -26,7 +26,7 @@ def make():
 
 @pytest.fixture
 def containers(docker_engine):
-    """Return the ids of the containers that this process has started since, in any state, without shared sandboxes."""
+    """Function that returns the ids of the containers that this process has started since the fixture, in any state."""
 
     def find():
         return {container.id for container, owner in our_containers(docker_engine) if owner == OwnerProcess.current()}

@@ -1,4 +1,4 @@
-"""Environments to be broken, and what is expected of them then."""
+"""Steps and assertions for environments under fault injection."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL: dict[str, Any] = {
 
 
 def shown(env: CodingEnv, code: str) -> str:
-    """Return what a step prints, which is expected to go well."""
+    """Return the standard output of a step, which must succeed."""
     observation, reward, terminated, truncated, info = env.step(textwrap.dedent(code))
     assert (info, observation["stderr"]) == ({"outcome": "ok", "state_lost": False}, "")
     assert (observation["exit_code"], reward, terminated, truncated) == (0, 0.0, False, False)
@@ -34,14 +34,14 @@ def shown(env: CodingEnv, code: str) -> str:
 
 
 def outcome(env: CodingEnv, code: str) -> tuple[str, int, bool]:
-    """Run a step that is expected to go wrong by its own fault; return outcome, exit code and whether the state is lost."""
+    """Run a step without an infrastructure failure; return outcome, exit code and whether the state was lost."""
     observation, reward, terminated, truncated, info = env.step(textwrap.dedent(code))
     assert (reward, terminated, truncated) == (0.0, False, False), observation["stderr"]
     return info["outcome"], int(observation["exit_code"]), info["state_lost"]
 
 
 def assert_infrastructure(result: tuple[Any, ...]) -> None:
-    """A step that failed by our fault says so, and nothing else."""
+    """Assert that a step reported an infrastructure failure, and nothing else."""
     observation, reward, terminated, truncated, info = result
     assert info == {"outcome": "infrastructure", "state_lost": True}
     assert (observation["exit_code"], reward, terminated, truncated) == (255, 0.0, False, True)
@@ -49,7 +49,7 @@ def assert_infrastructure(result: tuple[Any, ...]) -> None:
 
 
 def assert_starts_over(env: CodingEnv, *, within: float = 20) -> None:
-    """The next reset gives an interpreter that knows nothing of the last one."""
+    """Assert that the next reset provides a fresh interpreter and an empty workspace."""
     started = time.monotonic()
     observation, info = env.reset(seed=1)
     assert time.monotonic() - started < within
@@ -61,7 +61,7 @@ def assert_starts_over(env: CodingEnv, *, within: float = 20) -> None:
 
 
 def after(seconds: float, action: Callable[[], object]) -> threading.Timer:
-    """Do something in a while, in another thread; ``join`` waits for it."""
+    """Call a function after a delay, in another thread; ``join`` waits for it."""
     timer = threading.Timer(seconds, action)
     timer.start()
     return timer

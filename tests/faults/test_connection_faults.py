@@ -20,7 +20,7 @@ TO_SERVER, TO_CLIENT = "to the server", "to the client"
 
 
 class Proxy:
-    """Passes bytes between clients and a server, and cuts each connection that has passed its budget of them."""
+    """Forwards bytes between clients and a server, and cuts a connection after a given number of bytes."""
 
     def __init__(self, port: int) -> None:
         self._server = port
@@ -32,7 +32,7 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self, direction: str, after: int, *, abort: bool = False) -> None:
-        """Cut, once, after that many more bytes in that direction, with a FIN or a reset."""
+        """Cut one connection after ``after`` more bytes in ``direction``, with a FIN or a reset."""
         self._abort = abort
         self._budget[direction] = after
 
@@ -68,7 +68,7 @@ class Proxy:
 
 
 def _end(connection: socket.socket, *, abort: bool = False) -> None:
-    # Shut down, or the other thread goes on reading.
+    # Without the shutdown, the other thread would continue to read.
     with contextlib.suppress(OSError):
         if abort:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("@ii", 1, 0))
@@ -96,7 +96,7 @@ def env(make, proxy):
     return env
 
 
-# A frame's header has 2 to 10 bytes; what a step sends and prints is some kilobytes here.
+# A frame header has 2 to 10 bytes; the request and the response of this step have several kilobytes.
 @pytest.mark.parametrize("abort", [False, True], ids=["closed", "reset"])
 @pytest.mark.parametrize("after", [0, 1, 3, 100, 3000])
 @pytest.mark.parametrize("direction", [TO_SERVER, TO_CLIENT])
@@ -110,7 +110,7 @@ def test_cut_during_step_truncates_episode(env, proxy, direction, after, abort):
 @pytest.mark.parametrize("after", [0, 1, 10])
 @pytest.mark.parametrize("direction", [TO_SERVER, TO_CLIENT])
 def test_cut_during_reset_reconnects(env, proxy, direction, after):
-    # The reset is tried once more.
+    # The reset is retried once.
     proxy.cut(direction, after)
     assert_starts_over(env)
 
@@ -145,7 +145,7 @@ def test_every_cut_frees_its_server_session(make, proxy, server):
         proxy.cut(TO_CLIENT, number)
         assert_infrastructure(env.step("import time; time.sleep(0.05)"))
     env.close()
-    # Each of these requests has a session of its own, for which there must be a place.
+    # A step over HTTP has a separate session, which requires a free slot.
     assert httpx.post(f"{server.url}/step", json={"action": {"code": "1"}}).status_code == 200
 
 

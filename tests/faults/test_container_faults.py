@@ -1,4 +1,4 @@
-"""Containers that are killed, paused or removed behind our back."""
+"""Containers that are killed, paused or removed from outside."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def env(make, docker_engine):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """Give a server up that says nothing for half a second."""
+    """Shorten the timeouts after which an unresponsive server is given up."""
     monkeypatch.setattr("coding_gym.envs.episode._ANSWER_SLACK", 0.5)
     monkeypatch.setattr("coding_gym.envs.coding_env.RESET_TIMEOUT", 1.0)
     monkeypatch.setattr("coding_gym.sandbox.managed._CONNECT_SECONDS", 2.0)
@@ -121,7 +121,7 @@ def test_vector_step_survives_container_kill_between_halves(make, docker_engine,
 
 def test_container_killed_during_reset_is_replaced(env):
     container = env.sandbox.container
-    # Stopped, so that it cannot answer before it is killed.
+    # Suspend the server, so that it cannot answer before it is killed.
     server_of(env.sandbox).suspend()
     env.begin_reset(seed=1)
     container.kill()

@@ -1,4 +1,4 @@
-"""A Docker engine that stops, dies and comes back: a private one, for other people use the other one."""
+"""Docker engine that stops, crashes and restarts: a private one, because the other one is shared."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = [
 
 
 class PrivateEngine:
-    """A dockerd with everything of its own, in a directory that must not have a long name."""
+    """Separate dockerd whose files are all in one directory, which must have a short path."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -41,7 +41,7 @@ class PrivateEngine:
 
     def start(self) -> None:
         self._reap()
-        # In a network namespace of its own: an engine without a bridge removes docker0, which is the other's.
+        # In a separate network namespace: an engine without a bridge removes docker0, which the other engine uses.
         command = [
             "unshare",
             "--net",
@@ -57,11 +57,11 @@ class PrivateEngine:
             command += [f"--{option}", str(self._directory / name)]
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        assert eventually(lambda: self._process.poll() is not None or self._answers(), 60), "it does not answer"
+        assert eventually(lambda: self._process.poll() is not None or self._answers(), 60), "dockerd does not answer"
         assert self._process.poll() is None, (self._directory / "log").read_text()[-2000:]
 
     def stop(self, number: signal.Signals) -> None:
-        """Send a signal to dockerd, and nothing else; its containerd exits with it, the containers need not."""
+        """Send a signal to dockerd only; its containerd exits as well, its containers may continue."""
         if self._process is not None:
             family = psutil.Process(self._process.pid).children()
             self._process.send_signal(number)
@@ -71,7 +71,7 @@ class PrivateEngine:
             self._reap()
 
     def kill_shims(self) -> None:
-        """Kill what an engine leaves that is killed while it starts a container."""
+        """Kill the shims left behind by an engine that was killed while it started a container."""
         processes = psutil.process_iter(["cmdline"])
         shims = [process for process in processes if f"{self._directory}/exec" in " ".join(process.info["cmdline"] or ())]
         for shim in shims:
@@ -89,12 +89,12 @@ class PrivateEngine:
             client.close()
 
     def _answers(self) -> bool:
-        # Without the SDK, which leaves a socket open if there is no response.
+        # Not with the SDK, which leaves a socket open if there is no response.
         with socket.socket(socket.AF_UNIX) as probe:
             return probe.connect_ex(self.host.removeprefix("unix://")) == 0
 
     def _reap(self) -> None:
-        # Its processes become ours when it dies, and it takes a zombie for a process that lives.
+        # Orphans of dockerd become children of this process, and dockerd would take their zombies for live processes.
         for process in psutil.Process().children():
             if process.name().startswith("containerd") and process.status() == psutil.STATUS_ZOMBIE:
                 os.waitpid(process.pid, 0)
@@ -106,7 +106,7 @@ def private_engine(docker_engine):
         pytest.skip("a second engine requires root and dockerd")
     image = ensure_image(docker_engine, None)
     directory = Path(tempfile.mkdtemp(prefix="cg-engine-"))
-    # In memory the image is there, and gone again, in a fraction of the time.
+    # In memory, loading and deleting the image takes a fraction of the time.
     in_memory = ["mount", "-t", "tmpfs", "-o", "size=2g", "none", str(directory)]
     if subprocess.run(in_memory, stderr=subprocess.DEVNULL).returncode:
         pytest.skip("a second engine requires a separate file system")
@@ -123,7 +123,7 @@ def private_engine(docker_engine):
     finally:
         engine.stop(signal.SIGTERM)
         engine.kill_shims()
-        # With what it has mounted there, which what it has started may keep busy for a moment.
+        # Includes the mounts of the engine, which its processes may keep busy for a moment.
         assert eventually(lambda: subprocess.run(["umount", "--recursive", str(directory)]).returncode == 0)
         directory.rmdir()
         gc.collect()
@@ -160,7 +160,7 @@ def test_engine_stop_during_step_truncates_episode(env, engine):
     stopper = after(0.3, lambda: engine.stop(signal.SIGTERM))
     assert_infrastructure(env.step("import time; time.sleep(30)"))
     stopper.join()
-    # Without an engine there is no sandbox, and the error says so; with it, the same environment goes on.
+    # Without an engine, a reset raises; once the engine is back, the same environment can be used again.
     for _ in range(2):
         with pytest.raises(ProviderUnavailableError, match="docker"):
             env.reset()
@@ -172,11 +172,11 @@ def test_engine_stop_during_step_truncates_episode(env, engine):
 def test_episode_survives_engine_kill_until_restart(env, engine):
     old = env.sandbox.container.id
     engine.stop(signal.SIGKILL)
-    # The container does without it.
+    # The container keeps running without the engine.
     assert shown(env, "mark") == "1\n"
     assert_starts_over(env)
     assert env.sandbox.container.id == old
-    # An engine that comes back ends the containers of the last one.
+    # A restarted engine ends the containers of its predecessor.
     engine.start()
     assert eventually(lambda: old not in engine.containers(), 20)
     assert_infrastructure(env.step("1"))
@@ -196,7 +196,7 @@ def test_close_without_engine_leaves_no_processes(env, engine, caplog):
 def test_engine_killed_during_start_is_survived(make, engine):
     env = make(provider="docker", start_timeout=3, idle_timeout=2)
     killer = after(0.2, lambda: engine.stop(signal.SIGKILL))
-    # The container may have been ready before.
+    # The container may already have been ready.
     with contextlib.suppress(ProviderError):
         env.reset()
     killer.join()

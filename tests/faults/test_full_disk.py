@@ -1,4 +1,4 @@
-"""Disks without room: the sandbox's own, which is the user's business, and the host's, which is a clear error."""
+"""Full disks: inside the sandbox, an ordinary error of user code; on the host, a clear error at the start."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def shared(docker_engine):
 @pytest.fixture
 def env(shared):
     shared.reset(seed=1)
-    # Files of the episode before are removed in the background.
+    # Files of the previous episode are removed in the background.
     free = "import os, time\nwhile (room := os.statvfs('.')).f_bavail * room.f_frsize < 15 << 19: time.sleep(0.05)"
     assert outcome(shared, free) == ("ok", 0, False)
     container = shared.sandbox.container.id
     yield shared
-    # The next episode has all the room from the beginning, in the same sandbox.
+    # The next episode, in the same sandbox, has the whole disk available from the start.
     shared.reset(seed=2)
     assert shown(shared, "import os; open('f', 'wb').write(bytes(6 << 20)), os.makedirs('a/b')") == f"({6 << 20}, None)\n"
     shared.reset(seed=3)
@@ -65,14 +65,14 @@ def fails_for_want_of_room(env, code):
     return observation["stdout"]
 
 
-# The sandbox's
+# Inside the sandbox
 
 
 @pytest.mark.docker
 @pytest.mark.parametrize("directory", ["'.'", "os.environ['HOME']", "os.environ['TMPDIR']", "'/tmp'", "'/dev/shm'"])
 def test_full_disk_keeps_session_usable(env, directory):
     assert fails_for_want_of_room(env, textwrap.dedent(FILL.format(directory=directory))) == "before\n"
-    # It is still full, and the rest still works.
+    # The disk is still full, and everything else works.
     assert (
         fails_for_want_of_room(env, f"print('x' * 9000)\nopen({directory} + '/f', 'wb').write(bytes(1 << 20))")
         == "x" * 9000 + "\n"
@@ -90,12 +90,12 @@ def test_exhausted_inodes_keep_session_usable(env, directory):
     assert shown(env, "1") == "1\n"
 
 
-# The host's
+# On the host
 
 
 @pytest.fixture
 def place(monkeypatch):
-    """A short path for what sandboxes need on the host."""
+    """Runtime directory on the host for the files of sandboxes, with a short path."""
     with tempfile.TemporaryDirectory(prefix="cg-") as directory:
         monkeypatch.setenv("XDG_RUNTIME_DIR", directory)
         yield Path(directory)
@@ -103,7 +103,7 @@ def place(monkeypatch):
 
 @pytest.fixture
 def mount(place):
-    """Mount a file system there."""
+    """Function that mounts a ``tmpfs`` on the runtime directory."""
 
     def mount(options):
         command = ["mount", "-t", "tmpfs", "-o", options, "none", str(place)]
@@ -161,7 +161,7 @@ def test_full_or_readonly_runtime_directory_is_refused(make, provider, mount, pl
 
 
 def test_local_server_on_full_disk_shows_log(make, mount, place):
-    # Enough for the directory of the sandbox, not for that of a session's files.
+    # Enough inodes for the sandbox's directory, but not for the files of a session.
     mount("nr_inodes=7")
     assert_refused(make, "local", "No space left")
     assert [path for path in place.rglob("*") if path.name != f"coding-gym-{os.getuid()}"] == []

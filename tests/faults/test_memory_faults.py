@@ -1,4 +1,4 @@
-"""Containers that run out of memory: what took it dies, and nothing else."""
+"""Containers that run out of memory: the processes that used it are killed, and the sandbox survives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.sandbox_processes import server_of, zygote_of
 
 pytestmark = [pytest.mark.lifecycle, pytest.mark.docker, pytest.mark.usefixtures("programs_in_memory")]
 
-# As much as there is would go into any of its directories.
+# The file systems are larger than the memory, so files can exhaust it, too.
 MEMORY = {"provider": "docker", "mem": "160m", "disk": "512m", "shm_size": "512m"}
 
 EAT = "x = []\nwhile True: x.append(b'1' * (1 << 22))"
@@ -40,8 +40,8 @@ EAT_TOGETHER_AS_PROGRAMS = """
 """
 
 
-# Pages of files count toward the container that reads them first. Those of the interpreter are what the kernel reclaims as long
-# as it can, so where they count toward the container under test, everything in it slows down before anything is killed.
+# The page cache is charged to the container that reads a file first. The kernel reclaims it for as long as it can, so if the
+# interpreter's pages were charged to the container under test, everything in it would slow down before anything is killed.
 READ_PROGRAMS = """
     import os, sys
     for directory in ("/usr/bin", "/usr/lib", "/usr/local", "/opt", sys.prefix):
@@ -72,10 +72,10 @@ def env(shared):
     shown(env, "open('mark', 'w').close()")
     container, servants = env.sandbox.container.id, [server_of(env.sandbox), zygote_of(env.sandbox)]
     yield env
-    # It is the same sandbox still, and in order.
+    # It is still the same sandbox, and intact.
     env.reset(seed=2)
     assert shown(env, "import os; sum(map(os.listdir, ('.', '/tmp', '/dev/shm')), [])") == "[]\n"
-    # The last episode's files go while this one begins, and their memory with them.
+    # The files of the previous episode are removed in the background, which frees their memory.
     large = f"{64 << 20}\n"
     assert eventually(lambda: env.step("x = bytearray(b'1') * (64 << 20); len(x)")[0]["stdout"] == large, 10)
     assert env.sandbox.container.id == container
@@ -128,14 +128,14 @@ def test_memory_exhaustion_leaves_neighbour_sessions_unaffected(make):
 
 
 def test_memory_exhaustion_by_many_processes_keeps_sandbox(make):
-    # The kernel kills what is largest, whosever it is: the others may lose their interpreters, but not their sessions.
+    # The kernel kills the largest process of any session: others may lose their interpreters, but not their sessions.
     envs = make(**{**MEMORY, "mem": "256m"}, num_envs=4)
     envs.reset(seed=1)
     container = envs.envs[0].sandbox.container.id
     for _ in range(3):
         _, _, _, truncations, infos = envs.step(["1", "1", textwrap.dedent(EAT_TOGETHER), "1"])
         assert not truncations.any()
-        # Killed: by itself, as it ends what it has started.
+        # "killed" if the code reaches its end, where it kills its own process group.
         assert set(infos["outcome"]) <= {"ok", "memory", "killed"}
     assert envs.step(["1"] * 4)[0]["stdout"] == ("1\n",) * 4
     assert envs.envs[0].sandbox.container.id == container

@@ -1,4 +1,4 @@
-"""Processes of a sandbox that are killed or stopped from outside: the server, the zygote, a session's root, a worker."""
+"""Processes of a sandbox that are killed or stopped from outside: server, zygote, session root, worker."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def _may_signal(provider):
 
 @pytest.fixture(scope="module")
 def shared(provider):
-    """Three sessions in one sandbox for all tests that leave it alive."""
+    """Three sessions in one sandbox, shared by the tests that leave it alive."""
     with contextlib.closing(gym.make_vec("CodingEnv-v0", num_envs=3, provider=provider, **SMALL)) as envs:
         yield envs
 
 
 @pytest.fixture
 def envs(shared):
-    """Three sessions in one sandbox, each of which has a mark of its own."""
+    """Three sessions in one sandbox, each with a different ``mark``."""
     shared.reset(seed=1)
     shared.step([f"mark = {number}; open('mark', 'w').close()" for number in range(3)])
     return shared
@@ -52,7 +52,7 @@ def env(envs):
 
 @pytest.fixture
 def alone(make, provider):
-    """An environment in a sandbox of its own."""
+    """Environment in a dedicated sandbox."""
     env = make(provider=provider, step_timeout=1)
     env.reset(seed=1)
     return env
@@ -60,7 +60,7 @@ def alone(make, provider):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """Give a server up that says nothing for half a second."""
+    """Shorten the timeouts after which an unresponsive server is given up."""
     monkeypatch.setattr("coding_gym.envs.episode._ANSWER_SLACK", 0.5)
     monkeypatch.setattr("coding_gym.envs.coding_env.RESET_TIMEOUT", 1.0)
     monkeypatch.setattr("coding_gym.sandbox.managed._CONNECT_SECONDS", 2.0)
@@ -72,7 +72,7 @@ def worker_of(env):
 
 
 def spare_worker_of(envs):
-    """Return the worker that waits for the next episode."""
+    """Return the worker of the spare executor."""
     used = [worker_of(env) for env in envs.envs]
     spares: list[psutil.Process] = []
 
@@ -140,7 +140,7 @@ def test_sessions_outlive_the_zygote(envs):
 def test_resets_outlive_the_zygote(env):
     sandbox, server, zygote = env.sandbox, server_of(env.sandbox), zygote_of(env.sandbox)
     zygote.kill()
-    # More of them than there are spares.
+    # More resets than there are spare executors.
     for _ in range(3):
         assert_starts_over(env)
     assert env.sandbox is sandbox
@@ -152,7 +152,7 @@ def test_replacement_zygote_forks_new_sessions(alone):
     workers = workers_of(sandbox)
     assert workers
     zygote.kill()
-    # Nor is there anything of the old one's that could be used again.
+    # Kill all session roots of the old zygote, so that no spare executor remains either.
     for worker in workers:
         worker.parent().kill()
     assert gone_within(workers, 5) == []
@@ -176,7 +176,7 @@ def test_repeated_zygote_deaths_end_sandbox(alone):
     assert alone.sandbox is not sandbox
 
 
-# A session's root
+# Session roots
 
 
 def test_root_killed_between_steps_truncates_episode(envs):
@@ -190,7 +190,7 @@ def test_root_killed_between_steps_truncates_episode(envs):
     assert list(infos["outcome"]) == ["ok", "infrastructure", "ok"]
     assert list(observations["exit_code"]) == [0, 255, 0]
     assert list(truncations) == [False, True, False]
-    # The next step resets it, the one after runs.
+    # The next step resets the environment, the one after it runs code.
     assert not envs.step(["mark"] * 3)[3].any()
     observations, *_ = envs.step(["'mark' in globals()"] * 3)
     assert observations["stdout"] == ("True\n", "False\n", "True\n")
@@ -222,13 +222,13 @@ def test_environment_continues_after_root_was_killed(env, how_to_go_on):
     assert gone_within([root], 5) == []
     if how_to_go_on == "step":
         assert_infrastructure(env.step("mark"))
-        # It is not what an agent does after the end of an episode, but neither an error.
+        # Agents do not step after the end of an episode, but it is not an error.
         assert shown(env, "'mark' in globals()") == "False\n"
     assert_starts_over(env)
     assert env.sandbox is sandbox
 
 
-# A worker
+# Workers
 
 
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGKILL, 137), (signal.SIGSEGV, 139), (signal.SIGTERM, 143)])
@@ -245,7 +245,7 @@ def test_worker_killed_between_steps_loses_state(env, number, exit_code):
     worker = worker_of(env)
     worker.send_signal(number)
     assert gone_within([worker], 5) == []
-    # The second if the code was on its way to the worker before the server had heard of its end.
+    # "killed" if the code was sent before the server noticed the death of the worker.
     assert outcome(env, "1") in [("ok", 0, True), ("killed", exit_code, True)]
     assert shown(env, "import os; 'mark' in globals(), os.listdir()") == "(False, ['mark'])\n"
 

@@ -1,4 +1,4 @@
-"""Trainers that are killed: their sandboxes end by themselves, and the next one to start one clears the rest away."""
+"""Trainers that are killed: their sandboxes end by themselves, and the next trainer removes the leftovers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def directories_of(pid):
 
 
 def processes_in(directories):
-    """Return the processes whose command line names one of these directories; a zombie has none."""
+    """Return the processes whose command lines contain one of the directories; zombies have no command line."""
     commands = [(process, " ".join(command_of(process))) for process in psutil.process_iter()]
     return [process for process, command in commands if any(str(directory) in command for directory in directories)]
 
@@ -96,14 +96,14 @@ def test_killed_trainer_leaves_no_sandbox(provider, request, moment, delays):
         return processes_in(directories) + [container for container in containers() if container.status != "created"]
 
     assert eventually(lambda: not alive(), 15), alive()
-    # Only a process that lives can remove the rest: the next that starts a sandbox.
+    # The rest is removed by the next process that starts a sandbox.
     remove_orphans(engine) if engine else remove_orphaned_directories()
     assert not containers()
     assert not [directory for pid in pids for directory in directories_of(pid)]
 
 
 def test_local_session_children_end_with_trainer(tmp_path):
-    # What runs in a session names no directory: look for it by its own command line.
+    # The command line of a program in a session contains no directory, so it gets a unique argument.
     mark = f"300.{hash(tmp_path) % 10**9}"
     script = textwrap.dedent(TRAINER).replace("'300'", f"'{mark}'")
     trainer = subprocess.Popen([sys.executable, "-c", script, "local", "step", "100"])

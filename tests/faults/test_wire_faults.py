@@ -1,4 +1,4 @@
-"""The server against clients that keep no rule: of its messages, of WebSocket, of HTTP, of patience."""
+"""Robustness of the server against clients that violate its protocol, WebSocket or HTTP, or that are too slow."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ fuzz = functools.partial(
 
 
 class Server(RunningServer):
-    """A server that reports what it uses."""
+    """Server with measurements of its resource usage."""
 
     places = None
-    """How many sessions a test may have."""
+    """Number of session slots available to a test."""
 
     @property
     def address(self):
@@ -62,12 +62,12 @@ class Server(RunningServer):
         return peak
 
     def descriptors(self):
-        # The server keeps everybody but root from looking.
+        # Only root can read the descriptors of the server.
         return len(os.listdir(f"/proc/{self.process.pid}/fd")) if os.getuid() == 0 else 0
 
 
 class UnixServer(Server):
-    """A server on a Unix socket."""
+    """Server on a Unix socket."""
 
     def __init__(self, directory, *arguments):
         self.path = str(directory / "socket")
@@ -84,7 +84,7 @@ class UnixServer(Server):
 
 
 class Peer:
-    """A client that sends what it likes, a byte at a time if it likes."""
+    """Client that sends arbitrary bytes over a socket."""
 
     def __init__(self, address):
         self.socket = socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET)
@@ -102,7 +102,7 @@ class Peer:
         self.socket.sendall(data)
 
     def read(self, size):
-        """Read that many bytes, or fewer if the server closes before."""
+        """Read ``size`` bytes, or fewer if the server closes the connection."""
         while len(self._received) < size and (data := self.socket.recv(65_536)):
             self._received += data
         data, self._received = self._received[:size], self._received[size:]
@@ -115,7 +115,7 @@ class Peer:
         return line
 
     def request(self, data):
-        """Send an HTTP request; returns status and body of the answer."""
+        """Send an HTTP request; return the status and the body of the response."""
         self.send(data)
         return self.answer()
 
@@ -128,7 +128,7 @@ class Peer:
         return status, self.read(int(headers.get(b"content-length", 0)))
 
     def upgrade(self, *headers, path="/ws"):
-        """Shake hands; returns the status."""
+        """Perform the WebSocket handshake; return its status."""
         return self.request(handshake(*headers, path=path))[0]
 
     def ask(self, payload, opcode=TEXT):
@@ -139,7 +139,7 @@ class Peer:
         return self.ask(step(code))["data"]["observation"]["stdout"]
 
     def frame(self):
-        """Read a frame; returns (None, b"") at the end of the stream."""
+        """Read a frame; return (None, b"") at the end of the stream."""
         head = self.read(2)
         if not head:
             return None, b""
@@ -154,7 +154,7 @@ class Peer:
         return json.loads(payload) if opcode is TEXT else msgspec.msgpack.decode(payload)
 
     def closing_code(self):
-        """Read to the end; returns the code of the close frame, None if there is none."""
+        """Read to the end of the stream; return the code of the close frame, or None if there is none."""
         code = None
         while True:
             opcode, payload = self.frame()
@@ -183,7 +183,7 @@ def frame(payload, opcode=TEXT, *, fin=True, reserved=0, masked=True, size=None)
     short = size if size < 126 else 126 if size < 65_536 else 127
     extended = b"" if short < 126 else struct.pack("!H" if short == 126 else "!Q", size)
     head = bytes([fin << 7 | reserved << 4 | opcode, masked << 7 | short]) + extended
-    # Masking with zeros leaves a payload as it is.
+    # A mask of zeros leaves the payload unchanged.
     return head + (bytes(4) if masked else b"") + payload
 
 
@@ -211,7 +211,7 @@ def opened(stack, server):
 
 
 def free_places(server):
-    """Open sessions until there is no place left; returns how many there were."""
+    """Open sessions until no slot is free; return the number of slots."""
     with contextlib.ExitStack() as stack:
         for number in itertools.count():
             if opened(stack, server).ask(STATE)["type"] == "error":
@@ -224,7 +224,7 @@ def all_places_are_free(server):
 
 
 class Bystander:
-    """Another client's session, which steps on and on in the background."""
+    """Session of another client, which runs steps continuously in the background."""
 
     def __init__(self, server, *headers):
         self._peer = Peer(server.address)
@@ -244,10 +244,10 @@ class Bystander:
 
     @contextlib.contextmanager
     def undisturbed(self):
-        """Assert that, within, its variables stay and its steps are prompt."""
+        """Assert that within the context, the session keeps its variables and its steps are prompt."""
         self.slowest, before = 0.0, self.steps
         yield
-        # The step under way, and one after it.
+        # The step in progress and the one after it.
         assert wait_for(lambda: self.steps >= before + 2 or self._failure is not None, 10)
         assert self._failure is None, self._failure
         assert self.slowest < _PROMPTLY
@@ -267,7 +267,7 @@ class Bystander:
 def server(tmp_path_factory):
     arguments = ("--max-sessions", str(PLACES), "--step-timeout", "2")
     with Server(tmp_path_factory.mktemp("server"), *arguments) as server:
-        # One is the bystander's.
+        # The bystander occupies one slot.
         server.places = PLACES - 1
         yield server
         assert server.is_alive()
@@ -342,14 +342,14 @@ ODD_IN_MSGPACK = [
     msgspec.msgpack.Ext(0, b""),
     msgspec.msgpack.Ext(-128, b"x" * 300),
     msgspec.Raw(b"\xd6\xff\xff\xff\xff\xff"),  # a timestamp
-    msgspec.Raw(b"\x81\x01\x02"),  # a key that is no text
+    msgspec.Raw(b"\x81\x01\x02"),  # a key that is not a string
     msgspec.Raw(b"\x81\x90\x02"),
 ]
 ENCODERS = {TEXT: lambda message: json.dumps(message).encode(), BINARY: msgspec.msgpack.encode}
 
 
 def check_answer(peer, answer):
-    """Check that an answer is one, that an error is the client's, and that the session goes on; says whether it does."""
+    """Check that a response is valid, and that an error is the client's fault; return whether the session continues."""
     assert answer["type"] in ("observation", "state", "mcp", "error")
     if answer["type"] == "error":
         assert answer["data"]["code"] in ("INVALID_JSON", "UNKNOWN_TYPE", "VALIDATION_ERROR", "SESSION_ERROR")
@@ -362,7 +362,7 @@ def check_answer(peer, answer):
 
 @pytest.fixture
 def sender(server):
-    """Sends frames over one connection, and over another when that one is closed."""
+    """Function that sends frames over one connection, which is replaced whenever the server closes it."""
     with contextlib.ExitStack() as stack:
         peers = []
 
@@ -378,7 +378,7 @@ def sender(server):
 
 
 def places_in(value, path=()):
-    """Return the path of everything in a message, itself included."""
+    """Return the paths of all values in a message, including the message itself."""
     children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path, *(found for key, child in children for found in places_in(child, (*path, key)))]
 
@@ -479,7 +479,7 @@ def test_json_edge_cases_are_answered(sender, text, kind):
 
 
 def mcp(identifier):
-    """Return a request of which all but one value is well-formed."""
+    """Return an MCP request with an encoded id, which need not be well-formed."""
     return b"\x82\xa4type\xa3mcp\xa4data\x81\xa2id" + identifier
 
 
@@ -526,7 +526,7 @@ def test_msgpack_with_overstated_lengths_is_refused(server, sender, promise):
         (mcp(b"\x81\xa1a" * 100_000 + b"\x01"), "INVALID_JSON"),
         (b"\x81\xa4type" + b"\x91" * 100_000 + b"\x01", "INVALID_JSON"),
         (mcp(b"\x01\x01"), "INVALID_JSON"),
-        (b"\x83\xa4type\xa3mcp" + mcp(b"\x01")[1:], "mcp"),  # a key twice
+        (b"\x83\xa4type\xa3mcp" + mcp(b"\x01")[1:], "mcp"),  # duplicate key
         (b"\x81\xc4\x04type\xa5state", "UNKNOWN_TYPE"),
         (b"\x81\xa4type\xc4\x05state", "UNKNOWN_TYPE"),
     ],
@@ -544,7 +544,7 @@ def test_nesting_near_decoder_limit_is_answered(peer):
         frames += [frame(data, BINARY) for data in (mcp(nested), b"\x81\xa4type" + nested)]
         for data in frames:
             peer.send(data)
-            # Too deep to be decoded here.
+            # Too deeply nested for the decoder of this process.
             _, answer = peer.frame()
             assert b"mcp" in answer or b"error" in answer
             assert b"EXECUTION_ERROR" not in answer
@@ -636,7 +636,7 @@ def test_protocol_violation_ends_running_session(server):
         time.sleep(0.1)
         peer.send(frame(b"", 3))
         assert peer.closing_code() == 1002
-    # Its worker may wait for another session.
+    # The recycled executor may remain as a spare.
     assert wait_for(lambda: len(server.family()) <= before + 2)
 
 
@@ -665,7 +665,7 @@ def test_control_frames_may_interleave_message_fragments(server, message, cuts, 
     pongs = [payload for opcode, payload in frames if opcode is PONG]
     sent = [control[6:] for controls in between[: len(bounds) - 1] for control in controls if control[0] & 15 == PING]
     assert pongs == sent
-    # A client that closes at once may miss the answer, but gets no other.
+    # A client that closes immediately may miss the response, but never gets a wrong one.
     answers = [json.loads(payload) for opcode, payload in frames if opcode is TEXT]
     assert [answer["type"] for answer in answers] in ([], ["observation"], ["state"], ["mcp"])
     assert frames[-1][0] is CLOSE
@@ -685,7 +685,7 @@ def test_arbitrary_bytes_after_handshake_never_break_server(server, pieces):
 def test_many_tiny_fragments_use_bounded_memory(server, peer):
     before = server.rss()
     peer.send(frame(b"x", fin=False) + frame(b"x", CONT, fin=False) * 400_000)
-    # Answered when the crumbs before it have been read.
+    # Answered after all preceding fragments have been read.
     peer.send(frame(b"read", PING))
     assert peer.frame() == (PONG, b"read")
     assert server.rss() - before < 15 * _MB
@@ -739,7 +739,7 @@ def test_odd_handshakes_are_answered(any_server, request_, status):
             assert peer.read(1) == b""
 
 
-# Cut connections
+# Dropped connections
 
 CONVERSATIONS = {
     "session": handshake() + frame(step("1")) + frame(b"", PING) + frame(step("x" * 200), fin=False) + frame(STATE, CONT),
@@ -765,10 +765,10 @@ def test_connection_cut_anywhere_leaks_nothing(any_server, conversation, way):
                 peer.send(data[:at])
             WAYS[way](peer)
             if way == "half":
-                # The server takes it for a whole one.
+                # The server treats a half-closed connection as closed.
                 while peer.read(1):
                     pass
-    # A unit that was taken, and a spare one, keep a handful of pipes each.
+    # The executor last used and a spare one each keep a few pipes open.
     assert wait_for(lambda: any_server.descriptors() <= before + 10)
     assert all_places_are_free(any_server)
 
@@ -783,7 +783,7 @@ def test_slow_headers_do_not_block_server(server):
         started = time.perf_counter()
         assert httpx.get(f"{server.url}/health").json()["status"] == "healthy"
         assert time.perf_counter() - started < _PROMPTLY
-        # Connections that send everything get a response.
+        # Connections that complete their requests get a response.
         assert peers[0].request(b"x\r\n\r\n")[0] == 200
     assert wait_for(lambda: server.descriptors() <= before + 10)
 
@@ -826,7 +826,7 @@ def test_unread_output_uses_bounded_memory(server, bystander):
                 peer.send(frame(b'{"type":"reset","data":{"max_output_chars":1000000}}'))
                 peer.send(frame(step("print('x' * 999_000)")) * 300)
             with bystander.undisturbed():
-                # They would print 900 MB.
+                # The output of all steps would be 900 MB.
                 assert server.peak_rss(0.7) - before < 60 * _MB
         assert wait_for(lambda: server.descriptors() <= descriptors + 10)
         assert wait_for(lambda: len(server.family()) <= family + 2)
@@ -850,7 +850,7 @@ def test_session_of_non_reading_client_is_freed(any_server, ahead):
             assert len(peer.message()["data"]["observation"]["stdout"]) == 19_000_001
             assert peer.frame() == (CLOSE, struct.pack("!H", 1000))
         else:
-            # With most of the answer on its way.
+            # The response has begun to arrive; most of it remains unread.
             assert peer.read(1)
             with pytest.raises(ConnectionError):
                 peer.send(frame(b" " * _MB) * 100)
@@ -1005,7 +1005,7 @@ def test_get_responses_conform_to_openapi_document(api, path):
         ("/step", "negative"),
         ("/execute", "negative"),
         ("/contexts", "negative"),
-        # There is nothing that this one does not answer.
+        # MCP answers every request, so there are no negative cases.
         ("/mcp", "positive"),
     ],
 )
@@ -1016,18 +1016,18 @@ def test_post_responses_conform_to_openapi_document(server, api, path, mode):
     @given(api[path]["post"].as_strategy(generation_mode=modes(mode)))
     def check(case):
         if mode == "positive" and isinstance(case.body, dict):
-            # To a JSON Schema 1.0 is an integer, to msgspec it is none.
+            # 1.0 is an integer according to JSON Schema, but not to msgspec.
             assume(not any(isinstance(case.body.get(name), float) for name in ("seed", "max_output_chars")))
-            # Nor does a schema tell which paths are safe, what is base64, which backends there are, whether there is a screen.
+            # The schema does not specify safe paths, Base64, the installed backends, or whether there is a screen.
             assume(not any(case.body.get(name) for name in ("files", "backend", "screen", "window_manager")))
-            # Nor which keys there are.
+            # Nor does it specify the names of keys.
             assume(not (case.body.get("action") or {}).get("inputs"))
         response = case.call_and_validate()
         assert response.status_code in (200, 400, 404, 422, 500, 503)
         assert response.status_code != 500 or "kernel is not available" in response.text
 
     check()
-    # Each context has a place.
+    # Each context occupies a slot.
     for context in httpx.get(f"{server.url}/contexts").json():
         httpx.delete(f"{server.url}/contexts/{context['id']}")
     assert all_places_are_free(server)
@@ -1138,7 +1138,7 @@ def test_endless_chunks_are_refused_with_bounded_memory(server, path):
             peer.send(b"%x\r\n%b\r\n" % (_MB, b" " * _MB))
         assert peer.answer()[0] == 413
         assert server.rss() - before < 60 * _MB
-        # The rest of the body has been read over, so that the connection is good for another request.
+        # The rest of the body has been discarded, so the connection can be reused.
         assert peer.request(b"0\r\n\r\nGET /state HTTP/1.1\r\nHost: x\r\n\r\n")[0] == 200
 
 
