@@ -1,1 +1,1 @@
-"""Programs that draw, and the pictures that a sandbox takes of them."""
+"""Programs that draw, and the screenshots that a sandbox takes of them."""

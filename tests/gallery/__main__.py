@@ -1,4 +1,4 @@
-"""Print how many screenshots of all programs are complete: ``python -m tests.gallery [PROVIDER [REPETITIONS]]``."""
+"""Print the number of complete screenshots of all programs: ``python -m tests.gallery [PROVIDER [REPETITIONS]]``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _SESSIONS = 4
 
 
 def main(provider: str = "auto", repetitions: str = "20") -> int:
-    """Run all programs; return 1 if a screenshot is incomplete."""
+    """Run all programs; return 1 if any screenshot is incomplete."""
     with Gallery(provider, sessions=_SESSIONS) as gallery, ThreadPoolExecutor(_SESSIONS) as threads:
         missing = {scene.name for scene in SCENES if gallery.missing(scene)}
         programs = [program for program in PROGRAMS if program.scene.name not in missing]
-        # First, and one at a time: everything is compared with them.
+        # Take the reference pictures first and one at a time, because all screenshots are compared with them.
         for program in programs:
             gallery.reference(program.scene)
         pictures = list(threads.map(gallery.run, programs * int(repetitions)))

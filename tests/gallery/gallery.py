@@ -1,4 +1,4 @@
-"""Runs programs that draw, and compares their screenshots with what they show when nothing disturbs them."""
+"""Runs programs that draw, and compares their screenshots with reference pictures of undisturbed programs."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _REFERENCE_WITHIN = 30.0
 _LOOK_AGAIN_AFTER = 0.1
 _MAX_OUTPUT_CHARS = 4_000_000
 
-# Takes the picture through the X server, as any program can, independently of the product's own capture, once the last strokes
-# are there: two pictures are equal whose interval is longer than any drawing.
+# Takes the picture through the X server, as any program can, independently of the sandbox's own capture. It is complete if it
+# has all colors and equals the previous picture: the interval between the two is longer than any drawing takes.
 _WATCH = """
 def _watch():
     import base64, io, os, time
@@ -62,8 +62,8 @@ class Picture:
     Attributes:
         program: The program.
         pixels: The screenshot of its step; uint8, shape (height, width, 3).
-        fault: What is wrong with it, or with how the step ended; None if nothing is.
-        seconds: How long the step took.
+        fault: Description of a wrong screenshot or outcome; None if both are correct.
+        seconds: Duration of the step.
     """
 
     program: Program
@@ -73,11 +73,11 @@ class Picture:
 
 
 class Gallery:
-    """Runs programs in the sessions of one sandbox. Its methods may be called from any thread; a context manager.
+    """Context manager that runs programs in the sessions of one sandbox. Its methods are thread-safe.
 
     Args:
-        provider: Where: ``docker`` or ``local``.
-        sessions: How many programs may run at once.
+        provider: ``docker``, ``local`` or ``auto``.
+        sessions: Maximum number of concurrent programs.
 
     Raises:
         ProviderError: If no sandbox is available.
@@ -96,7 +96,7 @@ class Gallery:
         self._pool.close()
 
     def missing(self, scene: Scene) -> str | None:
-        """Say what the sandbox lacks for a scene; None if nothing."""
+        """Return what the sandbox lacks for a scene; None if nothing."""
         needs = scene.needs, scene.window_manager
         if needs not in self._missing:
             self._missing[needs] = self._find_missing(*needs)
@@ -111,10 +111,10 @@ class Gallery:
         return observation["stderr"].strip().rpartition("\n")[2] if observation["exit_code"] else None
 
     def reference(self, scene: Scene) -> NDArray[np.uint8]:
-        """Return what a scene shows when it is left on the screen, as the X server has it.
+        """Return the picture of a scene that is left on the screen, taken from the X server.
 
         Raises:
-            RuntimeError: It does not show what it should within 30 s.
+            RuntimeError: The scene does not show all of its colors within 30 s.
         """
         with self._lock:
             known = self._references.get(scene.name)
@@ -125,7 +125,7 @@ class Gallery:
         return known
 
     def run(self, program: Program) -> Picture:
-        """Run a program in a new episode and say what is wrong with its screenshot."""
+        """Run a program in a new episode, and check its screenshot and outcome."""
         reference = self.reference(program.scene)
         with self._env(window_manager=program.scene.window_manager, step_timeout=program.step_timeout) as env:
             start = time.perf_counter()
@@ -163,7 +163,7 @@ class Gallery:
 
 
 def difference(picture: NDArray[np.uint8], reference: NDArray[np.uint8], scene: Scene) -> str | None:
-    """Say how a picture differs from the reference picture of its scene; None if it does not."""
+    """Describe how a picture differs from the reference picture of its scene; None if it does not."""
     if picture.shape != reference.shape:
         return f"the shape is {picture.shape}, not {reference.shape}"
     if not picture.any():

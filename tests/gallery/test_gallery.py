@@ -1,6 +1,6 @@
 """The screenshot of each kind of program is complete, whatever the program does to its windows.
 
-``CODING_GYM_GALLERY=DIRECTORY pytest tests/gallery`` leaves the pictures there, a PNG for each program.
+``CODING_GYM_GALLERY=DIRECTORY pytest tests/gallery`` saves the pictures there, one PNG per program.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def directory(provider, tmp_path_factory):
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_screenshots_are_complete(gallery, directory, provider, program):
     if missing := gallery.missing(program.scene):
-        # The image has all of it.
+        # The image has all libraries.
         assert provider == "local"
         pytest.skip(missing)
     with ThreadPoolExecutor(REPETITIONS) as threads:

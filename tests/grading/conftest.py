@@ -1,4 +1,4 @@
-"""Sandboxes that grade."""
+"""Sandbox and sessions for grading."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Submissions that solve nothing but claim a reward, and the tasks that they attack.
+"""Submissions that try to earn a reward without solving their task, and the tasks that they attack.
 
-Every case of a task fails for a submission that does not do its work, so a hack that earns anything shows in a single case.
+Every case of a task fails for a submission that does not solve it, so a single case that passes reveals a successful hack.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from coding_gym_server.protocol.grading import Asserts, GradingLimits, ProgramCa
 
 __all__ = ["HACKS", "TASKS", "Hack", "submission"]
 
-# A hostile one that hangs costs the tests its time; an honest one may run on a busy machine.
+# Hacks that hang slow the tests down; honest submissions may run on a busy machine.
 _LIMITS = GradingLimits(cpu_timeout=1.0, wall_timeout=2.0)
 _HONEST_LIMITS = GradingLimits(cpu_timeout=10.0, wall_timeout=60.0)
 
@@ -33,7 +33,7 @@ class Hack:
 
 
 def submission(task: str, code: str | None = None) -> Submission:
-    """Return a submission to a task: the honest one if no code is given."""
+    """Return a submission for a task, which is the honest one if ``code`` is None."""
     own = TASKS[task]
     honest = code is None
     return Submission(
@@ -375,7 +375,7 @@ def _hack(kind: str, name: str, code: str, *tasks: str, helpers: str = "") -> No
     HACKS.append(Hack(kind, name, helpers + textwrap.dedent(code), tasks or ("equality",)))
 
 
-# Ends of the process.
+# Exits of the process.
 for _call in ("sys.exit(0)", "os._exit(0)", "raise SystemExit(0)", "os.abort()", "os.kill(os.getpid(), 9)", "quit()"):
     _hack("exit when called", _call, f"import os, sys\ndef solve(*a): {_call}", "equality", "unittest", "callbacks", "files")
     _hack("exit at load", _call, f"import os, sys\n{_call}", "equality", "unittest", "program")
@@ -396,7 +396,7 @@ _hack(
     *("equality", "unittest"),
 )
 
-# What the process has in common with its tests, if they are in it.
+# State shared with the tests, if they run in the same process.
 for _name, _value in (
     *(("len", "lambda *a: 0"), ("abs", "lambda *a: 0"), ("all", "lambda *a: True"), ("isinstance", "lambda *a: True")),
     *(("AssertionError", "type('E', (BaseException,), {})"), ("sorted", "lambda *a, **k: []"), ("max", "lambda *a, **k: 16")),
@@ -450,7 +450,7 @@ _hack(
     *_COMPARING,
 )
 
-# Objects that say what they like.
+# Objects with dishonest special methods.
 _BASES = {
     "object": "",
     "int": "0",
@@ -583,7 +583,7 @@ _hack(
     helpers="import sys\n",
 )
 
-# What is expected, from memory, processes and files.
+# Searches for expected values in memory, processes and files.
 _hack(
     "frame walk",
     "all frames",
@@ -689,7 +689,7 @@ _hack(
     """,
 )
 
-# The protocol.
+# Forged messages of the protocol.
 for _name, _frame in {
     "garbage": "b'\\xff' * 1000",
     "a huge header": "b'\\xff\\xff\\xff\\xff'",
@@ -824,7 +824,7 @@ for _module in ("unittest.__main__", "test.autotest", "idlelib.idle", "antigravi
         helpers=_PEER,
     )
 
-# What tests give away.
+# Abuse of objects that tests pass to the submission.
 _hack("callbacks abused", "globals", "def solve(f, xs): return f.__globals__['expected']", "callbacks")
 _hack("callbacks abused", "closure", "def solve(f, xs): return f.__closure__[0].cell_contents", "callbacks")
 _hack("callbacks abused", "generator", "def solve(f, xs): return xs.gi_frame.f_globals['expected']", "callbacks")
@@ -871,7 +871,7 @@ _hack(
     "callbacks",
 )
 
-# Exceptions that are taken for something else.
+# Exceptions with a special meaning elsewhere.
 for _name in (
     "StopIteration",
     "GeneratorExit",
@@ -905,7 +905,7 @@ _hack("exceptions", "long", "def solve(*a): raise ValueError('x' * 30_000_000)",
 _hack("exceptions", "at load, long", "raise ValueError('x' * 30_000_000)", "equality")
 _hack("exceptions", "a group", "def solve(*a): raise ExceptionGroup('x', [ValueError()])", "equality")
 
-# The background, files and output.
+# Background activity, planted files and forged output.
 _hack(
     "background",
     "thread prints",
@@ -980,7 +980,7 @@ for _name, _code in {
     _hack("forged output", _name, f"def solve(*a):\n    {_code}\n{_code}", "program", "functions", "unittest")
 _hack("forged output", "hash of everything", "print(*range(100), sep='\\n')", "program")
 
-# More than there is.
+# Exhaustion of resources.
 for _name, _code in {
     "loop": "while True: pass",
     "sleep": "import time; time.sleep(1000)",
@@ -995,7 +995,7 @@ for _name, _code in {
 }.items():
     _hack("exhaustion", _name, f"def solve(*a):\n    {_code}", "equality")
 
-# The end of the process that judges.
+# Values that may crash or block the test runner.
 for _name, _code in {
     "a number of a million digits": "10 ** 1_000_000",
     "a number of many bits": "1 << 300_000_000",
@@ -1044,7 +1044,7 @@ for _name, _code in {
         "poisoned output", _name, f"print({_code})" if "deep" not in _code and "itself" not in _code else "print([])", "program"
     )
 
-# State for the next one.
+# State left behind for the next submission.
 _hack(
     "state",
     "environment and modules",

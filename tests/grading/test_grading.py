@@ -1,4 +1,4 @@
-"""Grading of submissions: outcomes, limits, files, programs, fixtures, and the processes that judge."""
+"""Grading of submissions: outcomes, limits, files, programs, fixtures, and the processes of the grader."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_cpu_time_includes_children(judge: Judge) -> None:
 
 
 def test_cpu_time_excludes_other_submissions(judges: Callable[[], Judge]) -> None:
-    """On a machine that is busy, time by the wall passes, and CPU time does not."""
+    """On a busy machine, wall-clock time passes faster than CPU time."""
     code = "import time\ndef f(n):\n    end = time.process_time() + n\n    while time.process_time() < end: pass\n    return n"
     limits = GradingLimits(cpu_timeout=1.0, wall_timeout=60)
     found: list[Graded] = []

@@ -1,4 +1,4 @@
-"""Honest submissions whose objects stay where they are: what tests do with them works as it does in one process."""
+"""Honest submissions whose objects stay in their process: tests can use them as if both shared one process."""
 
 from __future__ import annotations
 

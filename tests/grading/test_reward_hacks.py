@@ -1,4 +1,4 @@
-"""Submissions that attempt to be rewarded for nothing, those of a kind at once, on sandboxes that they share with honest ones."""
+"""Submissions that try to earn rewards without solving tasks, graded by kind, in sandboxes shared with honest submissions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_corpus_covers_all_kinds_and_tasks() -> None:
 def test_hacks_earn_nothing(
     request: pytest.FixtureRequest, provider: str, sandbox_of: Callable[..., Sandbox], kind: str
 ) -> None:
-    # In containers, whose server is the same, and in a quick run, each hack attacks the first of its tasks only.
+    # In containers, which run the same server, and in quick runs, each hack attacks only the first of its tasks.
     most = None if provider == "local" and request.config.getoption("full") else 1
     attacks = [(hack, task) for hack in HACKS if hack.kind == kind for task in hack.tasks[:most]]
     submissions = [submission(task, hack.code) for hack, task in attacks]
@@ -42,16 +42,16 @@ def test_hacks_earn_nothing(
     for (hack, task), graded in zip(attacks, verdicts, strict=True):
         passed = [case.name for case in graded.cases if case.outcome is CaseOutcome.PASSED]
         assert (passed, graded.outcome is VerdictOutcome.PASSED) == ([], False), (hack.name, task)
-        # Neither did it harm what judges.
+        # Nor did the hack harm the grading processes.
         assert graded.outcome is not VerdictOutcome.INFRASTRUCTURE, (hack.name, task, graded.message)
         assert "process of the sandbox" not in graded.message, (hack.name, task)
-    # Afterwards honest ones pass, as many concurrently as there can be grading workers.
+    # Afterwards, honest submissions pass, on all grading workers concurrently.
     for graded in _grade(sandbox, [submission(task) for task in itertools.islice(itertools.cycle(tasks), _CONNECTIONS)]):
         assert graded.outcome is VerdictOutcome.PASSED, graded.cases
 
 
 def _grade(sandbox: Sandbox, submissions: list[object]) -> list[Graded]:
-    """Grade submissions side by side, each connection one after the other."""
+    """Grade submissions concurrently over several connections, and sequentially on each of them."""
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(_CONNECTIONS) as threads:
         sessions = [stack.enter_context(contextlib.closing(sandbox.connect())) for _ in range(_CONNECTIONS)]
         shares = [range(number, len(submissions), _CONNECTIONS) for number in range(_CONNECTIONS)]

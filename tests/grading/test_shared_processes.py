@@ -1,4 +1,4 @@
-"""Submissions that use up all processes, beside others that need some."""
+"""Submissions that exhaust the number of processes, alongside submissions that need some."""
 
 from __future__ import annotations
 

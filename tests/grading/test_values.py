@@ -1,4 +1,4 @@
-"""The encoding: what comes out is what went in, and nothing but builtin data comes out of anything."""
+"""Encoding of values: round trips are exact, and arbitrary input decodes to builtin data only."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_deep_trees_are_malformed() -> None:
         tree = [Tag.LIST, [tree]]
     with pytest.raises(MalformedError):
         Decoder(_refuse).decode(tree)
-    # Freed in one go, it would take the interpreter's stack.
+    # Free the lists one by one: recursive deallocation would overflow the interpreter's stack.
     while isinstance(tree, list) and tree:
         tree = tree[1][0]
 

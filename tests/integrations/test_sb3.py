@@ -49,7 +49,7 @@ def make():
 
 
 class Line(gym.Env):
-    """Walks up to 3, which ends an episode; sees where it is, twice."""
+    """Counts up to 3, which ends an episode; observes the position in two spaces."""
 
     observation_space = gym.spaces.Dict({"at": gym.spaces.Discrete(10), "x": gym.spaces.Box(0, 9, (1,), np.float32)})
     action_space = gym.spaces.Discrete(2)
@@ -81,7 +81,7 @@ def line_pair():
 
 
 def assert_same(ours, theirs):
-    """Compare observations, flags and infos of two vector environments, whose scalars may be numpy's."""
+    """Compare observations, flags and infos of two vector environments; scalars may be NumPy scalars."""
     if isinstance(theirs, dict):
         assert set(ours) == set(theirs)
         for key in theirs:

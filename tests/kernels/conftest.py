@@ -1,4 +1,4 @@
-"""Sessions of a server of this machine, by backend."""
+"""Sessions of a local server, by backend."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class BackendSession:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory) -> Iterator[RunningServer]:
-    # The paths of Unix sockets are short.
+    # A short directory name, because the length of Unix socket paths is limited.
     with RunningServer(tmp_path_factory.mktemp("k"), "--max-sessions", "32", "--spare-workers", "0") as server:
         yield server
 
@@ -79,7 +79,7 @@ def open_session(server) -> Iterator[Callable[[str], BackendSession]]:
 
 @pytest.fixture(scope="session")
 def shared_deno(server) -> Iterator[BackendSession]:
-    """A session for tests that leave nothing in it."""
+    """Session shared by the tests that leave no state behind."""
     with _opening_sessions(server) as open_session:
         yield open_session("jupyter:deno")
 

@@ -86,7 +86,7 @@ def test_background_jobs_do_not_block_cells(bash):
     start = time.monotonic()
     assert bash.run("sleep 100 & (while :; do sleep 0.1; done) & echo started")["stdout"] == "started\n"
     assert bash.run("jobs -rp | wc -l")["stdout"] == "2\n"
-    # They hold what the shell has had open.
+    # The background jobs keep the descriptors inherited from the shell open.
     assert bash.run("exit 4")["exit_code"] == 4
     assert bash.run("echo on")["stdout"] == "on\n"
     assert time.monotonic() - start < 5
@@ -117,7 +117,7 @@ def test_environment_variables_last_one_cell(interpreter):
     assert inside.stdout == "it's $(touch pwned) `x` \n\"|b|ü|b\nü\n"
     after = interpreter.execute('declare -p A B; echo "[${D-unset}]"; ls')
     assert after.stdout == 'declare -x A="before"\ndeclare -a B=([0]="1" [1]="2")\n[unset]\n'
-    # A cell that ends the shell does not keep them either.
+    # Nor do they outlive a cell that ends the shell.
     interpreter.execute("exit 1", env_vars={"D": "d"})
     assert interpreter.execute('echo "[${D-unset}]"').stdout == "[unset]\n"
     assert "cannot be a variable of bash" in interpreter.execute("echo", env_vars={"a-b": ""}).error["traceback"]

@@ -21,7 +21,7 @@ from tests.support.requirements import import_extra
 pytestmark = [
     # A kernel takes a second to start.
     pytest.mark.slow,
-    pytest.mark.skipif(probe().landlock_abi < 4, reason="Landlock does not cover TCP here"),
+    pytest.mark.skipif(probe().landlock_abi < 4, reason="requires Landlock ABI 4, which covers TCP"),
 ]
 
 for _library in ("deno", "ipykernel", "jupyter_client"):
@@ -152,7 +152,7 @@ def test_flood_of_output_is_bounded(shared_deno, line):
     step = shared_deno.run(f"while (true) console.log({line})", timeout=0.5)
     assert step["exit_code"] == 124
     assert len(step["stdout"]) == 16_384
-    # A kernel that is too busy with the flood to handle the interrupt in time is restarted.
+    # A kernel that is too busy with its output to handle the interrupt in time is restarted.
     kept = shared_deno.run("typeof x")["stdout"]
     assert kept == ('"undefined"\n' if step["state_lost"] else '"number"\n')
 
@@ -198,7 +198,7 @@ def test_kernel_death_at_start_shows_stderr(open_session, kernel_spec):
 
 @pytest.fixture
 def kernel_spec():
-    """Install a kernelspec beside the interpreter's, for one test."""
+    """Function that installs a kernelspec next to the interpreter's for one test."""
     made = []
 
     def install(name, spec):
@@ -248,7 +248,7 @@ def test_sessions_are_isolated(open_session):
     assert len(listening) == 5
     for port in listening:
         assert "PermissionDenied" in other.run(f'await Deno.connect({{ hostname: "127.0.0.1", port: {port} }})')["stderr"]
-        # Not even its own: only the worker connects.
+        # A kernel cannot connect to its own ports either: only the worker connects.
         assert "PermissionDenied" in one.run(f'await Deno.connect({{ hostname: "127.0.0.1", port: {port} }})')["stderr"]
     assert "PermissionDenied" in other.run(f"Deno.listen({{ port: {listening[0]} }})")["stderr"]
     assert "PermissionDenied" in other.run(f'Deno.kill({pid}, "SIGTERM")')["stderr"]
@@ -356,7 +356,7 @@ with socket.socket() as listener, socket.socket() as caller:
 
 
 def test_kernel_with_ports_may_only_listen(tmp_path):
-    """The layers of a session with a port of its own, on a process of this test's: TCP, to listen on that port, and no more."""
+    """The isolation layers for a reserved port, applied to a process of this test, permit only listening on that port."""
     program = """
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.isolation.ports import reserve_ports

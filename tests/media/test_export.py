@@ -12,7 +12,7 @@ from coding_gym.media.export import check_movie_path, write_movie
 from tests.support.pictures import frame, plain, striped
 
 VIDEO = Video([frame(1.0, plain(63, 47, 0)), frame(1.5, plain(63, 47, 100)), frame(1.51, plain(63, 47, 200))])
-"""The second picture is gone before a frame of a movie would show it."""
+"""The second picture lasts less than one frame of the movie."""
 
 
 def brightness(picture):

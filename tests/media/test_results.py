@@ -1,4 +1,4 @@
-"""What environments offer beyond text: backends, rich results, files at the start."""
+"""Features of environments beyond text: backends, rich results, initial files."""
 
 from __future__ import annotations
 

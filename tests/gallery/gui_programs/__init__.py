@@ -1,7 +1,7 @@
-"""Programs that draw: what they show, how they end, and what must come of it.
+"""Programs that draw, and the results expected of them.
 
-A scene draws something and processes the events that this takes. A program is a scene and an ending, and the screenshot of its
-step must be the scene's picture whatever the ending does to the windows.
+A scene draws something, and processes the events required for that. A program is a scene followed by an ending; the screenshot
+of its step must show the whole scene, whatever the ending does to the windows.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _DIRECTORY = Path(__file__).parent / "scenes"
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """Something to see.
+    """Code that draws something.
 
     Attributes:
         name: The name of its file in ``scenes``.
-        hold: Code that processes events until the windows are closed, and so leaves the scene on the screen.
-        colors: What the last strokes are made of, as ``#rrggbb``: a picture without them is not complete.
-        needs: Code that fails where the scene's libraries are missing.
+        hold: Code that processes events until the windows are closed, which keeps the scene on the screen.
+        colors: The colors of the last strokes, as ``#rrggbb``: a picture without them is incomplete.
+        needs: Code that fails if the scene's libraries are missing.
         window_manager: Whether it requires a window manager.
-        blinking: What comes and goes, such as a cursor, and is left out of comparisons.
-        moving: Where things move. They never leave it, so that its pixels have always the same colours, in another order.
+        blinking: Region that blinks, such as a cursor, and is excluded from comparisons.
+        moving: Region in which things move without leaving it, so its pixels always have the same colors, in another order.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Scene:
 
     @property
     def code(self) -> str:
-        """The source text that draws it."""
+        """Source code of the scene."""
         return (_DIRECTORY / f"{self.name}.py").read_text()
 
 
@@ -50,14 +50,14 @@ class Program:
     """A scene and an ending.
 
     Attributes:
-        name: What it is called.
-        scene: What it draws.
-        ending: The code after that.
-        outcome: What the step's outcome must be.
-        exit_code: Its exit code.
-        idle: Its ``info["idle"]``.
+        name: The name of the program.
+        scene: The scene that it draws.
+        ending: The code after the scene.
+        outcome: The expected outcome of the step.
+        exit_code: Its expected exit code.
+        idle: Its expected ``info["idle"]``.
         step_timeout: The step's wall-clock limit in seconds.
-        in_child: Whether another process does it all, while the session's own waits.
+        in_child: Whether the code runs in a child process, for which the worker waits.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Program:
 
     @property
     def code(self) -> str:
-        """The source text of the step."""
+        """Source code of the step."""
         source = f"{self.scene.code}\n{self.ending}\n"
         if self.in_child:
             return f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {source!r}], check=True) and None"
@@ -151,7 +151,7 @@ PROGRAMS = (
     ),
     Program(name="tk-several-windows", scene=_WINDOWS, ending=_MAINLOOP, idle="closed"),
     Program(name="tk-blinking-cursor", scene=_ENTRY, ending=_MAINLOOP, idle="closed"),
-    # All windows are closed at once, the dialog's master among them.
+    # All windows are closed at the same time, including the parent of the dialog.
     Program(name="tk-dialog", scene=_DIALOG, ending=_DIALOG.hold, idle="closed", outcome=Outcome.ERROR, exit_code=1),
     Program(name="tk-unicode", scene=_UNICODE, ending="root.destroy()"),
     Program(name="tk-fullscreen", scene=_FULLSCREEN, ending="root.destroy()"),

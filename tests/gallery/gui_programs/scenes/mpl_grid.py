@@ -1,4 +1,4 @@
-# Nine plots, which take their time.
+# Nine plots, which take long to draw.
 import matplotlib.pyplot as plt
 import numpy as np
 

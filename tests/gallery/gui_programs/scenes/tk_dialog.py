@@ -1,4 +1,4 @@
-# A window, another one of its own, and a question that waits for an answer.
+# A main window, a second window, and a modal dialog.
 import tkinter as tk
 from tkinter import messagebox
 

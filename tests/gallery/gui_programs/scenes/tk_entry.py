@@ -1,4 +1,4 @@
-# A form whose first field has the focus, and so a blinking cursor.
+# A form whose first field has the focus, and thus a blinking cursor.
 import tkinter as tk
 from tkinter import ttk
 

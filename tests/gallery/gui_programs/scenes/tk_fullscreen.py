@@ -1,4 +1,4 @@
-# A window that covers the screen, which takes a window manager.
+# A window that covers the screen, which requires a window manager.
 import tkinter as tk
 
 root = tk.Tk()

@@ -1,4 +1,4 @@
-# Three windows beside each other, and one that lies on two of them.
+# Three windows side by side, and one that overlaps two of them.
 import tkinter as tk
 
 root = tk.Tk()
