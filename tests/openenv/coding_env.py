@@ -1,6 +1,6 @@
-"""The client half of OpenEnv's ``coding_env``, as its repository has it, on the ``EnvClient`` of the package ``openenv``.
+"""Client of OpenEnv's ``coding_env``, as in its repository, based on ``EnvClient`` of the package ``openenv``.
 
-Importing this skips the module that does where ``openenv`` is not installed, and keeps its warnings from being errors.
+A test module that imports this one is skipped if ``openenv`` is not installed. Warnings of ``openenv`` are not errors.
 """
 
 from __future__ import annotations

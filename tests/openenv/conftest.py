@@ -1,4 +1,4 @@
-"""Servers in real containers, for the real client: one of the docker provider's, and one as users run by hand."""
+"""Servers in real containers for the real client: one of the docker provider, and one started manually."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from coding_gym.sandbox.ownership import OwnerProcess
 
 @dataclass(frozen=True)
 class Server:
-    """Where a server is, and what its clients must say."""
+    """Address of a server, and the headers that its clients must send."""
 
     url: str
     headers: dict[str, str] = field(default_factory=dict)
 
     @property
     def options(self) -> dict[str, object]:
-        """The arguments of OpenEnv's clients."""
+        """Arguments for OpenEnv's clients."""
         return {"base_url": self.url, **({"headers": self.headers} if self.headers else {})}
 
 
 @pytest.fixture(scope="session")
 def run_by_hand(docker_engine: docker.DockerClient) -> Iterator[Callable[..., Server]]:
-    """Do what ``docker run -p 127.0.0.1:0:8000 -e NAME=VALUE IMAGE ARGUMENTS`` does, and wait for ``/health``."""
+    """Function like ``docker run -p 127.0.0.1:0:8000 -e NAME=VALUE IMAGE ARGUMENTS`` that waits for ``/health``."""
     image = ensure_image(docker_engine, None)
     with contextlib.ExitStack() as stack:
 
@@ -64,13 +64,13 @@ def plain(run_by_hand: Callable[..., Server]) -> Server:
 
 @pytest.fixture(scope="session")
 def small(run_by_hand: Callable[..., Server]) -> Server:
-    """One place, and rewards."""
+    """Server with one session slot, and with rewards."""
     return run_by_hand("--max-sessions", "1", REWARDS="safety,quality")
 
 
 @pytest.fixture(scope="session")
 def provided(docker_engine: docker.DockerClient) -> Iterator[Server]:
-    """The docker provider's container: hardened, with a token."""
+    """Container of the docker provider: hardened, with a token."""
     config = SandboxConfig(provider="docker", transport="tcp", sessions=16, preload=(), idle_timeout=60)
     with contextlib.closing(start_sandbox(config)) as sandbox:
         yield Server(sandbox.address.url, sandbox.address.headers)

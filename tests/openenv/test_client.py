@@ -1,4 +1,4 @@
-"""OpenEnv's own client, unchanged, against our server."""
+"""The unmodified client of OpenEnv, against this package's server."""
 
 from __future__ import annotations
 
@@ -109,12 +109,12 @@ def test_flood_of_output_is_truncated(client):
 
 
 def test_large_observation_arrives(client):
-    """What a screenshot in the metadata would weigh."""
+    """The response is as large as one with a screenshot in its metadata."""
     client.reset(max_output_chars=6_000_000)
     assert len(run(client, "import base64; print(base64.b64encode(bytes(3_000_000)).decode())")) == 4_000_001
 
 
-# The three ways to use a client
+# Typed, asynchronous and synchronous clients
 
 
 def test_typed_client_parses_observation_and_state(server):
@@ -181,7 +181,7 @@ def test_eight_clients_run_concurrently(server):
     assert time.monotonic() - started < 4
 
 
-# Time
+# Pings and timeouts
 
 
 def test_pings_are_answered_during_step(server):
@@ -211,7 +211,7 @@ def test_next_answer_after_client_timeout_is_correct(server):
 
 
 def test_client_timeout_frees_its_session(small):
-    """OpenEnv's server keeps it until the step ends."""
+    """OpenEnv's own server keeps such a session until the step ends."""
     with GenericEnvClient(**small.options, message_timeout_s=0.5).sync() as hurried:
         with pytest.raises(TimeoutError):
             hurried.step({"code": "import time; time.sleep(60)"})
@@ -219,7 +219,7 @@ def test_client_timeout_frees_its_session(small):
             assert retry(lambda: run(other, "6 * 7"), within=10) == "42\n"
 
 
-# Capacity, rewards
+# Capacity, rewards and tokens
 
 
 def retry(action, within):
@@ -237,7 +237,7 @@ def test_capacity(small):
     with GenericEnvClient(**small.options).sync() as first:
         retry(first.reset, within=2)
         second = GenericEnvClient(**small.options).sync()
-        # Connecting succeeds: the refusal is the answer to the first request.
+        # The connection succeeds; the refusal is the response to the first request.
         with contextlib.closing(second.connect()):
             with pytest.raises(RuntimeError, match=r"Server at capacity: 1/1 .*\(code: CAPACITY_REACHED\)"):
                 second.reset()

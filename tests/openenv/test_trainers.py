@@ -1,4 +1,4 @@
-"""The calls that trainers make of OpenEnv's client and server, call by call."""
+"""The calls that trainers make to OpenEnv's client and server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.filterwarnings("ignore::Deprecatio
 
 
 def test_trl(server):
-    """``GRPOTrainer(environment_factory=...)``: one instance a rollout; its public methods are the model's tools."""
+    """``GRPOTrainer(environment_factory=...)``: one instance per rollout; its public methods are the model's tools."""
 
     class Environment:
         def __init__(self):
@@ -50,9 +50,9 @@ def test_trl(server):
 
 
 def test_unsloth(plain):
-    """``launch_openenv`` gives ``/health`` a tenth of a second, at launch and on every reuse, whatever else runs."""
+    """``launch_openenv`` gives ``/health`` 0.1 s to respond, at launch and on every reuse, under any load."""
     busy = GenericEnvClient(base_url=plain.url).sync()
-    # Of what makes a client, TLS is the most, and none of the server's business.
+    # The client is created in advance: most of its cost is the setup of TLS, which is unrelated to the server.
     with contextlib.closing(busy.connect()), ThreadPoolExecutor(1) as thread, httpx.Client(timeout=10) as health:
         running = thread.submit(busy.step, {"code": "n = 0\nwhile n < 10**8: n += 1", "timeout_s": 1.0})
         took = []
@@ -69,7 +69,7 @@ def test_unsloth(plain):
 
 
 def test_skyrl(server):
-    """Written for the first, synchronous client: a reset in ``__init__``, actions out of ``<action>`` tags."""
+    """Written for the original, synchronous client: resets in ``__init__``, and extracts actions from ``<action>`` tags."""
     env = CodingEnv(**server.options)
     try:
         env.reset()
@@ -82,7 +82,7 @@ def test_skyrl(server):
 
 
 def test_miles(small):
-    """Retries while ``CAPACITY_REACHED`` is in the error's text."""
+    """Retries while the error message contains ``CAPACITY_REACHED``."""
 
     async def rollout(number):
         deadline = time.monotonic() + 20
@@ -103,7 +103,7 @@ def test_miles(small):
 
 
 def test_verifiers(plain):
-    """``OpenEnvUser``: an action with a single required field is a model's raw text."""
+    """``OpenEnvUser``: if an action has a single required field, it is the raw text of the model."""
     schema = httpx.get(f"{plain.url}/schema").json()["action"]
     assert schema["required"] == ["code"]
     assert schema["properties"]["code"]["type"] == "string"
@@ -130,7 +130,7 @@ def test_torchforge(server):
 
 
 def test_art(server):
-    """Blocking calls, each in whatever thread there is."""
+    """Makes blocking calls, each in an arbitrary thread."""
 
     async def main():
         env = GenericEnvClient(**server.options).sync()

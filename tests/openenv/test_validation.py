@@ -1,4 +1,4 @@
-"""What OpenEnv itself checks of a server: its command line's criteria, and the graders of its validation."""
+"""OpenEnv's own checks of servers: the criteria of its command line, and the graders of its validation."""
 
 from __future__ import annotations
 

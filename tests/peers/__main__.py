@@ -1,4 +1,4 @@
-"""Print tables of measurements beside other projects, which run in turns on this machine: ``python -m tests.peers --help``."""
+"""Print measurements of this package and of other projects, taken in turns: ``python -m tests.peers --help``."""
 
 from __future__ import annotations
 

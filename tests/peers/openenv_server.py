@@ -1,7 +1,7 @@
 """OpenEnv's own server with an environment like its ``coding_env``: ``python tests/peers/openenv_server.py PORT``.
 
-The package ``openenv`` has the server, not the environment. This is as little of that as a fair comparison takes: smolagents'
-``LocalPythonExecutor``, an interpreter of syntax trees, within the server's own process.
+The package ``openenv`` contains the server, but not the environment. This is the minimum for a fair comparison: smolagents'
+``LocalPythonExecutor``, an interpreter of syntax trees, in the process of the server.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class CodeAction(Action):
 
 
 class CodeObservation(Observation):
-    """What running it showed."""
+    """Output of the code."""
 
     stdout: str = ""
     stderr: str = ""
@@ -41,12 +41,12 @@ class CodingEnvironment(Environment[CodeAction, CodeObservation, State]):
         self._begin()
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **_: Any) -> CodeObservation:
-        """Begin an episode; as in ``coding_env``, its seed is of no consequence."""
+        """Begin an episode; as in ``coding_env``, the seed has no effect."""
         self._begin()
         return CodeObservation(reward=0.0)
 
     def step(self, action: CodeAction, timeout_s: float | None = None, **_: Any) -> CodeObservation:
-        """Run code; the value of its last statement is shown as JSON."""
+        """Run code, and show the value of its last statement as JSON."""
         self._state.step_count += 1
         metadata = {"last_code": action.code}
         try:
@@ -58,7 +58,7 @@ class CodingEnvironment(Environment[CodeAction, CodeObservation, State]):
 
     @property
     def state(self) -> State:
-        """The state of the episode."""
+        """State of the episode."""
         return self._state
 
     def _begin(self) -> None:

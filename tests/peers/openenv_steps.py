@@ -1,4 +1,4 @@
-"""Steps through OpenEnv's client: on OpenEnv's server, which interprets syntax trees in process, and on coding_gym's."""
+"""Steps through OpenEnv's client, on OpenEnv's server, which interprets syntax trees in process, and on coding_gym's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from coding_gym.sandbox.config import SandboxConfig
 __all__ = ["OPENENV_SERVER", "measure_openenv"]
 
 OPENENV_SERVER = Path(__file__).with_name("openenv_server.py")
-"""A program that serves on a port of 127.0.0.1, its only argument."""
+"""Program that serves on a port of 127.0.0.1, its only argument."""
 
 _PRINT = "print('hi')"
 _LOOP = "s = 0\nfor i in range(100_000):\n    s += i"

@@ -194,7 +194,7 @@ def test_misspelt_popular_distributions_are_detected(mistyped, distribution):
 
 @pytest.mark.parametrize("name", sorted(LOOKALIKES | POPULAR))
 def test_popular_distributions_are_never_corrected(name):
-    # As it is written on PyPI; the module of the same name in lower case is the standard library's.
+    # The spelling on PyPI; the lower-case name is a module of the standard library.
     resolved = resolve(["DateTime" if name == "datetime" else name])
     assert (resolved.requirements, resolved.corrections) == ((name,), ())
 
@@ -220,7 +220,7 @@ def test_typo_with_several_meanings_is_never_corrected():
 
 
 def single_slips():
-    """Return all well-known names with one letter missing, doubled, or swapped with the next."""
+    """Yield all well-known names with one letter missing, doubled, or swapped with the next."""
     names = {canonicalize_name(name) for name in (*sys.stdlib_module_names, *ALIASES, *AMBIGUOUS_ALIASES, *POPULAR)}
     for name in names:
         for index in range(1, len(name)):
@@ -296,7 +296,7 @@ def test_docstring_examples_are_correct():
     assert doctest.testmod(module).failed == doctest.testmod(package_typos).failed == 0
 
 
-# What is installed
+# Installed distributions
 
 
 def test_installed_lists_all_distributions():

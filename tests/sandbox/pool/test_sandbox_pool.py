@@ -56,7 +56,7 @@ class FakeSandbox:
 
 
 class Starts:
-    """Instead of starting sandboxes: what goes wrong, or is called, at the next starts; and what was started."""
+    """Replacement for ``start_sandbox`` that raises or calls what is planned, and records the fake sandboxes."""
 
     def __init__(self):
         self.plan = []
@@ -87,7 +87,7 @@ def shared():
 
 @pytest.fixture
 def pool(shared):
-    """A pool of four places for all tests that leave them idle."""
+    """Pool with four slots, for tests that leave all of them idle."""
     yield shared
     assert eventually(lambda: shared.idle == PLACES)
     assert shared.stats.waiting == len(shared._waiting) == 0
@@ -125,7 +125,7 @@ def run_script(script):
     return subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=90)
 
 
-# Figures
+# Statistics
 
 
 def test_constructor_starts_nothing(make_pool):
@@ -489,7 +489,7 @@ def test_pool_keeps_sandboxes_beyond_idle_timeout(make_pool):
     assert all(member.sandbox.is_healthy() for member in pool._members)
 
 
-# Starts that fail
+# Failed starts
 
 
 def test_start_failure_is_raised_for_longest_waiter(make_pool, starts):
@@ -922,7 +922,7 @@ def test_episodes_leave_nothing_for_next_session(provider, make_pool):
     for _ in range(6):
         with closing(CodingEnv(pool=pool, **ENV)) as env:
             env.reset()
-            # The processes of a closed session are killed while the next one starts.
+            # The processes of a closed session are killed concurrently with the start of the next one.
             deadline = time.monotonic() + 5
             while (found := output(env, SEARCH)) != "[]\n":
                 assert "/proc" in found, found

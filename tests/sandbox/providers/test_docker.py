@@ -85,7 +85,7 @@ ATTEMPT = """
 """
 
 
-# How it is started
+# Default configuration
 
 
 def test_container_is_hardened(small, docker_engine):
@@ -119,7 +119,7 @@ def test_container_is_hardened(small, docker_engine):
 
 
 def test_init_process_reaps_zombies(run):
-    # Orphans are reaped, whatever process has pid 1.
+    # Orphans are reaped, whichever process has PID 1.
     code = """
         import glob, os, subprocess, time
         for _ in range(5):
@@ -232,7 +232,7 @@ def test_fork_bomb_is_survived(small):
         session.wait(timeout=10)
         bomb = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass"
         assert run_in(session, bomb).exit_code in (1, 124, 137)
-        # The last of them may still print that they were interrupted.
+        # The last of the forked processes may still print that they were interrupted.
         assert "2" in run_in(session, "2").stdout
     assert printed(once(small, "3")) == "3"
 
@@ -249,7 +249,7 @@ def test_shared_memory_is_limited(run):
     assert "No space left on device" in observation.stderr
 
 
-# Other ways to start one
+# Other configurations
 
 
 def test_tcp_transport_listens_on_loopback_only(start, docker_engine):
@@ -329,7 +329,7 @@ def test_missing_network_is_reported(start, docker_engine):
 
 
 def test_foreign_image_shows_start_error(start, docker_engine):
-    # debian:trixie-slim runs the command line as a program.
+    # debian:trixie-slim runs the server's arguments as a program.
     with pytest.raises(SandboxStartError, match=r"--uds|server|start"):
         start(image="debian:trixie-slim", start_timeout=10)
 
@@ -420,7 +420,7 @@ def test_concurrent_image_builds_run_once(docker_engine, monkeypatch):
             docker_engine.images.remove(built, force=True)
 
 
-# The end
+# Close and cleanup
 
 
 def test_closing_removes_container_and_directory(start, docker_engine):
@@ -495,7 +495,7 @@ def test_containers_of_killed_trainer_end(docker_engine, kind, count):
 
 @pytest.mark.lifecycle
 def test_sweep_removes_only_containers_of_dead_owners(docker_engine, monkeypatch):
-    # A label that no other process sweeps.
+    # A dedicated label, so that no other process removes the containers.
     label = f"coding_gym.owner-of-test-{os.getpid()}"
     monkeypatch.setattr(cleanup, "LABEL_OWNER", label)
     dead = OwnerProcess(OwnerProcess.current().host, 999_999_999, 1)

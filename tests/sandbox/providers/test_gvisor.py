@@ -1,4 +1,4 @@
-"""A kernel without Landlock and subreapers: runs where the engine knows the runtime ``runsc``, with a network of its own."""
+"""gVisor, a kernel without Landlock and subreapers, over TCP; requires an engine with the runtime ``runsc``."""
 
 from __future__ import annotations
 

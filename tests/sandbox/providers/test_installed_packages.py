@@ -45,7 +45,7 @@ def run(sandbox, code):
 
 
 def zygote_config(server):
-    """What the server told the zygote, its child, on its command line."""
+    """Return the configuration that the server has passed to the zygote on its command line."""
     for process in psutil.Process(server).children(recursive=True):
         command = process.cmdline()
         if "coding_gym_server.zygote.bootstrap" in command:
@@ -73,7 +73,7 @@ def make_wheel(directory, name, version):
 
 @pytest.fixture
 def wheels(tmp_path, monkeypatch):
-    """Has pip find packages in a directory of wheels only, which is quick."""
+    """Make pip search packages only in a directory of wheels, which is fast."""
     directory = tmp_path / "wheels"
     directory.mkdir()
     for name, version in (("sample", "1.0"), ("sample", "2.0"), ("numpy", "0.1")):
@@ -91,14 +91,14 @@ def wheels(tmp_path, monkeypatch):
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch, wheels):
-    """The overlays of a user who has none yet."""
+    """Directory for the overlays of a user without any."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "coding_gym" / "packages"
 
 
 @pytest.fixture(scope="module")
 def toolz(tmp_path_factory):
-    """The cache of a user who has an overlay with toolz."""
+    """Cache directory of a user with an overlay that contains toolz."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         ensure_overlay(("toolz",))
@@ -107,7 +107,7 @@ def toolz(tmp_path_factory):
 
 @pytest.fixture
 def local(toolz, monkeypatch):
-    """Starts sandboxes of that user."""
+    """Function that starts sandboxes with this cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", toolz)
     with contextlib.ExitStack() as stack:
         yield lambda *packages, **options: stack.enter_context(
@@ -242,7 +242,7 @@ def test_vector_environment_installs_packages_once(cache, caplog):
     assert len(installations(caplog)) == 1
 
 
-# A server by itself
+# Standalone server
 
 
 def test_server_installs_packages_before_serving(tmp_path, wheels, monkeypatch):
@@ -281,7 +281,7 @@ def image(docker_engine):
 
 @pytest.fixture(scope="module")
 def derived(docker_engine, image):
-    """Derives images that are removed at the end."""
+    """Function that derives images, which are removed at the end."""
     names = set()
 
     def derive(*requirements):
@@ -304,7 +304,7 @@ def containers_of(engine, pid):
 
 
 def is_healthy(url):
-    # A published port takes connections before anybody listens behind it.
+    # A published port accepts connections before the server listens.
     with contextlib.suppress(httpx.TransportError):
         return httpx.get(f"{url}/health", timeout=0.5).status_code == 200
     return False
@@ -312,7 +312,7 @@ def is_healthy(url):
 
 @pytest.mark.docker
 def test_docker_pool_installs_packages_once(docker_engine, image, derived, caplog):
-    # What a run before this one that was killed has left.
+    # Remove the leftovers of a previous run that was killed.
     for name in images_of(docker_engine):
         if name.startswith(f"{image}-"):
             docker_engine.images.remove(name)
@@ -340,7 +340,7 @@ def test_derived_image_keeps_base_configuration(docker_engine, image, derived):
     base, made = (docker_engine.images.get(name).attrs["Config"] for name in (image, derived("pyyaml", "toolz")))
     for key in ("User", "Entrypoint", "Cmd", "Env", "WorkingDir", "ExposedPorts", "Volumes", "StopSignal"):
         assert (made.get(key) or None) == (base.get(key) or None)
-    # A container that was started manually has no owner that could die.
+    # A manually started container has no owner process.
     assert not made["Labels"][LABEL_OWNER]
 
 
@@ -350,7 +350,7 @@ def test_docker_unknown_package_fails_with_pip_error(docker_engine, image):
     with pytest.raises(PackageInstallError, match=f"No matching distribution found for {MISSING}") as caught:
         start_sandbox(SandboxConfig(provider="docker", preload=(), packages=[MISSING]))
     assert caught.value.requirements == (MISSING,)
-    # Other tests may derive images at the same time.
+    # Other tests may derive images concurrently.
     derived = derived_images._name(docker_engine.images.get(image), image, [MISSING])
     assert derived.startswith(f"{image}-")
     assert derived not in images_of(docker_engine)
@@ -365,7 +365,7 @@ def test_requirements_replacing_server_packages_are_refused(docker_engine, image
 
 @pytest.mark.docker
 def test_container_of_killed_build_is_swept(docker_engine, image):
-    # There is no server, but pip retries for a while.
+    # No server listens at this address, but pip retries for a while.
     code = f"""
         from coding_gym.sandbox.docker.engine import (connect_to_engine,)
         from coding_gym.sandbox.docker.derived_images import ensure_packages

@@ -59,7 +59,7 @@ ATTEMPT = """
 """
 
 
-# Where the kernel cannot
+# Requirements, provider selection and failed starts
 
 
 @pytest.mark.parametrize(("abi", "found"), [(0, "no Landlock"), (5, "ABI 5")])
@@ -126,7 +126,7 @@ def test_server_exceeding_start_timeout_is_killed():
     assert gone_within([child for child in psutil.Process().children() if child.pid not in before], 10) == []
 
 
-# From inside
+# Isolation of code in the sandbox
 
 
 def test_files_outside_cannot_be_read(run, tmp_path):
@@ -143,7 +143,7 @@ def test_files_outside_cannot_be_read(run, tmp_path):
     print(attempt(lambda: open("link").read()), attempt(lambda: os.link({str(secret)!r}, "hard")))
     """
     )
-    # Out of sight, or, where there is no namespace for that, out of reach.
+    # Invisible, or inaccessible if no mount namespace is available.
     assert printed(run(code)).split() in (["FileNotFoundError"] * 4, ["PermissionError"] * 3 + ["OSError"])
 
 
@@ -242,7 +242,7 @@ def test_foreign_abstract_sockets_are_unreachable(run):
         listener.bind(name)
         listener.listen()
         code = ATTEMPT + f"    import socket; print(attempt(lambda: socket.socket(socket.AF_UNIX).connect({name!r})))"
-        # The second where the sandbox has a network namespace, and so abstract names, of its own.
+        # ConnectionRefusedError if a separate network namespace, and thus separate abstract names, are available.
         assert printed(run(code)) in ("PermissionError", "ConnectionRefusedError")
 
 
@@ -336,7 +336,7 @@ def test_oversized_file_is_an_observation(run):
     assert printed(run("1")) == "1"
 
 
-# Its life
+# Lifecycle
 
 
 def test_closing_removes_everything(tmp_path):
