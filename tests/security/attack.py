@@ -13,7 +13,7 @@ from tests.security.system_calls import HERE
 __all__ = ["REFUSED", "Inside", "bracketed"]
 
 REFUSED = {"EPERM", "EACCES", "EROFS", "ENOSYS"}
-"""What the kernel says to what is not allowed, whatever the arguments."""
+"""Errors of the kernel for forbidden operations, whatever their arguments."""
 
 _ANSWER_WITHIN = 30.0
 
@@ -58,10 +58,10 @@ def memory_has(pattern):
 
 
 class Inside:
-    """A session that has the tools of an attacker.
+    """Session with the tools of an attacker.
 
     Args:
-        sandbox: Where it is.
+        sandbox: The sandbox of the session.
     """
 
     def __init__(self, sandbox: Sandbox) -> None:
@@ -73,7 +73,7 @@ class Inside:
             raise
 
     def equip(self) -> None:
-        """Hand the tools out: at first, and when the namespace was lost."""
+        """Define the tools in the session: at its start, and after its namespace was lost."""
         self.do(_TOOLS)
 
     def run(self, code: str, timeout: float = 20.0) -> Observation:
@@ -81,24 +81,24 @@ class Inside:
         return self.wait(timeout)
 
     def do(self, code: str, timeout: float = 20.0) -> None:
-        """Run code that succeeds."""
+        """Run code that must succeed."""
         seen = self.run(code, timeout)
         assert seen.metadata.outcome is Outcome.OK, seen.stderr
 
     def begin(self, code: str, timeout: float = 20.0) -> None:
-        """Send a step and do not wait for its end."""
-        # ask_step has no time limit of its own.
+        """Send a step without waiting for its end."""
+        # ask_step has no timeout parameter.
         self._session._ask(StepRequest(StepAction(code=textwrap.dedent(code), timeout_s=timeout)))
 
     def wait(self, timeout: float = 20.0) -> Observation:
-        """Wait for the end of a step that ``begin`` began."""
+        """Wait for the end of a step started by ``begin``."""
         return self._session.wait(timeout=timeout + _ANSWER_WITHIN).observation
 
     def close(self) -> None:
         self._session.close()
 
     def reset(self, **options: Any) -> None:
-        """Begin another episode."""
+        """Begin a new episode."""
         self._session.ask_reset(ResetOptions(**options))
         self._session.wait(timeout=_ANSWER_WITHIN)
         self.equip()

@@ -11,7 +11,7 @@ from tests.security.attack import Inside
 
 @pytest.fixture(scope="module")
 def box(provider: str, sandbox_of: Callable[..., Sandbox]) -> Sandbox:
-    """A sandbox of several sessions, which nothing that attackers do may harm."""
+    """Sandbox with several sessions, which no attack may harm."""
     return sandbox_of(provider=provider)
 
 
@@ -28,7 +28,7 @@ def attacker(enter: Callable[[], Inside]) -> Inside:
 
 @pytest.fixture
 def victim(enter: Callable[[], Inside]) -> Iterator[Inside]:
-    """Another session of the same sandbox, which must not notice anything."""
+    """Another session of the same sandbox, which no attack may affect."""
     victim = enter()
     victim.run("kept = 'kept'; open('file', 'w').write('kept') and None")
     yield victim

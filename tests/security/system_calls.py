@@ -1,4 +1,4 @@
-"""The numbers of system calls on x86_64 and aarch64, -1 where there is none; from libseccomp, not from the filter."""
+"""System call numbers on x86_64 and aarch64, -1 if there is none; from libseccomp, not from the filter."""
 
 from __future__ import annotations
 

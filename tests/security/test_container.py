@@ -1,4 +1,4 @@
-"""The container keeps the code from the machine: an attack from inside for each of its flags."""
+"""Isolation of the machine by the container: an attack from inside for each of its flags."""
 
 from __future__ import annotations
 
@@ -136,13 +136,13 @@ def test_only_unix_and_netlink_sockets_are_allowed(attacker):
         "[(f, k, p) for f in range(50) for k in (1, 2, 3, 5) for p in (0, 1, 6, 9, 12, 17, 58, 255)"
         " if attempt(lambda: socket.socket(f, k, p)) not in ('EACCES', 'EPERM')]"
     )
-    # Of these, the kernel itself refuses kinds that there are not; netlink's only protocol is 0, NETLINK_ROUTE.
+    # The kernel itself refuses nonexistent types of these families; the only netlink protocol is 0, NETLINK_ROUTE.
     assert {family for family, _, _ in families} == {1, 16}
     assert {protocol for family, _, protocol in families if family == 16} == {0}
 
 
 def test_interfaces_cannot_be_changed(attacker):
-    # RTM_NEWLINK: bring loopback down; the answer is NLMSG_ERROR with the negative error.
+    # RTM_NEWLINK: bring loopback down; the response is NLMSG_ERROR with the negative errno.
     attacker.do("""
         link = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
         link.send(struct.pack("=IHHII", 32, 16, 5, 1, 0) + struct.pack("=BBHiII", 0, 0, 0, 1, 0, 1))
@@ -252,7 +252,7 @@ def test_setuid_program_gains_nothing(attacker):
     """)
     assert "/usr/bin/su" in attacker.see("programs")
     assert "0" not in attacker.see("ids")
-    # Its own set-user-ID bit gains nothing either.
+    # A set-user-ID file created by the session gains nothing either.
     assert attacker.attempt("(open('own', 'w').close(), os.chmod('own', 0o4755), os.chown('own', 0, 0))") == "EPERM"
 
 

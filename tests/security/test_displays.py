@@ -86,7 +86,7 @@ def equip(session):
 
 
 def draw(session):
-    """Show a window; returns the screenshot."""
+    """Show a window, and return the screenshot."""
     seen = session.run(WINDOW)
     assert seen.metadata.outcome is Outcome.OK, seen.stderr
     assert seen.screenshot is not None
@@ -100,7 +100,7 @@ def box(screen_provider, sandbox_of):
 
 @pytest.fixture(scope="module")
 def shown(box):
-    """A session whose window everybody attacks, its screenshot, and the process ids of its display."""
+    """Session whose window is attacked, its screenshot, and the process ids of its display."""
     with contextlib.closing(Inside(box)) as session:
         equip(session)
         picture = draw(session)
@@ -120,7 +120,7 @@ def victim(shown):
 
 @pytest.fixture(scope="module")
 def neighbour(box, shown):
-    """A session with a window of its own, for all attacks that leave its display as it is."""
+    """Session with a separate window, shared by all attacks that leave its display unchanged."""
     with contextlib.closing(Inside(box)) as session:
         equip(session)
         draw(session)
@@ -132,7 +132,7 @@ def attacker(enter, shown):
     return equip(enter())
 
 
-# Getting in
+# Access to other displays
 
 
 COOKIES = {"none": "b'', b''", "empty": "b''", "wrong": "os.urandom(16)", "short": "own_cookie()[:8]", "own": "own_cookie()"}
@@ -184,7 +184,7 @@ def test_cookie_of_other_session_cannot_be_found(neighbour, victim):
 
 @pytest.mark.parametrize("whose", ["its own", "another's"])
 def test_display_proxy_cannot_be_bypassed(neighbour, victim, whose):
-    """Xvfb has a cookie that no session knows, and a socket that none can reach."""
+    """Xvfb requires a cookie that no session knows, and listens on a socket that no session can reach."""
     neighbour.do("""
         addresses = {line.split()[-1] for line in open("/proc/net/unix") if ".X11-unix/X" in line}
         addresses |= {f"@/tmp/.X11-unix/X{n}" for n in range(100)} | set(glob.glob("/tmp/.X11-unix/*"))
@@ -196,7 +196,7 @@ def test_display_proxy_cannot_be_bypassed(neighbour, victim, whose):
 
 
 def test_disabling_access_control_admits_no_other_session(attacker, victim):
-    """What ``xhost +`` does."""
+    """The attacker disables access control as ``xhost +`` does."""
     attacker.do("""
         import xcffib
         from xcffib.xproto import AccessControl, Family, HostMode
@@ -209,7 +209,7 @@ def test_disabling_access_control_admits_no_other_session(attacker, victim):
     assert not victim.see(f"lets_in(path({attacker.see('number()')}))")
 
 
-# Its processes and files
+# Processes and files of displays
 
 
 @pytest.mark.parametrize("target", ["server", "display"])
@@ -258,7 +258,7 @@ def test_display_processes_are_inaccessible(neighbour, victim, shown, action, ta
     ],
 )
 def test_display_files_are_inaccessible(neighbour, victim, shown, action, whose):
-    """Reading the file with the pixels would show the screen; truncating it would kill the process that maps it."""
+    """Reading the file of pixels would reveal the screen; truncating it would kill the process that maps it."""
     theirs = shown[2]["server"]
     neighbour.do(f"""
         lines = servers()
@@ -309,11 +309,11 @@ def test_squatted_socket_names_intercept_no_display(enter, attacker, victim):
     assert attacker.see("sum(attempt(trap.accept) == 'done' for trap in traps)") == 0
 
 
-# What programs do to their own display
+# Attacks on a session's own display
 
 
 def keeps_its_picture(attacker, code, timeout=ATTACK_SECONDS):
-    """Draw, and then do ``code``, which need not end: the picture is there, and so is the next one."""
+    """Draw, run ``code``, which need not end, and check that this screenshot and the next one are intact."""
     picture = draw(attacker)
     equip(attacker)
     seen = attacker.run(f"{WINDOW}\n{textwrap.dedent(code)}", timeout)

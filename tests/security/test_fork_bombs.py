@@ -1,4 +1,4 @@
-"""A fork bomb is dead, and a fresh worker there, at once, whatever the step's own limit; others can fork again then."""
+"""A fork bomb is killed and its worker replaced long before the step's timeout; other sessions can fork again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.sandbox_processes import server_of
 pytestmark = [pytest.mark.slow, pytest.mark.every_provider]
 
 WITHIN = 15.0
-"""Seconds; a second on a machine that does nothing else."""
+"""Time limit in seconds; on an idle machine, it takes one second."""
 
 STEP_TIMEOUT = 30.0
 
@@ -46,10 +46,10 @@ def box(provider):
 
 @contextlib.contextmanager
 def caught_in_a_net(sandbox):
-    """Whatever becomes of the bombs, they must not take the machine of the tests with them."""
+    """Limit the processes of a sandbox by a control group, so that fork bombs cannot exhaust the test machine."""
     net = Path(f"/sys/fs/cgroup/pids/coding-gym-tests-{os.getpid()}")
     if not (net.parent / "cgroup.procs").exists() or os.geteuid() != 0:
-        pytest.skip("only root can bound what a bomb does here, and only with a pids controller")
+        pytest.skip("limiting a fork bomb requires root and a pids controller")
     net.mkdir()
     server = server_of(sandbox)
     try:

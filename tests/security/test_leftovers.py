@@ -1,4 +1,4 @@
-"""What a session did is over with it: the next episode, and the next session, see nothing of it."""
+"""Leftovers of a session are removed: the next episode and the next session see nothing of them."""
 
 from __future__ import annotations
 
@@ -219,12 +219,12 @@ def test_shared_files_cannot_be_written(inside, action, path):
 )
 def test_shared_files_cannot_be_destroyed(inside, provider, action, path):
     if provider == "local":
-        pytest.skip("if it could, the tests would destroy the Python that they run with")
+        pytest.skip("a successful attack would destroy the Python installation that runs the tests")
     assert inside.attempt(action.replace("{}", path)) in {*REFUSED, "ENOENT", "EXDEV", "EEXIST", "ENOTDIR", "ETXTBSY"}
 
 
 def test_shared_files_still_work_after_attacks(inside, enter):
-    """After all of the above, everything still works in a new session."""
+    """Runs after the attacks above."""
     assert enter().see(
         "(bool(__import__('numpy').arange(3).sum() == 3), subprocess.run([sys.executable, '-c', '']).returncode)"
     ) == (

@@ -1,4 +1,4 @@
-"""The local provider keeps user code from the machine of its user, who is the same user."""
+"""Isolation of the user's machine by the local provider, although the code runs as the same user."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from coding_gym.sandbox.local import provider as local
 from coding_gym_server.isolation.probe import probe
 from tests.security.attack import REFUSED, Inside
 
-ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="for what belongs to root")
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="requires directories that belong to root")
 
 
 @pytest.fixture(scope="module", params=["namespaces", "bare"])
 def kind(request):
     if request.param == "bare" and (os.geteuid() != 0 or shutil.which("setpriv") is None):
-        pytest.skip("only root can be kept from making namespaces here")
+        pytest.skip("disabling namespaces requires root and setpriv")
     return request.param
 
 
@@ -51,7 +51,7 @@ def inside(box):
 
 @pytest.fixture
 def treasure(tmp_path, kind):
-    """A file of the user's that all may read and write."""
+    """User file that everyone may read and write."""
     path = tmp_path / "treasure"
     path.write_text("treasure")
     for directory in (tmp_path, tmp_path.parent):
@@ -135,9 +135,9 @@ def test_public_configuration_is_readable(inside):
 
 @pytest.mark.parametrize("directory", ["/tmp", "/var/tmp", "~", "/run", "/dev/shm"])
 def test_user_unix_sockets_are_unreachable(inside, kind, directory):
-    """A connection to the socket of tmux, an engine or an X server would permit to run commands or to read keys."""
+    """A connection to the socket of tmux, an engine or an X server could run commands or read keystrokes."""
     if kind == "bare":
-        pytest.skip("without namespaces they are within reach, and the log says so")
+        pytest.skip("without namespaces, the sockets are reachable, as the log reports")
     path = Path(directory).expanduser() / f"coding-gym-test-{os.getpid()}.sock"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -168,7 +168,7 @@ def test_user_unix_sockets_are_unreachable(inside, kind, directory):
 @pytest.mark.parametrize("path", ["sys.executable", "os.__file__", "sys.modules['coding_gym_server'].__file__"])
 def test_user_python_installation_cannot_be_changed(inside, action, path):
     modes = {name: os.stat(name).st_mode for name in (sys.executable, os.__file__)}
-    # Of what there is not, such as fs-verity on this file system, the kernel says so.
+    # For unsupported operations, such as fs-verity on this file system, the kernel reports other errors.
     assert inside.attempt(action.replace("{}", path)) in {*REFUSED, "ENOTTY", "ENOTSUP", "ETXTBSY"}
     assert {name: os.stat(name).st_mode for name in modes} == modes
 

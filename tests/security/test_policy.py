@@ -1,4 +1,4 @@
-"""What a server does where the kernel cannot keep sessions apart."""
+"""Servers on kernels that cannot isolate sessions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.running_server import RunningServer
 
-# As in a container of gVisor: the system calls are not there.
+# As in a gVisor container, where the system calls do not exist.
 WITHOUT = """
 import sys
 from coding_gym_server.isolation import {module}

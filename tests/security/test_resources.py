@@ -1,4 +1,4 @@
-"""What one session uses up is not missed by the others, nor by the server."""
+"""Resources that one session exhausts remain available to other sessions and to the server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def assert_goes_on(box, victim):
     [
         "x = []\nwhile True: x.append(bytearray(b'x') * (8 << 20))",
         "m = mmap.mmap(-1, 1 << 30, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS)\nfor n in range(0, 1 << 30, 4096): m[n] = 1",
-        # The kernel chooses by resident memory, to which a memfd does not count.
+        # The kernel chooses its victim by resident memory, which excludes memfds.
         "x = bytearray(b'x') * (64 << 20); f = os.memfd_create('x')\nwhile True: os.write(f, bytes(8 << 20))",
     ],
     ids=["heap", "shared mapping", "memfd"],
@@ -63,7 +63,7 @@ def test_memory_hog_is_killed_alone(box, provider, attacker, victim, code):
 @pytest.mark.slow
 def test_many_memory_hogs_leave_others_unaffected(box, provider, attacker, victim):
     if provider == "local":
-        pytest.skip("there is no limit on all processes together without a container")
+        pytest.skip("without a container, there is no limit on all processes together")
     code = """
         for n in range(40):
             if os.fork() == 0:
@@ -79,7 +79,7 @@ def test_many_memory_hogs_leave_others_unaffected(box, provider, attacker, victi
 @pytest.mark.slow
 @pytest.mark.docker
 def test_small_memory_hogs_never_kill_root(docker_engine):
-    """The kernel kills the largest of those that are to go first: the roots, and the server, are not among them."""
+    """The kernel kills the largest of the processes marked as victims, which exclude session roots and the server."""
     config = SandboxConfig(provider="docker", preload=("numpy", "pandas"), mem="384m", sessions=2)
     with contextlib.closing(start_sandbox(config)) as box, contextlib.closing(Inside(box)) as attacker:
         root = attacker.see("os.getppid()")
@@ -124,7 +124,7 @@ def test_exhausted_kernel_resources_leave_others_unaffected(box, attacker, victi
 
 @pytest.mark.parametrize("kind", ["SOCK_DGRAM", "SOCK_STREAM", "SOCK_SEQPACKET"])
 def test_descriptors_in_flight_leave_others_unaffected(box, attacker, victim, kind):
-    """The kernel counts those of a user together, and compares the sum with the limit of each process."""
+    """The kernel counts them per user, and compares the sum with the limit of each process."""
     attacker.do(f"""
         held, sent = [], 0
         try:
@@ -186,7 +186,7 @@ def test_busy_processes_leave_others_responsive(attacker, victim, busy, provider
         times.append(time.perf_counter() - started)
     attacker.reset()
     record_property("median", statistics.median(times))
-    # Other tests compete for the processors, too: this tells starvation from delays.
+    # Other tests compete for the processors, too: this limit distinguishes starvation from delays.
     assert statistics.median(times) < 0.5, json.dumps(sorted(times)[-5:])
 
 
@@ -205,10 +205,10 @@ def test_busy_processes_leave_others_responsive(attacker, victim, busy, provider
     ids=["blocks", "inodes", "shared memory"],
 )
 def test_disk_space_is_freed_with_session(provider, code):
-    """The sessions of a container have one disk: while it is full, others lack it, but only until it is emptied."""
+    """The sessions of a container share one disk: while it is full, others have no space, but only until it is emptied."""
     if provider == "local":
-        pytest.skip("the local provider limits the size of a file, not the disk")
-    # Its own sandbox, because the next test would begin while files are still being removed.
+        pytest.skip("the local provider limits the size of files, not the disk")
+    # A dedicated sandbox, because the next test would begin while files are still being removed.
     sandbox = start_sandbox(SandboxConfig(provider=provider, preload=(), sessions=6, **MEMORY))
     with contextlib.closing(sandbox) as box, contextlib.closing(Inside(box)) as victim:
         victim.run("kept = 'kept'")

@@ -1,4 +1,4 @@
-"""A session has no way to the server, the zygote, its own root and the other sessions, though all run as the same user."""
+"""A session has no access to the server, the zygote, its root and other sessions, although all run as the same user."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.every_provider
 
 @pytest.fixture(scope="module")
 def inside(box):
-    """An attacker and a victim for all attacks that leave both as they are."""
+    """Attacker and victim, shared by all attacks that leave both unchanged."""
     with contextlib.closing(Inside(box)) as attacker, contextlib.closing(Inside(box)) as victim:
         victim.do("""
             def parent(pid):
@@ -77,7 +77,7 @@ def aim(attacker, target):
 )
 def test_signals_to_other_processes_are_refused(attacker, victim, way, target):
     aim(attacker, target)
-    # ESRCH: the process group 0 of a server whose group's leader is outside of the container.
+    # ESRCH: the process group of a server is 0 if its leader is outside of the container.
     assert set(attacker.see(f"[attempt(lambda: {way.replace('{}', 'n')}) for n in (0, 2, 9, 15, 19)]")) <= {"EPERM", "ESRCH"}
 
 
@@ -129,9 +129,9 @@ def test_descriptor_owner_signals_reach_no_process(attacker, victim, target):
 def test_processes_cannot_be_traced_or_controlled(attacker, victim, action, target):
     aim(attacker, target)
     attacker.do("page = ctypes.create_string_buffer(64)")
-    # ESRCH: setpgid of what is not a child; the process group of the server may be 0.
+    # ESRCH: setpgid of a process that is not a child. The process group of the server may be 0.
     if "pgid" in action and attacker.see("os.getpgid(pid) == 0"):
-        pytest.skip("its process group has no number here")
+        pytest.skip("its process group is not visible in this PID namespace")
     assert attacker.attempt(action) in {*REFUSED, "ESRCH"}
 
 
@@ -149,7 +149,7 @@ def test_process_information_is_not_readable(attacker, victim, name, target):
     found = attacker.see(
         f"[attempt(lambda: look({path})) for look in (lambda p: open(p, 'rb').read(1), os.listdir, os.readlink)]"
     )
-    # Not all files are there on all kernels, and only one of the three fits each.
+    # Not all files exist on all kernels, and only one of the three functions applies to each.
     assert set(found) <= {*REFUSED, "ENOENT", "EINVAL", "ENOTDIR", "ESRCH", "EISDIR"}
 
 
@@ -174,7 +174,7 @@ def test_control_groups_are_not_writable(attacker, victim, target):
 
 
 def test_reparented_children_cannot_kill_root(attacker, victim):
-    # CLONE_PARENT makes a sibling; what it sends to its parent when it ends is not SIGKILL.
+    # CLONE_PARENT creates a sibling; the signal that its parent receives when it exits is not SIGKILL.
     attacker.do("""
         pid = call("clone", 0x8000 | signal.SIGKILL, 0, 0, 0, 0)
         if pid == 0:
@@ -246,11 +246,11 @@ def test_files_of_other_sessions_are_inaccessible(attacker, victim, action):
         assert "cat" in action
         assert "CalledProcessError" in seen.stderr
     else:
-        # EXDEV: Landlock's answer to moves and links. ENOENT: not in the container or the local sandbox, respectively.
+        # EXDEV: Landlock's error for moves and links. ENOENT: paths that only the container or the local sandbox has.
         assert attacker.see("found") in {*REFUSED, "EXDEV", "ENOENT"}
 
 
-@pytest.mark.xfail(reason="Landlock covers neither (ABI 7); the random names of workspaces are what protects")
+@pytest.mark.xfail(reason="Landlock (ABI 7) covers neither; workspaces are protected by their random names")
 @pytest.mark.parametrize(
     "action", ["os.utime(f'{victims}/file')", "socket.socket(socket.AF_UNIX).connect(f'{victims}/socket')"]
 )
@@ -290,7 +290,7 @@ def test_workspace_name_cannot_be_found(attacker, victim):
 
 
 def test_workspace_name_changes_every_episode(enter):
-    """Units, and so their workspaces, outlive sessions: who had one before must not know where the next one works."""
+    """Executors outlive sessions, so a previous session must not know the workspace of the next one."""
     names = []
     for _ in range(3):
         session = enter()
@@ -302,7 +302,7 @@ def test_workspace_name_changes_every_episode(enter):
     assert len(set(names)) == len(names)
 
 
-# The server
+# Server
 
 
 def socket_of_the_server(box, attacker):
@@ -443,7 +443,7 @@ def test_memory_contains_no_data_of_other_sessions(enter, end):
             session.reset()
 
 
-# Its own channel
+# Channel of the worker
 
 
 def test_worker_inherits_only_its_own_descriptors(enter):
@@ -456,7 +456,7 @@ def test_worker_inherits_only_its_own_descriptors(enter):
     """)
     kinds = attacker.see("kinds")
     assert {number: kinds.pop(number) for number in (0, 1, 2)} == {0: "/dev/null", 1: "pipe:[N]", 2: "pipe:[N]"}
-    # Spare ones of the three, and the channel.
+    # Duplicates of the three, and the channel.
     kinds = {number: kind for number, kind in kinds.items() if number >= 200}
     assert sorted(kinds.values()) == ["/dev/null", "pipe:[N]", "pipe:[N]", "socket:[N]"]
     assert attacker.see("(fcntl.fcntl(0, fcntl.F_GETFL) & 3, fcntl.fcntl(1, fcntl.F_GETFL) & 3)") == (os.O_RDONLY, os.O_WRONLY)
@@ -534,7 +534,7 @@ def test_channel_abuse_never_breaks_server(box, enter, victim, code):
     seen = attacker.run(code, 1)
     assert seen.metadata.outcome is not Outcome.INFRASTRUCTURE
     assert 0 <= seen.exit_code <= 255
-    # It may have lied about the end of one step, and hears about it in the next.
+    # A forged end of a step may affect the next step.
     for _ in range(2):
         attacker.run("1", 1)
     attacker.reset()
@@ -543,7 +543,7 @@ def test_channel_abuse_never_breaks_server(box, enter, victim, code):
     assert server.is_running()
     assert server.memory_info().rss < before + (32 << 20)
     attacker.close()
-    # Spare sessions, of a few descriptors each, may have been missing at first. A leak would be of hundreds.
+    # Spare executors, with a few descriptors each, may have been missing at first. A leak would be hundreds.
     assert eventually(lambda: server.num_fds() <= descriptors + 40)
 
 

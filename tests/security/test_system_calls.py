@@ -1,4 +1,4 @@
-"""The seccomp filter: what it refuses, on both architectures, and what it permits."""
+"""The seccomp filter: refused and permitted system calls, on both architectures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.every_provider
 
 ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 ARCHITECTURES = {"x86_64": (0xC000003E, X86_64), "aarch64": (0xC00000B7, AARCH64)}
-ONLY_X86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="machine code of x86_64")
+ONLY_X86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="requires x86_64")
 
 REFUSED = frozenset(
     """
@@ -45,7 +45,7 @@ CONDITIONAL = frozenset(
 )
 
 
-# The program, on a machine of our own
+# The BPF program, interpreted by this module
 
 
 def decide(program, architecture, number, *arguments):
@@ -207,7 +207,7 @@ def test_internet_can_be_forbidden_additionally(machine, monkeypatch):
     for family in range(64):
         expected = ERRNO | errno.EACCES if family in (2, 10) else ALLOW
         assert decide(programs[0], architecture, numbers["socket"], family, 1, 0) == expected
-    # sendto, sendmsg, sendmmsg, and where their flags are.
+    # sendto, sendmsg, sendmmsg, and the positions of their flags.
     sending = (44, 46, 307) if numbers["socket"] == 41 else (206, 211, 269)
     for number, position in zip(sending, (3, 2, 3), strict=True):
         arguments = [2**32 - 1] * 6
@@ -219,7 +219,7 @@ def test_internet_can_be_forbidden_additionally(machine, monkeypatch):
 def test_only_own_scheduling_policy_is_allowed(machine):
     architecture, numbers = machine
     program = seccomp._program(internet=False, inotify=False)
-    # Success, and nothing done.
+    # Success without any effect.
     assert decide(program, architecture, numbers["sched_setscheduler"], 5, 0) == ERRNO
     for policy in (1, 2, 3, 5, 6, 1 << 30):
         assert decide(program, architecture, numbers["sched_setscheduler"], 5, policy) == ERRNO | errno.EPERM
@@ -264,7 +264,7 @@ def test_system_call_numbers_agree_between_tables():
     assert {name: NUMBERS[name] for name in tables} == {name: tuple(call) for name, call in tables.items()}
 
 
-# In the kernel
+# The filter in the kernel
 
 
 @pytest.fixture(scope="module")
@@ -306,7 +306,7 @@ def ways(inside):
 @pytest.mark.parametrize("name", HERE)
 @pytest.mark.parametrize("way", ["attempt", "in_thread", "in_child"])
 def test_kernel_refuses_forbidden_calls(ways, way, name):
-    # Docker's own filter comes first, and says ENOSYS to some.
+    # Docker's own filter is applied first, and returns ENOSYS for some calls.
     assert ways.see(f"{way}(lambda: call({name!r}, 0, 0, 0, 0, 0))") in ("EPERM", "ENOSYS")
 
 
@@ -451,6 +451,6 @@ def test_single_session_sandbox_supports_terminals(provider):
             "pid, fd = pty.fork()\nif pid == 0: os.execlp('sh', 'sh', '-c', 'tty')\nname = os.read(fd, 99); os.waitpid(pid, 0)"
         )
         assert inside.see("name").startswith(b"/dev/pts/")
-        # Not even on its own terminal may it type for another.
+        # TIOCSTI, which injects input, is refused even on its own terminal.
         assert inside.attempt("fcntl.ioctl(theirs, 0x5412, b'x')") == "EPERM"
         assert inside.attempt("call('inotify_init1', 0)") == "done"
