@@ -1,4 +1,4 @@
-"""The message that interrupts the step that is running: OpenEnv has none like it."""
+"""The message that interrupts the running step, which OpenEnv does not have."""
 
 from __future__ import annotations
 
@@ -94,13 +94,13 @@ def test_many_interrupts_count_as_one(wire):
     for _ in range(20):
         wire.send("interrupt")
     assert wire.receive()["metadata"]["outcome"] == "error"
-    # None of the others hits what comes next.
+    # The other interrupts do not affect the next steps.
     for number in range(20):
         assert wire.step(f"import time; time.sleep(0.02); print({number})")["stdout"] == f"{number}\n"
 
 
 def test_interrupt_applies_only_to_preceding_step(wire):
-    # Sent ahead of the second step, so that it may not hit that one, however late it is read.
+    # Sent before the second step, which it must not interrupt, however late it is read.
     wire.send("step", code="1")
     wire.send("interrupt")
     wire.send("step", code="import time; time.sleep(0.3); print('whole')")

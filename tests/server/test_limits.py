@@ -1,4 +1,4 @@
-"""Steps that run too long, die, print too much or take too much memory: observations all, and the session goes on."""
+"""Steps that run too long, die, print too much or exhaust memory are observations, and the session continues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MARKER = re.compile(r"\n\.\.\. \[(\d+) characters cut\] \.\.\.\n")
 
 
 def assert_works(session, *, kept):
-    """The next step runs, with or without the variables of the last one."""
+    """Assert that the next step runs, with or without the variables of the last one."""
     seen = session.run("'kept' in globals()")
     assert (seen.stdout, seen.exit_code, seen.metadata.outcome) == (f"{kept}\n", 0, Outcome.OK)
     assert not seen.metadata.state_lost
@@ -288,7 +288,7 @@ def test_kill_all_leaves_other_sessions_unaffected(session, open_session, code):
 
 @pytest.mark.every_provider
 def test_user_code_runs_at_lower_priority(session, sandbox):
-    # Or else a hundred busy processes would keep it from ending them.
+    # Otherwise, a hundred busy processes could keep the server from ending them.
     assert int(session.run("import os; print(os.nice(0))").stdout) > server_of(sandbox).nice()
 
 
@@ -437,7 +437,7 @@ def test_full_disk_is_an_observation(connect, small_sandbox):
     assert session.run("import os; os.remove('big'); print(open('small', 'w').write('x'))").stdout == "1\n"
 
 
-@pytest.mark.skipif(os.getuid() == 0, reason="the kernel sets no limit to the processes of uid 0")
+@pytest.mark.skipif(os.getuid() == 0, reason="the kernel does not limit the processes of uid 0")
 def test_process_limit_excludes_other_user_processes(connect):
     done = threading.Event()
     for _ in range(300):

@@ -1,4 +1,4 @@
-"""What running code shows: the semantics of CPython in one namespace that lasts from cell to cell."""
+"""Output of code: the semantics of CPython in one namespace that persists across cells."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from coding_gym_server.protocol import Outcome
 
-# (cells, what the last of them prints); all of them succeed and write nothing to stderr.
+# (cells, output of the last cell); all cells succeed and write nothing to stderr.
 PROGRAMS = {
     "recursion": (["def fact(n):\n    return 1 if n < 2 else n * fact(n - 1)", "fact(20)"], "2432902008176640000\n"),
     "mutual recursion across cells": (
@@ -409,7 +409,7 @@ def test_exit_sets_exit_code(session, code, exit_code, stderr):
     assert session.run("kept").stdout == "1\n"
 
 
-# Last line on stderr of a cell that fails, without frames of the backend; the session continues.
+# Last line on stderr of a failing cell, without frames of the backend; the session continues.
 FAILURES = {
     "1 / 0": "ZeroDivisionError: division by zero\n",
     "undefined": "NameError: name 'undefined' is not defined\n",

@@ -1,4 +1,4 @@
-"""What a reset takes away, what it gives, and what sessions see of each other."""
+"""Effects of a reset, and isolation of sessions from each other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.every_provider
 
 GONE_WITHIN = 5.0
 
-# A grandchild that has left its session and its parents; its pid ends up in the file.
+# A grandchild that has left its session and its parent; the file contains its pid.
 DAEMON = """
 import os, time
 if os.fork() == 0:
@@ -47,7 +47,7 @@ def show(session, expression):
 
 
 def is_alive(session, pid):
-    # The process that inherits a dead one may reap it late.
+    # The process that adopts an orphan may reap it late.
     state = session.run(f"print(open('/proc/{pid}/stat').read().rpartition(')')[2].split()[0], end='')")
     return state.exit_code == 0 and state.stdout not in "ZX"
 
@@ -123,7 +123,7 @@ def test_reset_removes_everything_from_last_episode(session, leave, look, expect
     session.reset()
     session.run(leave, timeout=1.5)
     for _ in range(2):
-        # The first unit may be a spare; the second is the one that was used.
+        # The first executor may be a spare; the second is the recycled one.
         session.reset()
         assert show(session, look) == expected
 
@@ -222,7 +222,7 @@ def test_symlinks_are_not_followed(session, open_session, depth):
 
 @pytest.mark.every_provider(always=True)
 def test_workspaces_of_closed_sessions_are_removed(session, open_session, provider, sandbox):
-    # One becomes a spare, the others go altogether.
+    # One executor becomes a spare, the others are removed.
     inodes = "(lambda s: s.f_files - s.f_ffree)(__import__('os').statvfs('.'))"
     if provider == "local":
         inodes = f"sum(len(d) + len(f) for _, d, f in __import__('os').walk('{sandbox._directory}/ws'))"
@@ -265,7 +265,7 @@ def test_private_tmp_is_cleared_on_reset(single_session, provider):
         return
     single_session.run("import os, time; os.makedirs('/tmp/d/e'); open('/tmp/d/f', 'w').write('x'); os.chmod('/tmp/d', 0)")
     single_session.run("open('/dev/shm/leftover', 'w').write('x')")
-    # Where programs find the screen.
+    # The directory of the socket of the screen.
     socket = ".X11-unix"
     assert show(single_session, "sorted(os.listdir('/tmp'))") == str([socket, "d"])
     for _ in range(2):
@@ -420,7 +420,7 @@ def test_server_start_directory_is_inaccessible(connect, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with contextlib.closing(start_sandbox(SandboxConfig(provider="local", preload=(), spare_workers=0))) as sandbox:
         observation = connect(sandbox).run(f"open({str(tmp_path / 'secret')!r}).read()")
-        # Out of sight, or, where there is no namespace for that, out of reach.
+        # Invisible, or inaccessible if no mount namespace is available.
         assert "FileNotFoundError" in observation.stderr or "PermissionError" in observation.stderr
 
 

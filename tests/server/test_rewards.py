@@ -1,4 +1,4 @@
-"""The rewards that OpenEnv's coding environment gives, number by number."""
+"""Rewards equal to those of OpenEnv's coding environment, value by value."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_invalid_escape_sequences_emit_no_warning():
         assert score("'\\d'", ["quality"]).reward == 0.1
 
 
-# In the server
+# Rewards in the server
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,7 @@ def color(observation, x, y):
 
 
 def displays(session):
-    """Return the pids of the X servers that a session can see."""
+    """Return the pids of the X servers visible to a session."""
     found = session.run(
         "import os, pathlib\n"
         "print(*[p.name for p in pathlib.Path('/proc').glob('[0-9]*') if (p / 'comm').exists()"
@@ -197,7 +197,7 @@ def test_on_idle_return_leaves_program_running(screen):
     assert observation.metadata.idle == "returned"
     observation = screen.run("", on_idle="return", inputs=[Click(100, 80)])
     printed, deadline = observation.stdout, time.monotonic() + 10
-    # A starved program prints after it was last seen waiting.
+    # A program without CPU time may print after it was considered idle.
     while printed != "clicked\n":
         assert time.monotonic() < deadline, printed
         observation = screen.run("", on_idle="return")
@@ -266,7 +266,7 @@ def test_frames_are_recorded_at_requested_rate(session):
     assert 6 <= len(frames) <= 30
     times = [frame.time for frame in frames]
     assert times == sorted(times)
-    # A frame that was late on a busy machine is followed by one that is not.
+    # On a busy machine, a late frame is followed by one on time, so individual intervals may be short.
     assert np.median(np.diff(times)) > 0.03
     assert not any(np.array_equal(a, b) for a, b in itertools.pairwise(map(decoded, frames)))
 
@@ -313,7 +313,7 @@ def test_matplotlib_shows_figures_on_screen(session):
 
 def test_json_clients_receive_png(provider, tmp_path):
     if provider == "docker":
-        pytest.skip("the same server")
+        pytest.skip("the server is the same as that of the local provider")
     with RunningServer(tmp_path) as server:
         answer = httpx.post(
             f"{server.url}/step", json={"action": {"code": WINDOW + "root.mainloop()", "capture_screenshot": True}}, timeout=30
@@ -329,7 +329,7 @@ def test_json_clients_receive_png(provider, tmp_path):
 
 def test_display_death_is_survived(screen, provider):
     if provider == "docker":
-        pytest.skip("its processes are out of reach")
+        pytest.skip("the processes of the container are inaccessible")
     screen.run(WINDOW + "root.update()")
     for process in psutil.Process().children(recursive=True):
         if process.name() == "Xvfb":

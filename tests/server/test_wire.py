@@ -1,4 +1,4 @@
-"""The server as its foreign clients see it: OpenEnv's messages over a WebSocket, and its HTTP routes."""
+"""The server as seen by third-party clients: OpenEnv's messages over a WebSocket, and its HTTP routes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def small_server(tmp_path_factory):
-    """A server with a single place."""
+    """Server with a single session slot."""
     with RunningServer(tmp_path_factory.mktemp("small"), "--max-sessions", "1") as server:
         yield server
 
@@ -55,7 +55,7 @@ def http(server):
 
 
 class Wire:
-    """A WebSocket connection that speaks JSON in text frames or msgpack in binary ones."""
+    """WebSocket connection with JSON in text frames or msgpack in binary frames."""
 
     def __init__(self, url, encoding="json", **options):
         self.encoding = encoding
@@ -267,7 +267,7 @@ def test_sandbox_failure_truncates_episode(tmp_path):
         assert wire.step("1")["metadata"] == {"outcome": "ok", "state_lost": False}
 
 
-# What is wrong with a request
+# Invalid requests
 
 
 @pytest.mark.parametrize(
@@ -410,7 +410,7 @@ def test_mcp_messages_are_answered(wire, call, code, identifier):
     assert answer["data"]["error"]["code"] == code
 
 
-# Order
+# Order and concurrency
 
 
 def test_pipelined_requests_are_answered_once_in_order(wire):
@@ -487,7 +487,7 @@ def test_busy_step_does_not_delay_other_sessions(server, http):
         assert busy.receive()["data"]["observation"]["exit_code"] != 0
 
 
-# What goes over the wire
+# Text and message sizes
 
 
 @pytest.mark.parametrize(
@@ -531,7 +531,7 @@ def test_requested_output_limit_applies(wire):
 
 
 def closing_code(client, data):
-    """Send data that closes the connection, and return the code; None if sending failed before it could be read."""
+    """Send data that makes the server close the connection; return the code, None if sending failed before it was read."""
     try:
         client.send(data)
         client.recv(timeout=10)
@@ -555,7 +555,7 @@ def test_oversized_fragmented_message_closes_connection(server):
         assert closing_code(client, ["x" * 1_000_000] * 17) in (1009, None)
 
 
-# Places
+# Session slots
 
 
 def wait_for_place(url, within):
@@ -643,7 +643,7 @@ def test_many_short_sessions_leave_no_processes(server):
 
 
 def test_every_session_starts_with_fresh_workspace(small_server):
-    # Many resets right after each other, over many connections: units are recycled while others are asked for.
+    # Many resets in quick succession over many connections: executors are recycled while others are requested.
     look = "import os; print('mark' in globals(), os.listdir()); mark = open('left', 'w').close()"
     for _ in range(25):
         with Wire(small_server.ws_url, "msgpack") as wire:
@@ -654,7 +654,7 @@ def test_every_session_starts_with_fresh_workspace(small_server):
                 assert data["metadata"] == {"outcome": "ok", "state_lost": False}
 
 
-# Whatever comes
+# Arbitrary input
 
 _json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
@@ -690,7 +690,7 @@ _fuzz = settings(max_examples=120, deadline=None, database=None, suppress_health
 
 @pytest.fixture(scope="module")
 def fuzzed(server):
-    """Sends frames over one connection, and opens another when that is closed."""
+    """Client that sends frames over one connection, and opens another when the server closes it."""
 
     class Fuzzed:
         wire = None
@@ -843,7 +843,7 @@ def test_openapi_lists_working_routes(http):
             body = bodies.get(path, {})
             response = http.request(method, path, **({"json": body} if method == "post" else {}))
             assert response.status_code == 200, path
-    # Each context has a place.
+    # Each context occupies a slot.
     for context in http.get("/contexts").json():
         http.delete(f"/contexts/{context['id']}")
 
@@ -1023,7 +1023,7 @@ def test_http_disconnect_while_sending_frees_session(small_server):
 
 
 def test_oversized_body_is_refused_with_bounded_memory(server, http):
-    # As large a request as a frame may be is fine; what is larger is refused, as it is on the session route.
+    # Bodies up to the maximum size of frames are accepted; larger ones are refused, like larger frames.
     before = psutil.Process(server.process.pid).memory_info().rss
     try:
         response = http.post("/step", content=b"[" + b"1," * 50_000_000 + b"1]")
@@ -1034,7 +1034,7 @@ def test_oversized_body_is_refused_with_bounded_memory(server, http):
     assert psutil.Process(server.process.pid).memory_info().rss - before < 80_000_000
 
 
-# The token
+# Tokens
 
 
 @pytest.fixture(scope="module")
@@ -1100,7 +1100,7 @@ def test_token_file_is_read_and_removed(tmp_path):
         assert httpx.get(f"{server.url}/state", headers={"Authorization": "Bearer from file"}).status_code == 200
 
 
-# The end
+# Shutdown
 
 
 @pytest.mark.lifecycle
