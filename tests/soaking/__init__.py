@@ -1,1 +1,1 @@
-"""Long-running episodes of every behavior, and what grows over time."""
+"""Soak test: episodes of every behavior for a long time, and the growth of resource usage."""

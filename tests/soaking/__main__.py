@@ -1,6 +1,6 @@
-"""Runs episodes of all kinds for a while, and finds out whether each shows what it must and whether something grows.
+"""Runs episodes of all kinds for a while, and checks that their results are correct and that resource usage does not grow.
 
-Run ``python -m tests.soaking --minutes 10`` from the root of the repository, as root: it looks into the processes of sandboxes.
+Run ``python -m tests.soaking --minutes 10`` in the root of the repository, as root: it inspects the processes of sandboxes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ console = Console(width=120)
 
 @dataclass
 class Tally:
-    """What has come of all episodes until now."""
+    """Results of all episodes so far."""
 
     episodes: Counter[str] = field(default_factory=Counter)
     outcomes: dict[str, Counter[str]] = field(default_factory=dict)
@@ -61,12 +61,12 @@ class Tally:
 
 
 class Soak:
-    """Agents in threads and in an event loop, on two pools: one whose sandboxes live through it all, one that recycles them.
+    """Agents in threads and in an event loop, on two pools: one whose sandboxes last for the whole run, one that recycles them.
 
     Args:
-        lasting: The one.
-        recycling: The other.
-        seed: What the agents do follows from it.
+        lasting: The pool whose sandboxes last for the whole run.
+        recycling: The pool that recycles its sandboxes.
+        seed: Seed of the agents' behavior.
     """
 
     def __init__(self, lasting: SandboxPool, recycling: SandboxPool, seed: int) -> None:
@@ -76,7 +76,7 @@ class Soak:
         self.tally = Tally()
 
     def run(self, seconds: float) -> None:
-        """Let the agents work for so long, and wait until the sandboxes have come to rest."""
+        """Let the agents work for ``seconds``, and wait until all of them have finished."""
         self._over.clear()
         halves = [(pool, Random(self._seeds.random())) for pool in self._pools for _ in range(pool.size * pool.config.sessions)]
         threads = [threading.Thread(target=self._work, args=half, daemon=True) for half in halves[::2]]
@@ -100,7 +100,7 @@ class Soak:
             yield name, BEHAVIOURS[name]
 
     def _work(self, pool: SandboxPool, rng: Random) -> None:
-        """Run episodes in one environment that blocks."""
+        """Run episodes in one blocking environment."""
         with closing(CodingEnv(pool=pool, screen=None)) as env:
             for name, behaviour in self._episodes(rng, can_cancel=False):
                 env.step_timeout = behaviour.step_timeout
@@ -120,7 +120,7 @@ class Soak:
         await asyncio.gather(*(self._work_in_turn(pool, rng) for pool, rng in agents))
 
     async def _work_in_turn(self, pool: SandboxPool, rng: Random) -> None:
-        """Run episodes, each in an asynchronous environment of its own."""
+        """Run episodes, each in a separate asynchronous environment."""
         for name, behaviour in self._episodes(rng, can_cancel=True):
             try:
                 async with AsyncCodingEnv(pool=pool, screen=None, step_timeout=behaviour.step_timeout) as env:
@@ -151,7 +151,7 @@ class Soak:
 
 
 def measure(lasting: SandboxPool, recycling: SandboxPool) -> Measures:
-    """Measure everything, as soon as it has come to rest."""
+    """Measure the sandboxes and the client, once the values have settled."""
     deadline = time.monotonic() + _SETTLED_WITHIN
     found = _measure_now(lasting, recycling)
     while time.monotonic() < deadline:
@@ -187,7 +187,7 @@ def show_outcomes(tally: Tally) -> None:
 
 
 def show_growth(before: Measures, after: Measures) -> bool:
-    """Print what has grown; says whether something has by more than is tolerated."""
+    """Print the growth of each value; return whether any of them exceeds its tolerance."""
     table = Table("", "", "start", "end", "growth", "tolerated")
     grew = False
     for owner, measures in before.items():
@@ -204,7 +204,7 @@ def show_growth(before: Measures, after: Measures) -> bool:
 
 
 def main() -> int:
-    """Soak, and return the exit code."""
+    """Run the soak test, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--provider", choices=("docker", "local"), default="docker")

@@ -1,4 +1,4 @@
-"""What agents do, well or ill, and what must come of it."""
+"""Behaviors of agents, harmless and harmful, and their expected results."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any
 __all__ = ["BEHAVIOURS", "Behaviour", "Step"]
 
 _SHORTAGE = ("Resource temporarily unavailable", "can't start new thread", "Cannot allocate memory", "MemoryError")
-"""What code may meet while a neighbour in the same sandbox uses up what they share."""
+"""Errors that code may encounter while a neighbor in the same sandbox exhausts shared resources."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A step and what it must show.
+    """A step and its expected result.
 
     Attributes:
-        code: The source text.
-        outcomes: What ``info["outcome"]`` may be.
-        exit_codes: What the exit code may be; any if empty.
-        state_lost: What ``info["state_lost"]`` must be; None for either.
-        stdout: What stdout must be, exactly; None for anything.
-        stderr: What stderr must contain.
+        code: The source code.
+        outcomes: Permitted values of ``info["outcome"]``.
+        exit_codes: Permitted exit codes; any if empty.
+        state_lost: Expected ``info["state_lost"]``; None for either.
+        stdout: Expected stdout, exactly; None for anything.
+        stderr: Text that stderr must contain.
         shares: Whether it may fail because a neighbor has exhausted a shared resource.
         cancel_after: Seconds after which the step is cancelled; None for never. Only an asynchronous environment can.
     """
@@ -39,7 +39,7 @@ class Step:
     cancel_after: float | None = None
 
     def fault(self, observation: dict[str, Any], info: dict[str, Any]) -> str:
-        """Return what is wrong with the result; an empty string if it is as expected."""
+        """Return a description of what is wrong with the result; empty if it is as expected."""
         if self.shares and info["outcome"] == "error" and any(sign in observation["stderr"] for sign in _SHORTAGE):
             return ""
         found = []
@@ -58,12 +58,12 @@ class Step:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What an agent does in an episode.
+    """Behavior of an agent in an episode.
 
     Attributes:
-        steps: Makes its steps.
-        step_timeout: The time limit of each.
-        weight: How often it occurs, compared with others.
+        steps: Generates its steps.
+        step_timeout: Time limit of each step in seconds.
+        weight: Relative frequency of the behavior.
     """
 
     steps: Callable[[Random], Iterator[Step]]
@@ -113,7 +113,7 @@ def _dies(rng: Random) -> Iterator[Step]:
         ]
     )
     yield Step(code="import os; x = 1; os.mkdir('kept')")
-    # The sender of a SIGKILL is unknown: if a neighbor in the container runs out of memory at the same time, that is reported.
+    # The sender of a SIGKILL is unknown: it is reported as "memory" if a neighbor exhausts the memory at that time.
     outcomes = ("killed", "memory") if exit_code == 137 else ("killed",)
     yield Step(code=code, outcomes=outcomes, exit_codes=(exit_code,), state_lost=True)
     yield Step(code="import os; 'x' in globals(), os.listdir()", stdout="(False, ['kept'])\n")
@@ -122,7 +122,7 @@ def _dies(rng: Random) -> Iterator[Step]:
 def _hangs(rng: Random) -> Iterator[Step]:
     code = rng.choice(["while True: pass", "import time; time.sleep(99)", "import threading; threading.Event().wait()"])
     yield Step(code="x = 1")
-    # Beside a fork bomb, to be interrupted may take longer than there is grace.
+    # Next to a fork bomb, an interrupt may take longer than the grace period.
     yield Step(code=f"print('begun')\n{code}", outcomes=("timeout",), exit_codes=(124,), state_lost=None, stdout="begun\n")
     yield Step(code="print('again')", stdout="again\n")
 
@@ -137,7 +137,7 @@ def _ignores_interrupts(rng: Random) -> Iterator[Step]:
 def _is_cancelled(rng: Random) -> Iterator[Step]:
     yield Step(code="x = 1")
     yield Step(code="import time; time.sleep(30)", cancel_after=rng.random() / 4)
-    # As after a timeout: the variables may be lost beside a fork bomb.
+    # As after a timeout, the variables may be lost next to a fork bomb.
     yield Step(code="print('again')", stdout="again\n")
 
 
@@ -211,7 +211,7 @@ while True:
 
 def _bombs(rng: Random) -> Iterator[Step]:
     yield Step(code=rng.choice([_FORKS, _SPAWNS]), outcomes=("killed", "timeout", "error"), state_lost=None)
-    # What the bomb has left may still be there, and be ended with the interpreter, until the next episode.
+    # Remaining processes of the bomb may be killed, together with the interpreter, until the next episode.
     yield Step(code="1", outcomes=("ok", "killed", "memory", "timeout"), state_lost=None)
 
 

@@ -1,4 +1,4 @@
-"""What a sandbox and its client take up."""
+"""Resource usage of a sandbox and its client."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ TOLERANCES = {
     "client, threads": 2,
     "runtime directories": 0,
 }
-"""How much more there may be of each at the end than at the start."""
+"""Maximum growth of each value from start to end."""
 
 
 def of_sandbox(sandbox: Sandbox) -> dict[str, float]:
-    """Measure a sandbox that is on this machine, and idle."""
+    """Measure an idle sandbox on this machine."""
     server, zygote = server_of(sandbox), zygote_of(sandbox)
     root = Path(f"/proc/{server.pid}/root")
     is_local = not hasattr(sandbox, "container")
@@ -46,14 +46,14 @@ def of_sandbox(sandbox: Sandbox) -> dict[str, float]:
         "zygote, descriptors": zygote.num_fds(),
         "processes": len(processes_of(sandbox)),
         "files in workspaces": _files_below(root / workspaces.relative_to("/")),
-        # That of the machine is not the local provider's.
+        # /tmp of the machine does not belong to the local provider.
         "files in /tmp": 0 if is_local else _files_below(root / "tmp"),
         "files in /dev/shm": _files_below(root / "dev/shm"),
     }
 
 
 def of_client(pools: int) -> dict[str, float]:
-    """Measure this process, which has so many sandboxes."""
+    """Measure this process, which owns ``pools`` sandboxes."""
     return {
         "client, MB": pss([os.getpid()]),
         "client, descriptors": psutil.Process().num_fds(),

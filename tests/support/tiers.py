@@ -58,7 +58,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Build matplotlib's font cache: the first import that lacks it says so on standard error, which tests compare."""
+    """Build matplotlib's font cache: an import without it writes to standard error, which tests compare."""
     if not _is_worker() and not session.config.option.collectonly and importlib.util.find_spec("matplotlib"):
         subprocess.run([sys.executable, "-c", "import matplotlib.font_manager"], check=True, capture_output=True)
 

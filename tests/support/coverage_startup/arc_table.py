@@ -1,7 +1,7 @@
 """Table of executed arcs in shared memory.
 
-A sandbox process has no writable file, no spare descriptor and usually no regular end: it is killed. A mapping that was
-made before confinement survives all of that, in forks too, and what is in it stays when the process is gone.
+A sandbox process has no writable file and no spare descriptor, and it is usually killed. A mapping created before confinement
+remains usable, also in forks, and its contents outlive the process.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ArcTable:
 
     @staticmethod
     def create() -> None:
-        """Create the file, empty."""
+        """Create an empty file."""
         with PATH.open("wb") as file:
             file.truncate(_BYTES)
 

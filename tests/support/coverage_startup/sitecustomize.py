@@ -2,12 +2,12 @@
 
 Python imports this module at startup because ``measure_coverage.py`` puts its directory on ``PYTHONPATH``, the one variable
 that reaches the local provider's servers, whose environment is scrubbed. coverage.py's tracer collects what a process
-executes, and this module stores it in a table that all processes share: coverage.py itself saves a file as a process ends,
+executes, and this module stores it in a table that all processes share: coverage.py itself saves a file when a process ends,
 which Landlock forbids in a sandbox, and which SIGKILL prevents. There are three kinds of processes:
 
-* Every process stores as it collects garbage, and as it ends.
+* Every process stores when it collects garbage and when it ends.
 * Servers also hand the table to the zygote, which has a separate environment.
-* The zygote, and all that it forks, also store when they send or wait for a message: most of them are killed.
+* The zygote, and all processes that it forks, also store when they send or wait for a message: most of them are killed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PACKED_MASK = (1 << _PACKED_BITS) - 1
 
 
 class _Measurement:
-    """Measures this process and all that it will fork.
+    """Measures this process and its future forks.
 
     Args:
         table: Where executed arcs are stored.
@@ -50,7 +50,7 @@ class _Measurement:
         self._stored: dict[str, set[int]] = {}
         self._coverage = coverage.Coverage(data_file=None, config_file=str(ROOT / "pyproject.toml"))
         self._coverage.start()
-        # There is no public way to read what has been collected that does without a database in every fork.
+        # No public API reads the collected data without a database in every fork.
         collector = self._coverage._collector
         assert collector is not None
         self._executed: dict[str, set[int]] = collector.data  # type: ignore[assignment]
@@ -61,7 +61,7 @@ class _Measurement:
 
     def store(self) -> None:
         """Store what has been executed since the last call."""
-        # User code may be out of memory or at its recursion limit here, and must not notice anything.
+        # User code may be out of memory or at its recursion limit here, and must not be affected.
         with contextlib.suppress(Exception):
             for file, arcs in self._executed.copy().items():
                 stored = self._stored.setdefault(file, set())
@@ -71,7 +71,7 @@ class _Measurement:
                     stored |= new
 
     def store_before(self, holder: Any, name: str) -> None:
-        """Have a function, such as one that waits or ends the process, store first."""
+        """Make a function, such as one that waits or ends the process, store first."""
         function: Callable[..., Any] = getattr(holder, name)
 
         def store_first(*arguments: Any, **options: Any) -> Any:
@@ -150,7 +150,7 @@ def _is_server() -> bool:
 
 def _start() -> None:
     if importlib.util.find_spec("coverage") is None:
-        # Another environment's interpreter.
+        # An interpreter of another environment.
         return
     descriptor = os.environ.pop(_TABLE_VARIABLE, None)
     if descriptor is not None:
