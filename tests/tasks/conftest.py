@@ -1,4 +1,4 @@
-"""Suites of real problems, and a grader for all tests."""
+"""Suites of real problems, and a grader shared by all tests."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ def mbpp() -> TaskSuite:
 
 @pytest.fixture(scope="session")
 def grader() -> Iterator[Grader]:
-    # It does not end by itself while other tests run.
+    # The idle timeout is long, so that the sandbox does not end while other tests run.
     with Grader(provider="local", idle_timeout=3600) as grader:
         yield grader

@@ -27,11 +27,11 @@ def program(*codes):
         (["x: int", "x: int = 3", "x"], "x: int = 3\nx"),
         (["import os.path as p, sys", "p"], "import os.path as p, sys\np"),
         (["x = 1; y = x", "print(y)"], "x = 1\ny = x\nprint(y)"),
-        # Names that it binds before it uses them are not dependencies.
+        # Names that the code binds before using them are not dependencies.
         (["x = open()", "x = 2\nprint(x)"], "x = 2\nprint(x)"),
         (["x = 1", "x = x + 1"], "x = 1\nx = x + 1"),
         (["def f(): pass", "def f():\n    return f()"], "def f():\n    return f()"),
-        # Functions find names when they are called.
+        # Functions look names up when they are called.
         (
             ["def f():\n    return g()", "def g():\n    return 1", "f()"],
             "def f():\n    return g()\ndef g():\n    return 1\nf()",
@@ -42,12 +42,12 @@ def program(*codes):
         ),
         (["def f():\n    return f", "f()"], "def f():\n    return f\nf()"),
         (["@deco\ndef f():\n    pass", "f()"], "@deco\ndef f():\n    pass\nf()"),
-        # Imports from the future stay first.
+        # Imports from __future__ stay first.
         (
             ["x = 1", "'doc'\nfrom __future__ import annotations\nprint(x)"],
             "'doc'\nfrom __future__ import annotations\nx = 1\nprint(x)",
         ),
-        # What does not parse has no definitions, and needs none.
+        # Code that does not parse has no definitions and no dependencies.
         (["x = ", "x"], "x"),
         (["x = 1", "x x"], "x x"),
         (["x = 1", ""], ""),

@@ -98,7 +98,7 @@ def test_sample_of_human_eval_is_graded_correctly(grader: Grader, humaneval: Tas
 
 
 def test_sample_of_mbpp_references_passes(grader: Grader, mbpp: TaskSuite) -> None:
-    # Their tests import, compare sizes, make classes of the submission's, or have an entry point that is called as a builtin.
+    # Their tests import, compare sizes, use classes of the submission, or have an entry point with the name of a builtin.
     hard = TaskSuite("", [mbpp[name] for name in ("126", "367", "596", "601", "927")])
     some = hard.merge(mbpp.filter(lambda task: int(task.id) % 20 == 0))
     verdicts = list(grader.grade_many((task, task.reference or "") for task in some))
@@ -120,7 +120,7 @@ def test_verdicts_keep_order_without_blocking_workers(grader: Grader) -> None:
     first = next(verdicts)
     began = time.monotonic()
     rest = list(verdicts)
-    # While the first slept, the others were graded.
+    # The others were graded while the first one slept.
     assert time.monotonic() - began < 5
     assert [verdict.task_id for verdict in (first, *rest)] == [task.id for task in tasks]
     assert outcomes([first, *rest]) == {"passed": 40}

@@ -1,4 +1,4 @@
-"""Suites of packages, and the formats of rows, as their authors publish them."""
+"""Suites of packages, and row formats as published by their authors."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_mbpp_is_loaded_completely(mbpp: TaskSuite) -> None:
     assert sum(len(task.tests.cases) for task in mbpp) == 2938
     assert mbpp["601"].entry_point == "max_chain_length"
     assert mbpp["126"].entry_point == "sum"
-    # What the tests are about is made by setup code, which the prompt has to show.
+    # Setup code creates the objects of the tests, so the prompt must show it.
     assert "root = Node(1)" in mbpp["367"].prompt
     assert mbpp["367"].tests.setup.startswith("root = Node(1)")
 
@@ -198,7 +198,7 @@ def test_json_function_calls_become_asserts(tmp_path: Path) -> None:
     function, method, lcb = load(tmp_path, APPS_FUNCTION, APPS_METHOD, LCB_FUNCTION | {"question_id": "x"})
     assert function.entry_point == "double"
     assert function.prompt == "Double the numbers.\n\ndef double(xs):\n\t"
-    # Some results are in a list, without a sign of which.
+    # Some results are wrapped in a list, but nothing indicates which.
     assert function.tests.cases == (
         "assert _matches(double([1, 2]), [[2, 4]], [2, 4])",
         "assert _matches(double([]), [[]], [])",
@@ -243,7 +243,7 @@ class Evil:
 )
 def test_packed_data_is_not_trusted(tmp_path: Path, packed: Any, complaint: str) -> None:
     if complaint == "JSON":
-        # What follows the end of a pickle does not count.
+        # Data after the end of a pickle is ignored.
         assert load(tmp_path, LCB | {"private_test_cases": packed()})
         return
     with pytest.raises(ConfigurationError, match=complaint):

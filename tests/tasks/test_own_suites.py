@@ -1,4 +1,4 @@
-"""The suites of this package, each problem held against its own reference, stub and mutants."""
+"""The suites of this package: each problem is tested with its reference, stub and mutants."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def grader() -> Iterator[Grader]:
 
 @pytest.fixture(scope="module", params=SUITES)
 def problems(request: pytest.FixtureRequest) -> list[Problem]:
-    """The problems of a suite."""
+    """Problems of a suite."""
     problems = load_problems(request.param)
     if request.param != "windows":
         return [in_haste(problem) for problem in problems]
@@ -37,7 +37,7 @@ def problems(request: pytest.FixtureRequest) -> list[Problem]:
 
 @pytest.fixture(scope="module")
 def mutants(problems: list[Problem], grader: Grader) -> dict[str, list[Verdict]]:
-    """The verdicts on the mutants of each problem, by its id."""
+    """Verdicts on the mutants of each problem, by problem id."""
     return grade(grader, problems, lambda problem: problem.mutants)
 
 
@@ -68,7 +68,7 @@ def test_references_pass(problems, grader):
 def test_stubs_fail(problems, grader):
     verdicts = grade(grader, problems, lambda problem: [problem.stub])
     assert not [task for task, (verdict,) in verdicts.items() if verdict.outcome is VerdictOutcome.PASSED]
-    # What a stub returns in a test or two may even be right, but no more than that.
+    # A stub may pass some tests by chance, but at most half of them.
     assert not [task for task, (verdict,) in verdicts.items() if verdict.passed > verdict.total / 2]
 
 
@@ -80,7 +80,7 @@ def test_mutants_are_detected(mutants):
 
 @pytest.mark.slow
 def test_mutants_load_without_errors(mutants):
-    # One that cannot would be found by each test, whatever the test is.
+    # Any test would detect a mutant that fails to load, even a useless one.
     verdicts = [(task, verdict) for task, verdicts in mutants.items() for verdict in verdicts]
     assert not [(task, verdict.message) for task, verdict in verdicts if verdict.outcome is VerdictOutcome.ERROR]
 

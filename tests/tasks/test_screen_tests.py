@@ -281,7 +281,7 @@ def test_pictures_are_compared_with_pixel_tolerance():
     assert "to be 20 x 10 pixels" in LooksLike(png=picture.getvalue()).mismatch(snapshot())
 
 
-# As data
+# Serialization
 
 
 def test_screen_tests_round_trip_as_json():

@@ -1,4 +1,4 @@
-"""What processes have in common with those that they were forked from, and what not."""
+"""State that forked processes share with their parents, and state that they do not."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ IS_TUNED = "from coding_gym_server.zygote import heap; print(heap.is_tuned())"
 
 @pytest.fixture(scope="module")
 def run_in_image(docker_engine: docker.DockerClient) -> Callable[[str], str]:
-    """Run a program in the interpreter of the image."""
+    """Function that runs a program in the interpreter of the image."""
     image = ensure_image(docker_engine, None)
 
     def run(code: str) -> str:
@@ -143,12 +143,12 @@ def _largest_region(maps: str) -> int:
 @pytest.mark.docker
 def test_image_interpreter_is_tuned(run_in_image: Callable[[str], str]) -> None:
     assert run_in_image(IS_TUNED) == "True\n"
-    # The heap grows in arenas of 1 MB otherwise, of which adjacent ones are one region.
+    # An untuned heap grows in arenas of 1 MB; adjacent arenas form one region.
     assert _largest_region(run_in_image(RESERVE)) >= 63 << 20
     assert run_in_image(IMMORTALIZE) == "True\nTrue True\n{'a': [1]}\n"
 
 
-@pytest.mark.skipif(heap.is_tuned(), reason="this is the image's interpreter")
+@pytest.mark.skipif(heap.is_tuned(), reason="this interpreter is tuned, like that of the image")
 def test_other_interpreters_are_not_tuned() -> None:
     assert _run(IS_TUNED) == "False\n"
     assert _largest_region(_run(RESERVE)) < 63 << 20

@@ -8,7 +8,7 @@ from coding_gym.errors import ConfigurationError, InvalidActionError
 from coding_gym.wrappers import FencedCode, SnippetActions, TemplateActions, TokenActions
 from coding_gym.wrappers.actions.fenced_code import fenced_blocks
 
-# None of them starts a sandbox: it would start at the first reset.
+# No test starts a sandbox, because none resets an environment.
 
 
 @pytest.fixture

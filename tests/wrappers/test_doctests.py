@@ -29,7 +29,7 @@ NO_EXAMPLE_OF_ITS_OWN = {"CodeActions", "EpisodeSteps"}
 
 @pytest.fixture
 def in_the_pool(pool, monkeypatch):
-    # What a reader is told to make, but in a sandbox that is there already.
+    # The environments of the examples, but in the shared pool.
     spec = gym.registry["CodingEnv-v0"]
     pooled = replace(spec, entry_point=partial(CodingEnv, pool=pool), vector_entry_point=partial(CodingVectorEnv, pool=pool))
     monkeypatch.setitem(gym.registry, spec.id, pooled)

@@ -16,7 +16,7 @@ def env(pool):
 
 
 class Told(gym.Wrapper):
-    """Gives rewards, ends and infos that a test has thought of."""
+    """Returns rewards, ends and infos specified by a test."""
 
     def __init__(self, env, told):
         super().__init__(env)

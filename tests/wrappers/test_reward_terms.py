@@ -279,7 +279,7 @@ def test_invalid_limits_are_refused(make):
 
 
 def test_openenv_terms_match_openenv_rewards():
-    # What its own transforms give, safety and quality together.
+    # Results of OpenEnv's own transforms, safety and quality together.
     both = terms.OpenEnvSafety(), terms.OpenEnvQuality()
     codes = {"x = 1": 0.1, "x = 1 #" + "." * 100: 0.0, "import os": -0.9, "import os #" + "." * 100: -1.0, "(": -0.1}
     assert {code: round(sum(term(step(code)) for term in both), 2) for code in codes} == codes

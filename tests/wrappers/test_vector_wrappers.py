@@ -1,4 +1,4 @@
-"""The vector forms equal vector environments of the single forms, step by step."""
+"""Vector wrappers equal vector environments of singly wrapped environments, step by step."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FORMS = {
 
 
 def end_at_three(env):
-    """Ends an episode in the step whose exit code is 3, and others after three steps."""
+    """Wrap an environment: episodes end at a step with exit code 3, or after three steps."""
 
     class EndAtThree(gym.Wrapper):
         def step(self, action):
@@ -77,7 +77,7 @@ def test_vector_forms_equal_single_forms(make, name, mode):
     options = FORMS[name]
     screen = (64, 48) if "Screen" in name else None
     single = make(mode, lambda env: getattr(wrappers, name)(env, **options), screen)
-    # One after the other: the pool has four places.
+    # One after the other, because the pool has four slots.
     expected = list(play(single, mode))
     spaces = single.single_observation_space, single.observation_space
     single.close()

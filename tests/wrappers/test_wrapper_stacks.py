@@ -1,4 +1,4 @@
-"""What others' checks say of wrapped environments, and whether their specs make them again."""
+"""Wrapped environments pass third-party checks, and can be recreated from their specs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def env(pool, xvfb):
 def test_gymnasium_check_passes(env, name):
     wrapped = STACKS[name](env)
     with warnings.catch_warnings():
-        # The checker takes the bare environment only, so a wrapper would not be checked.
+        # The checker asks for the unwrapped environment, which would leave the wrapper unchecked.
         warnings.filterwarnings("ignore", message=".*different from the unwrapped version.*")
         check_env(wrapped, skip_render_check=True, skip_close_check=True)
 
