@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-__all__ = ["BEHAVIOURS", "SECTIONS", "Behaviour"]
+__all__ = ["BEHAVIORS", "SECTIONS", "Behavior"]
 
 
-class Behaviour(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
+class Behavior(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
     """A behavior that backends are tested for.
 
     Attributes:
@@ -40,5 +40,5 @@ class Behaviour(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, frozen
 
 _document = tomllib.loads((Path(__file__).parent / "conformance.toml").read_text())
 
-SECTIONS = msgspec.convert(_document, dict[str, list[Behaviour]])
-BEHAVIOURS = [behaviour for section in SECTIONS.values() for behaviour in section]
+SECTIONS = msgspec.convert(_document, dict[str, list[Behavior]])
+BEHAVIORS = [behavior for section in SECTIONS.values() for behavior in section]

@@ -15,7 +15,7 @@ import pytest
 from coding_gym.client.session import Session
 from coding_gym.sandbox import Sandbox
 from coding_gym_server.protocol import ObservationData, ResetOptions, StepAction, StepRequest
-from tests.backends.conformance import BEHAVIOURS, SECTIONS, Behaviour
+from tests.backends.conformance import BEHAVIORS, SECTIONS, Behavior
 
 pytestmark = [pytest.mark.slow, pytest.mark.docker]
 
@@ -62,8 +62,8 @@ class Trial:
         self._session._ask(StepRequest(StepAction(code=code, timeout_s=timeout)))
         return self._session.wait(timeout=timeout + 20)
 
-    def does(self, behaviour: Behaviour) -> str:
-        cells = getattr(behaviour, LANGUAGES[self.backend])
+    def does(self, behavior: Behavior) -> str:
+        cells = getattr(behavior, LANGUAGES[self.backend])
         if not cells:
             return NONE
         self.reset()
@@ -72,8 +72,8 @@ class Trial:
             self.run(cells[0])
             cells = cells[1:]
         for cell in cells:
-            data = self.run(cell, behaviour.timeout)
-        return YES if _is_as_expected(data, behaviour) else NO
+            data = self.run(cell, behavior.timeout)
+        return YES if _is_as_expected(data, behavior) else NO
 
     def latency(self) -> float:
         """Return the median latency of a short step in milliseconds."""
@@ -89,17 +89,17 @@ class Trial:
         self._session.close()
 
 
-def _is_as_expected(data: ObservationData, behaviour: Behaviour) -> bool:
+def _is_as_expected(data: ObservationData, behavior: Behavior) -> bool:
     observation, metadata = data.observation, data.observation.metadata
-    if behaviour.mime is not None:
-        return any(behaviour.mime in result.texts for result in metadata.results)
-    if behaviour.what.startswith("floods"):
+    if behavior.mime is not None:
+        return any(behavior.mime in result.texts for result in metadata.results)
+    if behavior.what.startswith("floods"):
         return "characters cut" in observation.stdout and observation.stdout.endswith("end\n")
     return (
-        behaviour.stdout in (None, observation.stdout)
-        and behaviour.stderr in observation.stderr
-        and observation.exit_code == behaviour.exit_code
-        and metadata.outcome == behaviour.outcome
+        behavior.stdout in (None, observation.stdout)
+        and behavior.stderr in observation.stderr
+        and observation.exit_code == behavior.exit_code
+        and metadata.outcome == behavior.outcome
     )
 
 
@@ -109,17 +109,15 @@ def test_backends_page_matches_measured_behavior(backend_sandbox):
     latencies: dict[str, float] = {}
     for backend in LANGUAGES:
         trial = Trial(backend_sandbox, backend)
-        columns[backend] = {behaviour.what: trial.does(behaviour) for behaviour in BEHAVIOURS}
+        columns[backend] = {behavior.what: trial.does(behavior) for behavior in BEHAVIORS}
         if is_update:
             trial.reset()
             latencies[backend] = trial.latency()
         trial.close()
     lines = [f"| | {' | '.join(f'`{backend}`' for backend in LANGUAGES)} |", f"|---|{'---|' * len(LANGUAGES)}"]
-    for section, behaviours in SECTIONS.items():
+    for section, behaviors in SECTIONS.items():
         lines.append(f"| **{section.capitalize()}** |{' |' * len(LANGUAGES)}")
-        lines += [
-            f"| {each.what} | {' | '.join(columns[backend][each.what] for backend in LANGUAGES)} |" for each in behaviours
-        ]
+        lines += [f"| {each.what} | {' | '.join(columns[backend][each.what] for backend in LANGUAGES)} |" for each in behaviors]
     page = PAGE.read_text()
     before, _, rest = page.partition(BEGIN)
     written, _, after = rest.partition(END)
@@ -129,4 +127,4 @@ def test_backends_page_matches_measured_behavior(backend_sandbox):
         PAGE.write_text(before + BEGIN + "\n".join(table) + "\n" + END + after)
         return
     assert [line for line in written.splitlines() if not line.startswith(LATENCY)] == lines
-    assert all(columns["python"][each.what] == YES for each in BEHAVIOURS if each not in SECTIONS["cells"])
+    assert all(columns["python"][each.what] == YES for each in BEHAVIORS if each not in SECTIONS["cells"])

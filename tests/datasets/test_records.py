@@ -87,7 +87,7 @@ def test_input_events_become_mappings_accepted_as_actions():
     assert inputs.as_event(event) == inputs.click(3, 4)
 
 
-def test_only_serialisable_info_is_recorded():
+def test_only_serializable_info_is_recorded():
     result = Result({"text/plain": "2", "image/png": b"\x89"}, is_value=True)
     info = {"frames": Video(), "outcome": "ok", "score": np.float32(0.5), "results": (result,), "lock": object(), "t": "\ud800"}
     assert recordable_info(info) == {
@@ -98,7 +98,7 @@ def test_only_serialisable_info_is_recorded():
     }
 
 
-def test_unserialisable_data_is_refused():
+def test_unserializable_data_is_refused():
     with pytest.raises(DatasetError, match="Episode 7 cannot be recorded: object is not serializable"):
         encode_episode(episode_of({"x": object()}, index=7))
 

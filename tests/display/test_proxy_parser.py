@@ -22,7 +22,7 @@ PATIENCE = 10.0
 # Major opcodes that a server might assign to its extensions.
 BIG_REQUESTS, RENDER, RANDR, GLX = 133, 139, 140, 149
 DRAWING = {RENDER: frozenset({8, 26}), GLX: None}
-NEUTRALISED = frozenset({(RANDR, 7)})
+NEUTRALIZED = frozenset({(RANDR, 7)})
 
 REFUSED = frozenset({36, 109, 111, 112, 113})
 LOSSES = frozenset({4, 5, 10, 11})
@@ -119,7 +119,7 @@ def expect(stream: bytes, order: str) -> Expected:
         elif major in LOSSES and has_drawn:
             expected.losses.append(position)
             has_drawn = False
-        elif major in REFUSED or (major, minor) in NEUTRALISED:
+        elif major in REFUSED or (major, minor) in NEUTRALIZED:
             request[0] = NO_OPERATION
         expected.forwarded += request
     if has_drawn:
@@ -158,7 +158,7 @@ class Run:
                 server_cookie=SERVER_COOKIE,
                 before_erase=self._before_erase,
             )
-            self._proxy.big_requests, self._proxy.drawing, self._proxy.neutralized = BIG_REQUESTS, DRAWING, NEUTRALISED
+            self._proxy.big_requests, self._proxy.drawing, self._proxy.neutralized = BIG_REQUESTS, DRAWING, NEUTRALIZED
             client.connect(listener.getsockname())
             for chunk in chunks:
                 # The proxy may already have rejected the client.
@@ -240,7 +240,7 @@ def check_stream(upstream: Upstream, stream: bytes, order: str, chunks: Sequence
     assert run.received == [setup + expected.forwarded]
     assert run.losses == expected.losses
     opcodes = {(major, minor) for _, _, major, minor in requests_in(run.received[0][len(setup) :], order)}
-    assert not opcodes & NEUTRALISED
+    assert not opcodes & NEUTRALIZED
     assert not {major for major, _ in opcodes} & REFUSED
 
 

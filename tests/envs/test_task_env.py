@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from contextlib import closing
 
 import gymnasium as gym
@@ -228,10 +227,7 @@ def test_unknown_task_is_refused_and_episode_continues(env):
 
 
 def test_gymnasium_checker_accepts_environment(env):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        # Gymnasium's spaces of text have no bounds that it knows.
-        check_env(env.unwrapped, skip_render_check=True)
+    check_env(env.unwrapped, skip_render_check=True)
 
 
 def test_spec_recreates_environment():
@@ -347,7 +343,7 @@ def test_vector_environment_refuses_pool(pool):
         gym.make_vec("CodingTask-v0", num_envs=2, suite=SUITE, pool=pool)
 
 
-def test_infos_are_json_serialisable():
+def test_infos_are_json_serializable():
     with closing(gym.make("CodingTask-v0", suite=SUITE, **FAST)) as env:
         env.reset(options={"task_id": "counter"})
         assert json.loads(json.dumps(env.step(COUNTER.reference)[4]))["tests_passed"] == 2

@@ -472,7 +472,7 @@ def test_sandbox_death_during_step_truncates_its_environments(make):
 
 
 @pytest.mark.lifecycle
-def test_broken_session_leaves_neighbours_unaffected(make):
+def test_broken_session_leaves_neighbors_unaffected(make):
     envs = make(3)
     envs.reset()
     assert all(fresh_namespaces(envs))

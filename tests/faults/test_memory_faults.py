@@ -116,7 +116,7 @@ def test_files_of_last_episode_leave_memory_to_next(env):
         assert shown(env, "x = bytearray(b'1') * (48 << 20); import os; len(x) >> 20, os.listdir()") == "(48, [])\n"
 
 
-def test_memory_exhaustion_leaves_neighbour_sessions_unaffected(make):
+def test_memory_exhaustion_leaves_neighbor_sessions_unaffected(make):
     envs = make(**{**MEMORY, "mem": "256m"}, num_envs=4)
     envs.reset(seed=1)
     envs.step(["import os; x = os.urandom(16 << 20)"] * 4)

@@ -934,7 +934,7 @@ for _place in (
     ".",
     "os.environ['TMPDIR']",
     "os.environ['HOME']",
-    "os.environ['HOME'] + '/.local/lib/python3.11/site-packages'",
+    "__import__('site').getusersitepackages()",
 ):
     _hack(
         "planted modules",

@@ -119,7 +119,7 @@ def victim(shown):
 
 
 @pytest.fixture(scope="module")
-def neighbour(box, shown):
+def neighbor(box, shown):
     """Session with a separate window, shared by all attacks that leave its display unchanged."""
     with contextlib.closing(Inside(box)) as session:
         equip(session)
@@ -139,15 +139,15 @@ COOKIES = {"none": "b'', b''", "empty": "b''", "wrong": "os.urandom(16)", "short
 
 
 @pytest.mark.parametrize("cookie", COOKIES.values(), ids=COOKIES)
-def test_display_refuses_wrong_cookie(neighbour, victim, cookie):
+def test_display_refuses_wrong_cookie(neighbor, victim, cookie):
     theirs = victim.see("number()")
-    assert theirs != neighbour.see("number()")
-    assert neighbour.see("lets_in(path(), own_cookie())")
-    assert not neighbour.see(f"lets_in(path({theirs}), {cookie})")
+    assert theirs != neighbor.see("number()")
+    assert neighbor.see("lets_in(path(), own_cookie())")
+    assert not neighbor.see(f"lets_in(path({theirs}), {cookie})")
 
 
-def test_xcffib_cannot_connect_to_other_display(neighbour, victim):
-    neighbour.do(f"""
+def test_xcffib_cannot_connect_to_other_display(neighbor, victim):
+    neighbor.do(f"""
         import xcffib, xcffib.xproto
         refused = None
         try:
@@ -155,11 +155,11 @@ def test_xcffib_cannot_connect_to_other_display(neighbour, victim):
         except xcffib.ConnectionException as error:
             refused = type(error).__name__
     """)
-    assert neighbour.see("refused")
+    assert neighbor.see("refused")
 
 
-def test_cookie_of_other_session_cannot_be_found(neighbour, victim):
-    neighbour.do("""
+def test_cookie_of_other_session_cannot_be_found(neighbor, victim):
+    neighbor.do("""
         def search(top, secret):
             found = []
             for directory, _, names in os.walk(top):
@@ -177,21 +177,21 @@ def test_cookie_of_other_session_cannot_be_found(neighbour, victim):
                 attempt(lambda: secret in open(path, "rb").read() and found.append(path))
             return found
     """)
-    assert neighbour.see("search(os.path.dirname(os.environ['XAUTHORITY']), own_cookie())")
+    assert neighbor.see("search(os.path.dirname(os.environ['XAUTHORITY']), own_cookie())")
     cookie = victim.see("own_cookie().hex()")
-    assert neighbour.see(f"search_all(bytes.fromhex({cookie!r}))") == []
+    assert neighbor.see(f"search_all(bytes.fromhex({cookie!r}))") == []
 
 
 @pytest.mark.parametrize("whose", ["its own", "another's"])
-def test_display_proxy_cannot_be_bypassed(neighbour, victim, whose):
+def test_display_proxy_cannot_be_bypassed(neighbor, victim, whose):
     """Xvfb requires a cookie that no session knows, and listens on a socket that no session can reach."""
-    neighbour.do("""
+    neighbor.do("""
         addresses = {line.split()[-1] for line in open("/proc/net/unix") if ".X11-unix/X" in line}
         addresses |= {f"@/tmp/.X11-unix/X{n}" for n in range(100)} | set(glob.glob("/tmp/.X11-unix/*"))
         names = [address.replace("@", "\\0") for address in addresses - {path()}]
     """)
     cookie = "own_cookie()" if whose == "its own" else f"bytes.fromhex({victim.see('own_cookie().hex()')!r})"
-    tried = neighbour.see(f"[name for name in names if name != path({victim.see('number()')}) and lets_in(name, {cookie})]")
+    tried = neighbor.see(f"[name for name in names if name != path({victim.see('number()')}) and lets_in(name, {cookie})]")
     assert tried == []
 
 
@@ -236,9 +236,9 @@ def test_disabling_access_control_admits_no_other_session(attacker, victim):
         "os.open(f'/proc/{pid}/oom_score_adj', os.O_WRONLY)",
     ],
 )
-def test_display_processes_are_inaccessible(neighbour, victim, shown, action, target):
-    neighbour.do(f"pid = {shown[2][target]}; page = ctypes.create_string_buffer(64)")
-    assert neighbour.attempt(action) in {*REFUSED, "ENOENT"}
+def test_display_processes_are_inaccessible(neighbor, victim, shown, action, target):
+    neighbor.do(f"pid = {shown[2][target]}; page = ctypes.create_string_buffer(64)")
+    assert neighbor.attempt(action) in {*REFUSED, "ENOENT"}
 
 
 @pytest.mark.parametrize("whose", ["its own", "another's"])
@@ -257,18 +257,18 @@ def test_display_processes_are_inaccessible(neighbour, victim, shown, action, ta
         "open(f'/proc/self/root{directory}/{file}', 'rb')",
     ],
 )
-def test_display_files_are_inaccessible(neighbour, victim, shown, action, whose):
+def test_display_files_are_inaccessible(neighbor, victim, shown, action, whose):
     """Reading the file of pixels would reveal the screen; truncating it would kill the process that maps it."""
     theirs = shown[2]["server"]
-    neighbour.do(f"""
+    neighbor.do(f"""
         lines = servers()
         wanted = [pid == {theirs} for pid in lines].index({whose == "another's"})
         words = list(lines.values())[wanted]
         directory = words[words.index("-fbdir") + 1]
     """)
     for name in ("Xvfb_screen0", "authority"):
-        neighbour.do(f"file = {name!r}")
-        assert neighbour.attempt(action) in {*REFUSED, "ENOENT", "EXDEV"}
+        neighbor.do(f"file = {name!r}")
+        assert neighbor.attempt(action) in {*REFUSED, "ENOENT", "EXDEV"}
 
 
 @pytest.mark.parametrize(
@@ -282,9 +282,9 @@ def test_display_files_are_inaccessible(neighbour, victim, shown, action, whose)
         "socket.socket(socket.AF_UNIX).bind(path({n}))",
     ],
 )
-def test_sockets_of_other_displays_are_protected(neighbour, victim, action):
+def test_sockets_of_other_displays_are_protected(neighbor, victim, action):
     action = action.replace("{n}", str(victim.see("number()")))
-    assert neighbour.attempt(action) in {*REFUSED, "EADDRINUSE", "EXDEV", "ENOENT"}
+    assert neighbor.attempt(action) in {*REFUSED, "EADDRINUSE", "EXDEV", "ENOENT"}
     assert victim.see("lets_in(path())")
 
 

@@ -88,7 +88,7 @@ def test_fork_bomb_is_killed_before_step_timeout(attacker, victim, name):
     watch.join()
     assert seen.metadata.outcome is Outcome.KILLED
     assert seen.metadata.state_lost
-    print(f"{name}: a fresh worker after {took:.2f} s, the neighbour forked again after {waits[0]:.2f} s")
+    print(f"{name}: a fresh worker after {took:.2f} s, the neighbor forked again after {waits[0]:.2f} s")
     assert took < WITHIN
     assert waits[0] < WITHIN
 

@@ -59,9 +59,9 @@ def test_interrupt_ends_step_and_keeps_variables(wire):
 
 def test_immediate_interrupt_keeps_variables(wire, server):
     hogs = "import os, time\nfor _ in range(8):\n    if os.fork() == 0:\n        while True: pass\n"
-    with connect(server.ws_url) as neighbour:
-        neighbour.send(json.dumps({"type": "step", "data": {"code": hogs}}))
-        neighbour.recv(timeout=10)
+    with connect(server.ws_url) as neighbor:
+        neighbor.send(json.dumps({"type": "step", "data": {"code": hogs}}))
+        neighbor.recv(timeout=10)
         wire.step("held = 42")
         for _ in range(15):
             wire.send("step", code="import time; time.sleep(20)")

@@ -22,7 +22,7 @@ from rich.table import Table
 
 from coding_gym import AsyncCodingEnv, CodingEnv, SandboxPool
 from coding_gym.errors import CodingGymError
-from tests.soaking.behaviours import BEHAVIOURS, Behaviour
+from tests.soaking.behaviors import BEHAVIORS, Behavior
 from tests.soaking.measures import TOLERANCES, of_client, of_sandbox
 
 _WARM_UP_SECONDS = 20
@@ -92,21 +92,21 @@ class Soak:
             for thread in threads:
                 thread.join()
 
-    def _episodes(self, rng: Random, *, can_cancel: bool) -> Iterator[tuple[str, Behaviour]]:
-        names = [name for name in BEHAVIOURS if can_cancel or name != "step cancelled"]
-        weights = [BEHAVIOURS[name].weight for name in names]
+    def _episodes(self, rng: Random, *, can_cancel: bool) -> Iterator[tuple[str, Behavior]]:
+        names = [name for name in BEHAVIORS if can_cancel or name != "step cancelled"]
+        weights = [BEHAVIORS[name].weight for name in names]
         while not self._over.is_set():
             (name,) = rng.choices(names, weights)
-            yield name, BEHAVIOURS[name]
+            yield name, BEHAVIORS[name]
 
     def _work(self, pool: SandboxPool, rng: Random) -> None:
         """Run episodes in one blocking environment."""
         with closing(CodingEnv(pool=pool, screen=None)) as env:
-            for name, behaviour in self._episodes(rng, can_cancel=False):
-                env.step_timeout = behaviour.step_timeout
+            for name, behavior in self._episodes(rng, can_cancel=False):
+                env.step_timeout = behavior.step_timeout
                 try:
                     env.reset(seed=rng.randrange(1000))
-                    for step in behaviour.steps(rng):
+                    for step in behavior.steps(rng):
                         observation, _, _, _, info = env.step(step.code)
                         if not self._judge(name, step, observation, info):
                             break
@@ -121,10 +121,10 @@ class Soak:
 
     async def _work_in_turn(self, pool: SandboxPool, rng: Random) -> None:
         """Run episodes, each in a separate asynchronous environment."""
-        for name, behaviour in self._episodes(rng, can_cancel=True):
+        for name, behavior in self._episodes(rng, can_cancel=True):
             try:
-                async with AsyncCodingEnv(pool=pool, screen=None, step_timeout=behaviour.step_timeout) as env:
-                    for step in behaviour.steps(rng):
+                async with AsyncCodingEnv(pool=pool, screen=None, step_timeout=behavior.step_timeout) as env:
+                    for step in behavior.steps(rng):
                         try:
                             async with asyncio.timeout(step.cancel_after):
                                 observation, _, _, _, info = await env.step(step.code)
@@ -175,8 +175,8 @@ def _measure_now(lasting: SandboxPool, recycling: SandboxPool) -> Measures:
 def show_outcomes(tally: Tally) -> None:
     """Print the results of the steps of each behavior."""
     title = f"{tally.episodes.total()} episodes, {tally.steps} steps, {tally.steps / max(tally.seconds, 1e-9):.0f} steps/s"
-    table = Table("behaviour", "episodes", "outcomes", "wrong", "lost", title=title)
-    for name in BEHAVIOURS:
+    table = Table("behavior", "episodes", "outcomes", "wrong", "lost", title=title)
+    for name in BEHAVIORS:
         outcomes = ", ".join(f"{count} {outcome}" for outcome, count in sorted(tally.outcomes.get(name, Counter()).items()))
         table.add_row(name, str(tally.episodes[name]), outcomes, str(tally.wrong[name] or ""), str(tally.lost[name] or ""))
     console.print(table)

@@ -10,8 +10,6 @@ import pytest
 
 from coding_gym.tasks import Grader, TaskSuite, load_suite
 
-_MBPP = Path(__file__).parents[3] / "shared" / "data" / "mbpp.jsonl"
-
 
 @pytest.fixture(scope="session")
 def humaneval() -> TaskSuite:
@@ -20,8 +18,8 @@ def humaneval() -> TaskSuite:
 
 @pytest.fixture(scope="session")
 def mbpp() -> TaskSuite:
-    path = Path(os.environ.get("CODING_GYM_MBPP", _MBPP))
-    if not path.exists():
+    path = os.environ.get("CODING_GYM_MBPP", "")
+    if not Path(path).is_file():
         pytest.skip("requires MBPP: set CODING_GYM_MBPP to the path of mbpp.jsonl")
     return load_suite(f"mbpp:{path}")
 

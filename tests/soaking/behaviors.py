@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-__all__ = ["BEHAVIOURS", "Behaviour", "Step"]
+__all__ = ["BEHAVIORS", "Behavior", "Step"]
 
 _SHORTAGE = ("Resource temporarily unavailable", "can't start new thread", "Cannot allocate memory", "MemoryError")
 """Errors that code may encounter while a neighbor in the same sandbox exhausts shared resources."""
@@ -57,7 +57,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Behaviour:
+class Behavior:
     """Behavior of an agent in an episode.
 
     Attributes:
@@ -255,25 +255,25 @@ def _libraries(rng: Random) -> Iterator[Step]:
     yield Step(code=_PLOT, stdout="True\n")
 
 
-BEHAVIOURS = {
-    "plain code": Behaviour(_plain, weight=20),
-    "state across steps": Behaviour(_state, weight=20),
-    "exceptions": Behaviour(_exceptions, weight=10),
-    "sys.exit": Behaviour(_exits),
-    "death": Behaviour(_dies, weight=8),
-    "timeout": Behaviour(_hangs, step_timeout=2),
-    "interrupts ignored": Behaviour(_ignores_interrupts, step_timeout=2),
-    "step cancelled": Behaviour(_is_cancelled),
-    "floods of output": Behaviour(_floods),
-    "big values": Behaviour(_big_values),
-    "full disk": Behaviour(_fills_the_disk, weight=2),
-    "many files": Behaviour(_many_files),
-    "daemons": Behaviour(_daemons, weight=8),
-    "threads": Behaviour(_threads),
-    "fork bomb": Behaviour(_bombs, step_timeout=5, weight=2),
-    "memory bomb": Behaviour(_eats_memory, weight=2),
-    "unicode": Behaviour(_unicode, weight=8),
-    "huge code": Behaviour(_huge_code),
-    "many objects": Behaviour(_many_objects),
-    "libraries": Behaviour(_libraries),
+BEHAVIORS = {
+    "plain code": Behavior(_plain, weight=20),
+    "state across steps": Behavior(_state, weight=20),
+    "exceptions": Behavior(_exceptions, weight=10),
+    "sys.exit": Behavior(_exits),
+    "death": Behavior(_dies, weight=8),
+    "timeout": Behavior(_hangs, step_timeout=2),
+    "interrupts ignored": Behavior(_ignores_interrupts, step_timeout=2),
+    "step cancelled": Behavior(_is_cancelled),
+    "floods of output": Behavior(_floods),
+    "big values": Behavior(_big_values),
+    "full disk": Behavior(_fills_the_disk, weight=2),
+    "many files": Behavior(_many_files),
+    "daemons": Behavior(_daemons, weight=8),
+    "threads": Behavior(_threads),
+    "fork bomb": Behavior(_bombs, step_timeout=5, weight=2),
+    "memory bomb": Behavior(_eats_memory, weight=2),
+    "unicode": Behavior(_unicode, weight=8),
+    "huge code": Behavior(_huge_code),
+    "many objects": Behavior(_many_objects),
+    "libraries": Behavior(_libraries),
 }
