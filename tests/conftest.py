@@ -55,6 +55,10 @@ class TestSession:
         self._session._ask(StepRequest(StepAction(code=code, timeout_s=timeout, **options)))
 
     @property
+    def id(self) -> str | None:
+        return self._session._connection.session_id
+
+    @property
     def http(self) -> SessionHttp:
         return self._session.http
 

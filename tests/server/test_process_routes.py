@@ -1,0 +1,136 @@
+"""HTTP routes of processes, as clients in other languages use them."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import threading
+import time
+
+import pytest
+
+from coding_gym.client.http import HttpClient
+from coding_gym.errors import ConfigurationError, ProtocolError, TransportError
+from tests.support.sandbox_faults import eventually
+
+pytestmark = pytest.mark.every_provider(always=False)
+
+
+@pytest.fixture
+def http(sandbox):
+    with contextlib.closing(HttpClient(sandbox.address)) as client:
+        yield client
+
+
+@pytest.fixture
+def base(session):
+    session.reset()
+    return f"/sessions/{session.id}"
+
+
+def post(http, path, body):
+    with http.request("POST", path, body=json.dumps(body).encode() if isinstance(body, dict) else body) as response:
+        return response.read()
+
+
+def test_exec_responds_once_process_has_exited(http, base):
+    body = {"command": "cat; echo err >&2; exit 4", "stdin": base64.b64encode(b"\x00\xff").decode()}
+    answer = json.loads(post(http, f"{base}/exec", body))
+    assert base64.b64decode(answer["stdout"]) == b"\x00\xff"
+    assert base64.b64decode(answer["stderr"]) == b"err\n"
+    assert answer["result"] == {
+        "type": "exited",
+        "exit_code": 4,
+        "signal": None,
+        "timed_out": False,
+        "dropped_stdout": 0,
+        "dropped_stderr": 0,
+    }
+
+
+def test_stream_has_one_event_per_line(http, base):
+    events = [json.loads(line) for line in post(http, f"{base}/processes", {"command": ["echo", "hello"]}).splitlines()]
+    assert [event["type"] for event in events] == ["started", "output", "exited"]
+    assert base64.b64decode(events[1]["stdout"]) == b"hello\n"
+
+
+def test_stream_sends_keepalives(http, base):
+    events = [json.loads(line)["type"] for line in post(http, f"{base}/processes", {"command": "sleep 6"}).splitlines()]
+    assert events == ["started", "keepalive", "exited"]
+
+
+def test_exec_ends_with_its_client(sandbox, session, base):
+    client = HttpClient(sandbox.address, timeout=0.5)
+    with pytest.raises(TransportError):
+        post(client, f"{base}/exec", {"command": "sleep 60"})
+    client.close()
+    processes = session.http.processes
+    assert eventually(lambda: [info.result is not None for info in processes.list()] == [True])
+
+
+def test_process_started_in_session_without_episode_begins_one(connect, sandbox, http):
+    session = connect(sandbox)
+    answer = json.loads(post(http, f"/sessions/{session.id}/exec", {"command": "pwd"}))
+    assert answer["result"]["exit_code"] == 0
+    assert session.run("import os; print(os.getcwd())").stdout == base64.b64decode(answer["stdout"]).decode()
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", {}, {"command": 1}, {"command": "true", "unknown": 1}, {"command": "a\0"}])
+def test_invalid_bodies_are_refused(http, base, body):
+    for path in ("exec", "processes"):
+        with pytest.raises(ConfigurationError):
+            post(http, f"{base}/{path}", body)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/sessions/unknown/exec"),
+        ("GET", "/sessions/unknown/processes"),
+        ("GET", "/sessions/unknown/files"),
+        ("GET", "/sessions//processes"),
+        ("POST", "/contexts/unknown/exec"),
+    ],
+)
+def test_unknown_sessions_are_not_found(http, method, path):
+    body = json.dumps({"command": "true"}).encode() if method == "POST" else None
+    with pytest.raises(ProtocolError, match="404"), http.request(method, path, body=body):
+        pass
+
+
+def test_concurrent_execs_begin_one_episode(connect, sandbox, http):
+    session = connect(sandbox)
+    answers = []
+
+    def run():
+        with contextlib.closing(HttpClient(sandbox.address)) as client:
+            answers.append(json.loads(post(client, f"/sessions/{session.id}/exec", {"command": "pwd"}))["stdout"])
+
+    threads = [threading.Thread(target=run) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 6
+    assert len(set(answers)) == 1
+
+
+def test_exec_during_reset_waits_for_it(session, http, base):
+    deadline = time.monotonic() + 2
+    results = []
+
+    def run():
+        with contextlib.closing(HttpClient(http._address)) as client:
+            while time.monotonic() < deadline:
+                answer = json.loads(post(client, f"{base}/exec", {"command": "echo ok"}))
+                results.append((answer["result"]["exit_code"], answer["stdout"]))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    while time.monotonic() < deadline:
+        session.reset()
+    thread.join()
+    # A reset kills the processes of the previous episode.
+    assert set(results) <= {(0, base64.b64encode(b"ok\n").decode()), (137, ""), (137, base64.b64encode(b"ok\n").decode())}
+    assert session.run("1").stdout == "1\n"
