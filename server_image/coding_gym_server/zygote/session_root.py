@@ -40,7 +40,7 @@ from coding_gym_server.ipc.messages import (
 from coding_gym_server.isolation.ports import reserve_ports
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.linux import oom, procfs
-from coding_gym_server.linux.forking import fork_when_possible
+from coding_gym_server.linux.forking import fork_bare, fork_when_possible
 from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.worker.backends.registry import backend_class
 
@@ -189,7 +189,7 @@ class SessionRoot:
     def _fork_program(self, request: ForkProgram, descriptors: list[int]) -> Forked | None:
         root = os.getpid()
         try:
-            pid = fork_when_possible(on_wait=self._reap)
+            pid = fork_when_possible(fork_bare, on_wait=self._reap)
             if pid == 0:
                 from coding_gym_server.worker.program import Program
 
