@@ -107,7 +107,7 @@ def test_timeout_kills_process_and_descendants(processes):
     assert time.monotonic() - started < 10
     assert (result.exit_code, result.timed_out) == (124, True)
     child = result.stdout_text.strip()
-    assert eventually(lambda: not processes.run(["test", "-e", f"/proc/{child}/exe"]).exit_code == 0)
+    assert eventually(lambda: processes.run(["test", "-e", f"/proc/{child}/exe"]).exit_code != 0)
 
 
 def test_output_limit_drops_and_counts(processes):

@@ -1041,7 +1041,8 @@ def test_refusals_conform_to_openapi_document(closed_server, server, api):
                 operation.validate_response(httpx.request(method, f"{closed_server.url}{path}"))
             if method == "post" and "requestBody" in item[method]:
                 large = httpx.post(f"{server.url}{path}", content=b" " * (MAX_FRAME_BYTES + 1))
-                assert large.status_code == 413
+                # Routes of a session look for it first.
+                assert large.status_code == (404 if "{" in path else 413)
                 operation.validate_response(large)
 
 

@@ -35,8 +35,8 @@ from coding_gym_server.server.sessions.defaults import SessionDefaults
 from coding_gym_server.server.sessions.registry import SessionLimitError, SessionNotFoundError, SessionRegistry
 from coding_gym_server.server.sessions.session import ServerSession
 from coding_gym_server.server.supervisor.display_handle import DisplayFactory, NoScreenError, ScreenRefusedError
-from coding_gym_server.server.supervisor.executor import ExecutorSpec
 from coding_gym_server.server.supervisor.executor_pool import ExecutorPool
+from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
 from coding_gym_server.worker.backends.registry import UnknownBackendError
 from coding_gym_server.workspace.files import FilesError, Workspace

@@ -181,19 +181,19 @@ def _file_paths(prefix: str, guarded: dict[str, Any]) -> dict[str, Any]:
     wrong = {**guarded, "400": _text("The path is outside the workspace, or of another type"), "404": _text("Not found")}
     binary = {"description": "The content", "content": {"application/octet-stream": {}}}
     listing = {"type": "object", "properties": {"path": {"type": "string"}, "entries": {"type": "array"}}}
-    session = [_parameter("session", "path")] if "{session}" in prefix else []
+    session = {"parameters": [_parameter("session", "path")]} if "{session}" in prefix else {}
     path = _parameter("path", "path")
     body = {"required": True, "content": {"application/octet-stream": {}}}
     return {
         prefix: {
-            "parameters": session,
+            **session,
             "get": {
                 **_operation("List a directory", listing, refused=wrong),
                 "parameters": [{**_parameter("path", "query"), "required": False}],
             },
         },
         f"{prefix}/{{path}}": {
-            "parameters": [*session, path],
+            "parameters": [*session.get("parameters", []), path],
             "get": {"summary": "Download", "responses": {"200": binary, "206": binary, **wrong, "416": _text("No such range")}},
             "put": {
                 "summary": "Upload",

@@ -42,8 +42,9 @@ from coding_gym_server.server.supervisor.display_handle import (
     ScreenRefusedError,
     check_inputs,
 )
-from coding_gym_server.server.supervisor.executor import Executor, ExecutorSpec
+from coding_gym_server.server.supervisor.executor import Executor
 from coding_gym_server.server.supervisor.executor_pool import ExecutorPool
+from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
 from coding_gym_server.server.supervisor.watchdog import Limits
 from coding_gym_server.server.supervisor.worker_handle import Event
 from coding_gym_server.server.supervisor.zygote_handle import ForkError

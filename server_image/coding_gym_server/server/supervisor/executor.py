@@ -12,7 +12,6 @@ import secrets
 import socket
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
@@ -35,6 +34,7 @@ from coding_gym_server.linux import oom, procfs
 from coding_gym_server.protocol import TIMEOUT_EXIT_CODE, Outcome
 from coding_gym_server.protocol.processes import ProcessRequest
 from coding_gym_server.server.supervisor.cell_run import SIGKILLED, CellOutcome, CellRun, exit_code_of
+from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
 from coding_gym_server.server.supervisor.processes import Process, ProcessTable
 from coding_gym_server.server.supervisor.watchdog import Limits
 from coding_gym_server.server.supervisor.worker_handle import DEFAULT_MAX_OUTPUT_CHARS, Event, WorkerHandle
@@ -42,22 +42,9 @@ from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteH
 from coding_gym_server.workspace import directory as workspace
 from coding_gym_server.workspace.environment import screen_environment, session_environment, working_directory
 
-__all__ = ["Executor", "ExecutorSpec"]
+__all__ = ["Executor"]
 
 _ROOT_TIMEOUT_SECONDS = 10.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExecutorSpec:
-    """Properties of an executor that are fixed when it starts.
-
-    Attributes:
-        backend: Name of the backend that executes the cells.
-        shared: Directory shared with other executors, or None.
-    """
-
-    backend: str = "python"
-    shared: Path | None = None
 
 
 class Executor:

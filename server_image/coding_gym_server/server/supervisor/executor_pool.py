@@ -11,7 +11,8 @@ from itertools import chain
 from pathlib import Path
 
 from coding_gym_server.ipc.async_channel import ChannelClosedError
-from coding_gym_server.server.supervisor.executor import Executor, ExecutorSpec
+from coding_gym_server.server.supervisor.executor import Executor
+from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
 from coding_gym_server.workspace.leftovers import ResidualFiles
 
