@@ -202,6 +202,12 @@ class Process:
         """
         self.signal(signal.SIGKILL)
 
+    def abandon(self) -> None:
+        """Kill the process, if the server responds, and close the stream. Raises nothing."""
+        with contextlib.suppress(TransportError, ProtocolError):
+            self.kill()
+        self.close()
+
     def resize(self, *, rows: int, columns: int) -> None:
         """Change the size of the terminal.
 
@@ -266,8 +272,7 @@ class Processes:
             return process.wait()
         except BaseException:
             # Interrupted: nothing could join it.
-            with contextlib.suppress(TransportError, ProtocolError):
-                process.kill()
+            process.abandon()
             raise
         finally:
             process.close()
@@ -288,9 +293,16 @@ class Processes:
         stdin, keep_open = request.stdin, request.keep_stdin_open
         request.stdin, request.keep_stdin_open = b"", True
         process = self._process("POST", self._base, _encoder.encode(request))
-        # The server reads the output in the meantime. A process need not read its input.
-        with contextlib.suppress(ProtocolError):
-            process._post("stdin" if keep_open else "stdin?end=true", stdin)
+        try:
+            # The server reads the output in the meantime. A process need not read its input.
+            with contextlib.suppress(ProtocolError):
+                for start in range(0, len(stdin), _MAX_FIRST_INPUT):
+                    process.write(stdin[start : start + _MAX_FIRST_INPUT])
+                if not keep_open:
+                    process.close_stdin()
+        except BaseException:
+            process.abandon()
+            raise
         return process
 
     def join(self, identifier: str) -> Process:
@@ -323,13 +335,16 @@ def _request(command: str | Sequence[str], options: StartKwargs) -> ProcessReque
     for name, value in options.items():
         if value is not None:
             document[_FIELDS.get(name, name)] = value
-    if isinstance(document.get("stdin"), str):
-        document["stdin"] = document["stdin"].encode()
     try:
-        return msgspec.convert(document, ProcessRequest)
-    except msgspec.ValidationError as error:
+        if isinstance(document.get("stdin"), str):
+            document["stdin"] = document["stdin"].encode()
+        request = msgspec.convert(document, ProcessRequest)
+        # Lone surrogates are not Unicode.
+        _encoder.encode(request)
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
         message = f"Invalid process: {error}"
         raise ConfigurationError(message) from error
+    return request
 
 
 def _decode(decoder: msgspec.json.Decoder[_Message], data: bytes) -> _Message:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from coding_gym.client.async_session import AsyncSession
     from coding_gym.client.files import Files
-    from coding_gym.client.processes import Processes, ProcessResult, RunKwargs
+    from coding_gym.client.processes import Process, Processes, ProcessResult, RunKwargs
 
 __all__ = ["AsyncCodingEnv"]
 
@@ -174,12 +174,13 @@ class AsyncCodingEnv:
 
     async def exec(self, command: str | Sequence[str], **options: Unpack[RunKwargs]) -> ProcessResult:
         """Run a process to its end, beside the interpreter; see ``CodingEnv.exec``. Canceling the call kills the process."""
-        process = await asyncio.to_thread(self.processes.start, command, **options)
+        processes = self.processes
+        started = asyncio.ensure_future(asyncio.to_thread(processes.start, command, **options))
         try:
+            process = await asyncio.shield(started)
             return await asyncio.to_thread(process.wait)
         except asyncio.CancelledError:
-            with contextlib.suppress(TransportError, ProtocolError):
-                process.kill()
+            started.add_done_callback(_abandon)
             raise
 
     @property
@@ -300,3 +301,9 @@ class AsyncCodingEnv:
     def _raise_closed(self) -> NoReturn:
         message = "The environment was closed during the reset."
         raise SandboxStartError(message)
+
+
+def _abandon(started: asyncio.Future[Process]) -> None:
+    """Kill a process whose start was canceled, without blocking the event loop."""
+    if not started.cancelled() and started.exception() is None:
+        started.get_loop().run_in_executor(None, started.result().abandon)

@@ -15,6 +15,25 @@ from tests.support.sandbox_faults import eventually
 
 pytestmark = pytest.mark.every_provider(always=False)
 
+ROT = bytes((value + 1) % 256 for value in range(256))
+
+# Prints whether the memory of the interpreter has a byte string, given with each byte increased by 1, so that neither the code
+# nor the search itself puts it there.
+SEARCH_MEMORY = """
+import re
+wanted, rot, count = bytes.fromhex("{}"), bytes((value + 1) % 256 for value in range(256)), 0
+for line in open("/proc/self/maps"):
+    start, end, mode = re.match("([0-9a-f]+)-([0-9a-f]+) (....)", line).groups()
+    if mode[:2] == "rw":
+        with open("/proc/self/mem", "rb", 0) as memory:
+            try:
+                memory.seek(int(start, 16))
+                count += memory.read(int(end, 16) - int(start, 16)).translate(rot).count(wanted)
+            except OSError:
+                pass
+print(count > 0)
+"""
+
 
 @pytest.fixture
 def processes(session):
@@ -107,7 +126,7 @@ def test_timeout_kills_process_and_descendants(processes):
     assert time.monotonic() - started < 10
     assert (result.exit_code, result.timed_out) == (124, True)
     child = result.stdout_text.strip()
-    assert eventually(lambda: processes.run(["test", "-e", f"/proc/{child}/exe"]).exit_code != 0)
+    assert eventually(lambda: not processes.run(f"grep -v ') Z' /proc/{child}/stat").stdout)
 
 
 def test_output_limit_drops_and_counts(processes):
@@ -214,11 +233,20 @@ def test_terminal_interrupts_by_control_character(processes):
         assert process.wait().exit_code == 128 + signal.SIGINT
 
 
-def test_terminal_input_ends(processes):
-    with processes.start(["cat"], terminal=TerminalSize()) as process:
-        process.write(b"line\n")
+@pytest.mark.parametrize("line", [b"line\n", b"line"])
+def test_terminal_input_ends_for_program_that_reads_it(processes, line):
+    with processes.start("cat; echo next; cat", terminal=TerminalSize()) as process:
+        process.write(line)
         process.close_stdin()
-        assert process.wait().stdout.replace(b"\x04", b"").startswith(b"line\r\n")
+        assert eventually(lambda: b"next" in next(iter(process)).stdout)
+        process.write(b"more\n")
+        process.close_stdin()
+        assert b"more" in process.wait().stdout
+
+
+def test_terminal_has_type(processes):
+    with processes.start("echo $TERM", terminal=TerminalSize()) as process:
+        assert process.wait().stdout == b"xterm-256color\r\n"
 
 
 def test_resize_requires_terminal(processes):
@@ -228,10 +256,49 @@ def test_resize_requires_terminal(processes):
         process.kill()
 
 
+def test_finished_output_is_forgotten_beyond_budget(processes):
+    for _ in range(6):
+        assert len(processes.run("head -c 16000000 /dev/zero").stdout) == 16_000_000
+    assert 1 <= len(processes.list()) <= 4
+
+
+def test_output_of_descendants_after_exit_is_discarded(processes):
+    with processes.start("(sleep 0.3; echo late) & echo now") as process:
+        assert process.wait().stdout == b"now\n"
+    time.sleep(0.6)
+    with processes.join(process.id) as joined:
+        assert joined.wait().stdout == b"now\n"
+
+
+def test_arguments_do_not_reach_later_workers(session, processes):
+    search = SEARCH_MEMORY.format(b"battery-staple".translate(ROT).hex())
+    session.run("kept = b'-elpats-yrettab-'[::-1]")
+    assert session.run(search).stdout == "True\n"
+    assert processes.run("exit 3", env={"SECRET": "correct-battery-staple"}).exit_code == 3
+    session.reset()
+    assert session.run(search).stdout == "False\n"
+
+
+def test_concurrent_large_requests_keep_their_streams(processes):
+    results = {}
+
+    def run(number):
+        results[number] = processes.run(["echo", str(number)], env={"LARGE": "x" * 100_000, "N": str(number)}).stdout
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {number: f"{number}\n".encode() for number in range(16)}
+
+
 @pytest.mark.parametrize(
     ("command", "options"),
     [
         ([], {}),
+        ("\ud83d", {}),
+        ("true", {"stdin": "\ud83d"}),
         ("a\0b", {}),
         (["echo", "a\0b"], {}),
         ("true", {"env": {"A=B": "x"}}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Generic, TypeVar, cast
 
 import msgspec
 
-from coding_gym_server.ipc.channel import HEADER
+from coding_gym_server.ipc.channel import HEADER, close_all
 from coding_gym_server.ipc.messages import FromProcess, ProgramExited, WorkerExited
 
 __all__ = ["AsyncChannel", "ChannelClosedError"]
@@ -62,7 +63,7 @@ class AsyncChannel(Generic[_Message]):
         self._decoder = decoder or cast("msgspec.msgpack.Decoder[_Message]", _decoder)
         self._unsolicited = unsolicited
         self._received = bytearray()
-        self._unsent = bytearray()
+        self._unsent: deque[tuple[memoryview, tuple[int, ...]]] = deque()
         self._calls: deque[asyncio.Future[_Message]] = deque()
         self._loop.add_reader(connection.fileno(), self._read)
 
@@ -77,17 +78,19 @@ class AsyncChannel(Generic[_Message]):
         body = _encoder.encode(message)
         data = HEADER.pack(len(body)) + body
         if self._unsent:
-            self._unsent += data
+            self._unsent.append((memoryview(data), tuple(map(os.dup, descriptors))))
             return
         try:
             sent = socket.send_fds(self._socket, [data], descriptors) if descriptors else self._socket.send(data)
         except BlockingIOError:
-            sent = 0
+            self._unsent.append((memoryview(data), tuple(map(os.dup, descriptors))))
+            self._loop.add_writer(self._socket.fileno(), self._write)
+            return
         except OSError as error:
             self._disconnect()
             raise ChannelClosedError from error
         if sent < len(data):
-            self._unsent += data[sent:]
+            self._unsent.append((memoryview(data)[sent:], ()))
             self._loop.add_writer(self._socket.fileno(), self._write)
 
     async def call(
@@ -127,6 +130,9 @@ class AsyncChannel(Generic[_Message]):
             self._loop.remove_reader(self._socket.fileno())
             self._loop.remove_writer(self._socket.fileno())
             self._socket.close()
+        while self._unsent:
+            _, descriptors = self._unsent.popleft()
+            close_all(descriptors)
         self._fail_calls()
 
     def _read(self) -> None:
@@ -165,16 +171,21 @@ class AsyncChannel(Generic[_Message]):
             self._on_message(message)
 
     def _write(self) -> None:
-        try:
-            sent = self._socket.send(self._unsent)
-        except BlockingIOError:
-            return
-        except OSError:
-            self._disconnect()
-            return
-        del self._unsent[:sent]
-        if not self._unsent:
-            self._loop.remove_writer(self._socket.fileno())
+        while self._unsent:
+            data, descriptors = self._unsent[0]
+            try:
+                sent = socket.send_fds(self._socket, [data], descriptors) if descriptors else self._socket.send(data)
+            except BlockingIOError:
+                return
+            except OSError:
+                self._disconnect()
+                return
+            self._unsent.popleft()
+            close_all(descriptors)
+            if sent < len(data):
+                self._unsent.appendleft((data[sent:], ()))
+                return
+        self._loop.remove_writer(self._socket.fileno())
 
     def _disconnect(self) -> None:
         if self._socket.fileno() < 0:

@@ -7,7 +7,7 @@ import os
 import select
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar, cast
 
 import msgspec
@@ -17,7 +17,7 @@ from coding_gym_server.ipc.messages import ToProcess
 __all__ = ["HEADER", "Channel", "close_all"]
 
 HEADER = struct.Struct("<I")
-_MAX_DESCRIPTORS = 3
+_MAX_DESCRIPTORS = 4
 _READ_BYTES = 65_536
 
 _encoder = msgspec.msgpack.Encoder()
@@ -116,7 +116,7 @@ class Channel(Generic[_Request]):
         return end if len(self._buffer) >= end else None
 
 
-def close_all(descriptors: list[int]) -> None:
+def close_all(descriptors: Iterable[int]) -> None:
     """Close descriptors that were passed with a request."""
     for descriptor in descriptors:
         os.close(descriptor)

@@ -34,6 +34,7 @@ __all__ = [
     "Killed",
     "ProgramExited",
     "ProgramForked",
+    "ProgramSpec",
     "Raised",
     "Ready",
     "RootForked",
@@ -47,7 +48,6 @@ __all__ = [
 
 MAX_RESULT_BYTES = 16 * 1024 * 1024
 """Maximum total size of the results of one cell, in bytes."""
-
 
 SUBMISSION = "submission"
 """Backend name of roots whose workers run submissions, which communicate with a test runner instead of the server."""
@@ -105,21 +105,31 @@ class ForkWorker(msgspec.Struct, tag=True):
     workspace: str
 
 
-class ForkProgram(msgspec.Struct, tag=True, kw_only=True):
-    """Request to a root: run a program beside the worker. Passes the program's stdin, stdout and stderr.
+class ProgramSpec(msgspec.Struct, kw_only=True):
+    """A program to run.
 
     Attributes:
-        argv: The program, looked up in the ``PATH`` of ``environment`` unless it has a slash, and its arguments.
+        argv: The program, looked up in ``PATH`` unless it has a slash, and its arguments.
         directory: The working directory.
         environment: Environment variables in addition to those of the root.
-        has_terminal: Whether the three descriptors are a terminal, which becomes the controlling terminal.
     """
-
-    DESCRIPTORS: ClassVar[int] = 3
 
     argv: list[str]
     directory: str
     environment: dict[str, str]
+
+
+class ForkProgram(msgspec.Struct, tag=True):
+    """Request to a root: run a program. Passes its stdin, stdout and stderr, and a file with its ``ProgramSpec`` in msgpack.
+
+    Workers inherit the memory of the root, so it must not read arguments and variables, which may be secrets.
+
+    Attributes:
+        has_terminal: Whether the first three descriptors are a terminal, which becomes the controlling terminal.
+    """
+
+    DESCRIPTORS: ClassVar[int] = 4
+
     has_terminal: bool
 
 
@@ -155,8 +165,7 @@ class Configure(msgspec.Struct, tag=True, kw_only=True):
     """Configuration of a worker, sent before its first cell: enter the workspace. It has no response.
 
     Attributes:
-        seed: Seed of ``random`` and ``numpy.random`` in hexadecimal, since it may have any length. None takes one from the
-            operating system.
+        seed: Seed of ``random`` and ``numpy.random`` in hexadecimal, of any length; None draws one from the operating system.
         show_value: Whether the value of a last expression is shown.
         directory: The working directory. None for the one of the workspace.
         display: The display's name, the value of ``DISPLAY``, or None without a screen.

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from coding_gym_server.workspace import directory as workspace
-from coding_gym_server.workspace.environment import screen_environment
+from coding_gym_server.workspace.environment import MATPLOTLIB_BACKEND, screen_environment
 from coding_gym_server.workspace.xauthority import write_authority
 
 __all__ = ["offer_screen", "pump_until"]
 
 _PUMP_SECONDS = 0.01
 _MAX_EVENTS = 100
-_MATPLOTLIB_BACKEND = "TkAgg"
 
 
 def offer_screen(display: str, cookie: bytes, directory: Path) -> None:
@@ -33,13 +32,12 @@ def offer_screen(display: str, cookie: bytes, directory: Path) -> None:
     with contextlib.suppress(OSError):
         authority.unlink(missing_ok=True)
         write_authority(authority, cookie)
+    shows_figures = os.environ.get("MPLBACKEND") == "Agg"
     os.environ.update(screen_environment(directory, display))
-    if os.environ.get("MPLBACKEND") == "Agg":
-        # With a screen, matplotlib can show figures in windows.
-        os.environ["MPLBACKEND"] = _MATPLOTLIB_BACKEND
+    if shows_figures:
         matplotlib: Any = sys.modules.get("matplotlib")
         if matplotlib is not None:
-            matplotlib.rcParams["backend"] = _MATPLOTLIB_BACKEND
+            matplotlib.rcParams["backend"] = MATPLOTLIB_BACKEND
 
 
 def pump_until(has_request: Callable[[float], bool]) -> None:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from coding_gym_server.workspace import directory as workspace
 
-__all__ = ["screen_environment", "session_environment", "working_directory"]
+__all__ = ["MATPLOTLIB_BACKEND", "screen_environment", "session_environment", "working_directory"]
+
+MATPLOTLIB_BACKEND = "TkAgg"
 
 
 def working_directory(directory: Path, shared: str | None) -> str:
@@ -40,4 +42,5 @@ def screen_environment(directory: Path, display: str) -> dict[str, str]:
         directory: The workspace of the session.
         display: Name of the display.
     """
-    return {"DISPLAY": display, "XAUTHORITY": str(directory / workspace.AUTHORITY)}
+    # With a screen, matplotlib can show figures in windows.
+    return {"DISPLAY": display, "XAUTHORITY": str(directory / workspace.AUTHORITY), "MPLBACKEND": MATPLOTLIB_BACKEND}

@@ -172,7 +172,7 @@ class Workspace:
     def _open(self, path: str, flags: int, *, client_path: str | None = None) -> int:
         client_path = path if client_path is None else client_path
         relative = self._relative(path)
-        with _closing(os.open(self._root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
+        with _closing(self._open_root()) as root:
             try:
                 return _open_beneath(root, relative, flags)
             except (FileNotFoundError, NotADirectoryError):
@@ -180,9 +180,17 @@ class Workspace:
             except OSError as error:
                 raise _files_error(error, client_path) from error
 
+    def _open_root(self) -> int:
+        try:
+            # Code of a session may replace its working directory by a link.
+            return os.open(self._root, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as error:
+            message = "The working directory has been removed or replaced"
+            raise FilesError(message) from error
+
     def _make_directories(self, directory: PurePosixPath, client_path: str) -> int:
         """Return a descriptor of a directory, creating missing components."""
-        with _closing(os.open(self._root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
+        with _closing(self._open_root()) as root:
             try:
                 made = PurePosixPath()
                 for part in directory.parts:

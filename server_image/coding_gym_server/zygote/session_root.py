@@ -224,7 +224,7 @@ class SessionRoot:
             # It has not created its process group yet.
             os.kill(pid, number)
         for process in elsewhere:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(OSError):
                 os.kill(process, number)
 
     def _ports_needed(self) -> int:

@@ -34,6 +34,7 @@ __all__ = ["process_error_handlers", "process_routes"]
 _T = TypeVar("_T")
 
 _encoder = msgspec.json.Encoder()
+_FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
 class _NotPossibleError(Exception):
@@ -73,6 +74,7 @@ def process_routes(prefix: str, find: Callable[[str], Awaitable[ServerSession]])
 
     async def write(request: Request) -> Response:
         process = await _process(request)
+        ends = _flag(request, "end")
         try:
             async for chunk in request.stream():
                 if chunk:
@@ -80,7 +82,7 @@ def process_routes(prefix: str, find: Callable[[str], Awaitable[ServerSession]])
         except BrokenPipeError:
             message = "Stdin of the process is closed: it was not kept open, has been closed, or is not read any more"
             raise _NotPossibleError(message) from None
-        if request.query_params.get("end") == "true":
+        if ends:
             process.end_input()
         return Response(status_code=204)
 
@@ -142,6 +144,14 @@ def _names_of_user() -> list[str]:
         return [str(uid), pwd.getpwuid(uid).pw_name]
     except KeyError:
         return [str(uid)]
+
+
+def _flag(request: Request, name: str) -> bool:
+    value = request.query_params.get(name, "false").lower()
+    if value not in _FLAGS:
+        message = f"Expected {name}= to be true or false, got {value!r}"
+        raise _InvalidError(message)
+    return _FLAGS[value]
 
 
 async def _completed(process: Process) -> CompletedProcess:

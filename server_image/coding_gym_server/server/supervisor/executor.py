@@ -45,6 +45,7 @@ from coding_gym_server.workspace.environment import screen_environment, session_
 __all__ = ["Executor"]
 
 _ROOT_TIMEOUT_SECONDS = 10.0
+_TERMINAL_TYPE = "xterm-256color"
 
 
 class Executor:
@@ -232,6 +233,8 @@ class Executor:
         if display is not None:
             environment |= screen_environment(self.workspace, display)
         directory = self.working_directory if request.cwd is None else os.path.join(self.working_directory, request.cwd)
+        if request.terminal is not None:
+            environment["TERM"] = _TERMINAL_TYPE
         environment |= {"PWD": directory, **request.environment}
         return await self.processes.start(request, directory=directory, environment=environment)
 

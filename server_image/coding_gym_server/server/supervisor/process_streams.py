@@ -11,10 +11,13 @@ from collections.abc import Callable
 __all__ = ["InputPipe", "OutputReader"]
 
 _READ_BYTES = 65_536
+_LINE_ENDS = (b"\n", b"\r", b"\x04")
 _END_OF_INPUT = b"\x04"
 """Control-D, which ends the input of a terminal."""
 
 _HIGH_WATER_BYTES = 1 << 20
+_MAX_DRAIN_READS = 32
+"""More than a pipe holds, unless a process has enlarged it to its maximum for unprivileged users."""
 
 
 class OutputReader:
@@ -41,9 +44,15 @@ class OutputReader:
         self.dropped = 0
 
     def drain(self) -> None:
-        """Read the data that the descriptor holds, up to the limit."""
-        while self._read() and not self.dropped:
-            pass
+        """Read the data that the descriptor holds; descendants of the process may keep writing."""
+        for _ in range(_MAX_DRAIN_READS):
+            if not self._read():
+                break
+
+    def freeze(self) -> None:
+        """Keep no more data; what descendants of the process still write is discarded."""
+        self._limit = len(self.data)
+        self._on_data = _do_nothing
 
     def close(self) -> None:
         """Close the descriptor. Idempotent."""
@@ -89,6 +98,7 @@ class InputPipe:
         self._loop = asyncio.get_running_loop()
         self._unsent = bytearray()
         self._is_ending = False
+        self._is_at_line_start = True
         self._drained = asyncio.Event()
         self._drained.set()
 
@@ -108,19 +118,24 @@ class InputPipe:
         self.put(data)
         if len(self._unsent) > _HIGH_WATER_BYTES:
             await self._drained.wait()
+            if self._descriptor < 0:
+                raise BrokenPipeError
 
     def put(self, data: bytes) -> None:
         """Write data without waiting."""
         self._unsent += data
+        self._is_at_line_start = data.endswith(_LINE_ENDS) if data else self._is_at_line_start
         self._drained.clear()
         self._send()
 
     def end(self) -> None:
-        """End the input after what has been written. Idempotent."""
+        """End the input after what has been written; in a terminal, for the program that reads it. Idempotent for pipes."""
         if self.is_closed:
             return
         if self._is_terminal:
-            self.put(_END_OF_INPUT)
+            # The first one only completes a line that has been begun.
+            self.put(_END_OF_INPUT if self._is_at_line_start else 2 * _END_OF_INPUT)
+            return
         self._is_ending = True
         self._send()
 
@@ -148,5 +163,9 @@ class InputPipe:
         with contextlib.suppress(OSError, ValueError):
             self._loop.remove_writer(self._descriptor)
         self._drained.set()
-        if self._is_ending and not self._is_terminal:
+        if self._is_ending:
             self.close()
+
+
+def _do_nothing() -> None:
+    pass

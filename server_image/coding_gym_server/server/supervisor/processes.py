@@ -11,10 +11,21 @@ import shutil
 import signal
 import struct
 import termios
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+
+import msgspec
 
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
-from coding_gym_server.ipc.messages import Failed, ForkProgram, FromProcess, ProgramExited, ProgramForked, SignalProgram
+from coding_gym_server.ipc.channel import close_all
+from coding_gym_server.ipc.messages import (
+    Failed,
+    ForkProgram,
+    FromProcess,
+    ProgramExited,
+    ProgramForked,
+    ProgramSpec,
+    SignalProgram,
+)
 from coding_gym_server.linux import oom
 from coding_gym_server.protocol import TIMEOUT_EXIT_CODE
 from coding_gym_server.protocol.processes import (
@@ -33,6 +44,9 @@ from coding_gym_server.server.supervisor.zygote_handle import ForkError
 __all__ = ["Process", "ProcessNotFoundError", "ProcessTable", "TooManyProcessesError"]
 
 _MAX_PROCESSES = 64
+_MAX_RETAINED_BYTES = 64 << 20
+"""Maximum output of finished processes that a session keeps, except for the last one."""
+
 _ROOT_TIMEOUT_SECONDS = 10.0
 _EVENT_BYTES = 1 << 18
 _KEEPALIVE_SECONDS = 5.0
@@ -84,6 +98,11 @@ class Process:
     def info(self) -> ProcessInfo:
         """The description for clients."""
         return ProcessInfo(id=self.id, pid=self.pid, command=self._request.command, result=self.result)
+
+    @property
+    def output_bytes(self) -> int:
+        """Number of bytes of output that are kept."""
+        return sum(len(reader.data) for reader in (self._stdout, self._stderr) if reader is not None)
 
     def open_streams(self) -> tuple[int, int, int]:
         """Open the streams; return the ends that the process inherits, which the caller closes."""
@@ -167,6 +186,7 @@ class Process:
         for reader in (self._stdout, self._stderr):
             if reader is not None:
                 reader.drain()
+                reader.freeze()
         exit_code = os.waitstatus_to_exitcode(status)
         self.result = ProcessExited(
             exit_code=TIMEOUT_EXIT_CODE if self._timed_out else exit_code if exit_code >= 0 else 128 - exit_code,
@@ -254,16 +274,13 @@ class ProcessTable:
         try:
             streams = process.open_streams()
             try:
-                program = ForkProgram(
-                    argv=_argv(request.command),
-                    directory=directory,
-                    environment=dict(environment),
-                    has_terminal=request.terminal is not None,
-                )
-                response = await self._root.call(program, streams, timeout=_ROOT_TIMEOUT_SECONDS)
+                program = ProgramSpec(argv=_argv(request.command), directory=directory, environment=dict(environment))
+                with _file_with(program) as spec:
+                    response = await self._root.call(
+                        ForkProgram(request.terminal is not None), (*streams, spec), timeout=_ROOT_TIMEOUT_SECONDS
+                    )
             finally:
-                for descriptor in streams:
-                    os.close(descriptor)
+                close_all(streams)
             if isinstance(response, Failed):
                 raise ForkError(response.reason)
             assert isinstance(response, ProgramForked)
@@ -298,6 +315,7 @@ class ProcessTable:
         for process in self._processes.values():
             if process.pid == message.pid and process.result is None:
                 process.end(message.status)
+                self._forget_old_output()
                 return
         if self._starting:
             # It exited before its start was reported.
@@ -310,6 +328,16 @@ class ProcessTable:
         self._processes.clear()
         self._early_exits.clear()
 
+    def _forget_old_output(self) -> None:
+        """Forget the oldest finished processes while all but the last have more output than the limit."""
+        finished = [process for process in self._processes.values() if process.result is not None]
+        size = sum(process.output_bytes for process in finished)
+        for process in finished[:-1]:
+            if size <= _MAX_RETAINED_BYTES:
+                return
+            size -= process.output_bytes
+            self._processes.pop(process.id).close()
+
     def _make_room(self) -> None:
         """Forget the oldest finished process if the table is full."""
         if len(self._processes) + self._starting < _MAX_PROCESSES:
@@ -319,6 +347,16 @@ class ProcessTable:
                 self._processes.pop(process.id).close()
                 return
         raise TooManyProcessesError
+
+
+@contextlib.contextmanager
+def _file_with(spec: ProgramSpec) -> Iterator[int]:
+    """Yield the descriptor of a file in memory with a specification in msgpack."""
+    with open(os.memfd_create("program"), "w+b", buffering=0) as file:
+        data = memoryview(msgspec.msgpack.encode(spec))
+        while data:
+            data = data[file.write(data) :]
+        yield file.fileno()
 
 
 def _argv(command: str | list[str]) -> list[str]:
