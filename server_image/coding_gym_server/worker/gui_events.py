@@ -32,9 +32,10 @@ def offer_screen(display: str, cookie: bytes, directory: Path) -> None:
     with contextlib.suppress(OSError):
         authority.unlink(missing_ok=True)
         write_authority(authority, cookie)
-    shows_figures = os.environ.get("MPLBACKEND") == "Agg"
     os.environ.update(screen_environment(directory, display))
-    if shows_figures:
+    if os.environ.get("MPLBACKEND") == "Agg":
+        # With a screen, matplotlib can show figures in windows.
+        os.environ["MPLBACKEND"] = MATPLOTLIB_BACKEND
         matplotlib: Any = sys.modules.get("matplotlib")
         if matplotlib is not None:
             matplotlib.rcParams["backend"] = MATPLOTLIB_BACKEND

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from coding_gym_server.workspace import directory as workspace
 
-__all__ = ["MATPLOTLIB_BACKEND", "screen_environment", "session_environment", "working_directory"]
+__all__ = ["MATPLOTLIB_BACKEND", "program_environment", "screen_environment", "session_environment", "working_directory"]
 
 MATPLOTLIB_BACKEND = "TkAgg"
+"""Matplotlib's backend for programs of a session with a screen."""
 
 
 def working_directory(directory: Path, shared: str | None) -> str:
@@ -42,5 +43,18 @@ def screen_environment(directory: Path, display: str) -> dict[str, str]:
         directory: The workspace of the session.
         display: Name of the display.
     """
-    # With a screen, matplotlib can show figures in windows.
-    return {"DISPLAY": display, "XAUTHORITY": str(directory / workspace.AUTHORITY), "MPLBACKEND": MATPLOTLIB_BACKEND}
+    return {"DISPLAY": display, "XAUTHORITY": str(directory / workspace.AUTHORITY)}
+
+
+def program_environment(directory: Path, shared: str | None, display: str | None) -> dict[str, str]:
+    """Return the variables of a program that runs beside the worker of a session.
+
+    Args:
+        directory: The workspace of the session.
+        shared: The working directory that the session shares with others, or None for one in its workspace.
+        display: Name of the display, or None without a screen.
+    """
+    environment = session_environment(directory, shared)
+    if display is not None:
+        environment |= {**screen_environment(directory, display), "MPLBACKEND": MATPLOTLIB_BACKEND}
+    return environment

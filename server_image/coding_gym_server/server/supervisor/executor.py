@@ -40,7 +40,7 @@ from coding_gym_server.server.supervisor.watchdog import Limits
 from coding_gym_server.server.supervisor.worker_handle import DEFAULT_MAX_OUTPUT_CHARS, Event, WorkerHandle
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
 from coding_gym_server.workspace import directory as workspace
-from coding_gym_server.workspace.environment import screen_environment, session_environment, working_directory
+from coding_gym_server.workspace.environment import program_environment, working_directory
 
 __all__ = ["Executor"]
 
@@ -228,10 +228,7 @@ class Executor:
             TimeoutError: If the root does not respond.
         """
         assert self._configuration is not None
-        display = self._configuration.display
-        environment = session_environment(self.workspace, self._configuration.directory)
-        if display is not None:
-            environment |= screen_environment(self.workspace, display)
+        environment = program_environment(self.workspace, self._configuration.directory, self._configuration.display)
         directory = self.working_directory if request.cwd is None else os.path.join(self.working_directory, request.cwd)
         if request.terminal is not None:
             environment["TERM"] = _TERMINAL_TYPE
