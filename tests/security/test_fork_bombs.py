@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -47,11 +48,11 @@ def box(provider):
 @contextlib.contextmanager
 def caught_in_a_net(sandbox):
     """Limit the processes of a sandbox by a control group, so that fork bombs cannot exhaust the test machine."""
-    net = Path(f"/sys/fs/cgroup/pids/coding-gym-tests-{os.getpid()}")
+    server = server_of(sandbox)
+    net = Path(f"/sys/fs/cgroup/pids/coding-gym-tests-{server.pid}")
     if not (net.parent / "cgroup.procs").exists() or os.geteuid() != 0:
         pytest.skip("limiting a fork bomb requires root and a pids controller")
     net.mkdir()
-    server = server_of(sandbox)
     try:
         (net / "pids.max").write_text("256")
         for process in (server, *server.children(recursive=True)):
@@ -91,6 +92,21 @@ def test_fork_bomb_is_killed_before_step_timeout(attacker, victim, name):
     print(f"{name}: a fresh worker after {took:.2f} s, the neighbor forked again after {waits[0]:.2f} s")
     assert took < WITHIN
     assert waits[0] < WITHIN
+
+
+def test_exits_of_other_processes_hide_no_fork_bomb():
+    config = SandboxConfig(provider="local", preload=(), sessions=4, pids_limit=128)
+    others = [subprocess.Popen(["sleep", "60"]) for _ in range(250)]
+    try:
+        sandbox = start_sandbox(config)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    with contextlib.closing(sandbox), caught_in_a_net(sandbox), contextlib.closing(Inside(sandbox)) as attacker:
+        time.sleep(0.5)
+        attacker.begin(BOMBS["fork"], STEP_TIMEOUT)
+        assert attacker.wait().metadata.outcome is Outcome.KILLED
 
 
 def test_session_below_process_limit_is_unaffected(attacker, victim):

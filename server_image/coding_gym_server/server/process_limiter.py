@@ -42,7 +42,7 @@ class ProcessLimiter:
 
     Args:
         groups: Returns the groups to watch.
-        limit: Maximum number of tasks in addition to the machine's current ones; None for the limit of the control group.
+        limit: Maximum number of tasks in addition to the machine's other ones; None for the limit of the control group.
         group_count: Returns the number of groups that share the limit.
     """
 
@@ -52,7 +52,7 @@ class ProcessLimiter:
         self._groups = groups
         self._group_count = group_count
         self._counter, self._limit = (_LOAD, limit) if limit is not None else _limit_of_control_group()
-        self._initial_count = self._count() if limit is not None else 0
+        self._others = self._count() if limit is not None else 0
 
     @property
     def limit(self) -> int | None:
@@ -66,7 +66,10 @@ class ProcessLimiter:
             group_count = self._group_count()
             # A single group may use the whole limit; several leave a quarter in reserve while the largest is being killed.
             threshold = self._limit if group_count == 1 else self._limit * 3 // 4
-            if self._count() - self._initial_count >= threshold:
+            count = self._count()
+            # Other processes of the machine exit, too: were they still counted, they would hide as many of the sandbox.
+            self._others = min(self._others, count)
+            if count - self._others >= threshold:
                 self._kill_largest(self._limit, threshold, fair=threshold // group_count)
 
     def _kill_largest(self, limit: int, threshold: int, *, fair: int) -> None:
