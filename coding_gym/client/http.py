@@ -17,7 +17,10 @@ from coding_gym.client.version_check import check_version
 from coding_gym.errors import ConfigurationError, ProtocolError, TransportError
 from coding_gym_server.protocol import ERROR_CODE_HEADER, ErrorCode
 
-__all__ = ["HttpClient", "get_json"]
+__all__ = ["KEEPALIVES_LOST", "HttpClient", "get_json"]
+
+KEEPALIVES_LOST = 30.0
+"""Seconds of silence after which a server that sends keepalives every five seconds is considered dead."""
 
 _MAX_IDLE = 8
 _ERRORS = (OSError, http.client.HTTPException)

@@ -11,7 +11,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 
 import msgspec
 
-from coding_gym.client.http import HttpClient
+from coding_gym.client.http import KEEPALIVES_LOST, HttpClient
 from coding_gym.errors import ConfigurationError, ProtocolError, TransportError
 from coding_gym_server.protocol.processes import (
     Keepalive,
@@ -27,8 +27,6 @@ from coding_gym_server.protocol.processes import (
 
 __all__ = ["Process", "ProcessResult", "Processes", "RunKwargs", "StartKwargs"]
 
-_KEEPALIVES_LOST = 30.0
-"""Seconds of silence after which a server that sends keepalives every five seconds is considered dead."""
 
 _MAX_FIRST_INPUT = 1 << 20
 """Maximum number of bytes of stdin in the request that starts a process; more is sent afterwards, as it is read."""
@@ -179,7 +177,7 @@ class Process:
         self._post("stdin", data)
 
     def close_stdin(self) -> None:
-        """End stdin; in a terminal, send the end-of-input character. Idempotent.
+        """End stdin; in a terminal, send the end-of-input character.
 
         Raises:
             TransportError: If the server does not respond.
@@ -318,7 +316,7 @@ class Processes:
     def _process(self, method: str, path: str, body: bytes | None) -> Process:
         stack = contextlib.ExitStack()
         try:
-            response = stack.enter_context(self._http.request(method, path, body=body, timeout=_KEEPALIVES_LOST))
+            response = stack.enter_context(self._http.request(method, path, body=body, timeout=KEEPALIVES_LOST))
             return Process(self._http, self._base, stack, self._http.lines(response))
         except BaseException:
             stack.close()

@@ -23,7 +23,7 @@ class SessionHttp:
         files: The files of the working directory.
 
     Raises:
-        ProtocolError: If there is no id.
+        ProtocolError: If the server sent no id.
     """
 
     def __init__(self, address: Address, session_id: str | None) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 
 from coding_gym.client.address import Address
 from coding_gym.client.files import Files
-from coding_gym.client.http import HttpClient
+from coding_gym.client.http import KEEPALIVES_LOST, HttpClient
 from coding_gym.client.processes import Processes, ProcessResult, RunKwargs
 from coding_gym.client.session import Session
 from coding_gym.code_interpreter.execution import Execution, ExecutionError, Listeners
@@ -21,8 +21,6 @@ from coding_gym.sandbox.config import SandboxConfig, StartKwargs, sandbox_config
 __all__ = ["CodeInterpreter", "Context", "Contexts"]
 
 _DEFAULTS: dict[str, Any] = {"sessions": 16, "backend": "notebook"}
-_KEEPALIVES_LOST = 30.0
-"""Seconds of silence after which a server that sends keepalives every five seconds is considered dead."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +179,7 @@ class CodeInterpreter:
         }
         listeners = Listeners(on_stdout=on_stdout, on_stderr=on_stderr, on_result=on_result, on_error=on_error)
         execution = Execution()
-        with self._http.request("POST", "/execute", body=json.dumps(body).encode(), timeout=_KEEPALIVES_LOST) as response:
+        with self._http.request("POST", "/execute", body=json.dumps(body).encode(), timeout=KEEPALIVES_LOST) as response:
             for line in self._http.lines(response):
                 listeners.take(json.loads(line), execution)
         return execution

@@ -35,7 +35,7 @@ from coding_gym_server.protocol import TIMEOUT_EXIT_CODE, Outcome
 from coding_gym_server.protocol.processes import ProcessRequest
 from coding_gym_server.server.supervisor.cell_run import SIGKILLED, CellOutcome, CellRun, exit_code_of
 from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
-from coding_gym_server.server.supervisor.processes import Process, ProcessTable
+from coding_gym_server.server.supervisor.processes import ROOT_TIMEOUT_SECONDS, Process, ProcessTable
 from coding_gym_server.server.supervisor.watchdog import Limits
 from coding_gym_server.server.supervisor.worker_handle import DEFAULT_MAX_OUTPUT_CHARS, Event, WorkerHandle
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
@@ -44,7 +44,6 @@ from coding_gym_server.workspace.environment import program_environment, working
 
 __all__ = ["Executor"]
 
-_ROOT_TIMEOUT_SECONDS = 10.0
 _TERMINAL_TYPE = "xterm-256color"
 
 
@@ -366,7 +365,7 @@ class Executor:
             raise ForkError(message) from error
 
     async def _call_root(self, request: ToProcess, descriptors: tuple[int, ...] = ()) -> FromProcess:
-        return await self._root.call(request, descriptors, timeout=_ROOT_TIMEOUT_SECONDS)
+        return await self._root.call(request, descriptors, timeout=ROOT_TIMEOUT_SECONDS)
 
     def _on_root_message(self, message: FromProcess) -> None:
         # Reported by the worker's parent, because children of the worker may keep its channel open.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import os
 from collections.abc import Callable
@@ -52,7 +51,7 @@ class OutputReader:
     def freeze(self) -> None:
         """Keep no more data; what descendants of the process still write is discarded."""
         self._limit = len(self.data)
-        self._on_data = _do_nothing
+        self._on_data = lambda: None
 
     def close(self) -> None:
         """Close the descriptor. Idempotent."""
@@ -160,12 +159,8 @@ class InputPipe:
                 self.close()
                 return
             del self._unsent[:sent]
-        with contextlib.suppress(OSError, ValueError):
+        if self._descriptor >= 0:
             self._loop.remove_writer(self._descriptor)
         self._drained.set()
         if self._is_ending:
             self.close()
-
-
-def _do_nothing() -> None:
-    pass

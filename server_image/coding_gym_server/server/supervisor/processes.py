@@ -41,13 +41,15 @@ from coding_gym_server.protocol.processes import (
 from coding_gym_server.server.supervisor.process_streams import InputPipe, OutputReader
 from coding_gym_server.server.supervisor.zygote_handle import ForkError
 
-__all__ = ["Process", "ProcessNotFoundError", "ProcessTable", "TooManyProcessesError"]
+__all__ = ["ROOT_TIMEOUT_SECONDS", "Process", "ProcessNotFoundError", "ProcessTable", "TooManyProcessesError"]
 
 _MAX_PROCESSES = 64
 _MAX_RETAINED_BYTES = 64 << 20
 """Maximum output of finished processes that a session keeps, except for the last one."""
 
-_ROOT_TIMEOUT_SECONDS = 10.0
+ROOT_TIMEOUT_SECONDS = 10.0
+"""Timeout of a session root's response."""
+
 _EVENT_BYTES = 1 << 18
 _KEEPALIVE_SECONDS = 5.0
 _WINDOW_SIZE = struct.Struct("4H")
@@ -153,7 +155,7 @@ class Process:
         await self._stdin.write(data)
 
     def end_input(self) -> None:
-        """Close stdin after the data written so far; in a terminal, send the end-of-input character. Idempotent."""
+        """Close stdin after the data written so far; in a terminal, send the end-of-input character."""
         if self._stdin is not None:
             self._stdin.end()
 
@@ -164,7 +166,7 @@ class Process:
             ChannelClosedError: If the session has ended.
         """
         if self.result is None:
-            await self._root.call(SignalProgram(self.pid, number), timeout=_ROOT_TIMEOUT_SECONDS)
+            await self._root.call(SignalProgram(self.pid, number), timeout=ROOT_TIMEOUT_SECONDS)
 
     def resize(self, size: TerminalSize) -> None:
         """Change the size of the terminal.
@@ -277,7 +279,7 @@ class ProcessTable:
                 program = ProgramSpec(argv=_argv(request.command), directory=directory, environment=dict(environment))
                 with _file_with(program) as spec:
                     response = await self._root.call(
-                        ForkProgram(request.terminal is not None), (*streams, spec), timeout=_ROOT_TIMEOUT_SECONDS
+                        ForkProgram(request.terminal is not None), (*streams, spec), timeout=ROOT_TIMEOUT_SECONDS
                     )
             finally:
                 close_all(streams)
@@ -292,6 +294,9 @@ class ProcessTable:
             raise
         finally:
             self._starting -= 1
+            if not self._starting:
+                # What remains was started by requests that failed; their pids will be used again.
+                self._early_exits.clear()
         self._processes[process.id] = process
         return process
 
