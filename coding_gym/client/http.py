@@ -42,6 +42,7 @@ class HttpClient:
         self._timeout = timeout
         self._has_version_to_check = checks_version
         self._idle: deque[socket.socket] = deque()
+        self._is_closed = False
 
     @contextlib.contextmanager
     def request(
@@ -83,8 +84,8 @@ class HttpClient:
                 self._refuse(response, f"{method} {path}", missing)
             yield response
             if response.isclosed() and not response.will_close and len(self._idle) < _MAX_IDLE:
-                self._idle.append(sock)
                 connection.sock = None
+                self._keep(sock)
         except _ERRORS as error:
             if isinstance(error, FileNotFoundError) and missing is not None and error.filename == missing:
                 raise
@@ -111,9 +112,17 @@ class HttpClient:
             yield line
 
     def close(self) -> None:
-        """Close the idle connections."""
-        while self._idle:
-            self._idle.pop().close()
+        """Close the idle connections, and those of requests that other threads are making as soon as they end. Idempotent."""
+        self._is_closed = True
+        with contextlib.suppress(IndexError):
+            while True:
+                self._idle.pop().close()
+
+    def _keep(self, sock: socket.socket) -> None:
+        self._idle.append(sock)
+        # close() may have been called before the socket was there.
+        if self._is_closed:
+            self.close()
 
     def _take_idle(self) -> socket.socket | None:
         while self._idle:
