@@ -82,6 +82,7 @@ def show(event):
         event.x_root, event.y_root))
 for kind in ("KeyPress", "KeyRelease", "ButtonPress", "ButtonRelease", "Motion"): root.bind(f"<{kind}>", show)
 root.bind("<Double-Button-1>", lambda event: print(("double",)))
+root.bind("<Map>", lambda event: print(("shown",)))
 root.mainloop()
 """
 
@@ -101,6 +102,17 @@ def act(desktop: WindowList, hands: InputInjector) -> Act:
         desktop.sync()
 
     return act
+
+
+def start_events(desktop: WindowList, start: Callable[[str], Program]) -> Program:
+    """Start the program that prints its events, and wait until its window receives them.
+
+    The frame that Tk puts around a window is listed shortly before the window in it is shown.
+    """
+    program = start(EVENTS)
+    window_of(desktop, "events")
+    assert program.read() == ("shown",)
+    return program
 
 
 def read(program: Program, count: int) -> list[object]:
@@ -171,8 +183,7 @@ root.mainloop()
     ],
 )
 def test_chord_presses_in_order_and_releases_reversed(desktop, start, act, chord, keysyms):
-    program = start(EVENTS)
-    window_of(desktop, "events")
+    program = start_events(desktop, start)
     act(Move(639, 479), Key(chord))
     assert read(program, len(keysyms)) == [("press", keysym) for keysym in keysyms]
     released = [name for _, name in read(program, len(keysyms))]
@@ -192,8 +203,7 @@ def test_chord_presses_in_order_and_releases_reversed(desktop, start, act, chord
     ],
 )
 def test_unknown_key_is_refused_before_any_event(desktop, start, hands, act, event, reason):
-    program = start(EVENTS)
-    window_of(desktop, "events")
+    program = start_events(desktop, start)
     with pytest.raises(UnknownKeyError, match="unknown key") as raised:
         hands.perform([Key("x"), event])
     assert reason in str(raised.value)
@@ -202,8 +212,7 @@ def test_unknown_key_is_refused_before_any_event(desktop, start, hands, act, eve
 
 
 def test_mouse_events_arrive(desktop, start, act):
-    program = start(EVENTS)
-    window_of(desktop, "events")
+    program = start_events(desktop, start)
     act(Move(100, 100))
     assert program.read() == ("motion", 0, 100, 100)
     act(Click(110, 120, "right"))
@@ -220,8 +229,7 @@ def test_mouse_events_arrive(desktop, start, act):
 
 
 def test_drag_moves_through_intermediate_points(desktop, start, act):
-    program = start(EVENTS)
-    window_of(desktop, "events")
+    program = start_events(desktop, start)
     act(Drag(50, 60, 350, 260))
     events = [program.read()]
     while events[-1][0] != "up":
@@ -234,8 +242,7 @@ def test_drag_moves_through_intermediate_points(desktop, start, act):
 
 
 def test_held_keys_and_buttons_are_released(desktop, start, hands, act):
-    program = start(EVENTS)
-    window_of(desktop, "events")
+    program = start_events(desktop, start)
     act(Move(100, 100), KeyDown("ctrl+shift"), MouseDown(), KeyDown("a"), Key("shift+b"))
     while program.read() != ("release", "B"):
         pass
