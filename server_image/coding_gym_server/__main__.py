@@ -8,14 +8,19 @@ import gc
 import logging
 import os
 import resource
+import secrets
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coding_gym_server.display.availability import can_have_screens
 from coding_gym_server.isolation import namespaces
 from coding_gym_server.isolation.probe import IsolationReport, probe, report
 from coding_gym_server.isolation.profile import FONT_CACHE, IsolationProfile, python_directories
+from coding_gym_server.isolation.session_user import SessionUsers
+from coding_gym_server.launcher.client import LauncherClient
+from coding_gym_server.launcher.main import SERVER_USER, launch
 from coding_gym_server.linux import fontconfig
 from coding_gym_server.linux.procfs import tasks_of_user
 from coding_gym_server.protocol import MAX_FRAME_BYTES
@@ -30,6 +35,12 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _PR_SET_DUMPABLE = 4
+_FALLBACK_SESSION_USER = 20001
+_USER_RANGES, _FIRST_USER_RANGE, _USERS_PER_RANGE = 1 << 15, 1 << 5, 1 << 16
+_MIN_SESSION_USERS = 256
+_USERS_PER_SESSION = 4
+"""Users of ended sessions are not taken again at once."""
+
 _SHUTDOWN_SECONDS = 1
 
 
@@ -43,6 +54,7 @@ def main() -> None:
             f"isolation=require is not available: it requires {'; and '.join(kernel.missing)}. "
             "Use the docker provider with one session per container, or a kernel with these features (boot with lsm=landlock)."
         )
+    users, launcher, shared_user_reason = _launch(config)
     config.workspaces.mkdir(parents=True, exist_ok=True)
     config = _with_packages(config)
     _require_backend(config.backend)
@@ -70,6 +82,7 @@ def main() -> None:
         max_memory_bytes=config.max_memory_bytes,
         max_file_bytes=config.max_file_bytes,
         max_tasks=None if config.max_processes is None else tasks_of_user(os.getuid()) + config.max_processes,
+        users=users,
     )
     if config.confine_server:
         # With namespaces, /tmp is private and contains the sockets of displays.
@@ -83,15 +96,66 @@ def main() -> None:
         overlay=None if config.overlay is None else str(config.overlay),
         displays=can_have_screens(),
     )
-    zygote = ZygoteHandle(zygote_config, font_cache=fonts)
+    zygote = ZygoteHandle(zygote_config, font_cache=fonts, launcher=launcher)
     # Processes of the same user must not read the server's memory or environment.
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    isolation = report(kernel, policy=config.isolation, own_namespaces=has_namespaces)
-    server = _server(config, zygote, profile, isolation)
+    isolation = report(
+        kernel,
+        policy=config.isolation,
+        own_namespaces=has_namespaces,
+        session_users=users is not None,
+        shared_user_reason=shared_user_reason,
+    )
+    server = _server(config, zygote, launcher, profile, isolation)
     # Exclude the permanent objects from garbage collection.
     gc.collect()
     gc.freeze()
     server.run()
+
+
+def _launch(config: ServerConfig) -> tuple[SessionUsers | None, LauncherClient | None, str]:
+    """Become the server of sessions with users, if that is configured and possible.
+
+    Returns:
+        The users, the connection to the launcher, and the reason if sessions have no users.
+    """
+    if not config.session_users:
+        return None, None, config.shared_user_reason or "session_users=False"
+    users = SessionUsers(
+        server=SERVER_USER,
+        first=_first_session_user(),
+        count=max(_MIN_SESSION_USERS, _USERS_PER_SESSION * config.max_sessions),
+        disk_bytes=config.session_disk_bytes,
+        inodes=config.session_inodes,
+    )
+    try:
+        launcher, reason = (None, config.shared_user_reason) if config.shared_user_reason else launch(users)
+    except PermissionError:
+        sys.exit(
+            f"The server may neither remain root nor become user {SERVER_USER}: "
+            f"start the container with the capabilities SETUID and SETGID, or as user {SERVER_USER}"
+        )
+    if launcher is not None:
+        return users, launcher, ""
+    if config.isolation == "require":
+        sys.exit(
+            f"isolation=require is not available: sessions cannot have users of their own, because {reason}. "
+            "Change what prevents it, or pass session_users=False to let sessions share a user."
+        )
+    _log.warning("sessions share a user: %s", reason)
+    return None, None, reason
+
+
+def _first_session_user() -> int:
+    """Return an id that begins a range of users which no other sandbox of this machine is likely to have.
+
+    The kernel counts resources such as watches and pending signals per user of the machine.
+    """
+    mapped = [line.split() for line in Path("/proc/self/uid_map").read_text().splitlines()]
+    if any(int(start) + int(count) >= _USER_RANGES * _USERS_PER_RANGE for start, _, count in mapped):
+        return (_FIRST_USER_RANGE + secrets.randbelow(_USER_RANGES - _FIRST_USER_RANGE)) * _USERS_PER_RANGE
+    # The container itself is in a user namespace.
+    return _FALLBACK_SESSION_USER
 
 
 def _with_packages(config: ServerConfig) -> ServerConfig:
@@ -132,19 +196,26 @@ def _allow_more_open_files() -> None:
 
 
 def _server(
-    config: ServerConfig, zygote: ZygoteHandle, profile: IsolationProfile, isolation: IsolationReport
+    config: ServerConfig,
+    zygote: ZygoteHandle,
+    launcher: LauncherClient | None,
+    profile: IsolationProfile,
+    isolation: IsolationReport,
 ) -> uvicorn.Server:
     import uvicorn
 
     from coding_gym_server.server.api.uvicorn_protocols import HttpConnection, WebSocketConnection
     from coding_gym_server.server.app import create_app
 
+    # With a launcher, the zygote is its child.
+    HttpConnection.sessions_root = os.getpid() if launcher is None else os.getppid()
+
     def end() -> None:
         server.should_exit = server.force_exit = True
 
     server = uvicorn.Server(
         uvicorn.Config(
-            create_app(config, zygote, profile=profile, isolation=isolation, end=end),
+            create_app(config, zygote, launcher=launcher, profile=profile, isolation=isolation, end=end),
             uds=config.uds,
             host=config.host,
             port=config.port,

@@ -104,7 +104,7 @@ class DisplayProcess:
     def run(self) -> NoReturn:
         """Serve until the server disconnects, then kill the processes of the display, remove its directory and exit."""
         os.setsid()
-        oom.rank_root()
+        oom.Rank().close()
         self._directory.mkdir(mode=0o700, exist_ok=True)
         self._profile.apply_to_display(self._config.directory)
         processes: list[subprocess.Popen[bytes]] = []

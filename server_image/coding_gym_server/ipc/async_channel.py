@@ -11,8 +11,9 @@ from typing import Generic, TypeVar, cast
 
 import msgspec
 
-from coding_gym_server.ipc.channel import HEADER, close_all
-from coding_gym_server.ipc.messages import FromProcess, ProgramExited, WorkerExited
+from coding_gym_server.ipc.channel import HEADER, MAX_DESCRIPTORS, close_all
+from coding_gym_server.ipc.messages import FromProcess, WorkerExited
+from coding_gym_server.ipc.program_messages import ProgramExited
 
 __all__ = ["AsyncChannel", "ChannelClosedError"]
 
@@ -38,6 +39,8 @@ class AsyncChannel(Generic[_Message]):
     Args:
         connection: A connected stream socket. The channel takes ownership of it.
         on_message: Called with each message that is not the response to a ``call``.
+        on_descriptors: Called with the descriptors of each message that passes any, before the message is handled. If None,
+            which untrusted processes require, the kernel discards them.
         on_closed: Called once when the other end disconnects; not called after ``close``.
         max_bytes: Maximum size of a message in bytes. A larger message closes the channel.
         decoder: Decoder of the messages. Defaults to one for ``FromProcess``.
@@ -49,6 +52,7 @@ class AsyncChannel(Generic[_Message]):
         connection: socket.socket,
         *,
         on_message: Callable[[_Message], None] | None = None,
+        on_descriptors: Callable[[list[int]], None] | None = None,
         on_closed: Callable[[], None] | None = None,
         max_bytes: int = _MAX_RESPONSE_BYTES,
         decoder: msgspec.msgpack.Decoder[_Message] | None = None,
@@ -58,6 +62,7 @@ class AsyncChannel(Generic[_Message]):
         self._socket = connection
         self._loop = asyncio.get_running_loop()
         self._on_message = on_message
+        self._on_descriptors = on_descriptors
         self._on_closed = on_closed
         self._max_bytes = max_bytes
         self._decoder = decoder or cast("msgspec.msgpack.Decoder[_Message]", _decoder)
@@ -137,7 +142,7 @@ class AsyncChannel(Generic[_Message]):
 
     def _read(self) -> None:
         try:
-            data = self._socket.recv(_READ_BYTES)
+            data = self._receive()
         except BlockingIOError:
             return
         except OSError:
@@ -161,6 +166,14 @@ class AsyncChannel(Generic[_Message]):
                 self._disconnect()
                 return
             self._dispatch(message)
+
+    def _receive(self) -> bytes:
+        if self._on_descriptors is None:
+            return self._socket.recv(_READ_BYTES)
+        data, descriptors, _, _ = socket.recv_fds(self._socket, _READ_BYTES, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+        if descriptors:
+            self._on_descriptors(descriptors)
+        return data
 
     def _dispatch(self, message: _Message) -> None:
         if self._calls and not isinstance(message, self._unsolicited):

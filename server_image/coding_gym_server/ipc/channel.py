@@ -14,10 +14,10 @@ import msgspec
 
 from coding_gym_server.ipc.messages import ToProcess
 
-__all__ = ["HEADER", "Channel", "close_all"]
+__all__ = ["HEADER", "MAX_DESCRIPTORS", "Channel", "close_all"]
 
 HEADER = struct.Struct("<I")
-_MAX_DESCRIPTORS = 4
+MAX_DESCRIPTORS = 4
 _READ_BYTES = 65_536
 
 _encoder = msgspec.msgpack.Encoder()
@@ -87,7 +87,7 @@ class Channel(Generic[_Request]):
 
     def _receive_with_descriptors(self) -> tuple[_Request, list[int]]:
         while (message := self._next()) is None:
-            data, received, _, _ = socket.recv_fds(self._socket, _READ_BYTES, _MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+            data, received, _, _ = socket.recv_fds(self._socket, _READ_BYTES, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
             if not data:
                 raise EOFError
             self._buffer += data
@@ -96,10 +96,17 @@ class Channel(Generic[_Request]):
         descriptors, self._descriptors = self._descriptors[:count], self._descriptors[count:]
         return message, descriptors
 
-    def send(self, message: msgspec.Struct) -> None:
-        """Send a message; blocks while the socket's buffer is full."""
+    def send(self, message: msgspec.Struct, descriptors: tuple[int, ...] = ()) -> None:
+        """Send a message; blocks while the socket's buffer is full.
+
+        Args:
+            message: The message.
+            descriptors: File descriptors to pass along with it.
+        """
         body = _encoder.encode(message)
-        self._socket.sendall(HEADER.pack(len(body)) + body)
+        data = HEADER.pack(len(body)) + body
+        sent = socket.send_fds(self._socket, [data], descriptors) if descriptors else 0
+        self._socket.sendall(memoryview(data)[sent:])
 
     def _next(self) -> _Request | None:
         end = self._end_of_message()

@@ -10,20 +10,23 @@ from typing import ClassVar
 
 import msgspec
 
+from coding_gym_server.ipc.program_messages import ForkProgram, ProgramExited, ProgramForked, Signaled, SignalProgram
+
 __all__ = [
     "MAX_RESULT_BYTES",
     "SUBMISSION",
     "Ack",
     "CellResult",
+    "CheckWaiting",
     "Configure",
     "CpuTime",
     "CpuTimeUsed",
     "DisplayForked",
+    "EnterOwnSystem",
     "Execute",
     "Failed",
     "Finished",
     "ForkDisplay",
-    "ForkProgram",
     "ForkRoot",
     "ForkTestRunner",
     "ForkWorker",
@@ -32,16 +35,13 @@ __all__ = [
     "Interrupted",
     "Kill",
     "Killed",
-    "ProgramExited",
-    "ProgramForked",
-    "ProgramSpec",
+    "Mounted",
     "Raised",
     "Ready",
     "RootForked",
-    "SignalProgram",
-    "Signaled",
     "TestRunnerForked",
     "ToProcess",
+    "Waiting",
     "WorkerExited",
     "WorkerForked",
 ]
@@ -54,19 +54,21 @@ SUBMISSION = "submission"
 
 
 class ForkRoot(msgspec.Struct, tag=True):
-    """Request to the zygote: fork a session root that owns ``workspace``. Passes the root's control socket.
+    """Request to the zygote: fork a session root. Passes the root's control socket.
 
     Attributes:
-        workspace: The session's directory.
+        workspace: The session's directory, None if it has a file system of its own.
         backend: Name of the backend that executes its cells.
         shared: Directory shared with other sessions, or None.
+        user: Id of the session's user, None if it is the server's.
     """
 
     DESCRIPTORS: ClassVar[int] = 1
 
-    workspace: str
+    workspace: str | None
     backend: str
     shared: str | None = None
+    user: int | None = None
 
 
 class ForkDisplay(msgspec.Struct, tag=True):
@@ -97,52 +99,12 @@ class ForkWorker(msgspec.Struct, tag=True):
     """Request to a root: replace all running processes by a new worker. Passes the worker's channel, stdout and stderr.
 
     Attributes:
-        workspace: Current path of the session's directory.
+        workspace: Current path of the session's directory, None if it has a file system of its own.
     """
 
     DESCRIPTORS: ClassVar[int] = 3
 
-    workspace: str
-
-
-class ProgramSpec(msgspec.Struct, kw_only=True):
-    """A program to run.
-
-    Attributes:
-        argv: The program, looked up in ``PATH`` unless it has a slash, and its arguments.
-        directory: The working directory.
-        environment: Environment variables in addition to those of the root.
-    """
-
-    argv: list[str]
-    directory: str
-    environment: dict[str, str]
-
-
-class ForkProgram(msgspec.Struct, tag=True):
-    """Request to a root: run a program. Passes its stdin, stdout and stderr, and a file with its ``ProgramSpec`` in msgpack.
-
-    Workers inherit the memory of the root, so it must not read arguments and variables, which may be secrets.
-
-    Attributes:
-        has_terminal: Whether the first three descriptors are a terminal, which becomes the controlling terminal.
-    """
-
-    DESCRIPTORS: ClassVar[int] = 4
-
-    has_terminal: bool
-
-
-class SignalProgram(msgspec.Struct, tag=True):
-    """Request to a root: send a signal to the process group of a program; SIGKILL also to its descendants elsewhere.
-
-    Attributes:
-        pid: Process id from ``ProgramForked``.
-        number: The signal.
-    """
-
-    pid: int
-    number: int
+    workspace: str | None
 
 
 class InterruptWorker(msgspec.Struct, tag=True):
@@ -237,6 +199,36 @@ class DisplayForked(msgspec.Struct, tag=True):
     pid: int
 
 
+class EnterOwnSystem(msgspec.Struct, tag=True):
+    """First request to a root with a user: give the session the user, mounts and a file system."""
+
+
+class Mounted(msgspec.Struct, tag=True):
+    """Response to ``EnterOwnSystem``. Passes a descriptor of the root directory of the file system."""
+
+    DESCRIPTORS: ClassVar[int] = 1
+
+
+class CheckWaiting(msgspec.Struct, tag=True):
+    """Request to a root: report whether programs sleep without a timeout.
+
+    Attributes:
+        pids: Their process ids.
+    """
+
+    pids: list[int]
+
+
+class Waiting(msgspec.Struct, tag=True):
+    """Response to ``CheckWaiting``.
+
+    Attributes:
+        are_waiting: Whether all of them do.
+    """
+
+    are_waiting: bool
+
+
 class WorkerForked(msgspec.Struct, tag=True):
     """Response to ``ForkWorker``: all previous processes have terminated.
 
@@ -249,20 +241,6 @@ class WorkerForked(msgspec.Struct, tag=True):
     pid: int
     previous_status: int | None
     cpu_seconds: float
-
-
-class ProgramForked(msgspec.Struct, tag=True):
-    """Response to ``ForkProgram``. A program that cannot be executed exits with 126 or 127, as in a shell.
-
-    Attributes:
-        pid: The process id of the program, in the server's pid namespace.
-    """
-
-    pid: int
-
-
-class Signaled(msgspec.Struct, tag=True):
-    """Response to ``SignalProgram``: the signal has been sent, unless the program has exited."""
 
 
 class Interrupted(msgspec.Struct, tag=True):
@@ -300,18 +278,6 @@ class WorkerExited(msgspec.Struct, tag=True):
         status: Its wait status.
     """
 
-    status: int
-
-
-class ProgramExited(msgspec.Struct, tag=True):
-    """Unsolicited message of a root: a program has exited.
-
-    Attributes:
-        pid: Process id from ``ProgramForked``.
-        status: Its wait status.
-    """
-
-    pid: int
     status: int
 
 
@@ -376,6 +342,8 @@ ToProcess = (
     | Kill
     | End
     | CpuTime
+    | CheckWaiting
+    | EnterOwnSystem
     | Configure
     | Execute
     | Ack
@@ -392,6 +360,8 @@ FromProcess = (
     | Killed
     | Ended
     | CpuTimeUsed
+    | Mounted
+    | Waiting
     | WorkerExited
     | ProgramExited
     | CellResult

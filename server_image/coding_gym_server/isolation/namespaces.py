@@ -9,29 +9,17 @@ is read-only except for its own directories (see namespaces(7), user_namespaces(
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import os
 import socket
 import struct
 from collections.abc import Iterable
-from pathlib import Path
+
+from coding_gym_server.linux import mounts, user_namespaces
 
 __all__ = ["disown", "enter"]
 
-_CLONE_NEWNS = 0x00020000
-_CLONE_NEWIPC = 0x08000000
-_CLONE_NEWUSER = 0x10000000
-_CLONE_NEWNET = 0x40000000
-_MS_NOSUID_NODEV = 0b110
-_MS_BIND = 4096
-_MS_REC = 16384
-_MS_PRIVATE = 1 << 18
-
-_NR_MOUNT_SETATTR = 442
-_AT_FDCWD = -100
 _AT_RECURSIVE = 0x8000
-_MOUNT_ATTR_RDONLY = 1
 
 _PRESERVED = {"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "opt", "proc", "sbin", "sys", "usr"}
 _EMPTY_DIRECTORIES = ("/dev/shm", "/sys/kernel/debug", "/sys/kernel/tracing")
@@ -42,8 +30,6 @@ _X_SOCKETS = "/tmp/.X11-unix"
 _NOBODY_UID = 65534
 _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 1
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def enter(*, keep: list[str], readable: Iterable[str], network: bool) -> None:
@@ -58,22 +44,19 @@ def enter(*, keep: list[str], readable: Iterable[str], network: bool) -> None:
         OSError: If the kernel or its configuration does not permit it.
     """
     user, group = os.geteuid(), os.getegid()
-    flags = _CLONE_NEWNS | _CLONE_NEWIPC | (0 if network else _CLONE_NEWNET) | (0 if user == 0 else _CLONE_NEWUSER)
-    _check("unshare", _libc.unshare(flags))
     if user != 0:
-        Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
-        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+        user_namespaces.enter(user, group)
+    mounts.unshare(mounts.NEW_MOUNTS | mounts.NEW_IPC | (0 if network else mounts.NEW_NETWORK))
     if not network:
         _bring_up_loopback()
-    _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
+    mounts.make_private()
     emptied = [entry.path for entry in os.scandir("/") if entry.name not in _PRESERVED and entry.is_dir(follow_symlinks=False)]
     below = tuple(f"{directory}/" for directory in emptied)
     preserved = [path for path in sorted({*readable, *map(os.path.realpath, readable)}) if path.startswith(below)]
     kept = [(directory, os.open(directory, os.O_PATH)) for directory in filter(os.path.isdir, (*preserved, *keep))]
     os.chdir("/")
     for directory in filter(os.path.isdir, (*emptied, *_EMPTY_DIRECTORIES)):
-        _mount("tmpfs", directory, "tmpfs", _MS_NOSUID_NODEV, "mode=1777")
+        mounts.mount_tmpfs(directory, "mode=1777")
         disown(directory)
     # X clients expect display sockets there.
     with contextlib.suppress(OSError):
@@ -82,11 +65,11 @@ def enter(*, keep: list[str], readable: Iterable[str], network: bool) -> None:
         disown(_X_SOCKETS)
     for directory, descriptor in kept:
         os.makedirs(directory, exist_ok=True)
-        _mount(f"/proc/self/fd/{descriptor}", directory, None, _MS_BIND | _MS_REC)
+        mounts.bind(f"/proc/self/fd/{descriptor}", directory, recursive=True)
         os.close(descriptor)
-    _set_read_only("/", True, _AT_RECURSIVE)
+    mounts.set_read_only("/", True, _AT_RECURSIVE)
     for directory in filter(os.path.isdir, (*keep, *_WRITABLE)):
-        _set_read_only(directory, False)
+        mounts.set_read_only(directory, False)
 
 
 def disown(directory: str) -> None:
@@ -99,21 +82,3 @@ def _bring_up_loopback() -> None:
     """Enable 127.0.0.1, which Jupyter kernels without IPC support require; it is down in a new namespace."""
     with socket.socket() as any_socket:
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP))
-
-
-def _mount(source: str, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
-    arguments = (part.encode() if part is not None else None for part in (source, target, kind))
-    _check(f"mount {target}", _libc.mount(*arguments, ctypes.c_ulong(flags), options.encode() if options else None))
-
-
-def _set_read_only(target: str, read_only: bool, flags: int = 0) -> None:
-    on, off = (_MOUNT_ATTR_RDONLY, 0) if read_only else (0, _MOUNT_ATTR_RDONLY)
-    attributes = struct.pack("=QQQQ", on, off, 0, 0)
-    result = _libc.syscall(_NR_MOUNT_SETATTR, _AT_FDCWD, target.encode(), flags, attributes, ctypes.c_size_t(len(attributes)))
-    _check(f"mount_setattr {target}", result)
-
-
-def _check(operation: str, result: int) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{operation}: {os.strerror(number)}")

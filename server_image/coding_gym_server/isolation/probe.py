@@ -50,6 +50,8 @@ class IsolationReport(msgspec.Struct, kw_only=True, frozen=True):
         landlock_abi: Landlock ABI version, 0 without Landlock.
         signal_scope: Whether a session's signals reach only its own processes.
         seccomp: Whether the filter of ``isolation.seccomp`` is installed.
+        session_users: Whether each session has a user, mounts and a file system of its own.
+        shared_user_reason: The reason why not, empty if each has.
         own_namespaces: Whether the server created namespaces for itself; a container has those of its engine.
         no_new_privileges: Whether the ``no_new_privs`` attribute of the server is set.
         capabilities: Whether the server has any capability.
@@ -61,6 +63,8 @@ class IsolationReport(msgspec.Struct, kw_only=True, frozen=True):
     landlock_abi: int
     signal_scope: bool
     seccomp: bool
+    session_users: bool
+    shared_user_reason: str
     own_namespaces: bool
     no_new_privileges: bool
     capabilities: bool
@@ -78,7 +82,9 @@ def probe() -> KernelFeatures:
     )
 
 
-def report(kernel: KernelFeatures, *, policy: str, own_namespaces: bool) -> IsolationReport:
+def report(
+    kernel: KernelFeatures, *, policy: str, own_namespaces: bool, session_users: bool, shared_user_reason: str
+) -> IsolationReport:
     """Describe the isolation of the calling process, a server, and of its sessions."""
     with open("/proc/self/status") as status:
         fields = dict(line.split(":\t", 1) for line in status.read().splitlines() if ":\t" in line)
@@ -87,6 +93,8 @@ def report(kernel: KernelFeatures, *, policy: str, own_namespaces: bool) -> Isol
         landlock_abi=kernel.landlock_abi,
         signal_scope=kernel.landlock_abi >= SIGNAL_SCOPE_ABI,
         seccomp=kernel.seccomp,
+        session_users=session_users,
+        shared_user_reason=shared_user_reason,
         own_namespaces=own_namespaces,
         no_new_privileges=fields.get("NoNewPrivs", "0").strip() == "1",
         capabilities=int(fields.get("CapEff", "0"), 16) != 0,

@@ -1,8 +1,8 @@
 """Isolation profile of a session, applied in layers.
 
-The zygote installs the seccomp filter, which all processes forked from it inherit. The session root adds the first Landlock
-layer before it forks: files, TCP, and a signal scope, so that its ``kill(-1)`` reaches exactly the session's processes. The
-worker adds a second signal scope, so that it can signal neither the root nor other processes above itself.
+The session root installs the seccomp filter and the first Landlock layer before it forks: files, TCP, and a signal scope, so
+that its ``kill(-1)`` reaches exactly the session's processes. The worker adds a second signal scope, so that it can signal
+neither the root nor other processes above itself.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import msgspec
 
 from coding_gym_server.isolation import capabilities, landlock, seccomp
 from coding_gym_server.isolation.probe import SIGNAL_SCOPE_ABI
+from coding_gym_server.isolation.session_user import SessionUsers
 
 __all__ = ["FONT_CACHE", "IsolationProfile", "python_directories"]
 
@@ -60,6 +61,7 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
         max_tasks: Limit on all tasks of the user (``RLIMIT_NPROC``, which the kernel does not apply to uid 0), None for no
             limit.
         ports: TCP ports reserved for the session, for programs that require TCP.
+        users: Users and disks of the sessions; None if all sessions run as the server's user.
     """
 
     landlock: bool = True
@@ -74,6 +76,7 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
     max_file_bytes: int | None = None
     max_tasks: int | None = None
     ports: tuple[int, ...] = ()
+    users: SessionUsers | None = None
 
     @property
     def scopes_signals(self) -> bool:
@@ -101,19 +104,15 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
             )
             landlock.restrict_self(rules)
 
-    def apply_to_zygote(self) -> None:
-        """Install the seccomp filter in the calling, single-threaded process and its future children."""
-        if self.seccomp:
-            # TCP stays allowed here because a filter can only be narrowed: each root decides on it.
-            seccomp.install(internet=self.network, inotify=not self.shared, tcp=True)
-
-    def apply_to_root(self, *directories: str) -> None:
+    def apply_to_root(self, *directories: str, owns_user: bool = False) -> None:
         """Confine the calling process, a session root, and its future children.
 
         Args:
             *directories: The session's writable directories.
+            owns_user: Whether the session has a user of its own, so that the objects of others are inaccessible anyway.
         """
-        capabilities.drop_all()
+        shares_user = self.shared and not owns_user
+        self._begin(inotify=not shares_user)
         for kind, limit in self._resource_limits():
             _lower_limit(kind, limit)
         for kind, limit in _FIXED_LIMITS:
@@ -123,8 +122,8 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
         if self.landlock:
             rules = landlock.Rules(
                 read=(*_SYSTEM, *python_directories(), *self.readable),
-                write=(*directories, *_DEVICES, *(() if self.shared else _TERMINALS), *self.private_directories),
-                drop_boxes=("/dev/shm",),
+                write=(*directories, *_DEVICES, *(() if shares_user else _TERMINALS), *self.private_directories),
+                drop_boxes=() if "/dev/shm" in directories else ("/dev/shm",),
                 tcp=self.network,
                 bind=self.ports,
                 connect=self.ports,
@@ -142,7 +141,7 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
         Args:
             directory: Directory of the frame buffer, inaccessible to sessions.
         """
-        capabilities.drop_all()
+        self._begin()
         for kind, limit in (
             *_FIXED_LIMITS,
             (resource.RLIMIT_DATA, _DISPLAY_MEMORY_BYTES),
@@ -165,7 +164,7 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
         Args:
             directory: Parent directory of the workspaces of the submissions that it tests.
         """
-        capabilities.drop_all()
+        self._begin()
         for kind, limit in (
             *_FIXED_LIMITS,
             (resource.RLIMIT_DATA, _TEST_RUNNER_MEMORY_BYTES),
@@ -197,6 +196,13 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
         """Allow the calling process, a Jupyter kernel, to listen on the session's ports but not to connect to them."""
         if self.landlock and not self.network:
             landlock.restrict_self(landlock.Rules(files=False, bind=self.ports))
+
+    def _begin(self, *, inotify: bool = False) -> None:
+        """Drop all capabilities, and install the seccomp filter in the calling, single-threaded process."""
+        capabilities.drop_all()
+        if self.seccomp:
+            # TCP stays allowed here because a filter can only be narrowed: each kind of process decides on it.
+            seccomp.install(internet=self.network, inotify=inotify, tcp=True)
 
     def _resource_limits(self) -> list[tuple[int, int]]:
         limits = [

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["has_killed", "memory_limit", "rank_root", "rank_worker"]
+__all__ = ["Rank", "has_killed", "memory_limit"]
 
 _WORKER_SCORE, _ROOT_SCORE = b"1000", b"500"
 
@@ -46,16 +48,35 @@ def memory_limit() -> int | None:
     return None
 
 
-def rank_root() -> None:
-    """Rank the calling process, a session root, before the server and after its worker. Must precede its confinement."""
-    _rank("self", _ROOT_SCORE)
+class Rank:
+    """Priority of the calling process, a session root: killed before the server and after its workers.
 
+    It must be created before the process is confined. Without permission, it has no effect.
+    """
 
-def rank_worker(pid: int) -> None:
-    """Rank a worker and its descendants as the first to be killed. Has no effect in a confined server."""
-    _rank(str(pid), _WORKER_SCORE)
+    def __init__(self) -> None:
+        self._file: int | None = None
+        with contextlib.suppress(OSError):
+            self._file = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        self._write(_ROOT_SCORE)
 
+    @contextlib.contextmanager
+    def of_workers(self) -> Iterator[None]:
+        """Have the processes that are forked in the meantime, and their descendants, killed first."""
+        self._write(_WORKER_SCORE)
+        try:
+            yield
+        finally:
+            # Also executed by the forked process, for which the file still refers to the root.
+            self._write(_ROOT_SCORE)
 
-def _rank(process: str, score: bytes) -> None:
-    with contextlib.suppress(OSError), open(f"/proc/{process}/oom_score_adj", "wb", buffering=0) as file:
-        file.write(score)
+    def close(self) -> None:
+        """Close the file: user code must not lower its priority. Idempotent."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _write(self, score: bytes) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                os.write(self._file, score)

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from coding_gym_server.display.availability import can_have_screens
 from coding_gym_server.isolation.probe import IsolationReport
 from coding_gym_server.isolation.profile import IsolationProfile
+from coding_gym_server.launcher.client import LauncherClient
 from coding_gym_server.linux.oom import memory_limit
 from coding_gym_server.linux.procfs import is_mounted_in_memory
 from coding_gym_server.server.api import openenv_http as http
@@ -55,6 +56,7 @@ def create_app(
     config: ServerConfig,
     zygote: ZygoteHandle,
     *,
+    launcher: LauncherClient | None,
     profile: IsolationProfile,
     isolation: IsolationReport,
     end: Callable[[], None],
@@ -64,6 +66,7 @@ def create_app(
     Args:
         config: The server's configuration.
         zygote: The started zygote. The application takes ownership of it.
+        launcher: The connection to the launcher, whose end ends the server; None without a launcher.
         profile: Isolation profile of the sessions.
         isolation: Isolation features in use, reported by ``/health``.
         end: Called to shut the server down.
@@ -89,6 +92,7 @@ def create_app(
         spec=spec,
         spares=config.spare_workers,
         residual_files=residual_files,
+        users=profile.users,
         max_used_bytes=None if memory is None else memory * _MAX_FILES_FRACTION,
     )
     sessions = SessionRegistry(executors, screens, defaults, limit=config.max_sessions)
@@ -116,16 +120,24 @@ def create_app(
 
     async def session_workspace(request: Request) -> Workspace:
         executor = await sessions.get(request.path_params["session"]).executor()
-        return Workspace(Path(executor.working_directory), home=HOME)
+        return Workspace(Path(executor.working_directory), home=HOME, owner=executor.directory)
 
     def on_zygote_gone() -> None:
         _log.error("the zygote died repeatedly; shutting down because no session can start")
+        end()
+
+    def on_launcher_gone(loop: asyncio.AbstractEventLoop) -> None:
+        assert launcher is not None
+        loop.remove_reader(launcher.fileno())
         end()
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         zygote.attach(on_gone=on_zygote_gone)
         executors.fill()
+        loop = asyncio.get_running_loop()
+        if launcher is not None:
+            loop.add_reader(launcher.fileno(), on_launcher_gone, loop)
         watch = asyncio.create_task(limiter.run())
         try:
             yield

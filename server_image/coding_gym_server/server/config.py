@@ -44,6 +44,10 @@ class ServerConfig:
         max_file_bytes: Limit on the size of a file, None for no limit.
         max_processes: Limit on processes and threads in addition to the user's existing ones, None if the container limits
             them.
+        session_users: Whether each session gets a user, mounts and a file system of its own, if the container permits it.
+        shared_user_reason: The reason why the container does not permit it, if the client knows; otherwise empty.
+        session_disk_bytes: Size of the file system of a session that has its own.
+        session_inodes: Maximum number of files and directories in it.
         opengl: Whether displays offer GLX.
         backend: Default backend.
         step_timeout: Default wall-clock limit of a step in seconds.
@@ -74,6 +78,10 @@ class ServerConfig:
     max_memory_bytes: int | None = None
     max_file_bytes: int | None = None
     max_processes: int | None = None
+    session_users: bool = False
+    shared_user_reason: str = ""
+    session_disk_bytes: int = 512 << 20
+    session_inodes: int = 100_000
     opengl: bool = False
     backend: str = "python"
     step_timeout: float = 30.0
@@ -153,6 +161,24 @@ def parse_arguments(arguments: list[str] | None = None) -> ServerConfig:
     parser.add_argument("--max-memory-bytes", type=int, help="limit on a process's private memory")
     parser.add_argument("--max-file-bytes", type=int, help="limit on the size of a file")
     parser.add_argument("--max-processes", type=int, help="limit on the user's processes")
+    parser.add_argument(
+        "--session-users",
+        action="store_true",
+        help="give each session a user, mounts and a file system of its own, if the container permits it",
+    )
+    parser.add_argument("--shared-user-reason", default="", metavar="REASON", help="why the container does not permit it")
+    parser.add_argument(
+        "--session-disk-bytes",
+        type=int,
+        default=default.session_disk_bytes,
+        help="size of the file system of a session that has its own (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--session-inodes",
+        type=int,
+        default=default.session_inodes,
+        help="maximum number of files and directories in it (default: %(default)s)",
+    )
     parser.add_argument(
         "--opengl",
         action="store_true",

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from coding_gym_server.workspace import directory as workspace
-from coding_gym_server.workspace.environment import MATPLOTLIB_BACKEND, screen_environment
+from coding_gym_server.workspace.layout import MATPLOTLIB_BACKEND, Layout
 from coding_gym_server.workspace.xauthority import write_authority
 
 __all__ = ["offer_screen", "pump_until"]
@@ -20,19 +19,19 @@ _PUMP_SECONDS = 0.01
 _MAX_EVENTS = 100
 
 
-def offer_screen(display: str, cookie: bytes, directory: Path) -> None:
+def offer_screen(display: str, cookie: bytes, layout: Layout) -> None:
     """Configure the environment so that GUI programs use a display.
 
     Args:
         display: The value of ``DISPLAY``.
         cookie: The authorization cookie of the display.
-        directory: The workspace of the session, where the file that ``XAUTHORITY`` names is written.
+        layout: The layout of the session, whose X authority file is written.
     """
-    authority = directory / workspace.AUTHORITY
+    authority = Path(layout.authority)
     with contextlib.suppress(OSError):
         authority.unlink(missing_ok=True)
         write_authority(authority, cookie)
-    os.environ.update(screen_environment(directory, display))
+    os.environ.update(layout.screen_variables(display))
     if os.environ.get("MPLBACKEND") == "Agg":
         # With a screen, matplotlib can show figures in windows.
         os.environ["MPLBACKEND"] = MATPLOTLIB_BACKEND

@@ -10,7 +10,7 @@ import termios
 
 import msgspec
 
-from coding_gym_server.ipc.messages import ForkProgram, ProgramSpec
+from coding_gym_server.ipc.program_messages import ForkProgram, ProgramSpec
 from coding_gym_server.isolation.profile import IsolationProfile
 
 __all__ = ["Program"]

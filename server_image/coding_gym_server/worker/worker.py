@@ -11,7 +11,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from coding_gym_server.ipc.channel import Channel
@@ -22,7 +21,7 @@ from coding_gym_server.worker import gui_events as gui
 from coding_gym_server.worker.backends.base import ExecutorBackend
 from coding_gym_server.worker.backends.output import Output
 from coding_gym_server.worker.backends.registry import backend_class
-from coding_gym_server.workspace.environment import session_environment, working_directory
+from coding_gym_server.workspace.layout import Layout
 
 __all__ = ["Worker", "warm_up"]
 
@@ -42,7 +41,7 @@ class Worker:
         channel: The channel to the server.
         stdout: The descriptor that becomes descriptor 1.
         stderr: The descriptor that becomes descriptor 2.
-        directory: The workspace of the session.
+        layout: The directories of the session.
         backend: The name of the backend that executes the cells.
         profile: The isolation profile of the session.
         prepared: The Landlock ruleset from ``IsolationProfile.prepare_workers``, or None.
@@ -54,7 +53,7 @@ class Worker:
         channel: Channel[ToProcess],
         stdout: int,
         stderr: int,
-        directory: str,
+        layout: Layout,
         *,
         backend: str,
         profile: IsolationProfile,
@@ -63,7 +62,7 @@ class Worker:
     ) -> None:
         self._channel = channel
         self._outputs = (stdout, stderr)
-        self._directory = Path(directory)
+        self._layout = layout
         self._backend_name = backend
         self._profile = profile
         self._prepared = prepared
@@ -97,7 +96,7 @@ class Worker:
                 case Configure() as settings:
                     self._enter_workspace(settings.directory)
                     if settings.display is not None:
-                        gui.offer_screen(settings.display, settings.display_cookie, self._directory)
+                        gui.offer_screen(settings.display, settings.display_cookie, self._layout)
                     _seed(None if settings.seed is None else int(settings.seed, 16))
                     backend.configure(show_value=settings.show_value)
                 case Execute() as cell:
@@ -155,11 +154,11 @@ class Worker:
 
     def _enter_workspace(self, directory: str | None) -> None:
         try:
-            os.chdir(working_directory(self._directory, directory))
+            os.chdir(self._layout.at(directory).work)
         except OSError:
             # The directory has been removed, or has become inaccessible, since it was checked.
-            os.chdir(working_directory(self._directory, None))
-        os.environ.update(session_environment(self._directory, directory))
+            os.chdir(self._layout.work)
+        os.environ.update(self._layout.at(directory).variables())
         tempfile.tempdir = None
         sys.argv = [""]
         sys.path.insert(0, "")

@@ -9,7 +9,7 @@ import stat
 import subprocess
 from pathlib import Path
 
-__all__ = ["AUTHORITY", "HOME", "TEMPORARY", "WORK", "clear", "empty", "remove_if_bare", "repair"]
+__all__ = ["AUTHORITY", "HOME", "TEMPORARY", "WORK", "clear", "empty", "remove_if_bare", "repair", "reset_attributes"]
 
 WORK = "work"
 HOME = "home"
@@ -39,10 +39,19 @@ def empty(workspace: str) -> None:
     """
     os.chmod(workspace, 0o700)
     clear(Path(workspace))
-    for attribute in os.listxattr(workspace):
-        os.removexattr(workspace, attribute)
-    os.utime(workspace)
+    reset_attributes(workspace)
     repair(workspace)
+
+
+def reset_attributes(directory: str) -> None:
+    """Remove the extended attributes of a directory and reset its times.
+
+    Raises:
+        OSError: If an attribute cannot be removed.
+    """
+    for attribute in os.listxattr(directory):
+        os.removexattr(directory, attribute)
+    os.utime(directory)
 
 
 def repair(workspace: str) -> None:

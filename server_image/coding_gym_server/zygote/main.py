@@ -34,7 +34,7 @@ from coding_gym_server.ipc.messages import (
 )
 from coding_gym_server.ipc.streams import open_streams_ahead
 from coding_gym_server.isolation.profile import IsolationProfile
-from coding_gym_server.linux import procfs
+from coding_gym_server.linux import procfs, user_namespaces
 from coding_gym_server.linux.forking import default_to_fork, fork_when_possible
 from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.packages import overlay
@@ -127,7 +127,6 @@ def main(descriptor: str, configuration: str) -> None:
     heap.make_immortal()
     missing += _preload([*rarely_used, *([_DISPLAY_MODULE] if config.displays else [])])
     _freeze_heap()
-    config.profile.apply_to_zygote()
     channel.send(Ready(missing))
     forked = _Zygote(channel, config).serve()
     if forked is not None:
@@ -232,6 +231,9 @@ class _Zygote:
         self, request: ForkRoot | ForkDisplay | ForkTestRunner, descriptors: list[int]
     ) -> SessionRoot | DisplayProcess | TestRunner:
         """Create the object that a forked child runs."""
+        users = self._config.profile.users
+        if users is not None and not isinstance(request, ForkRoot):
+            user_namespaces.become(users.server)
         control, *others = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         if isinstance(request, ForkDisplay):
             from coding_gym_server.display.messages import DisplayConfig
@@ -255,6 +257,7 @@ class _Zygote:
             request.workspace,
             backend=request.backend,
             shared=request.shared,
+            user=request.user,
             authorized_imports=self._config.authorized_imports,
         )
 

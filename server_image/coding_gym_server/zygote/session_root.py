@@ -20,29 +20,33 @@ import msgspec
 
 from coding_gym_server.ipc.channel import Channel, close_all
 from coding_gym_server.ipc.messages import (
+    CheckWaiting,
     CpuTime,
     CpuTimeUsed,
+    EnterOwnSystem,
     Failed,
-    ForkProgram,
     ForkWorker,
     Interrupted,
     InterruptWorker,
     Kill,
     Killed,
-    ProgramExited,
-    ProgramForked,
-    Signaled,
-    SignalProgram,
+    Mounted,
     ToProcess,
+    Waiting,
     WorkerExited,
     WorkerForked,
 )
+from coding_gym_server.ipc.program_messages import ForkProgram, ProgramExited, ProgramForked, Signaled, SignalProgram
+from coding_gym_server.isolation import session_user
 from coding_gym_server.isolation.ports import reserve_ports
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.linux import oom, procfs
 from coding_gym_server.linux.forking import fork_bare, fork_when_possible
 from coding_gym_server.linux.sigchld import ChildExits
+from coding_gym_server.linux.wait_state import waits_without_limit
 from coding_gym_server.worker.backends.registry import backend_class
+from coding_gym_server.workspace.directory import WORK
+from coding_gym_server.workspace.layout import MOUNTED, PRIVATE, Layout
 
 __all__ = ["Forked", "SessionRoot", "reaped_cpu_time"]
 
@@ -71,9 +75,10 @@ class SessionRoot:
     Args:
         channel: Channel of the server's requests.
         profile: Isolation profile of the session.
-        workspace: The session's existing directory.
+        workspace: The session's existing directory, None if it has a file system of its own.
         backend: Name of the backend that executes the cells.
         shared: Directory shared with other sessions, or None.
+        user: Id of the session's user, None if it is the server's.
         authorized_imports: Modules that a backend with an import allowlist permits in addition to its own.
     """
 
@@ -81,15 +86,17 @@ class SessionRoot:
         self,
         channel: Channel[ToProcess],
         profile: IsolationProfile,
-        workspace: str,
+        workspace: str | None,
         *,
         backend: str,
         shared: str | None,
+        user: int | None,
         authorized_imports: tuple[str, ...],
     ) -> None:
         self._channel = channel
         self._profile = profile
-        self._workspace = workspace
+        self._directory = workspace
+        self._user = user
         self._backend = backend
         self._shared = shared
         self._authorized_imports = authorized_imports
@@ -120,13 +127,39 @@ class SessionRoot:
     def _apply_profile(self) -> None:
         os.setsid()
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        oom.rank_root()
+        if self._user is not None:
+            self._enter_own_system(self._user)
+        self._rank = oom.Rank()
         if self._profile.can_have_ports:
             self._reserved = reserve_ports(self._ports_needed())
             ports = tuple(reservation.getsockname()[1] for reservation in self._reserved)
             self._profile = msgspec.structs.replace(self._profile, ports=ports)
-        self._profile.apply_to_root(self._workspace, *([self._shared] if self._shared else []))
+        directories = [mount_point for mount_point, _ in MOUNTED.values()] if self._directory is None else [self._directory]
+        self._profile.apply_to_root(*directories, *([self._shared] if self._shared else []), owns_user=self._owns_user)
         self._prepared = self._profile.prepare_workers()
+
+    @property
+    def _owns_user(self) -> bool:
+        """Whether no other session runs as the same user."""
+        return self._user is not None and self._profile.users is not None and self._user != self._profile.users.server
+
+    def _enter_own_system(self, user: int) -> None:
+        """Give the session a user, mounts and a disk of its own."""
+        assert self._profile.users is not None
+        # The working directory is the shared one, if there is any.
+        hidden = () if self._shared is None else (WORK,)
+        try:
+            assert isinstance(self._channel.receive(), EnterOwnSystem)
+            try:
+                tree = session_user.enter(self._profile.users, user, MOUNTED, hidden=hidden)
+            except OSError as error:
+                self._channel.send(Failed(f"the session cannot have a user and a file system: {error}"))
+                os._exit(1)
+            self._channel.send(Mounted(), (tree,))
+        except (EOFError, ConnectionError):
+            # The server has ended the session.
+            os._exit(0)
+        os.close(tree)
 
     def _handle_requests(self) -> None:
         worker = None
@@ -146,7 +179,7 @@ class SessionRoot:
         """Handle a request; return the worker in the forked process, None in the root."""
         match message:
             case ForkWorker(directory):
-                self._workspace = directory
+                self._directory = directory
                 return self._fork(descriptors)
             case ForkProgram():
                 return self._fork_program(message, descriptors)
@@ -162,6 +195,9 @@ class SessionRoot:
                 self._channel.send(Killed())
             case CpuTime():
                 self._channel.send(CpuTimeUsed(self._cpu_time()))
+            case CheckWaiting(pids):
+                # The server may run as another user, which the kernel tells nothing about a process's system calls.
+                self._channel.send(Waiting(all(map(waits_without_limit, pids))))
         return None
 
     def _fork(self, descriptors: list[int]) -> Forked | None:
@@ -173,7 +209,8 @@ class SessionRoot:
         root = os.getpid()
         try:
             # Fork before reaping, so that the new worker starts up while the old processes exit.
-            pid = self._try_to_fork()
+            with self._rank.of_workers():
+                pid = self._try_to_fork()
             if pid == 0:
                 self._become_child(root)
                 return self._new_worker(*descriptors)
@@ -189,7 +226,8 @@ class SessionRoot:
     def _fork_program(self, request: ForkProgram, descriptors: list[int]) -> Forked | None:
         root = os.getpid()
         try:
-            pid = fork_when_possible(fork_bare, on_wait=self._reap)
+            with self._rank.of_workers():
+                pid = fork_when_possible(fork_bare, on_wait=self._reap)
             if pid == 0:
                 from coding_gym_server.worker.program import Program
 
@@ -206,6 +244,7 @@ class SessionRoot:
     def _become_child(self, root: int) -> None:
         """Detach a forked child from the root's own business."""
         self._exits.close()
+        self._rank.close()
         os.nice(_NICENESS)
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != root:
@@ -238,7 +277,7 @@ class SessionRoot:
             Channel(socket.socket(fileno=channel)),
             stdout,
             stderr,
-            self._workspace,
+            PRIVATE if self._directory is None else Layout.below(self._directory),
             backend=self._backend,
             authorized_imports=self._authorized_imports,
             profile=self._profile,

@@ -27,7 +27,8 @@ class SubmissionRoot(SessionRoot):
 
     def _apply_profile(self) -> None:
         super()._apply_profile()
-        self._process = SubmissionProcess(self._workspace, profile=self._profile, prepared=self._prepared)
+        assert self._directory is not None
+        self._process = SubmissionProcess(self._directory, profile=self._profile, prepared=self._prepared)
         self._process.prepare()
 
     def _fork_process(self) -> int:

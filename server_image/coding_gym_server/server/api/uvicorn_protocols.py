@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -23,11 +23,16 @@ class HttpConnection(HttpToolsProtocol):
 
     If a pipelined request were read early, the handler of the first request would not notice that its client has
     disconnected, and its step would keep running.
+
+    Attributes:
+        sessions_root: Process id of the common ancestor of all sessions, whose connections are refused.
     """
+
+    sessions_root: ClassVar[int]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if is_from_session(transport):
+        if is_from_session(transport, self.sessions_root):
             transport.abort()
 
     def on_message_begin(self) -> None:

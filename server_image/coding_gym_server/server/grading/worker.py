@@ -305,7 +305,6 @@ class GradingWorker:
             os.close(out_write)
             os.close(err_write)
         run.cpu_before = answer.cpu_seconds
-        oom.rank_worker(answer.pid)
         return run
 
     async def _end(self, run: SubmissionRun) -> float:

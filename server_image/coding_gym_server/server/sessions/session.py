@@ -49,8 +49,7 @@ from coding_gym_server.server.supervisor.watchdog import Limits
 from coding_gym_server.server.supervisor.worker_handle import Event
 from coding_gym_server.server.supervisor.zygote_handle import ForkError
 from coding_gym_server.worker.backends.registry import check_backend, check_installed
-from coding_gym_server.workspace import directory as workspace
-from coding_gym_server.workspace.files import write_files
+from coding_gym_server.workspace.session_directory import SessionDirectory
 
 __all__ = ["INFRASTRUCTURE_ERRORS", "ServerSession"]
 
@@ -321,14 +320,15 @@ class ServerSession:
             self._screen.close()
             self._screen = None
 
-    def _open_screen(self) -> None:
+    def _open_screen(self, directory: SessionDirectory) -> None:
         size, window_manager = self._options.screen, self._options.window_manager
         if size is UNSET and not window_manager:
             # The default screen is optional.
             with contextlib.suppress(NoScreenError, OSError):
-                self._screen = self._screens.open(DEFAULT_SCREEN, window_manager=False)
+                self._screen = self._screens.open(directory, DEFAULT_SCREEN, window_manager=False)
         elif size is not None:
-            self._screen = self._screens.open(DEFAULT_SCREEN if size is UNSET else size, window_manager=window_manager)
+            chosen = DEFAULT_SCREEN if size is UNSET else size
+            self._screen = self._screens.open(directory, chosen, window_manager=window_manager)
 
     async def _begin(self) -> None:
         self._close_screen()
@@ -349,8 +349,8 @@ class ServerSession:
     async def _set_up(self, executor: Executor) -> None:
         if self._options.files:
             # No code has run in the workspace yet, so none observes partially written files.
-            await asyncio.to_thread(write_files, executor.workspace / workspace.WORK, self._options.files)
-        self._open_screen()
+            await asyncio.to_thread(executor.directory.write, self._options.files)
+        self._open_screen(executor.directory)
         seed = self._options.seed
         configuration = Configure(
             seed=None if seed is None else f"{seed:x}",

@@ -10,7 +10,7 @@ from typing import Literal
 
 from coding_gym_server.display.messages import Idle, ScreenState, WatchScreen
 from coding_gym_server.ipc.messages import Execute
-from coding_gym_server.linux.wait_state import cpu_seconds, waits_without_limit
+from coding_gym_server.linux.wait_state import cpu_seconds
 from coding_gym_server.protocol import Capture, Frame, InputEvent, OnIdle, Outcome, Pixels
 from coding_gym_server.server.supervisor.cell_run import CellOutcome
 from coding_gym_server.server.supervisor.display_handle import DisplayHandle
@@ -278,7 +278,7 @@ class _IdleHandler:
             now, used_now = time.monotonic(), cpu_seconds(idle.programs)
             has_slept, used = used_now == used, used_now
             # A program that waits for the response to a request looks the same, but not for several checks.
-            checks = checks + 1 if has_slept and all(map(waits_without_limit, idle.programs)) else 0
+            checks = checks + 1 if has_slept and await self._executor.are_waiting(idle.programs) else 0
             if not idle.is_lasting:
                 continue
             if not has_slept:

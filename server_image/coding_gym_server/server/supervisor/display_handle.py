@@ -46,6 +46,7 @@ from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.messages import ForkDisplay
 from coding_gym_server.protocol import Capture, InputEvent, Pixels, Rectangle
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
+from coding_gym_server.workspace.session_directory import SessionDirectory
 
 __all__ = ["DisplayFactory", "DisplayHandle", "NoScreenError", "ScreenRefusedError", "StepObserver", "check_inputs"]
 
@@ -116,10 +117,11 @@ class DisplayFactory:
     available: bool
     shared: bool
 
-    def open(self, size: tuple[int, int], *, window_manager: bool) -> DisplayHandle:
+    def open(self, directory: SessionDirectory, size: tuple[int, int], *, window_manager: bool) -> DisplayHandle:
         """Create a display that programs can connect to.
 
         Args:
+            directory: The files of the session, in which no code is running.
             size: Width and height in pixels.
             window_manager: Whether a window manager runs on it.
 
@@ -142,7 +144,8 @@ class DisplayFactory:
             opengl=self.opengl,
         )
         try:
-            return DisplayHandle(self.zygote, config, secret=self.shared)
+            listener, path = _listen(directory.x_sockets, secret=self.shared)
+            return DisplayHandle(self.zygote, config, listener, path)
         except OSError as error:
             if error.errno in _EXHAUSTION_ERRORS:
                 raise
@@ -159,13 +162,11 @@ class DisplayHandle:
     Args:
         zygote: Forks the display process.
         config: Configuration of the display process.
-        secret: Whether the display number must be unguessable for other sessions.
-
-    Raises:
-        OSError: If the socket cannot be created.
+        listener: Listening socket for the session's programs. The display takes ownership of it.
+        path: Its path.
     """
 
-    def __init__(self, zygote: ZygoteHandle, config: DisplayConfig, *, secret: bool) -> None:
+    def __init__(self, zygote: ZygoteHandle, config: DisplayConfig, listener: socket.socket, path: Path) -> None:
         self._zygote = zygote
         self._config = config
         self._loop = asyncio.get_running_loop()
@@ -174,7 +175,7 @@ class DisplayHandle:
         self._pid: int | None = None
         self._observer: StepObserver | None = None
         self._request_lock = asyncio.Lock()
-        self._listener, self._path = _listen(secret=secret)
+        self._listener, self._path = listener, path
         self._loop.add_reader(self._listener.fileno(), self._on_connection)
 
     @property
@@ -355,25 +356,28 @@ def _unavailable(option: str, missing: Mapping[str, str], alternative: str) -> s
     )
 
 
-def _listen(*, secret: bool) -> tuple[socket.socket, Path]:
+def _listen(private: Path | None, *, secret: bool) -> tuple[socket.socket, Path]:
     """Create a listening socket with an unused display number; return it and its path.
 
     Args:
-        secret: Whether to choose a random number. Landlock does not prevent mode changes of files whose path is known.
+        private: Directory of sockets that belongs to the session; None for the one that all sessions share.
+        secret: Whether to choose a random number: Landlock does not prevent mode changes of files whose path is known, and X
+            clients connect first to the abstract socket with that number, which any session can create.
     """
+    directory = private or _SOCKETS
     with contextlib.suppress(FileExistsError):
-        _SOCKETS.mkdir(mode=0o1777)
-        _SOCKETS.chmod(0o1777)
+        directory.mkdir(mode=0o1777)
+        directory.chmod(0o1777)
     listener = socket.socket(socket.AF_UNIX)
     # The kernel reveals the name that a socket was bound to, but not the name that it was renamed to.
-    bound = _SOCKETS / secrets.token_hex(8)
+    bound = directory / secrets.token_hex(8)
     try:
         listener.bind(str(bound))
         bound.chmod(0o777)
         listener.listen(_BACKLOG)
         listener.setblocking(False)
         numbers = iter(lambda: secrets.randbelow(_NUMBERS), None) if secret else itertools.count()
-        path = next(path for number in numbers if not (path := _SOCKETS / f"X{_FIRST_NUMBER + number}").exists())
+        path = next(path for number in numbers if not (path := directory / f"X{_FIRST_NUMBER + number}").exists())
         bound.rename(path)
     except BaseException:
         listener.close()

@@ -8,15 +8,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import secrets
 import socket
-import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
+from coding_gym_server.ipc.channel import close_all
 from coding_gym_server.ipc.messages import (
+    CheckWaiting,
     Configure,
+    EnterOwnSystem,
     Execute,
     Failed,
     Finished,
@@ -25,11 +26,12 @@ from coding_gym_server.ipc.messages import (
     FromProcess,
     Kill,
     Killed,
-    ProgramExited,
     ToProcess,
+    Waiting,
     WorkerExited,
     WorkerForked,
 )
+from coding_gym_server.ipc.program_messages import ProgramExited
 from coding_gym_server.linux import oom, procfs
 from coding_gym_server.protocol import TIMEOUT_EXIT_CODE, Outcome
 from coding_gym_server.protocol.processes import ProcessRequest
@@ -39,23 +41,21 @@ from coding_gym_server.server.supervisor.processes import ROOT_TIMEOUT_SECONDS, 
 from coding_gym_server.server.supervisor.watchdog import Limits
 from coding_gym_server.server.supervisor.worker_handle import DEFAULT_MAX_OUTPUT_CHARS, Event, WorkerHandle
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
-from coding_gym_server.workspace import directory as workspace
-from coding_gym_server.workspace.environment import program_environment, working_directory
+from coding_gym_server.workspace.session_directory import MountedDirectory, NamedDirectory, SessionDirectory
 
 __all__ = ["Executor"]
-
-_TERMINAL_TYPE = "xterm-256color"
 
 
 class Executor:
     """Isolated environment that runs cells. Created by ``Executor.start``.
 
     Args:
-        directory: Its workspace.
         spec: Its fixed properties.
+        user: Id of its session's user, None if it is the server's.
 
     Attributes:
-        workspace: Current path of its directory; changes when it is recycled.
+        directory: The files of its session.
+        user: Id of its session's user, None if it is the server's.
         spec: Its fixed properties.
         root_pid: Process id of the session root.
         processes: The processes that clients run beside the worker.
@@ -63,8 +63,9 @@ class Executor:
         on_interrupted: Called when an interrupt has been sent to a cell.
     """
 
-    def __init__(self, directory: Path, spec: ExecutorSpec) -> None:
-        self.workspace = directory
+    def __init__(self, spec: ExecutorSpec, user: int | None) -> None:
+        self.directory: SessionDirectory
+        self.user = user
         self.spec = spec
         self._broken = False
         self.root_pid = 0
@@ -81,33 +82,49 @@ class Executor:
         self._is_killed = False
 
     @classmethod
-    async def start(cls, zygote: ZygoteHandle, base: Path, spec: ExecutorSpec) -> Executor:
-        """Fork a root from the zygote and a worker from the root, in a new directory below ``base``.
+    async def start(cls, zygote: ZygoteHandle, base: Path, spec: ExecutorSpec, user: int | None) -> Executor:
+        """Fork a root from the zygote and a worker from the root, in a new directory.
 
         Args:
             zygote: Forks the root.
-            base: Parent directory of the workspace.
+            base: Parent directory of the workspace, unless the session has a file system of its own.
             spec: Fixed properties of the executor.
+            user: Id of the session's user, None if it is the server's.
 
         Raises:
             ForkError: If the process limit, memory or disk is exhausted, or the backend fails to load.
             ChannelClosedError: If the zygote or the root died.
+            TimeoutError: If the root does not respond.
         """
-        executor = cls(_random_name(base), spec)
-        executor.workspace.mkdir(mode=0o700)
+        executor = cls(spec, user)
+        if user is None:
+            executor.directory = NamedDirectory(base)
         ours, theirs = socket.socketpair()
-        executor._root = AsyncChannel(ours, on_message=executor._on_root_message, on_closed=executor._on_root_closed)
+        trees: list[int] = []
+        executor._root = AsyncChannel(
+            ours,
+            on_message=executor._on_root_message,
+            on_descriptors=None if user is None else trees.extend,
+            on_closed=executor._on_root_closed,
+        )
         executor.processes = ProcessTable(executor._root)
         try:
             with theirs:
-                shared = None if spec.shared is None else str(spec.shared)
-                request = ForkRoot(str(executor.workspace), spec.backend, shared)
+                name = executor.directory.name if user is None else None
+                request = ForkRoot(name, spec.backend, None if spec.shared is None else str(spec.shared), user)
                 executor.root_pid = await zygote.fork_root(request, theirs)
-            workspace.repair(str(executor.workspace))
+            if user is not None:
+                response = await executor._call_root(EnterOwnSystem())
+                if isinstance(response, Failed):
+                    raise ForkError(response.reason)
+                executor.directory = MountedDirectory(trees.pop())
+            executor.directory.repair()
             await executor._replace_worker()
         except BaseException:
             executor.close()
-            asyncio.get_running_loop().run_in_executor(None, executor.remove_workspace)
+            close_all(trees)
+            if hasattr(executor, "directory"):
+                asyncio.get_running_loop().run_in_executor(None, executor.directory.remove)
             raise
         return executor
 
@@ -130,9 +147,9 @@ class Executor:
 
     @property
     def working_directory(self) -> str:
-        """The working directory of the episode; the worker must have been configured."""
+        """Path by which the server accesses the working directory of the episode; the worker must have been configured."""
         assert self._configuration is not None
-        return working_directory(self.workspace, self._configuration.directory)
+        return self._configuration.directory or str(self.directory.work)
 
     @property
     def is_running(self) -> bool:
@@ -218,21 +235,19 @@ class Executor:
         return run.result(outcome, exit_code, limits, kill_reason=kill_reason, max_output_chars=self._max_output_chars)
 
     async def start_process(self, request: ProcessRequest) -> Process:
-        """Start a process beside the worker, which must have been configured, in the same directory.
-
-        Raises:
-            TooManyProcessesError: If the session has too many running processes.
-            ForkError: If the process limit or memory is exhausted.
-            ChannelClosedError: If the root died.
-            TimeoutError: If the root does not respond.
-        """
+        """Start a process beside the worker, which must have been configured; see ``ProcessTable.start``."""
         assert self._configuration is not None
-        environment = program_environment(self.workspace, self._configuration.directory, self._configuration.display)
-        directory = self.working_directory if request.cwd is None else os.path.join(self.working_directory, request.cwd)
-        if request.terminal is not None:
-            environment["TERM"] = _TERMINAL_TYPE
-        environment |= {"PWD": directory, **request.environment}
-        return await self.processes.start(request, directory=directory, environment=environment)
+        layout = self.directory.layout.at(self._configuration.directory)
+        return await self.processes.start(request, layout, display=self._configuration.display)
+
+    async def are_waiting(self, programs: Iterable[int]) -> bool:
+        """Return whether programs of the session, given by their process ids, sleep without a timeout."""
+        try:
+            response = await self._call_root(CheckWaiting(list(programs)))
+        except (ChannelClosedError, TimeoutError):
+            # The step reports it.
+            return False
+        return isinstance(response, Waiting) and response.are_waiting
 
     def take_output(self) -> tuple[str, str]:
         """Return stdout and stderr since the last step, of a cell left running or of background processes."""
@@ -281,20 +296,16 @@ class Executor:
         self._run = None
         self._kill_reason = ""
         self.on_interrupted = _do_nothing
-        # The previous session knows the workspace's name: rename it once no process is left that could see the new name.
         if not self._is_killed:
             await self.kill()
         self._is_killed = False
         self.processes.clear()
-        self.workspace = self.workspace.rename(_random_name(self.workspace.parent))
+        # No process is left that could see the new name.
+        self.directory.begin()
         used, _ = await self._replace_worker()
         # Not in the root, because the next worker inherits its memory, which must not contain names of files.
-        directory = str(self.workspace)
-        if workspace.remove_if_bare(directory):
-            # Faster than the overhead of a thread.
-            workspace.empty(directory)
-        else:
-            await asyncio.to_thread(workspace.empty, directory)
+        if not self.directory.empty_if_bare():
+            await asyncio.to_thread(self.directory.empty)
         if used is not None:
             used.close()
 
@@ -316,17 +327,11 @@ class Executor:
             dead.close()
 
     def close(self) -> None:
-        """Close the channels; the root then kills all processes. The directory remains until ``remove_workspace``."""
+        """Close the channels; the root then kills all processes. The directory remains until it is removed."""
         self.processes.clear()
         self._root.close()
         if self._worker is not None:
             self._worker.close()
-
-    def remove_workspace(self) -> None:
-        """Delete the directory. Blocking; call it after ``close``, outside the event loop."""
-        with contextlib.suppress(OSError, subprocess.CalledProcessError):
-            workspace.clear(self.workspace)
-            self.workspace.rmdir()
 
     async def _replace_worker(self) -> tuple[WorkerHandle | None, int | None]:
         """Kill all processes and fork a new worker; return the old one, which the caller closes, and its wait status."""
@@ -336,7 +341,7 @@ class Executor:
         err_read, err_write = os.pipe2(os.O_CLOEXEC)
         new = WorkerHandle(ours, out_read, err_read, on_finished=self._resolve)
         try:
-            request = ForkWorker(str(self.workspace))
+            request = ForkWorker(self.directory.name)
             response = await self._call_root(request, (theirs.fileno(), out_write, err_write))
             if isinstance(response, Failed):
                 raise ForkError(response.reason)
@@ -350,7 +355,6 @@ class Executor:
             os.close(out_write)
             os.close(err_write)
         new.pid = response.pid
-        oom.rank_worker(response.pid)
         old, self._worker = self._worker, new
         if self._configuration is not None:
             self._repair_workspace()
@@ -359,7 +363,7 @@ class Executor:
 
     def _repair_workspace(self) -> None:
         try:
-            workspace.repair(str(self.workspace))
+            self.directory.repair()
         except OSError as error:
             message = f"the workspace is unusable: {error}"
             raise ForkError(message) from error
@@ -387,8 +391,3 @@ class Executor:
 
 def _do_nothing() -> None:
     pass
-
-
-def _random_name(base: Path) -> Path:
-    """Return a path that sessions cannot guess: Landlock does not prevent mode changes of files whose path is known."""
-    return base / secrets.token_hex(16)

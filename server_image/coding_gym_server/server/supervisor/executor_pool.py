@@ -6,11 +6,13 @@ import asyncio
 import logging
 import math
 import os
+from collections import deque
 from collections.abc import Coroutine
 from itertools import chain
 from pathlib import Path
 
 from coding_gym_server.ipc.async_channel import ChannelClosedError
+from coding_gym_server.isolation.session_user import SessionUsers
 from coding_gym_server.server.supervisor.executor import Executor
 from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
@@ -35,6 +37,7 @@ class ExecutorPool:
         spec: Specification of most executors. Their spares are started in advance.
         spares: Number of idle executors to keep per specification.
         residual_files: Files of sessions outside their workspaces.
+        users: Users of the sessions, None if all run as the server's user.
         max_used_bytes: Number of bytes on the disk above which a workspace is emptied before the next episode, not in the
             background, because they occupy memory; None for a disk that does not.
 
@@ -50,6 +53,7 @@ class ExecutorPool:
         spec: ExecutorSpec,
         spares: int,
         residual_files: ResidualFiles,
+        users: SessionUsers | None,
         max_used_bytes: float | None,
     ) -> None:
         self._zygote = zygote
@@ -57,6 +61,9 @@ class ExecutorPool:
         self._spec = spec
         self._max_spares = spares
         self._residual_files = residual_files
+        self._users = users
+        # The user that has been free for longest is taken first.
+        self._free_users = deque(range(users.first, users.first + users.count) if users is not None else ())
         self._max_used_bytes = math.inf if max_used_bytes is None else max_used_bytes
         self.all: set[Executor] = set()
         self._spares: dict[ExecutorSpec, list[Executor]] = {spec: []}
@@ -94,7 +101,7 @@ class ExecutorPool:
             ChannelClosedError: If the zygote or the root died.
         """
         # If the disk or the memory is almost full, empty the old workspace before the next episode, not in the background.
-        spare = self._take_spare(executor.spec) if self._has_room() else None
+        spare = self._take_spare(executor.spec) if self._has_room(executor) else None
         try:
             await (executor.recycle() if spare is None else executor.kill())
             await self._remove_residual_files()
@@ -136,9 +143,9 @@ class ExecutorPool:
     def _spares_of(self, spec: ExecutorSpec) -> list[Executor]:
         return self._spares.setdefault(spec, [])
 
-    def _has_room(self) -> bool:
-        """Return whether the files of an ended episode may remain while the next one begins."""
-        disk = os.statvfs(self._base)
+    def _has_room(self, executor: Executor) -> bool:
+        """Return whether the files of an executor's episode, which ends, may remain while the next one begins."""
+        disk = os.statvfs(executor.directory.path)
         return (
             disk.f_bavail >= disk.f_blocks * _MIN_FREE_FRACTION
             and disk.f_favail >= disk.f_files * _MIN_FREE_FRACTION
@@ -154,13 +161,33 @@ class ExecutorPool:
         return None
 
     async def _start(self, spec: ExecutorSpec) -> Executor:
+        user = self._take_user(spec)
         try:
-            executor = await Executor.start(self._zygote, self._base, spec)
-        except ChannelClosedError:
-            # The zygote died and has been replaced: retry once.
-            executor = await Executor.start(self._zygote, self._base, spec)
+            try:
+                executor = await Executor.start(self._zygote, self._base, spec, user)
+            except ChannelClosedError:
+                # The zygote died and has been replaced: retry once.
+                executor = await Executor.start(self._zygote, self._base, spec, user)
+        except BaseException:
+            self._return_user(user)
+            raise
         self.all.add(executor)
         return executor
+
+    def _take_user(self, spec: ExecutorSpec) -> int | None:
+        if self._users is None:
+            return None
+        if spec.shared is not None:
+            # The server and all sessions that share a directory own its files.
+            return self._users.server
+        if not self._free_users:
+            message = f"all {self._users.count} users of the sandbox are in use"
+            raise ForkError(message)
+        return self._free_users.popleft()
+
+    def _return_user(self, user: int | None) -> None:
+        if self._users is not None and user is not None and user != self._users.server:
+            self._free_users.append(user)
 
     async def _start_spare(self, spec: ExecutorSpec) -> None:
         try:
@@ -197,9 +224,11 @@ class ExecutorPool:
             self._discard(executor)
 
     def _discard(self, executor: Executor) -> None:
-        self.all.discard(executor)
+        if executor in self.all:
+            self.all.remove(executor)
+            self._return_user(executor.user)
         executor.close()
-        asyncio.get_running_loop().run_in_executor(None, executor.remove_workspace)
+        asyncio.get_running_loop().run_in_executor(None, executor.directory.remove)
 
     async def _remove_residual_files(self) -> None:
         """Remove files that ended sessions left outside their workspaces."""

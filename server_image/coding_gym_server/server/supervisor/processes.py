@@ -11,22 +11,14 @@ import shutil
 import signal
 import struct
 import termios
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 
 import msgspec
 
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.channel import close_all
-from coding_gym_server.ipc.messages import (
-    Failed,
-    ForkProgram,
-    FromProcess,
-    ProgramExited,
-    ProgramForked,
-    ProgramSpec,
-    SignalProgram,
-)
-from coding_gym_server.linux import oom
+from coding_gym_server.ipc.messages import Failed, FromProcess
+from coding_gym_server.ipc.program_messages import ForkProgram, ProgramExited, ProgramForked, ProgramSpec, SignalProgram
 from coding_gym_server.protocol import TIMEOUT_EXIT_CODE
 from coding_gym_server.protocol.processes import (
     Keepalive,
@@ -40,6 +32,7 @@ from coding_gym_server.protocol.processes import (
 )
 from coding_gym_server.server.supervisor.process_streams import InputPipe, OutputReader
 from coding_gym_server.server.supervisor.zygote_handle import ForkError
+from coding_gym_server.workspace.layout import Layout
 
 __all__ = ["ROOT_TIMEOUT_SECONDS", "Process", "ProcessNotFoundError", "ProcessTable", "TooManyProcessesError"]
 
@@ -52,6 +45,7 @@ ROOT_TIMEOUT_SECONDS = 10.0
 
 _EVENT_BYTES = 1 << 18
 _KEEPALIVE_SECONDS = 5.0
+_TERMINAL_TYPE = "xterm-256color"
 _WINDOW_SIZE = struct.Struct("4H")
 
 
@@ -113,7 +107,6 @@ class Process:
     def begin(self, pid: int) -> None:
         """Supervise the started process: send its input and measure its time."""
         self.pid = pid
-        oom.rank_worker(pid)
         if self._stdin is not None:
             self._stdin.put(self._request.stdin)
             self._request.stdin = b""
@@ -257,26 +250,32 @@ class ProcessTable:
         self._starting = 0
         self._early_exits: dict[int, int] = {}
 
-    async def start(self, request: ProcessRequest, *, directory: str, environment: Mapping[str, str]) -> Process:
+    async def start(self, request: ProcessRequest, layout: Layout, *, display: str | None) -> Process:
         """Start a process.
 
         Args:
             request: What to run.
-            directory: The working directory.
-            environment: Environment variables in addition to those of the root.
+            layout: The directories of the session.
+            display: Name of the display, or None without a screen.
 
         Raises:
             TooManyProcessesError: If the session has too many running processes.
             ForkError: If the process limit or memory is exhausted.
             ChannelClosedError: If the root died.
+            TimeoutError: If the root does not respond.
         """
+        directory = layout.work if request.cwd is None else os.path.join(layout.work, request.cwd)
+        environment = layout.program_variables(display)
+        if request.terminal is not None:
+            environment["TERM"] = _TERMINAL_TYPE
+        environment |= {"PWD": directory, **request.environment}
         self._make_room()
         process = Process(request, self._root)
         self._starting += 1
         try:
             streams = process.open_streams()
             try:
-                program = ProgramSpec(argv=_argv(request.command), directory=directory, environment=dict(environment))
+                program = ProgramSpec(argv=_argv(request.command), directory=directory, environment=environment)
                 with _file_with(program) as spec:
                     response = await self._root.call(
                         ForkProgram(request.terminal is not None), (*streams, spec), timeout=ROOT_TIMEOUT_SECONDS

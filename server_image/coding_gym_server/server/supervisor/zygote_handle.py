@@ -25,6 +25,8 @@ from coding_gym_server.ipc.messages import (
     RootForked,
     TestRunnerForked,
 )
+from coding_gym_server.launcher.client import LaunchedZygote, LauncherClient
+from coding_gym_server.launcher.messages import StartZygote
 from coding_gym_server.zygote.main import ZygoteConfig
 
 __all__ = ["ForkError", "ZygoteHandle"]
@@ -48,15 +50,18 @@ class ZygoteHandle:
     Args:
         config: Configuration of the zygote.
         font_cache: Matplotlib's cache directory, None for matplotlib's default.
+        launcher: Starts the zygote in a user namespace; None for a child of the server.
     """
 
-    def __init__(self, config: ZygoteConfig, *, font_cache: Path | None = None) -> None:
+    def __init__(self, config: ZygoteConfig, *, font_cache: Path | None = None, launcher: LauncherClient | None = None) -> None:
         self._config = config
         self._font_cache = font_cache
+        self._launcher = launcher
         self._channel: AsyncChannel[FromProcess] | None = None
         self._ready: asyncio.Future[FromProcess] | None = None
         self._on_gone: Callable[[], None] = lambda: None
         self._restarts_left = _RESTART_BUDGET
+        self._process: subprocess.Popen[bytes] | LaunchedZygote
         self._start()
 
     @property
@@ -128,18 +133,24 @@ class ZygoteHandle:
 
     def _start(self) -> None:
         self._socket, theirs = socket.socketpair()
+        environment = _environment(self._font_cache)
+        configuration = msgspec.json.encode(self._config).decode()
         with theirs:
+            if self._launcher is not None:
+                request = StartZygote(self._config.heap_bytes, configuration, environment)
+                self._process = self._launcher.start(request, theirs.fileno())
+                return
             self._process = subprocess.Popen(
                 [
                     sys.executable,
                     *("-P", "-m", "coding_gym_server.zygote.bootstrap"),
                     str(self._config.heap_bytes),
                     str(theirs.fileno()),
-                    msgspec.json.encode(self._config).decode(),
+                    configuration,
                 ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env=_environment(self._font_cache),
+                env=environment,
             )
 
     def _listen(self) -> None:

@@ -1,0 +1,80 @@
+"""User, mounts and disk of a session.
+
+A session root of a sandbox with users enters a mount and an IPC namespace, in which the working directory, ``/tmp`` and
+``/dev/shm`` are parts of a file system of the session's own, with a limited size. Then it becomes a user of its own, and enters
+a user namespace in which that user has the same id as in every other session. The server accesses the files through a
+descriptor of the file system, by which they appear to belong to the server's user (see "ID-mapped mounts" in
+mount_setattr(2)).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Collection
+
+import msgspec
+
+from coding_gym_server.linux import mounts, user_namespaces
+
+__all__ = ["SessionUsers", "enter"]
+
+_TEMPORARY = "/tmp"
+
+
+class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
+    """Users and disks of the sessions of a sandbox.
+
+    Attributes:
+        server: Id of the server's user, and of the session's user as the session sees it.
+        first: Id of the first session's user.
+        count: Number of users.
+        disk_bytes: Size of a session's file system.
+        inodes: Maximum number of files and directories in it.
+    """
+
+    server: int
+    first: int
+    count: int
+    disk_bytes: int
+    inodes: int
+
+
+def enter(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]], *, hidden: Collection[str] = ()) -> int:
+    """Give the calling process, a session root with capabilities in its user namespace, a user and file system of its own.
+
+    Args:
+        users: Users and disks of the sandbox.
+        user: The user's id. Sessions that share a directory with the server run as its user.
+        directories: Directories of the file system by name, each with its mount point and mode.
+        hidden: Names of directories that are not mounted.
+
+    Returns:
+        A descriptor of the root directory of the file system, for the server.
+
+    Raises:
+        OSError: If the kernel, its configuration or a seccomp filter does not permit it.
+    """
+    namespace = None if user == users.server else user_namespaces.mapping(user, users.server)
+    mounts.unshare(mounts.NEW_MOUNTS | mounts.NEW_IPC)
+    mounts.make_private()
+    owner = f"uid={user},gid={user}"
+    mounts.mount_tmpfs(_TEMPORARY, f"size={users.disk_bytes},nr_inodes={users.inodes},mode=0700,{owner}")
+    for name, (_, mode) in directories.items():
+        path = f"{_TEMPORARY}/{name}"
+        os.mkdir(path)
+        os.chown(path, user, user)
+        os.chmod(path, mode)
+    tree = mounts.clone_tree(_TEMPORARY)
+    if namespace is not None:
+        mounts.map_owner(tree, namespace)
+        os.close(namespace)
+    # The mount over the file system's own mount point, which hides it, must be the last.
+    for name, (target, _) in sorted(directories.items(), key=lambda item: item[1][0] == _TEMPORARY):
+        if name not in hidden:
+            mounts.bind(f"{_TEMPORARY}/{name}", target)
+    user_namespaces.become(user)
+    user_namespaces.enter(users.server, users.server)
+    with contextlib.suppress(OSError):
+        os.chdir("/")
+    return tree

@@ -1,0 +1,1 @@
+"""Launcher: starts the server and, in user namespaces, its zygotes."""

@@ -1,0 +1,216 @@
+"""Launcher: the first process of a container in which sessions have users.
+
+It runs as root with no capabilities but those to set ids. It forks the server, which changes to its own user, and waits for
+requests to start zygotes, each in a user namespace with the ids of the server and of the sessions. In that namespace the zygote
+is root; outside of it, it has no capability. The launcher never runs code of a session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+import msgspec
+
+from coding_gym_server.ipc.channel import Channel, close_all
+from coding_gym_server.isolation import session_user
+from coding_gym_server.isolation.session_user import SessionUsers
+from coding_gym_server.launcher.client import LauncherClient
+from coding_gym_server.launcher.messages import KillZygote, NotStarted, StartZygote, ZygoteStarted
+from coding_gym_server.linux import mounts, user_namespaces
+from coding_gym_server.linux.sigchld import ChildExits
+from coding_gym_server.workspace.layout import MOUNTED
+
+__all__ = ["SERVER_USER", "launch"]
+
+SERVER_USER = 10001
+"""User of the server; the image has an entry for it in its list of users."""
+
+_ZYGOTE_USER = 20000
+_ROOT = 0
+
+_requests = msgspec.msgpack.Decoder(StartZygote | KillZygote)
+
+
+def launch(users: SessionUsers) -> tuple[LauncherClient | None, str]:
+    """Split the calling process, root of a container, into the launcher and the server; return in the server only.
+
+    Args:
+        users: Users of the server and the sessions.
+
+    Returns:
+        The server's connection to the launcher, or None with the reason why sessions cannot have users. The calling process
+        then is the server.
+
+    Raises:
+        PermissionError: If the calling process is root and may not become the server's user.
+    """
+    reason = _try(users)
+    if reason:
+        if os.geteuid() == _ROOT:
+            user_namespaces.become(users.server)
+        return None, reason
+    ours, theirs = socket.socketpair()
+    end, our_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        os.close(our_end)
+        user_namespaces.become(users.server)
+        return LauncherClient(theirs, end), ""
+    theirs.close()
+    os.close(end)
+    return Launcher(Channel(ours, _requests), our_end, pid, users).run()
+
+
+class Launcher:
+    """Starts zygotes on request until the server exits.
+
+    Args:
+        channel: Channel of the server's requests.
+        end: Pipe whose end tells the server to end.
+        server: Process id of the server.
+        users: Users of the server and the sessions.
+    """
+
+    def __init__(self, channel: Channel[StartZygote | KillZygote], end: int, server: int, users: SessionUsers) -> None:
+        self._channel = channel
+        self._end = end
+        self._server = server
+        self._users = users
+        self._zygotes: set[int] = set()
+        self._is_open = True
+
+    def run(self) -> NoReturn:
+        """Serve, then exit with the exit code of the server."""
+        exits = ChildExits()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._end_server)
+        poll = select.poll()
+        poll.register(self._channel.fileno(), select.POLLIN)
+        poll.register(exits.fileno(), select.POLLIN)
+        while True:
+            ready = [descriptor for descriptor, _ in poll.poll()]
+            if exits.fileno() in ready:
+                exits.clear()
+                self._reap()
+            if self._is_open and self._channel.fileno() in ready:
+                try:
+                    for message, descriptors in self._channel.requests():
+                        self._handle(message, descriptors)
+                except (EOFError, ConnectionError):
+                    poll.unregister(self._channel.fileno())
+                    self._is_open = False
+
+    def _end_server(self, *_: object) -> None:
+        # It has no capability to signal the server, which is another user.
+        if self._end >= 0:
+            os.close(self._end)
+            self._end = -1
+
+    def _reap(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while (exited := os.waitpid(-1, os.WNOHANG))[0]:
+                pid, status = exited
+                self._zygotes.discard(pid)
+                if pid == self._server:
+                    code = os.waitstatus_to_exitcode(status)
+                    os._exit(code if code >= 0 else 128 - code)
+
+    def _handle(self, message: StartZygote | KillZygote, descriptors: list[int]) -> None:
+        match message:
+            case StartZygote():
+                try:
+                    pid = self._start(message, *descriptors)
+                    self._zygotes.add(pid)
+                    self._channel.send(ZygoteStarted(pid))
+                except OSError as error:
+                    self._channel.send(NotStarted(str(error)))
+            case KillZygote(pid):
+                if pid in self._zygotes:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+        close_all(descriptors)
+
+    def _start(self, message: StartZygote, channel: int) -> int:
+        def execute() -> None:
+            os.set_inheritable(channel, True)
+            module = "coding_gym_server.zygote.bootstrap"
+            arguments = [sys.executable, "-P", "-m", module, str(message.heap_bytes), str(channel), message.configuration]
+            os.execve(sys.executable, arguments, message.environment)
+
+        return _fork_in_namespace(self._users, execute)
+
+
+def _fork_in_namespace(users: SessionUsers, run: Callable[[], None]) -> int:
+    """Fork a process that is root in a new user namespace with the ids of the server and the sessions; return its id.
+
+    Raises:
+        OSError: If the kernel, its configuration or a seccomp filter does not permit it.
+    """
+    ready, is_ready = os.pipe()
+    mapped, are_mapped = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(ready)
+            os.close(are_mapped)
+            mounts.unshare(mounts.NEW_USERS)
+            os.write(is_ready, b"x")
+            if os.read(mapped, 1):
+                user_namespaces.become(_ROOT)
+                os.close(is_ready)
+                run()
+        except BaseException as error:  # noqa: BLE001
+            os.write(2, f"zygote: {error}\n".encode())
+        finally:
+            os._exit(1)
+    os.close(is_ready)
+    os.close(mapped)
+    try:
+        if not os.read(ready, 1):
+            message = "this container may not create user namespaces"
+            raise PermissionError(message)
+        ids = [(_ROOT, _ZYGOTE_USER, 1), (users.server, users.server, 1), (users.first, users.first, users.count)]
+        user_namespaces.write_maps(pid, ids)
+        os.write(are_mapped, b"x")
+    except OSError:
+        os.close(are_mapped)
+        os.waitpid(pid, 0)
+        raise
+    finally:
+        os.close(ready)
+    os.close(are_mapped)
+    return pid
+
+
+def _try(users: SessionUsers) -> str:
+    """Return why a session cannot have a user and a file system, empty if it can."""
+    if os.geteuid() != _ROOT:
+        return f"the container runs as user {os.geteuid()}: start it as root, with the capabilities SETUID and SETGID only"
+    result, write_result = os.pipe()
+
+    def enter() -> None:
+        try:
+            os.close(session_user.enter(users, users.first, MOUNTED))
+            os.write(write_result, b"ok")
+        except OSError as error:
+            os.write(write_result, str(error).encode())
+        os._exit(0)
+
+    try:
+        pid = _fork_in_namespace(users, enter)
+        os.close(write_result)
+        os.waitpid(pid, 0)
+        found = os.read(result, 4096).decode()
+    except OSError as error:
+        return str(error)
+    finally:
+        os.close(result)
+    return "" if found == "ok" else found or "a process of the sandbox exited unexpectedly"

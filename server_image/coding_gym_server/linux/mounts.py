@@ -1,0 +1,118 @@
+"""Mount namespaces and mounts (see mount_namespaces(7), mount(2), open_tree(2), mount_setattr(2))."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+
+__all__ = [
+    "NEW_IPC",
+    "NEW_MOUNTS",
+    "NEW_NETWORK",
+    "NEW_USERS",
+    "bind",
+    "clone_tree",
+    "make_private",
+    "map_owner",
+    "mount_tmpfs",
+    "set_read_only",
+    "unshare",
+]
+
+NEW_MOUNTS = 0x00020000
+NEW_IPC = 0x08000000
+NEW_USERS = 0x10000000
+NEW_NETWORK = 0x40000000
+
+_MS_NOSUID_NODEV = 0b110
+_MS_BIND = 4096
+_MS_REC = 16384
+_MS_PRIVATE = 1 << 18
+
+_NR_OPEN_TREE, _NR_MOUNT_SETATTR = 428, 442
+_AT_FDCWD = -100
+_AT_EMPTY_PATH = 0x1000
+_OPEN_TREE_CLONE = 1
+_MOUNT_ATTR_RDONLY = 1
+_MOUNT_ATTR_IDMAP = 0x00100000
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def unshare(flags: int) -> None:
+    """Create namespaces for the calling, single-threaded process.
+
+    Args:
+        flags: Any of the ``NEW_`` constants of this module (see unshare(2)).
+
+    Raises:
+        OSError: If the kernel, its configuration or a seccomp filter does not permit it.
+    """
+    _check("unshare", _libc.unshare(flags))
+
+
+def make_private() -> None:
+    """Stop the propagation of mounts between the calling process's mount namespace and others."""
+    _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
+
+
+def mount_tmpfs(target: str, options: str) -> None:
+    """Mount a new tmpfs (see tmpfs(5)).
+
+    Args:
+        target: The mount point.
+        options: Mount options, such as ``mode=1777``.
+    """
+    _mount("tmpfs", target, "tmpfs", _MS_NOSUID_NODEV, options)
+
+
+def bind(source: str, target: str, *, recursive: bool = False) -> None:
+    """Make a directory visible at another path."""
+    _mount(source, target, None, _MS_BIND | (_MS_REC if recursive else 0))
+
+
+def set_read_only(target: str, read_only: bool, flags: int = 0) -> None:
+    """Change whether a mount is read-only.
+
+    Args:
+        target: The mount point.
+        read_only: Whether it becomes read-only.
+        flags: Flags of mount_setattr(2).
+    """
+    on, off = (_MOUNT_ATTR_RDONLY, 0) if read_only else (0, _MOUNT_ATTR_RDONLY)
+    _set_attributes(_AT_FDCWD, target, flags, on, off)
+
+
+def clone_tree(path: str) -> int:
+    """Return a descriptor of a copy of a mount, which is attached to no mount namespace."""
+    tree: int = _libc.syscall(_NR_OPEN_TREE, _AT_FDCWD, path.encode(), _OPEN_TREE_CLONE | os.O_CLOEXEC)
+    _check(f"open_tree {path}", min(tree, 0))
+    return tree
+
+
+def map_owner(tree: int, namespace: int) -> None:
+    """Map the owners of files in a detached mount (see "ID-mapped mounts" in mount_setattr(2); tmpfs since Linux 6.3).
+
+    Args:
+        tree: Descriptor of the mount.
+        namespace: Descriptor of the user namespace whose map applies.
+    """
+    _set_attributes(tree, "", _AT_EMPTY_PATH, _MOUNT_ATTR_IDMAP, 0, namespace)
+
+
+def _set_attributes(directory: int, target: str, flags: int, on: int, off: int, namespace: int = 0) -> None:
+    attributes = struct.pack("=QQQQ", on, off, 0, namespace)
+    result = _libc.syscall(_NR_MOUNT_SETATTR, directory, target.encode(), flags, attributes, ctypes.c_size_t(len(attributes)))
+    _check(f"mount_setattr {target}", result)
+
+
+def _mount(source: str, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
+    arguments = (part.encode() if part is not None else None for part in (source, target, kind))
+    _check(f"mount {target}", _libc.mount(*arguments, ctypes.c_ulong(flags), options.encode() if options else None))
+
+
+def _check(operation: str, result: int) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{operation}: {os.strerror(number)}")

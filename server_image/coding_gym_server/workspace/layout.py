@@ -1,0 +1,75 @@
+"""Directories of a session as its programs see them, and the environment variables that name them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from coding_gym_server.workspace import directory as workspace
+
+__all__ = ["MATPLOTLIB_BACKEND", "MOUNTED", "PRIVATE", "Layout"]
+
+MATPLOTLIB_BACKEND = "TkAgg"
+"""Matplotlib's backend for programs of a session with a screen."""
+
+
+class Layout(msgspec.Struct, kw_only=True, frozen=True):
+    """Paths of a session's directories, as its programs see them.
+
+    Attributes:
+        work: The working directory.
+        home: The home directory.
+        temporary: The directory for temporary files.
+        authority: The X authority file of the screen.
+    """
+
+    work: str
+    home: str
+    temporary: str
+    authority: str
+
+    @classmethod
+    def below(cls, directory: str) -> Layout:
+        """Return the layout of a workspace in a directory that has a unique name."""
+        return cls(
+            work=f"{directory}/{workspace.WORK}",
+            home=f"{directory}/{workspace.HOME}",
+            temporary=f"{directory}/{workspace.TEMPORARY}",
+            authority=f"{directory}/{workspace.AUTHORITY}",
+        )
+
+    def at(self, directory: str | None) -> Layout:
+        """Return the layout with another working and home directory, or unchanged if it is None."""
+        return self if directory is None else msgspec.structs.replace(self, work=directory, home=directory)
+
+    def variables(self) -> dict[str, str]:
+        """Return the environment variables that name the directories."""
+        return {"HOME": self.home, "TMPDIR": self.temporary, "PWD": self.work}
+
+    def screen_variables(self, display: str) -> dict[str, str]:
+        """Return the environment variables by which programs find the screen.
+
+        Args:
+            display: Name of the display.
+        """
+        return {"DISPLAY": display, "XAUTHORITY": self.authority}
+
+    def program_variables(self, display: str | None) -> dict[str, str]:
+        """Return the environment variables of a program that runs beside the worker.
+
+        Args:
+            display: Name of the display, or None without a screen.
+        """
+        if display is None:
+            return self.variables()
+        return {**self.variables(), **self.screen_variables(display), "MPLBACKEND": MATPLOTLIB_BACKEND}
+
+
+PRIVATE = Layout(work="/home/user", home="/home/user", temporary="/tmp", authority="/tmp/.Xauthority")
+"""Layout of a session with mounts of its own: the same paths in every session."""
+
+MOUNTED = {
+    workspace.WORK: (PRIVATE.work, 0o700),
+    workspace.TEMPORARY: (PRIVATE.temporary, 0o1777),
+    "shm": ("/dev/shm", 0o1777),
+}
+"""Directories of the file system of such a session, each with the path where the session sees it and its mode."""

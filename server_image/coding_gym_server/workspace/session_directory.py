@@ -1,0 +1,211 @@
+"""The files of a session, as the server accesses them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+import subprocess
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+
+from coding_gym_server.protocol.grading import FileContent
+from coding_gym_server.workspace import directory as workspace
+from coding_gym_server.workspace.files import write_files
+from coding_gym_server.workspace.layout import MOUNTED, PRIVATE, Layout
+
+__all__ = ["MountedDirectory", "NamedDirectory", "SessionDirectory"]
+
+_X_SOCKETS = ".X11-unix"
+
+
+class SessionDirectory(ABC):
+    """Directory with the files of a session."""
+
+    @property
+    @abstractmethod
+    def path(self) -> Path:
+        """Path by which the server accesses the directory."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str | None:
+        """Path by which the session accesses the directory; None if its parts are mounted at fixed paths."""
+
+    @property
+    @abstractmethod
+    def layout(self) -> Layout:
+        """Paths of the parts as the session's programs see them."""
+
+    @property
+    def work(self) -> Path:
+        """Path by which the server accesses the working directory."""
+        return self.path / workspace.WORK
+
+    @property
+    def x_sockets(self) -> Path | None:
+        """Path by which the server accesses the session's own directory of display sockets, None if it has none."""
+        return None
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Make the directory's name unknown to the previous episode, whose processes have exited.
+
+        Raises:
+            OSError: If it cannot be renamed.
+        """
+
+    @abstractmethod
+    def empty_if_bare(self) -> bool:
+        """Restore the initial state if there are no files, which is fast; return whether there were none.
+
+        Raises:
+            OSError: If the state cannot be restored.
+        """
+
+    @abstractmethod
+    def empty(self) -> None:
+        """Remove all files and restore the initial state. Blocking.
+
+        Raises:
+            OSError: If an entry cannot be removed or a directory cannot be created.
+        """
+
+    @abstractmethod
+    def repair(self) -> None:
+        """Restore the directories and their modes, and keep the files.
+
+        Raises:
+            OSError: If a directory cannot be created, for example because the disk is full.
+        """
+
+    @abstractmethod
+    def remove(self) -> None:
+        """Delete the directory. Blocking."""
+
+    def write(self, files: Mapping[str, str | FileContent]) -> None:
+        """Write files in the working directory. Blocking.
+
+        Args:
+            files: Content by relative path.
+
+        Raises:
+            FilesError: If a path is invalid or a file cannot be written.
+        """
+        write_files(self.work, files)
+
+
+class NamedDirectory(SessionDirectory):
+    """Directory of a session that shares its file system, its user or both with others.
+
+    Its name cannot be guessed: Landlock does not prevent mode changes of files whose path is known.
+
+    Args:
+        base: The parent directory.
+    """
+
+    def __init__(self, base: Path) -> None:
+        self._path = _random_name(base)
+        self._path.mkdir(mode=0o700)
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    @property
+    def name(self) -> str:
+        return str(self._path)
+
+    @property
+    def layout(self) -> Layout:
+        return Layout.below(str(self._path))
+
+    def begin(self) -> None:
+        self._path = self._path.rename(_random_name(self._path.parent))
+
+    def empty_if_bare(self) -> bool:
+        if not workspace.remove_if_bare(str(self._path)):
+            return False
+        workspace.empty(str(self._path))
+        return True
+
+    def empty(self) -> None:
+        workspace.empty(str(self._path))
+
+    def repair(self) -> None:
+        workspace.repair(str(self._path))
+
+    def remove(self) -> None:
+        with contextlib.suppress(OSError, subprocess.CalledProcessError):
+            workspace.clear(self._path)
+            self._path.rmdir()
+
+
+class MountedDirectory(SessionDirectory):
+    """File system of a session with mounts of its own, accessed through a descriptor of its root directory.
+
+    The session cannot replace its directories, which are mount points, so they exist as long as the session's root. Its path
+    is valid as long as this object: a number that is in use again would refer to the files of another session.
+
+    Args:
+        tree: The descriptor, which is closed when no reference to the object is left.
+    """
+
+    def __init__(self, tree: int) -> None:
+        self._path = Path(f"/proc/self/fd/{tree}")
+        weakref.finalize(self, os.close, tree)
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    @property
+    def name(self) -> None:
+        return None
+
+    @property
+    def layout(self) -> Layout:
+        return PRIVATE
+
+    @property
+    def x_sockets(self) -> Path:
+        return self._path / workspace.TEMPORARY / _X_SOCKETS
+
+    def begin(self) -> None:
+        """Do nothing: no other session can access the directory."""
+
+    def empty_if_bare(self) -> bool:
+        self.repair()
+        with contextlib.suppress(OSError):
+            os.unlink(self._path / workspace.TEMPORARY / os.path.basename(PRIVATE.authority))
+        with contextlib.suppress(OSError):
+            os.rmdir(self.x_sockets)
+        if any(os.listdir(self._path / name) for name in MOUNTED):
+            return False
+        self._restore()
+        return True
+
+    def empty(self) -> None:
+        for name in MOUNTED:
+            os.chmod(self._path / name, stat.S_IRWXU)
+            workspace.clear(self._path / name)
+        self._restore()
+
+    def repair(self) -> None:
+        for name, (_, mode) in MOUNTED.items():
+            os.chmod(self._path / name, mode)
+
+    def remove(self) -> None:
+        """Do nothing: the kernel frees the file system with the last process and descriptor that use it."""
+
+    def _restore(self) -> None:
+        for name in MOUNTED:
+            workspace.reset_attributes(f"{self._path}/{name}")
+        self.repair()
+
+
+def _random_name(base: Path) -> Path:
+    return base / secrets.token_hex(16)
