@@ -80,11 +80,11 @@ def diagnose(provider: str, *, runtime: str | None = None) -> Diagnosis:
         start_seconds=seconds,
         isolation=isolation,
         facts={**facts, "screen": has_screen},
-        problem="; ".join(_isolation_gaps(isolation, has_screen)) if works else "a step did not print what it should",
+        problem="; ".join(_isolation_gaps(provider, isolation, has_screen)) if works else "a step did not print what it should",
     )
 
 
-def _isolation_gaps(isolation: Mapping[str, Any], has_screen: bool) -> Iterator[str]:
+def _isolation_gaps(provider: str, isolation: Mapping[str, Any], has_screen: bool) -> Iterator[str]:
     """Describe the features that a sandbox lacks, and how to remedy that."""
     if not isolation["signal_scope"] or not isolation["seccomp"]:
         missing = [
@@ -93,6 +93,8 @@ def _isolation_gaps(isolation: Mapping[str, Any], has_screen: bool) -> Iterator[
             if not there
         ]
         yield f"its kernel lacks {' and '.join(missing)}: give each session a dedicated sandbox (sessions=1)"
+    if provider == "docker" and not isolation["session_users"]:
+        yield f"its sessions share a user: {isolation['shared_user_reason']}"
     if isolation["capabilities"]:
         yield "its server has capabilities"
     if not has_screen:

@@ -281,6 +281,8 @@ def _show_diagnosis(diagnosis: Diagnosis) -> None:
     table = Table("", "", title=f"{diagnosis.provider}: {'works' if diagnosis.works else 'does not work'}{seconds}")
     table.show_header = False
     for name, value in (*diagnosis.facts.items(), *diagnosis.isolation.items()):
+        if value == "":
+            continue
         shown = ", ".join(value) if isinstance(value, list) else {True: "yes", False: "no"}.get(value, str(value))
         table.add_row(name.replace("_", " "), shown)
     if diagnosis.problem:

@@ -37,7 +37,8 @@ class Resources:
         cpu: CPU time, in cores.
         mem: Memory including swap, such as ``"2g"``.
         pids_limit: Number of processes and threads.
-        disk: Total size of all workspaces, such as ``"1g"``; in memory, within ``mem``.
+        disk: Size of the files of a session, or of all together if they share a user, such as ``"1g"``; in memory, within
+            ``mem``.
         shm_size: Size of shared memory, such as ``"64m"``.
     """
 
@@ -83,8 +84,11 @@ class ServerOptions:
             ``docs/packages.md``.
         fix_typos: Whether to accept suggestions for suspicious or ambiguous names in ``packages``, which are errors otherwise.
         backend: Default backend, which is ready from the start; ``python`` if None.
-        isolation: ``require`` refuses to start if the kernel cannot isolate sessions, ``prefer`` continues without isolation;
-            the default is ``require`` for ``local`` and ``prefer`` for ``docker``.
+        isolation: ``require`` refuses to start if the kernel or the engine cannot isolate sessions, ``prefer`` continues with
+            less isolation; the default is ``require`` for ``local`` and ``prefer`` for ``docker``.
+        session_users: Whether each session gets a user, mounts and a file system of its own, for the docker provider: ``disk``
+            is then the size of each, and its ``/home/user``, ``/tmp`` and ``/dev/shm`` belong to it alone. If the engine does
+            not permit it, sessions share a user, as with ``False``; ``isolation="require"`` then refuses to start.
         environment: Environment variables of the server, for the docker and the local provider.
         idle_timeout: Seconds after which a sandbox ends by itself if its last client has disconnected without removing it.
     """
@@ -96,6 +100,7 @@ class ServerOptions:
     fix_typos: bool = False
     backend: str | None = None
     isolation: str | None = None
+    session_users: bool = True
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     idle_timeout: float = 10.0
 
@@ -131,7 +136,8 @@ class SandboxConfig(ServerOptions, Connectivity, Resources):
             valid = isinstance(names, (list, tuple)) and all(isinstance(entry, str) for entry in names)
             _expect(valid, name, expected, names)
             object.__setattr__(self, name, tuple(names))
-        _expect(isinstance(self.fix_typos, bool), "fix_typos", "True or False", self.fix_typos)
+        for name in ("fix_typos", "session_users"):
+            _expect(isinstance(getattr(self, name), bool), name, "True or False", getattr(self, name))
         try:
             resolve(self.packages, fix_typos=self.fix_typos)
         except ValueError as error:
@@ -192,6 +198,7 @@ class StartKwargs(TypedDict, total=False):
     fix_typos: bool
     backend: str | None
     isolation: str | None
+    session_users: bool
     environment: Mapping[str, str]
     idle_timeout: float
 

@@ -39,6 +39,8 @@ __all__ = ["LABEL_OWNER", "LABEL_VERSION", "DockerSandbox", "start_container"]
 LABEL_VERSION = "coding_gym.version"
 
 _UID = 10001
+_ROOT = 0
+_SECCOMP_PROFILE = Path(__file__).parent / "seccomp.json"
 _LOG_BYTES = 4000
 _SOCKET_DIRECTORY = "/run/coding-gym"
 _HOME = "/home/user"
@@ -148,9 +150,25 @@ def _start(
     *,
     stdin: str | None = None,
     init: bool = True,
+    no_users: str = "",
 ) -> Container:
-    """Create and start a container, send it a line on standard input, and wait until its server is ready."""
-    container = _create(client, config, image, [*command, *server_arguments(config)], {"init": init, **options})
+    """Create and start a container, send it a line on standard input, and wait until its server is ready.
+
+    Args:
+        client: Connection to the engine.
+        config: The sandbox's configuration.
+        image: Name of the image.
+        command: Arguments of the server.
+        options: Options of the container in addition to those that all containers have.
+        address_of: Function that returns the address of the started container.
+        stdin: The line, None for none.
+        init: Whether the engine's init process runs.
+        no_users: The reason why sessions cannot have users, empty if they may.
+    """
+    if not no_users and is_podman(client):
+        no_users = "Podman accepts no seccomp profile over its API"
+    all_options = {"init": init, **options}
+    container = _create(client, config, image, [*command, *server_arguments(config)], all_options, no_users=no_users)
     output = _Output(container)
     try:
         container.start()
@@ -173,7 +191,10 @@ def _start(
         try_to_remove(container)
         if init and "init" in str(error.explanation):
             # The engine has no init; the image has one.
-            return _start(client, config, image, command, options, address_of, stdin=stdin, init=False)
+            return _start(client, config, image, command, options, address_of, stdin=stdin, init=False, no_users=no_users)
+        if config.session_users and not no_users:
+            reason = f"the engine refuses the container: {error.explanation or error}"
+            return _start(client, config, image, command, options, address_of, stdin=stdin, init=init, no_users=reason)
         message = f"The container does not start: {error.explanation or error}"
         raise SandboxStartError(message) from error
     except BaseException:
@@ -185,27 +206,43 @@ def _start(
 
 
 def _create(
-    client: docker.DockerClient, config: SandboxConfig, image: str, command: list[str], options: dict[str, Any]
+    client: docker.DockerClient,
+    config: SandboxConfig,
+    image: str,
+    command: list[str],
+    options: dict[str, Any],
+    *,
+    no_users: str,
 ) -> Container:
-    tmpfs = f"rw,exec,nosuid,nodev,size={parse_size(config.disk)}"
+    disk_bytes = parse_size(config.disk)
+    tmpfs = f"rw,exec,nosuid,nodev,size={disk_bytes}"
     ulimits = {"core": 0, "nofile": _DESCRIPTORS}
     if is_podman(client):
         # Podman does not support nr_inodes, and its default process limit may exceed that of the engine itself.
         ulimits["nproc"] = _PODMAN_PROCESSES
     else:
         tmpfs += f",nr_inodes={_INODES}"
+    command = [*command, "--private-tmp", "--workspaces", _WORKSPACES, "--isolation", config.isolation or "prefer"]
+    user = _UID
+    privileges: dict[str, Any] = {"cap_drop": ["ALL"], "security_opt": ["no-new-privileges"]}
+    if config.session_users:
+        command += ["--session-users", "--session-disk-bytes", str(disk_bytes), "--session-inodes", str(_INODES)]
+        if no_users:
+            command += ["--shared-user-reason", no_users]
+        else:
+            # Root without any capability but to become other users, which the server does at once.
+            user, privileges = _ROOT, _privileges_for_session_users(client)
     try:
         return client.containers.create(
             image,
-            [*command, "--private-tmp", "--workspaces", _WORKSPACES, "--isolation", config.isolation or "prefer"],
+            command,
             name=f"coding-gym-{secrets.token_hex(6)}",
             labels={LABEL_OWNER: str(OwnerProcess.current()), LABEL_VERSION: __version__},
             auto_remove=True,
             environment=dict(config.environment),
-            user=f"{_UID}:{_UID}",
+            user=f"{user}:{user}",
             read_only=True,
-            cap_drop=["ALL"],
-            security_opt=["no-new-privileges"],
+            **privileges,
             pids_limit=config.pids_limit,
             mem_limit=config.mem,
             memswap_limit=config.mem,
@@ -223,6 +260,15 @@ def _create(
     except APIError as error:
         message = f"The container cannot be created: {error.explanation or error}"
         raise SandboxStartError(message) from error
+
+
+def _privileges_for_session_users(client: docker.DockerClient) -> dict[str, Any]:
+    """Return the options with which the launcher in a container can give sessions users and mounts."""
+    options = ["no-new-privileges", f"seccomp={_SECCOMP_PROFILE.read_text()}"]
+    if any("apparmor" in option for option in client.info().get("SecurityOptions") or ()):
+        # The engine's profile denies all mounts.
+        options.append("apparmor=unconfined")
+    return {"cap_drop": ["ALL"], "cap_add": ["SETUID", "SETGID"], "security_opt": options}
 
 
 def _send_line(container: Container, line: str) -> None:

@@ -71,6 +71,7 @@ def start_local(config: SandboxConfig) -> LocalSandbox:
             sys.executable,
             *("-P", "-m", "coding_gym_server", "--uds", str(socket_path), "--token-file", str(directory / "run" / "token")),
             *("--workspaces", str(directory / "ws"), "--confine-server", "--isolation", isolation),
+            *("--shared-user-reason", "the local provider has no users for them"),
             *("--max-memory-bytes", str(parse_size(config.mem)), "--max-file-bytes", str(parse_size(config.disk))),
             *("--max-processes", str(config.pids_limit)),
             *(("--overlay", str(overlay)) if overlay is not None else ()),
