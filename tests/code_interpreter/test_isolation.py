@@ -34,7 +34,7 @@ def run(session, code):
 
 def test_session_cannot_access_context_workspace(interpreter, session):
     interpreter.files.write("secret", "secret")
-    path = interpreter.execute("import os; os.path.abspath('secret')").text
+    path = interpreter.execute("import os; f'/proc/{os.getpid()}/cwd/secret'").text
     for attempt in (
         f"open({path!r}).read()",
         f"open({path!r}, 'a')",
@@ -47,7 +47,7 @@ def test_session_cannot_access_context_workspace(interpreter, session):
 
 
 def test_context_cannot_access_session_workspace(interpreter, session):
-    stdout, _ = run(session, "import os\nopen('mine', 'w').write('mine')\nprint(os.path.abspath('mine'))")
+    stdout, _ = run(session, "import os\nopen('mine', 'w').write('mine')\nprint(f'/proc/{os.getpid()}/cwd/mine')")
     path = stdout.splitlines()[0]
     for attempt in (f"open({path!r}).read()", f"open({path!r}, 'a')", f"__import__('os').remove({path!r})"):
         assert interpreter.execute(attempt).error.name in ("PermissionError", "FileNotFoundError")

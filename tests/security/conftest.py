@@ -15,6 +15,12 @@ def box(provider: str, sandbox_of: Callable[..., Sandbox]) -> Sandbox:
     return sandbox_of(provider=provider)
 
 
+@pytest.fixture(scope="module")
+def have_users(box: Sandbox) -> bool:
+    """Whether each session of ``box`` has a user, mounts and a file system of its own."""
+    return box.health()["isolation"]["session_users"]
+
+
 @pytest.fixture
 def enter(box: Sandbox) -> Iterator[Callable[[], Inside]]:
     with contextlib.ExitStack() as stack:

@@ -415,7 +415,7 @@ PROGRAMS = {
     "own scripts": "open('script', 'w').write('#!/bin/sh\\necho ran'); os.chmod('script', 0o755)\n"
     "result = subprocess.run(['./script'], capture_output=True).stdout == b'ran\\n'",
     "copies": "import shutil\nopen('a', 'w').write('x'); os.utime('a', (1, 1)); shutil.copy2('a', 'b'); "
-    "shutil.copytree('.', '../tmp/all')\n"
+    "shutil.copytree('.', os.path.join(os.environ['TMPDIR'], 'all'))\n"
     "result = os.stat('b').st_mtime == 1",
     "archives": "import tarfile, shutil\nos.mkdir('d'); open('d/f', 'w').write('x'); os.chmod('d/f', 0o640); "
     "shutil.make_archive('x', 'gztar', 'd')\n"

@@ -32,12 +32,16 @@ def server_of(sandbox: Sandbox) -> psutil.Process:
     """Return the server process of a sandbox."""
     if not hasattr(sandbox, "container"):
         return psutil.Process(int(sandbox.description.rpartition("pid ")[2].rstrip(")")))
-    return next(process for process in processes_of(sandbox) if "bin/coding-gym-server" in _command(process))
+    # The launcher, which is its parent, has the same command line.
+    return [process for process in processes_of(sandbox) if "bin/coding-gym-server" in _command(process)][-1]
 
 
 def zygote_of(sandbox: Sandbox) -> psutil.Process:
     """Return the zygote of a sandbox."""
-    return next(child for child in server_of(sandbox).children() if _ZYGOTE in _command(child))
+    server = server_of(sandbox)
+    # With a launcher, it is a sibling of the server.
+    candidates = [*server.children(), *(parent.children() if (parent := server.parent()) is not None else ())]
+    return next(process for process in candidates if _ZYGOTE in _command(process))
 
 
 def workers_of(sandbox: Sandbox) -> list[psutil.Process]:

@@ -94,7 +94,8 @@ def test_container_is_hardened(small, docker_engine):
     assert host["ReadonlyRootfs"] is True
     assert host["Privileged"] is False
     assert host["CapDrop"] == ["ALL"]
-    assert not host["CapAdd"]
+    # The launcher changes users; everything else drops these capabilities.
+    assert {name.removeprefix("CAP_") for name in host["CapAdd"]} == {"SETUID", "SETGID"}
     assert any(option.startswith("no-new-privileges") for option in host["SecurityOpt"])
     assert not any("unconfined" in option for option in host["SecurityOpt"])
     assert host["NetworkMode"] == "none"
@@ -106,7 +107,6 @@ def test_container_is_hardened(small, docker_engine):
     assert host["IpcMode"] in ("private", "")
     assert host["PidMode"] == ""
     assert not host["Devices"]
-    assert config["User"] not in ("", "0", "root")
     assert OwnerProcess.parse(config["Labels"][LABEL_OWNER]) == OwnerProcess.current()
     assert provider.LABEL_VERSION in config["Labels"]
     for path in ("/workspaces", "/tmp"):
@@ -116,6 +116,22 @@ def test_container_is_hardened(small, docker_engine):
     assert [mount["Destination"] for mount in attributes["Mounts"] if mount["Type"] == "bind"] == ["/run/coding-gym"]
     assert not attributes["NetworkSettings"]["Ports"]
     assert small.address.token not in str(attributes)
+
+
+def test_only_launcher_is_root(small, docker_engine):
+    table = docker_engine.containers.get(small.container.id).top(ps_args="-eo pid,uid,args")
+    of_root = [arguments for _, user, arguments in table["Processes"] if user == "0" and "python" in arguments.split()[0]]
+    assert len(of_root) == 1, of_root
+    assert "zygote" not in of_root[0]
+
+
+def test_shared_user_needs_no_capability(docker_engine):
+    with contextlib.closing(start_sandbox(SandboxConfig(provider="docker", preload=(), session_users=False))) as sandbox:
+        attributes = docker_engine.containers.get(sandbox.container.id).attrs
+        assert not attributes["HostConfig"]["CapAdd"]
+        assert attributes["Config"]["User"] not in ("", "0", "root")
+        assert "session_users" in sandbox.health()["isolation"]["shared_user_reason"]
+        assert printed(once(sandbox, "import os; print(os.getcwd().startswith('/workspaces/'))")) == "True"
 
 
 def test_init_process_reaps_zombies(run):

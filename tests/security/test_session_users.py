@@ -1,0 +1,268 @@
+"""Sessions with a user, mounts and a file system of their own: no trace of others, and no share in their limits."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+
+from coding_gym import CodeInterpreter
+from coding_gym.sandbox.config import SandboxConfig
+from coding_gym.sandbox.start import start_sandbox
+from coding_gym_server.protocol import Outcome
+from tests.security.attack import Inside
+from tests.support.sandbox_faults import eventually
+
+pytestmark = pytest.mark.docker
+
+USERS = {"provider": "docker", "session_users": True}
+
+
+@pytest.fixture(scope="module")
+def box(docker_engine, sandbox_of):
+    return sandbox_of(**USERS)
+
+
+def test_health_reports_users(box):
+    isolation = box.health()["isolation"]
+    assert (isolation["session_users"], isolation["shared_user_reason"]) == (True, "")
+
+
+SAME = {
+    "user": "(os.getuid(), os.geteuid(), os.getgid(), os.getgroups())",
+    "name": "__import__('getpass').getuser()",
+    "directories": "(os.getcwd(), os.path.expanduser('~'), __import__('tempfile').gettempdir())",
+    "contents": "[sorted(os.listdir(p)) for p in ('.', '/dev/shm')]",
+    "modes": "[oct(os.stat(p).st_mode) for p in ('/home/user', '/tmp', '/dev/shm')]",
+    "owners": "[(os.stat(p).st_uid, os.stat(p).st_gid) for p in ('/home/user', '/tmp', '/dev/shm')]",
+    "capacity": "[(os.statvfs(p).f_blocks, os.statvfs(p).f_files) for p in ('/home/user', '/tmp', '/dev/shm')]",
+    "capabilities": "[line for line in open('/proc/self/status') if line.startswith('Cap')]",
+    "limits": "[resource.getrlimit(n) for n in range(16)]",
+    "rank": "open('/proc/self/oom_score_adj').read()",
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_all_sessions_see_the_same(enter, name):
+    first, second = enter(), enter()
+    found = first.see(SAME[name])
+    assert second.see(SAME[name]) == found
+    first.reset()
+    assert first.see(SAME[name]) == found
+
+
+def test_files_are_private(attacker, victim):
+    for path in ("/home/user/own", "/tmp/own", "/dev/shm/own"):
+        attacker.do(f"open({path!r}, 'w').close()")
+        assert victim.see(f"os.path.exists({path!r})") is False
+
+
+def test_other_file_system_is_unreachable(attacker, victim):
+    pid = victim.see("os.getpid()")
+    found = attacker.see(f"""[
+        attempt(lambda: os.listdir('/proc/{pid}/root/home/user')),
+        attempt(lambda: os.listdir('/proc/{pid}/cwd')),
+        attempt(lambda: open('/proc/{pid}/environ').read()),
+        attempt(lambda: os.listdir('/proc/{pid}/fd')),
+        attempt(lambda: open('/proc/{pid}/mem')),
+        attempt(lambda: os.listdir('/workspaces')),
+    ]""")
+    assert found == ["EACCES"] * 6
+
+
+def test_other_processes_cannot_be_signaled(attacker, victim):
+    pid = victim.see("os.getpid()")
+    assert attacker.attempt(f"os.kill({pid}, 0)") == "EPERM"
+    assert attacker.attempt("os.kill(os.getppid(), 9)") == "EPERM"
+    assert attacker.attempt("os.kill(1, 9)") == "EPERM"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "libc.unshare(0x10000000)",
+        "libc.unshare(0x20000)",
+        "libc.mount(b'tmpfs', b'/tmp', b'tmpfs', 0, None)",
+        "libc.mount(b'/etc', b'/tmp', None, 4096, None)",
+        "libc.umount2(b'/tmp', 2)",
+        "libc.setns(os.open('/proc/self/ns/mnt', os.O_RDONLY), 0)",
+        "libc.setresuid(0, 0, 0)",
+        "libc.setresuid(20001, 20001, 20001)",
+        "libc.setgroups(0, None)",
+    ],
+)
+def test_privileged_calls_fail(attacker, call):
+    assert attacker.see(f"({call}, errno.errorcode[ctypes.get_errno()])") in ((-1, "EPERM"), (-1, "EINVAL"))
+
+
+def test_mount_points_cannot_be_replaced(attacker):
+    assert attacker.attempt("os.rename('/home/user', '/home/other')") in ("EACCES", "EBUSY", "EROFS", "EXDEV")
+    assert attacker.attempt("os.rmdir('/tmp')") in ("EACCES", "EBUSY", "EROFS", "ENOTEMPTY")
+
+
+LEFT = """
+for directory in ('/home/user', '/tmp', '/dev/shm'):
+    os.makedirs(f'{directory}/.a/b'); open(f'{directory}/.a/b/c', 'w').close(); os.chmod(f'{directory}/.a', 0)
+    os.setxattr(directory, 'user.note', b'x'); os.utime(directory, (1234, 1234)); os.chmod(directory, 0)
+"""
+
+
+@pytest.mark.parametrize("end", ["reset", "close"])
+def test_next_episode_finds_initial_state(enter, end):
+    state = (
+        "[(sorted(os.listdir(p)) if p != '/tmp' else '.a' in os.listdir(p), oct(os.stat(p).st_mode), os.listxattr(p), "
+        "os.stat(p).st_mtime == 1234) for p in ('/home/user', '/tmp', '/dev/shm')]"
+    )
+    session = enter()
+    initial = session.see(state)
+    session.do(LEFT)
+    getattr(session, end)()
+    for later in [session] if end == "reset" else [enter() for _ in range(3)]:
+        assert later.see(state) == initial
+
+
+def test_lost_interpreter_keeps_files(enter):
+    session = enter()
+    session.do("open('kept', 'w').write('kept'); os.chmod('.', 0)")
+    assert session.run("os.kill(os.getpid(), 9)").metadata.outcome is Outcome.KILLED
+    session.equip()
+    assert session.see("open('kept').read()") == "kept"
+
+
+def test_context_files_are_shared():
+    with contextlib.closing(CodeInterpreter(**USERS, preload=())) as interpreter:
+        interpreter.execute("open('from_first', 'w').write('text')")
+        other = interpreter.contexts.create()
+        assert interpreter.execute("print(open('from_first').read())", context=other).stdout == "text\n"
+        assert interpreter.files.read("from_first") == b"text"
+
+
+# Limits of a session, in a sandbox of its own, because they concern the whole sandbox.
+
+
+@pytest.fixture(scope="module")
+def small_box():
+    with contextlib.closing(start_sandbox(SandboxConfig(**USERS, sessions=4, preload=(), disk="32m", mem="1g"))) as box:
+        yield box
+
+
+@pytest.fixture
+def hog(small_box):
+    with contextlib.closing(Inside(small_box)) as hog:
+        yield hog
+
+
+@pytest.fixture
+def neighbour(small_box):
+    """Session whose steps, files and resets go on, whatever the other one uses up."""
+    with contextlib.closing(Inside(small_box)) as neighbour:
+        neighbour.do("kept = 'kept'")
+        yield neighbour
+        assert neighbour.see("kept") == "kept"
+        assert neighbour.see("open('new', 'wb').write(bytes(10_000_000))") == 10_000_000
+        neighbour.reset()
+        assert neighbour.see("os.listdir('.')") == []
+
+
+@pytest.mark.parametrize("directory", ["/home/user", "/tmp", "/dev/shm"])
+def test_full_disk_concerns_one_session(hog, neighbour, directory):
+    assert hog.attempt(f"open('{directory}/hog', 'wb').write(bytes(64 << 20))") == "ENOSPC"
+
+
+def test_used_inodes_concern_one_session(hog, neighbour):
+    hog.do("""
+        os.mkdir('many')
+        try:
+            for n in range(200_000): os.mknod(f'many/{n}')
+        except OSError as error:
+            found = errno.errorcode[error.errno]
+    """)
+    assert hog.see("found") == "ENOSPC"
+    assert neighbour.attempt("[open(f'{n}', 'w').close() for n in range(1000)]") == "done"
+
+
+def test_pending_signals_concern_one_session(hog, neighbour):
+    queue = """
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGRTMIN})
+        queued = 0
+        try:
+            while queued < 100_000:
+                call("rt_sigqueueinfo", os.getpid(), int(signal.SIGRTMIN), ctypes.addressof(info))
+                queued += 1
+        except OSError:
+            pass
+    """
+    prepare = "info = ctypes.create_string_buffer(128); struct.pack_into('iii', info, 0, int(signal.SIGRTMIN), 0, -1)"
+    hog.do(prepare)
+    hog.do(queue)
+    assert hog.see("queued") > 1000
+    neighbour.do(prepare)
+    neighbour.do(queue)
+    assert neighbour.see("queued") == hog.see("queued")
+
+
+# Containers in which sessions cannot have users.
+
+
+@pytest.fixture
+def start_container(docker_engine, box):
+    with contextlib.ExitStack() as stack:
+
+        def start(**options):
+            container = docker_engine.containers.run(
+                box.container.image,
+                ["--session-users", "--port", "8123", *options.pop("arguments", ())],
+                detach=True,
+                cap_drop=["ALL"],
+                security_opt=["no-new-privileges"],
+                read_only=True,
+                network_mode="none",
+                tmpfs={"/workspaces": "exec,mode=1777", "/tmp": "mode=1777"},
+                **options,
+            )
+            stack.callback(container.remove, force=True)
+            return container
+
+        yield start
+
+
+ROOT = {"user": "0:0", "cap_add": ["SETUID", "SETGID"]}
+LOOK = "import json, urllib.request as u; print(u.urlopen('http://127.0.0.1:8123/health').read().decode())"
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [({"user": "10001:10001"}, "runs as user 10001"), (ROOT, "may not create user namespaces")],
+    ids=["unprivileged", "engine's own profile"],
+)
+def test_sessions_share_user_where_they_must(start_container, options, reason):
+    container = start_container(**options)
+    found = []
+
+    def is_healthy():
+        code, printed = container.exec_run(["python3", "-c", LOOK])
+        found[:] = [printed.decode()]
+        return code == 0
+
+    assert eventually(is_healthy, 20)
+    isolation = json.loads(found[0])["isolation"]
+    assert (isolation["session_users"], isolation["capabilities"]) == (False, False)
+    assert reason in isolation["shared_user_reason"]
+    assert "sessions share a user" in container.logs().decode()
+    servers = [row[1] for row in container.top(ps_args="-eo pid,uid,args")["Processes"] if "coding-gym-server" in row[2]]
+    assert servers[-1] == "10001"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"user": "10001:10001", "arguments": ["--isolation", "require"]}, "isolation=require is not available"),
+        ({"user": "0:0"}, "start the container with the capabilities SETUID and SETGID"),
+    ],
+    ids=["required", "root"],
+)
+def test_server_that_cannot_isolate_does_not_start(start_container, options, message):
+    container = start_container(**options)
+    assert container.wait(timeout=30)["StatusCode"] == 1
+    assert message in container.logs().decode()
