@@ -364,7 +364,7 @@ import os
 reserved = reserve_ports(1)
 PORT = reserved[0].getsockname()[1]
 profile = IsolationProfile(ports=(PORT,))
-profile.apply_to_zygote(); profile.apply_to_root(".")
+profile.apply_to_root(".")
 profile.apply_to_worker(profile.prepare_workers()); profile.apply_to_kernel()
 """ + TRIES.replace("listener.bind", "listener.setsockopt(1, 2, 1) or listener.bind")
     run = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
