@@ -147,9 +147,9 @@ def _launch(config: ServerConfig) -> tuple[SessionUsers | None, LauncherClient |
 
 
 def _first_session_user() -> int:
-    """Return an id that begins a range of users which no other sandbox of this machine is likely to have.
+    """Return an id that begins a range of users which other sandboxes of this machine are unlikely to have.
 
-    The kernel counts resources such as watches and pending signals per user of the machine.
+    The kernel counts resources such as pending signals per user of the machine.
     """
     mapped = [line.split() for line in Path("/proc/self/uid_map").read_text().splitlines()]
     if any(int(start) + int(count) >= _USER_RANGES * _USERS_PER_RANGE for start, _, count in mapped):

@@ -138,12 +138,40 @@ def test_context_files_are_shared():
         assert interpreter.files.read("from_first") == b"text"
 
 
+def test_standard_streams_can_be_opened_by_name(enter):
+    session = enter()
+    seen = session.run("open('/dev/stdout', 'w').write('out'); os.system('echo err > /dev/stderr') and None")
+    assert (seen.stdout[:3], seen.stderr) == ("out", "err\n")
+
+
+def test_programs_open_standard_streams_by_name(connect, box):
+    session = connect(box)
+    session.reset()
+    result = session.http.processes.run("cat /dev/stdin > /dev/stdout; echo err > /dev/stderr", stdin=b"in")
+    assert (result.stdout, result.stderr, result.exit_code) == (b"in", b"err\n", 0)
+
+
+def test_listing_follows_no_link_out_of_session(connect, box):
+    session = connect(box)
+    session.reset()
+    session.run("import os; os.symlink('/etc/passwd', 'out'); os.mkdir('d'); os.symlink('../file', 'd/in')")
+    session.run("open('file', 'w').write('x' * 1000) and None")
+    # Numbers of the server's descriptors, some of which are the files of other sessions.
+    session.run("for n in range(100): os.symlink(f'/proc/self/fd/{n}/work', f'n{n}')")
+    listed = {entry.name: entry for entry in session.http.files.list()}
+    assert (listed["out"].type, listed["out"].size) == ("file", len("/etc/passwd"))
+    assert not any(entry.type == "dir" for name, entry in listed.items() if name.startswith("n"))
+    assert [entry.size for entry in session.http.files.list("d")] == [1000]
+
+
 # Limits of a session, in a sandbox of its own, because they concern the whole sandbox.
 
 
 @pytest.fixture(scope="module")
 def small_box():
-    with contextlib.closing(start_sandbox(SandboxConfig(**USERS, sessions=4, preload=(), disk="32m", mem="1g"))) as box:
+    with contextlib.closing(
+        start_sandbox(SandboxConfig(**USERS, sessions=4, preload=(), disk="32m", mem="1g", idle_timeout=3600))
+    ) as box:
         yield box
 
 
@@ -180,6 +208,22 @@ def test_used_inodes_concern_one_session(hog, neighbour):
     """)
     assert hog.see("found") == "ENOSPC"
     assert neighbour.attempt("[open(f'{n}', 'w').close() for n in range(1000)]") == "done"
+
+
+@pytest.mark.slow
+def test_files_of_closed_sessions_free_memory(small_box):
+    def used():
+        return small_box.container.stats(stream=False)["memory_stats"]["usage"]
+
+    before = used()
+    for _ in range(2):
+        sessions = [Inside(small_box) for _ in range(4)]
+        for session in sessions:
+            session.do("open('hog', 'wb').write(bytes(30 << 20))")
+        assert used() - before > 100 << 20
+        for session in sessions:
+            session.close()
+        assert eventually(lambda: used() - before < 60 << 20, 20)
 
 
 def test_pending_signals_concern_one_session(hog, neighbour):

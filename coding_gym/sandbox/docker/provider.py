@@ -39,7 +39,6 @@ __all__ = ["LABEL_OWNER", "LABEL_VERSION", "DockerSandbox", "start_container"]
 LABEL_VERSION = "coding_gym.version"
 
 _UID = 10001
-_ROOT = 0
 _SECCOMP_PROFILE = Path(__file__).parent / "seccomp.json"
 _LOG_BYTES = 4000
 _SOCKET_DIRECTORY = "/run/coding-gym"
@@ -51,6 +50,13 @@ _DESCRIPTORS = 8192
 _PODMAN_PROCESSES = 32_768
 
 _log = logging.getLogger("coding_gym")
+
+_shared_user_reasons: dict[str, str] = {}
+"""Why sessions cannot have users, by the address of the engine."""
+
+
+class _RefusedError(SandboxStartError):
+    """The engine refuses to create or to start a container."""
 
 
 class DockerSandbox(Sandbox):
@@ -77,8 +83,12 @@ class DockerSandbox(Sandbox):
             shutil.rmtree(self._directory, ignore_errors=True)
 
 
-def start_container(config: SandboxConfig) -> DockerSandbox:
+def start_container(config: SandboxConfig, *, shared_user_reason: str = "") -> DockerSandbox:
     """Start a container, building its image first if necessary, and wait until it is ready.
+
+    Args:
+        config: Its configuration.
+        shared_user_reason: The reason why its sessions cannot have users; empty if that is to be tried.
 
     Raises:
         ProviderUnavailableError: If no engine answers.
@@ -87,12 +97,21 @@ def start_container(config: SandboxConfig) -> DockerSandbox:
         SandboxStartError: If the container does not start.
     """
     client = connect_to_engine()
+    reason = shared_user_reason or _shared_user_reasons.get(client.api.base_url, "")
     try:
         remove_orphans_once(client)
         image = ensure_image(client, config.image)
         image = ensure_packages(client, image, resolve_packages(config).requirements)
+        if not reason and is_podman(client):
+            reason = "Podman accepts no seccomp profile over its API"
         start = _start_with_socket if _uses_unix_socket(client, config) else _start_with_port
-        return start(client, config, image)
+        sandbox = start(client, config, image, reason)
+    except _RefusedError as error:
+        client.close()
+        if not config.session_users or reason:
+            raise
+        _log.warning("the sessions of this container share a user: %s", error)
+        return start_container(config, shared_user_reason=str(error))
     except (DockerException, RequestException) as error:
         client.close()
         message = f"The engine failed while a container was started: {root_cause(error)}"
@@ -100,9 +119,25 @@ def start_container(config: SandboxConfig) -> DockerSandbox:
     except BaseException:
         client.close()
         raise
+    if not config.session_users or reason:
+        return sandbox
+    try:
+        found = sandbox.health()["isolation"].get("shared_user_reason")
+    except BaseException:
+        sandbox.close()
+        raise
+    if not found:
+        return sandbox
+    # This container was given what users for sessions require: replace it by one with fewer privileges.
+    _log.warning("the sessions of this engine's containers share a user: %s", found)
+    _shared_user_reasons[client.api.base_url] = found
+    sandbox.close()
+    return start_container(config, shared_user_reason=found)
 
 
-def _start_with_socket(client: docker.DockerClient, config: SandboxConfig, image: str) -> DockerSandbox:
+def _start_with_socket(
+    client: docker.DockerClient, config: SandboxConfig, image: str, shared_user_reason: str
+) -> DockerSandbox:
     with new_runtime_directory() as directory:
         shared = directory / "run"
         shared.mkdir()
@@ -117,11 +152,13 @@ def _start_with_socket(client: docker.DockerClient, config: SandboxConfig, image
             "volumes": {str(shared): {"bind": _SOCKET_DIRECTORY, "mode": "rw"}},
             "network_mode": config.network or "none",
         }
+        command += _user_arguments(config, shared_user_reason)
+        options |= _user_options(client, config, shared_user_reason)
         container = _start(client, config, image, command, options, lambda _: address)
     return DockerSandbox(address, client, container, directory)
 
 
-def _start_with_port(client: docker.DockerClient, config: SandboxConfig, image: str) -> DockerSandbox:
+def _start_with_port(client: docker.DockerClient, config: SandboxConfig, image: str, shared_user_reason: str) -> DockerSandbox:
     token = secrets.token_urlsafe(32)
     options: dict[str, Any] = {"ports": {f"{config.container_port}/tcp": (config.host_ip, None)}, "stdin_open": True}
     if config.network:
@@ -135,7 +172,8 @@ def _start_with_port(client: docker.DockerClient, config: SandboxConfig, image: 
             raise TransportError(message)
         return Address(f"http://{_host_of(config)}:{bindings[0]['HostPort']}", token=token)
 
-    command = ["--port", str(config.container_port), "--token-file", "-"]
+    command = ["--port", str(config.container_port), "--token-file", "-", *_user_arguments(config, shared_user_reason)]
+    options |= _user_options(client, config, shared_user_reason)
     container = _start(client, config, image, command, options, address_of, stdin=token)
     return DockerSandbox(address_of(container), client, container, None)
 
@@ -150,7 +188,6 @@ def _start(
     *,
     stdin: str | None = None,
     init: bool = True,
-    no_users: str = "",
 ) -> Container:
     """Create and start a container, send it a line on standard input, and wait until its server is ready.
 
@@ -163,12 +200,8 @@ def _start(
         address_of: Function that returns the address of the started container.
         stdin: The line, None for none.
         init: Whether the engine's init process runs.
-        no_users: The reason why sessions cannot have users, empty if they may.
     """
-    if not no_users and is_podman(client):
-        no_users = "Podman accepts no seccomp profile over its API"
-    all_options = {"init": init, **options}
-    container = _create(client, config, image, [*command, *server_arguments(config)], all_options, no_users=no_users)
+    container = _create(client, config, image, [*command, *server_arguments(config)], {"init": init, **options})
     output = _Output(container)
     try:
         container.start()
@@ -191,12 +224,9 @@ def _start(
         try_to_remove(container)
         if init and "init" in str(error.explanation):
             # The engine has no init; the image has one.
-            return _start(client, config, image, command, options, address_of, stdin=stdin, init=False, no_users=no_users)
-        if config.session_users and not no_users:
-            reason = f"the engine refuses the container: {error.explanation or error}"
-            return _start(client, config, image, command, options, address_of, stdin=stdin, init=init, no_users=reason)
+            return _start(client, config, image, command, options, address_of, stdin=stdin, init=False)
         message = f"The container does not start: {error.explanation or error}"
-        raise SandboxStartError(message) from error
+        raise _RefusedError(message) from error
     except BaseException:
         try_to_remove(container)
         raise
@@ -206,16 +236,9 @@ def _start(
 
 
 def _create(
-    client: docker.DockerClient,
-    config: SandboxConfig,
-    image: str,
-    command: list[str],
-    options: dict[str, Any],
-    *,
-    no_users: str,
+    client: docker.DockerClient, config: SandboxConfig, image: str, command: list[str], options: dict[str, Any]
 ) -> Container:
-    disk_bytes = parse_size(config.disk)
-    tmpfs = f"rw,exec,nosuid,nodev,size={disk_bytes}"
+    tmpfs = f"rw,exec,nosuid,nodev,size={parse_size(config.disk)}"
     ulimits = {"core": 0, "nofile": _DESCRIPTORS}
     if is_podman(client):
         # Podman does not support nr_inodes, and its default process limit may exceed that of the engine itself.
@@ -223,15 +246,6 @@ def _create(
     else:
         tmpfs += f",nr_inodes={_INODES}"
     command = [*command, "--private-tmp", "--workspaces", _WORKSPACES, "--isolation", config.isolation or "prefer"]
-    user = _UID
-    privileges: dict[str, Any] = {"cap_drop": ["ALL"], "security_opt": ["no-new-privileges"]}
-    if config.session_users:
-        command += ["--session-users", "--session-disk-bytes", str(disk_bytes), "--session-inodes", str(_INODES)]
-        if no_users:
-            command += ["--shared-user-reason", no_users]
-        else:
-            # Root without any capability but to become other users, which the server does at once.
-            user, privileges = _ROOT, _privileges_for_session_users(client)
     try:
         return client.containers.create(
             image,
@@ -240,9 +254,8 @@ def _create(
             labels={LABEL_OWNER: str(OwnerProcess.current()), LABEL_VERSION: __version__},
             auto_remove=True,
             environment=dict(config.environment),
-            user=f"{user}:{user}",
             read_only=True,
-            **privileges,
+            cap_drop=["ALL"],
             pids_limit=config.pids_limit,
             mem_limit=config.mem,
             memswap_limit=config.mem,
@@ -259,16 +272,28 @@ def _create(
         )
     except APIError as error:
         message = f"The container cannot be created: {error.explanation or error}"
-        raise SandboxStartError(message) from error
+        raise _RefusedError(message) from error
 
 
-def _privileges_for_session_users(client: docker.DockerClient) -> dict[str, Any]:
-    """Return the options with which the launcher in a container can give sessions users and mounts."""
-    options = ["no-new-privileges", f"seccomp={_SECCOMP_PROFILE.read_text()}"]
+def _user_arguments(config: SandboxConfig, shared_user_reason: str) -> list[str]:
+    """Return the server's arguments about users of sessions."""
+    if not config.session_users:
+        return []
+    sizes = ["--session-disk-bytes", str(parse_size(config.disk)), "--session-inodes", str(_INODES)]
+    return ["--session-users", *sizes, *(("--shared-user-reason", shared_user_reason) if shared_user_reason else ())]
+
+
+def _user_options(client: docker.DockerClient, config: SandboxConfig, shared_user_reason: str) -> dict[str, Any]:
+    """Return the container's options about users."""
+    security = ["no-new-privileges"]
+    if not config.session_users or shared_user_reason:
+        return {"user": f"{_UID}:{_UID}", "security_opt": security}
+    security.append(f"seccomp={_SECCOMP_PROFILE.read_text()}")
     if any("apparmor" in option for option in client.info().get("SecurityOptions") or ()):
         # The engine's profile denies all mounts.
-        options.append("apparmor=unconfined")
-    return {"cap_drop": ["ALL"], "cap_add": ["SETUID", "SETGID"], "security_opt": options}
+        security.append("apparmor=unconfined")
+    # Root whose only capabilities change users: the launcher keeps them as another user, the server drops them at once.
+    return {"user": "0:0", "cap_add": ["SETUID", "SETGID"], "security_opt": security}
 
 
 def _send_line(container: Container, line: str) -> None:

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TextIO
 
-__all__ = ["adopt_descriptors", "flush_streams", "open_stream", "open_streams_ahead"]
+__all__ = ["adopt_descriptors", "flush_streams", "open_pipe", "open_stream", "open_streams_ahead"]
 
 
 def adopt_descriptors(stdout: int, stderr: int) -> None:
@@ -17,6 +17,14 @@ def adopt_descriptors(stdout: int, stderr: int) -> None:
     for descriptor, number in zip((null, stdout, stderr), range(3), strict=True):
         os.dup2(descriptor, number)
         os.close(descriptor)
+
+
+def open_pipe() -> tuple[int, int]:
+    """Return the read and the write end of a pipe for a session, whose user can open them by names such as ``/dev/stdout``."""
+    read, write = os.pipe2(os.O_CLOEXEC)
+    # Nobody else has a name for it.
+    os.fchmod(read, 0o666)
+    return read, write
 
 
 def open_stream(number: int) -> TextIO:

@@ -6,16 +6,19 @@ import contextlib
 import ctypes
 import itertools
 import struct
+from collections.abc import Callable
 
-__all__ = ["drop_all"]
+__all__ = ["drop_all", "keep_setting_ids"]
 
 _PR_CAPBSET_READ = 23
 _PR_CAPBSET_DROP = 24
+_PR_SET_KEEPCAPS = 8
 _PR_SET_SECUREBITS = 28
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_CAP_AMBIENT = 47
 _PR_CAP_AMBIENT_CLEAR_ALL = 4
 _CAPABILITY_VERSION_3 = 0x20080522
+_CAP_SETGID, _CAP_SETUID = 6, 7
 # SECBIT_NOROOT and its lock: uid 0 grants no capabilities, irrevocably.
 _NO_ROOT = 0b11
 
@@ -31,14 +34,31 @@ def drop_all() -> None:
     # Fails on kernels without ambient capabilities.
     with contextlib.suppress(OSError):
         _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
-    # Permitted only to root of a user namespace; any other user cannot gain capabilities anyway.
-    with contextlib.suppress(PermissionError):
+    # Permitted only to root of a user namespace; any other user cannot gain capabilities anyway. gVisor has none of these.
+    with contextlib.suppress(OSError):
         _prctl(_PR_SET_SECUREBITS, _NO_ROOT)
         for capability in itertools.takewhile(_exists, itertools.count()):
             _prctl(_PR_CAPBSET_DROP, capability)
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     header = struct.pack("Ii", _CAPABILITY_VERSION_3, 0)
     if _libc.capset(header, bytes(24)) != 0:
+        raise OSError(ctypes.get_errno(), "capset")
+
+
+def keep_setting_ids(become: Callable[[], None]) -> None:
+    """Change the user of the calling process, which is root, and keep the capabilities to set user and group ids.
+
+    Args:
+        become: Changes the user.
+
+    Raises:
+        OSError: If the calling process lacks the capabilities.
+    """
+    _prctl(_PR_SET_KEEPCAPS, 1)
+    become()
+    kept = 1 << _CAP_SETGID | 1 << _CAP_SETUID
+    header = struct.pack("Ii", _CAPABILITY_VERSION_3, 0)
+    if _libc.capset(header, struct.pack("6I", kept, kept, 0, 0, 0, 0)) != 0:
         raise OSError(ctypes.get_errno(), "capset")
 
 

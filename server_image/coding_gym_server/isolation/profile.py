@@ -112,7 +112,8 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
             owns_user: Whether the session has a user of its own, so that the objects of others are inaccessible anyway.
         """
         shares_user = self.shared and not owns_user
-        self._begin(inotify=not shares_user)
+        # The kernel limits watches for all sessions of the sandbox together, too.
+        self._begin(inotify=not self.shared)
         for kind, limit in self._resource_limits():
             _lower_limit(kind, limit)
         for kind, limit in _FIXED_LIMITS:

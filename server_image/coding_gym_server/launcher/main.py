@@ -1,13 +1,15 @@
 """Launcher: the first process of a container in which sessions have users.
 
-It runs as root with no capabilities but those to set ids. It forks the server, which changes to its own user, and waits for
-requests to start zygotes, each in a user namespace with the ids of the server and of the sessions. In that namespace the zygote
-is root; outside of it, it has no capability. The launcher never runs code of a session.
+The container starts it as root with no capabilities but those to set ids, which it keeps as a user of its own. It forks the
+server, which changes to its own user, and waits for requests to start zygotes, each in a user namespace with the ids of the
+server and of the sessions. In that namespace the zygote is root; outside of it, it has no capability. The launcher never runs
+code of a session.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import select
 import signal
@@ -19,11 +21,12 @@ from typing import NoReturn
 import msgspec
 
 from coding_gym_server.ipc.channel import Channel, close_all
-from coding_gym_server.isolation import session_user
+from coding_gym_server.isolation import capabilities, session_user
 from coding_gym_server.isolation.session_user import SessionUsers
 from coding_gym_server.launcher.client import LauncherClient
 from coding_gym_server.launcher.messages import KillZygote, NotStarted, StartZygote, ZygoteStarted
 from coding_gym_server.linux import mounts, user_namespaces
+from coding_gym_server.linux.forking import fork_when_possible
 from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.workspace.layout import MOUNTED
 
@@ -33,6 +36,7 @@ SERVER_USER = 10001
 """User of the server; the image has an entry for it in its list of users."""
 
 _ZYGOTE_USER = 20000
+_PR_SET_CHILD_SUBREAPER = 36
 _ROOT = 0
 
 _requests = msgspec.msgpack.Decoder(StartZygote | KillZygote)
@@ -51,10 +55,14 @@ def launch(users: SessionUsers) -> tuple[LauncherClient | None, str]:
     Raises:
         PermissionError: If the calling process is root and may not become the server's user.
     """
-    reason = _try(users)
-    if reason:
-        if os.geteuid() == _ROOT:
-            user_namespaces.become(users.server)
+    if os.geteuid() != _ROOT:
+        reason = f"the container runs as user {os.geteuid()}: start it as root, with the capabilities SETUID and SETGID only"
+        return None, reason
+    # The kernel counts what sessions use, such as watches, also for the owner of their user namespaces, on the whole machine.
+    owner = users.first + users.count
+    capabilities.keep_setting_ids(lambda: user_namespaces.become(owner))
+    if reason := _try(users):
+        _become_server(users)
         return None, reason
     ours, theirs = socket.socketpair()
     end, our_end = os.pipe()
@@ -62,11 +70,16 @@ def launch(users: SessionUsers) -> tuple[LauncherClient | None, str]:
     if pid == 0:
         ours.close()
         os.close(our_end)
-        user_namespaces.become(users.server)
+        _become_server(users)
         return LauncherClient(theirs, end), ""
     theirs.close()
     os.close(end)
     return Launcher(Channel(ours, _requests), our_end, pid, users).run()
+
+
+def _become_server(users: SessionUsers) -> None:
+    user_namespaces.become(users.server)
+    capabilities.drop_all()
 
 
 class Launcher:
@@ -89,7 +102,11 @@ class Launcher:
 
     def run(self) -> NoReturn:
         """Serve, then exit with the exit code of the server."""
+        # Adopt the session roots of a zygote that dies, so that the server recognizes their processes.
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         exits = ChildExits()
+        # The server may have exited before its exit was reported.
+        self._reap()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._end_server)
         poll = select.poll()
@@ -156,7 +173,7 @@ def _fork_in_namespace(users: SessionUsers, run: Callable[[], None]) -> int:
     """
     ready, is_ready = os.pipe()
     mapped, are_mapped = os.pipe()
-    pid = os.fork()
+    pid = fork_when_possible()
     if pid == 0:
         try:
             os.close(ready)
@@ -168,7 +185,7 @@ def _fork_in_namespace(users: SessionUsers, run: Callable[[], None]) -> int:
                 os.close(is_ready)
                 run()
         except BaseException as error:  # noqa: BLE001
-            os.write(2, f"zygote: {error}\n".encode())
+            os.write(2, f"launcher: {error}\n".encode())
         finally:
             os._exit(1)
     os.close(is_ready)
@@ -192,8 +209,6 @@ def _fork_in_namespace(users: SessionUsers, run: Callable[[], None]) -> int:
 
 def _try(users: SessionUsers) -> str:
     """Return why a session cannot have a user and a file system, empty if it can."""
-    if os.geteuid() != _ROOT:
-        return f"the container runs as user {os.geteuid()}: start it as root, with the capabilities SETUID and SETGID only"
     result, write_result = os.pipe()
 
     def enter() -> None:

@@ -55,6 +55,7 @@ class Rank:
     """
 
     def __init__(self) -> None:
+        self._owner = os.getpid()
         self._file: int | None = None
         with contextlib.suppress(OSError):
             self._file = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
@@ -67,8 +68,9 @@ class Rank:
         try:
             yield
         finally:
-            # Also executed by the forked process, for which the file still refers to the root.
-            self._write(_ROOT_SCORE)
+            # For the forked process, the file still refers to the root.
+            if os.getpid() == self._owner:
+                self._write(_ROOT_SCORE)
 
     def close(self) -> None:
         """Close the file: user code must not lower its priority. Idempotent."""

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 
 from coding_gym_server.linux import mounts
-from coding_gym_server.linux.forking import fork_bare
+from coding_gym_server.linux.forking import fork_bare, fork_when_possible
 
 __all__ = ["become", "enter", "make_dumpable", "mapping", "write_maps"]
 
@@ -81,7 +81,7 @@ def mapping(inside: int, outside: int) -> int:
     """
     ready, is_ready = os.pipe()
     done, is_done = os.pipe()
-    pid = fork_bare()
+    pid = fork_when_possible(fork_bare)
     if pid == 0:
         # Only system calls, since the interpreter's state is that of before the fork.
         os.close(is_done)

@@ -1,6 +1,6 @@
 """Process limiter: prevents one session or submission from exhausting the processes of a sandbox.
 
-All processes of a sandbox share its process limit because they share a user id and a control group. When most of the limit is
+All processes of a sandbox share its process limit because they share a control group, or a user id. When most of the limit is
 used, the session or submission with the most processes is killed if it exceeds its fair share.
 """
 

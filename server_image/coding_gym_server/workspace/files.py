@@ -13,7 +13,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -88,8 +88,20 @@ class Workspace:
             if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
                 message = f"Not a directory: {path}"
                 raise FilesError(message)
-            entries = list(_entries(descriptor))
+            entries = list(_entries(descriptor, self._status_of_target(path)))
         return sorted(entries, key=lambda entry: (entry.type != "dir", entry.name))
+
+    def _status_of_target(self, directory: str) -> Callable[[str], os.stat_result]:
+        """Return a function that follows a link in a directory, as far as it stays inside the workspace."""
+
+        def follow(name: str) -> os.stat_result:
+            with (
+                _closing(self._open_root()) as root,
+                _closing(_open_beneath(root, self._relative(directory) / name, os.O_PATH)) as target,
+            ):
+                return os.fstat(target)
+
+        return follow
 
     def open(self, path: str) -> int:
         """Return a descriptor for reading a file.
@@ -316,17 +328,18 @@ class _closing:
         os.close(self._descriptor)
 
 
-def _entries(directory: int) -> Iterator[DirectoryEntry]:
+def _entries(directory: int, status_of_target: Callable[[str], os.stat_result]) -> Iterator[DirectoryEntry]:
     with os.scandir(directory) as found:
         for entry in found:
             try:
-                status = entry.stat()
+                status = entry.stat(follow_symlinks=False)
             except OSError:
-                # A dangling link, or removed since it was listed.
-                try:
-                    status = entry.stat(follow_symlinks=False)
-                except OSError:
-                    continue
+                # Removed since it was listed.
+                continue
+            if entry.is_symlink():
+                # Unless it dangles, or leads out of the workspace.
+                with contextlib.suppress(OSError):
+                    status = status_of_target(entry.name)
             is_directory = stat.S_ISDIR(status.st_mode)
             name = entry.name.encode(errors="surrogateescape").decode(errors="replace")
             kind = "dir" if is_directory else "file"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import secrets
 import stat
@@ -181,12 +182,22 @@ class MountedDirectory(SessionDirectory):
         self.repair()
         with contextlib.suppress(OSError):
             os.unlink(self._path / workspace.TEMPORARY / os.path.basename(PRIVATE.authority))
-        with contextlib.suppress(OSError):
-            os.rmdir(self.x_sockets)
-        if any(os.listdir(self._path / name) for name in MOUNTED):
+        self._remove_x_socket()
+        if any(_first_names(self._path / name, 1) for name in MOUNTED):
             return False
         self._restore()
         return True
+
+    def _remove_x_socket(self) -> None:
+        """Remove the directory of display sockets, unless it contains more than the session's own."""
+        with contextlib.suppress(OSError):
+            directory = os.open(self.x_sockets, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                for name in _first_names(directory, 2)[:1]:
+                    os.unlink(name, dir_fd=directory)
+            finally:
+                os.close(directory)
+            os.rmdir(self.x_sockets)
 
     def empty(self) -> None:
         for name in MOUNTED:
@@ -205,6 +216,12 @@ class MountedDirectory(SessionDirectory):
         for name in MOUNTED:
             workspace.reset_attributes(f"{self._path}/{name}")
         self.repair()
+
+
+def _first_names(directory: Path | int, count: int) -> list[str]:
+    """Return the first names in a directory, which may contain many."""
+    with os.scandir(directory) as entries:
+        return [entry.name for entry in itertools.islice(entries, count)]
 
 
 def _random_name(base: Path) -> Path:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -97,7 +98,8 @@ def test_container_is_hardened(small, docker_engine):
     # The launcher changes users; everything else drops these capabilities.
     assert {name.removeprefix("CAP_") for name in host["CapAdd"]} == {"SETUID", "SETGID"}
     assert any(option.startswith("no-new-privileges") for option in host["SecurityOpt"])
-    assert not any("unconfined" in option for option in host["SecurityOpt"])
+    # A profile of AppArmor would deny the mounts of sessions.
+    assert not any("unconfined" in option for option in host["SecurityOpt"] if not option.startswith("apparmor"))
     assert host["NetworkMode"] == "none"
     assert host["PidsLimit"] == 48
     assert host["Memory"] == host["MemorySwap"] == 512 << 20
@@ -118,20 +120,56 @@ def test_container_is_hardened(small, docker_engine):
     assert small.address.token not in str(attributes)
 
 
-def test_only_launcher_is_root(small, docker_engine):
+def test_only_init_is_root(small, docker_engine):
     table = docker_engine.containers.get(small.container.id).top(ps_args="-eo pid,uid,args")
     of_root = [arguments for _, user, arguments in table["Processes"] if user == "0" and "python" in arguments.split()[0]]
-    assert len(of_root) == 1, of_root
-    assert "zygote" not in of_root[0]
+    assert not of_root
 
 
-def test_shared_user_needs_no_capability(docker_engine):
+def assert_user_is_shared(engine, sandbox, reason):
+    attributes = engine.containers.get(sandbox.container.id).attrs
+    assert not attributes["HostConfig"]["CapAdd"]
+    assert attributes["HostConfig"]["SecurityOpt"] == ["no-new-privileges"]
+    assert attributes["Config"]["User"] == "10001:10001"
+    assert reason in sandbox.health()["isolation"]["shared_user_reason"]
+    assert printed(once(sandbox, "import os; print(os.getcwd().startswith('/workspaces/'))")) == "True"
+
+
+def test_shared_user_needs_no_privilege(docker_engine):
     with contextlib.closing(start_sandbox(SandboxConfig(provider="docker", preload=(), session_users=False))) as sandbox:
-        attributes = docker_engine.containers.get(sandbox.container.id).attrs
-        assert not attributes["HostConfig"]["CapAdd"]
-        assert attributes["Config"]["User"] not in ("", "0", "root")
-        assert "session_users" in sandbox.health()["isolation"]["shared_user_reason"]
-        assert printed(once(sandbox, "import os; print(os.getcwd().startswith('/workspaces/'))")) == "True"
+        assert_user_is_shared(docker_engine, sandbox, "session_users=False")
+
+
+def without_namespaces(profile):
+    profile["syscalls"] = [entry for entry in profile["syscalls"] if "unshare" not in entry["names"]]
+    return json.dumps(profile)
+
+
+@pytest.mark.parametrize(
+    ("profile", "reason"),
+    [(lambda _: "no profile", "Decoding seccomp profile failed"), (without_namespaces, "may not create user namespaces")],
+    ids=["by the engine", "by the kernel"],
+)
+@pytest.mark.parametrize("transport", ["unix", "tcp"])
+def test_refused_users_cost_no_privilege(docker_engine, tmp_path, monkeypatch, caplog, transport, profile, reason):
+    """A container whose sessions cannot have users does not keep what they would have required."""
+    refused = tmp_path / "seccomp.json"
+    refused.write_text(profile(json.loads(provider._SECCOMP_PROFILE.read_text())))
+    monkeypatch.setattr(provider, "_SECCOMP_PROFILE", refused)
+    monkeypatch.setattr(provider, "_shared_user_reasons", {})
+    config = SandboxConfig(provider="docker", preload=(), transport=transport)
+    with contextlib.closing(start_sandbox(config)) as sandbox:
+        assert_user_is_shared(docker_engine, sandbox, reason)
+    assert "share a user" in caplog.text
+    assert reason in caplog.text
+
+
+def test_required_users_are_not_replaced(docker_engine, tmp_path, monkeypatch):
+    refused = tmp_path / "seccomp.json"
+    refused.write_text(without_namespaces(json.loads(provider._SECCOMP_PROFILE.read_text())))
+    monkeypatch.setattr(provider, "_SECCOMP_PROFILE", refused)
+    with pytest.raises(SandboxStartError, match="isolation=require is not available"):
+        start_sandbox(SandboxConfig(provider="docker", preload=(), isolation="require"))
 
 
 def test_init_process_reaps_zombies(run):

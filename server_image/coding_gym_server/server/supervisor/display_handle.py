@@ -144,8 +144,10 @@ class DisplayFactory:
             opengl=self.opengl,
         )
         try:
-            listener, path = _listen(directory.x_sockets, secret=self.shared)
-            return DisplayHandle(self.zygote, config, listener, path)
+            private = directory.x_sockets
+            listener, path = _listen(private or _SOCKETS, secret=self.shared)
+            # Code of the session may have replaced its own directory when the display is closed.
+            return DisplayHandle(self.zygote, config, listener, int(path.name[1:]), None if private is not None else path)
         except OSError as error:
             if error.errno in _EXHAUSTION_ERRORS:
                 raise
@@ -163,10 +165,13 @@ class DisplayHandle:
         zygote: Forks the display process.
         config: Configuration of the display process.
         listener: Listening socket for the session's programs. The display takes ownership of it.
-        path: Its path.
+        number: Number of the display.
+        path: Path of the socket, which the display removes; None if it is removed with the files of the session.
     """
 
-    def __init__(self, zygote: ZygoteHandle, config: DisplayConfig, listener: socket.socket, path: Path) -> None:
+    def __init__(
+        self, zygote: ZygoteHandle, config: DisplayConfig, listener: socket.socket, number: int, path: Path | None
+    ) -> None:
         self._zygote = zygote
         self._config = config
         self._loop = asyncio.get_running_loop()
@@ -175,13 +180,13 @@ class DisplayHandle:
         self._pid: int | None = None
         self._observer: StepObserver | None = None
         self._request_lock = asyncio.Lock()
-        self._listener, self._path = listener, path
+        self._listener, self._number, self._path = listener, number, path
         self._loop.add_reader(self._listener.fileno(), self._on_connection)
 
     @property
     def name(self) -> str:
         """Value of ``DISPLAY`` for the session's programs."""
-        return f":{self._path.name[1:]}"
+        return f":{self._number}"
 
     @property
     def cookie(self) -> bytes:
@@ -260,10 +265,11 @@ class DisplayHandle:
         self._stop()
         if self._listener.fileno() >= 0:
             self._listener.close()
-            with contextlib.suppress(OSError):
-                self._path.unlink()
-                # Succeeds only for the last display.
-                self._path.parent.rmdir()
+            if self._path is not None:
+                with contextlib.suppress(OSError):
+                    self._path.unlink()
+                    # Succeeds only for the last display.
+                    self._path.parent.rmdir()
 
     def _on_connection(self) -> None:
         self._loop.remove_reader(self._listener.fileno())
@@ -356,15 +362,14 @@ def _unavailable(option: str, missing: Mapping[str, str], alternative: str) -> s
     )
 
 
-def _listen(private: Path | None, *, secret: bool) -> tuple[socket.socket, Path]:
+def _listen(directory: Path, *, secret: bool) -> tuple[socket.socket, Path]:
     """Create a listening socket with an unused display number; return it and its path.
 
     Args:
-        private: Directory of sockets that belongs to the session; None for the one that all sessions share.
+        directory: Directory of display sockets, of the session or of all sessions.
         secret: Whether to choose a random number: Landlock does not prevent mode changes of files whose path is known, and X
             clients connect first to the abstract socket with that number, which any session can create.
     """
-    directory = private or _SOCKETS
     with contextlib.suppress(FileExistsError):
         directory.mkdir(mode=0o1777)
         directory.chmod(0o1777)

@@ -32,6 +32,7 @@ from coding_gym_server.ipc.messages import (
     WorkerForked,
 )
 from coding_gym_server.ipc.program_messages import ProgramExited
+from coding_gym_server.ipc.streams import open_pipe
 from coding_gym_server.linux import oom, procfs
 from coding_gym_server.protocol import TIMEOUT_EXIT_CODE, Outcome
 from coding_gym_server.protocol.processes import ProcessRequest
@@ -71,7 +72,7 @@ class Executor:
         self.root_pid = 0
         self.processes: ProcessTable
         self.is_recycling = False
-        self.on_interrupted: Callable[[], None] = _do_nothing
+        self.on_interrupted: Callable[[], None] = lambda: None
         self._root: AsyncChannel[FromProcess]
         self._worker: WorkerHandle | None = None
         self._configuration: Configure | None = None
@@ -117,6 +118,9 @@ class Executor:
                 response = await executor._call_root(EnterOwnSystem())
                 if isinstance(response, Failed):
                     raise ForkError(response.reason)
+                if not trees:
+                    message = "the server has no free file descriptor"
+                    raise ForkError(message)
                 executor.directory = MountedDirectory(trees.pop())
             executor.directory.repair()
             await executor._replace_worker()
@@ -124,7 +128,7 @@ class Executor:
             executor.close()
             close_all(trees)
             if hasattr(executor, "directory"):
-                asyncio.get_running_loop().run_in_executor(None, executor.directory.remove)
+                asyncio.get_running_loop().run_in_executor(None, executor.take_directory().remove)
             raise
         return executor
 
@@ -295,7 +299,7 @@ class Executor:
         self._configuration = None
         self._run = None
         self._kill_reason = ""
-        self.on_interrupted = _do_nothing
+        self.on_interrupted = lambda: None
         if not self._is_killed:
             await self.kill()
         self._is_killed = False
@@ -333,12 +337,18 @@ class Executor:
         if self._worker is not None:
             self._worker.close()
 
+    def take_directory(self) -> SessionDirectory:
+        """Return the files of the session, which the executor does not access any more. Call it after ``close``."""
+        directory = self.directory
+        del self.directory
+        return directory
+
     async def _replace_worker(self) -> tuple[WorkerHandle | None, int | None]:
         """Kill all processes and fork a new worker; return the old one, which the caller closes, and its wait status."""
         self.is_recycling = True
         ours, theirs = socket.socketpair()
-        out_read, out_write = os.pipe2(os.O_CLOEXEC)
-        err_read, err_write = os.pipe2(os.O_CLOEXEC)
+        out_read, out_write = open_pipe()
+        err_read, err_write = open_pipe()
         new = WorkerHandle(ours, out_read, err_read, on_finished=self._resolve)
         try:
             request = ForkWorker(self.directory.name)
@@ -387,7 +397,3 @@ class Executor:
     def _resolve(self, result: Finished | None) -> None:
         if self._run is not None:
             self._run.end(result)
-
-
-def _do_nothing() -> None:
-    pass

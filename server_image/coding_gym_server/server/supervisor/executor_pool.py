@@ -86,7 +86,11 @@ class ExecutorPool:
             await asyncio.wait(self._release_tasks)
         await self._remove_residual_files()
         executor = self._take_spare(spec) or await self._start(spec)
-        await executor.revive()
+        try:
+            await executor.revive()
+        except BaseException:
+            self._discard(executor)
+            raise
         self._fill(spec)
         return executor
 
@@ -146,10 +150,13 @@ class ExecutorPool:
     def _has_room(self, executor: Executor) -> bool:
         """Return whether the files of an executor's episode, which ends, may remain while the next one begins."""
         disk = os.statvfs(executor.directory.path)
+        used = _used_bytes(disk)
+        if self._users is not None:
+            used = sum(_used_bytes(os.statvfs(other.directory.path)) for other in self.all)
         return (
             disk.f_bavail >= disk.f_blocks * _MIN_FREE_FRACTION
             and disk.f_favail >= disk.f_files * _MIN_FREE_FRACTION
-            and (disk.f_blocks - disk.f_bfree) * disk.f_frsize <= self._max_used_bytes
+            and used <= self._max_used_bytes
         )
 
     def _take_spare(self, spec: ExecutorSpec) -> Executor | None:
@@ -228,7 +235,8 @@ class ExecutorPool:
             self.all.remove(executor)
             self._return_user(executor.user)
         executor.close()
-        asyncio.get_running_loop().run_in_executor(None, executor.directory.remove)
+        # The reference is dropped: a file system in memory is freed with the last one.
+        asyncio.get_running_loop().run_in_executor(None, executor.take_directory().remove)
 
     async def _remove_residual_files(self) -> None:
         """Remove files that ended sessions left outside their workspaces."""
@@ -241,3 +249,7 @@ class ExecutorPool:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _used_bytes(disk: os.statvfs_result) -> int:
+    return (disk.f_blocks - disk.f_bfree) * disk.f_frsize

@@ -19,6 +19,7 @@ from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.channel import close_all
 from coding_gym_server.ipc.messages import Failed, FromProcess
 from coding_gym_server.ipc.program_messages import ForkProgram, ProgramExited, ProgramForked, ProgramSpec, SignalProgram
+from coding_gym_server.ipc.streams import open_pipe
 from coding_gym_server.protocol import TIMEOUT_EXIT_CODE
 from coding_gym_server.protocol.processes import (
     Keepalive,
@@ -205,13 +206,13 @@ class Process:
 
     def _open_pipes(self) -> tuple[int, int, int]:
         if self._request.stdin or self._request.keep_stdin_open:
-            stdin, ours = os.pipe2(os.O_CLOEXEC)
+            stdin, ours = open_pipe()
             self._stdin = InputPipe(ours, is_terminal=False)
         else:
             stdin = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        ours, stdout = os.pipe2(os.O_CLOEXEC)
+        ours, stdout = open_pipe()
         self._stdout = self._reader(ours)
-        ours, stderr = os.pipe2(os.O_CLOEXEC)
+        ours, stderr = open_pipe()
         self._stderr = self._reader(ours)
         return stdin, stdout, stderr
 

@@ -168,7 +168,12 @@ class ZygoteHandle:
             return
         asyncio.get_running_loop().call_later(_RESTART_INTERVAL_SECONDS, self._restore_restart)
         _log.warning("the zygote died; restarting it")
-        self._start()
+        try:
+            self._start()
+        except (OSError, EOFError) as error:
+            _log.error("the zygote cannot be restarted: %s", error)
+            self._on_gone()
+            return
         self._listen()
 
     def _restore_restart(self) -> None:
