@@ -39,9 +39,11 @@ def server_of(sandbox: Sandbox) -> psutil.Process:
 def zygote_of(sandbox: Sandbox) -> psutil.Process:
     """Return the zygote of a sandbox."""
     server = server_of(sandbox)
-    # With a launcher, it is a sibling of the server.
-    candidates = [*server.children(), *(parent.children() if (parent := server.parent()) is not None else ())]
-    return next(process for process in candidates if _ZYGOTE in _command(process))
+    parent = server.parent()
+    if parent is not None and "bin/coding-gym-server" in _command(parent) and "tini" not in _command(parent):
+        # The launcher, which also adopts the roots of a zygote that has died.
+        return max((child for child in parent.children() if _ZYGOTE in _command(child)), key=psutil.Process.create_time)
+    return next(child for child in server.children() if _ZYGOTE in _command(child))
 
 
 def workers_of(sandbox: Sandbox) -> list[psutil.Process]:
