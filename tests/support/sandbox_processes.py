@@ -33,7 +33,8 @@ def server_of(sandbox: Sandbox) -> psutil.Process:
     if not hasattr(sandbox, "container"):
         return psutil.Process(int(sandbox.description.rpartition("pid ")[2].rstrip(")")))
     # The launcher, which is its parent, has the same command line.
-    return [process for process in processes_of(sandbox) if "bin/coding-gym-server" in _command(process)][-1]
+    servers = [process for process in processes_of(sandbox) if "bin/coding-gym-server" in _command(process)]
+    return next(reversed(servers))
 
 
 def zygote_of(sandbox: Sandbox) -> psutil.Process:
@@ -42,7 +43,8 @@ def zygote_of(sandbox: Sandbox) -> psutil.Process:
     parent = server.parent()
     if parent is not None and "bin/coding-gym-server" in _command(parent) and "tini" not in _command(parent):
         # The launcher, which also adopts the roots of a zygote that has died.
-        return max((child for child in parent.children() if _ZYGOTE in _command(child)), key=psutil.Process.create_time)
+        zygotes = [child for child in parent.children() if _ZYGOTE in _command(child)]
+        return next(iter(sorted(zygotes, key=psutil.Process.create_time, reverse=True)))
     return next(child for child in server.children() if _ZYGOTE in _command(child))
 
 
