@@ -47,7 +47,9 @@ def start(docker_engine):
 
 @pytest.fixture(scope="module")
 def small(docker_engine):
-    with contextlib.closing(start_sandbox(SandboxConfig(provider="docker", preload=(), **SMALL))) as sandbox:
+    # The idle timeout is long, because tests of other sandboxes come in between.
+    config = SandboxConfig(provider="docker", preload=(), idle_timeout=3600, **SMALL)
+    with contextlib.closing(start_sandbox(config)) as sandbox:
         yield sandbox
 
 
