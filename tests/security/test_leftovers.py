@@ -12,7 +12,7 @@ from tests.security.attack import REFUSED, Inside
 pytestmark = pytest.mark.every_provider
 
 AS_BEFORE = object()
-"""What a session finds depends on its form; the next one must find the same."""
+"""Expected result that depends on the form of the session: the same as in the session before it."""
 
 LEFT = {
     "user site": (

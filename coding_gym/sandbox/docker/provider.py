@@ -88,7 +88,7 @@ def start_container(config: SandboxConfig, *, shared_user_reason: str = "") -> D
 
     Args:
         config: Its configuration.
-        shared_user_reason: The reason why its sessions cannot have users; empty if that is to be tried.
+        shared_user_reason: The reason why its sessions cannot have users; empty to try to give them users.
 
     Raises:
         ProviderUnavailableError: If no engine answers.

@@ -22,7 +22,7 @@ def adopt_descriptors(stdout: int, stderr: int) -> None:
 def open_pipe() -> tuple[int, int]:
     """Return the read and the write end of a pipe for a session, whose user can open them by names such as ``/dev/stdout``."""
     read, write = os.pipe2(os.O_CLOEXEC)
-    # Nobody else has a name for it.
+    # Only processes that hold the pipe can name it.
     os.fchmod(read, 0o666)
     return read, write
 

@@ -7,11 +7,12 @@ import socket
 import msgspec
 
 from coding_gym_server.ipc.channel import Channel
-from coding_gym_server.launcher.messages import KillZygote, NotStarted, StartZygote, ZygoteStarted
+from coding_gym_server.ipc.messages import Failed
+from coding_gym_server.launcher.messages import KillZygote, StartZygote, ZygoteStarted
 
 __all__ = ["LaunchedZygote", "LauncherClient"]
 
-_responses = msgspec.msgpack.Decoder(ZygoteStarted | NotStarted)
+_responses = msgspec.msgpack.Decoder(ZygoteStarted | Failed)
 
 
 class LauncherClient:
@@ -43,7 +44,7 @@ class LauncherClient:
         """
         self._channel.send(request, (channel,))
         response = self._channel.receive()
-        if isinstance(response, NotStarted):
+        if isinstance(response, Failed):
             raise OSError(response.reason)
         return LaunchedZygote(response.pid, self)
 

@@ -21,12 +21,12 @@ from typing import NoReturn
 import msgspec
 
 from coding_gym_server.ipc.channel import Channel, close_all
+from coding_gym_server.ipc.messages import Failed
 from coding_gym_server.isolation import capabilities, session_user
 from coding_gym_server.isolation.session_user import SessionUsers
 from coding_gym_server.launcher.client import LauncherClient
-from coding_gym_server.launcher.messages import KillZygote, NotStarted, StartZygote, ZygoteStarted
-from coding_gym_server.linux import mounts, user_namespaces
-from coding_gym_server.linux.forking import fork_when_possible
+from coding_gym_server.launcher.messages import KillZygote, StartZygote, ZygoteStarted
+from coding_gym_server.linux import user_namespaces
 from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.workspace.layout import MOUNTED
 
@@ -148,7 +148,7 @@ class Launcher:
                     self._zygotes.add(pid)
                     self._channel.send(ZygoteStarted(pid))
                 except OSError as error:
-                    self._channel.send(NotStarted(str(error)))
+                    self._channel.send(Failed(str(error)))
             case KillZygote(pid):
                 if pid in self._zygotes:
                     with contextlib.suppress(ProcessLookupError):
@@ -162,49 +162,22 @@ class Launcher:
             arguments = [sys.executable, "-P", "-m", module, str(message.heap_bytes), str(channel), message.configuration]
             os.execve(sys.executable, arguments, message.environment)
 
-        return _fork_in_namespace(self._users, execute)
+        return _fork_root(self._users, execute)
 
 
-def _fork_in_namespace(users: SessionUsers, run: Callable[[], None]) -> int:
+def _fork_root(users: SessionUsers, run: Callable[[], None]) -> int:
     """Fork a process that is root in a new user namespace with the ids of the server and the sessions; return its id.
 
     Raises:
         OSError: If the kernel, its configuration or a seccomp filter does not permit it.
     """
-    ready, is_ready = os.pipe()
-    mapped, are_mapped = os.pipe()
-    pid = fork_when_possible()
-    if pid == 0:
-        try:
-            os.close(ready)
-            os.close(are_mapped)
-            mounts.unshare(mounts.NEW_USERS)
-            os.write(is_ready, b"x")
-            if os.read(mapped, 1):
-                user_namespaces.become(_ROOT)
-                os.close(is_ready)
-                run()
-        except BaseException as error:  # noqa: BLE001
-            os.write(2, f"launcher: {error}\n".encode())
-        finally:
-            os._exit(1)
-    os.close(is_ready)
-    os.close(mapped)
-    try:
-        if not os.read(ready, 1):
-            message = "this container may not create user namespaces"
-            raise PermissionError(message)
-        ids = [(_ROOT, _ZYGOTE_USER, 1), (users.server, users.server, 1), (users.first, users.first, users.count)]
-        user_namespaces.write_maps(pid, ids)
-        os.write(are_mapped, b"x")
-    except OSError:
-        os.close(are_mapped)
-        os.waitpid(pid, 0)
-        raise
-    finally:
-        os.close(ready)
-    os.close(are_mapped)
-    return pid
+
+    def run_as_root() -> None:
+        user_namespaces.become(_ROOT)
+        run()
+
+    ids = [(_ROOT, _ZYGOTE_USER, 1), (users.server, users.server, 1), (users.first, users.first, users.count)]
+    return user_namespaces.fork_inside(ids, run_as_root)
 
 
 def _try(users: SessionUsers) -> str:
@@ -220,7 +193,7 @@ def _try(users: SessionUsers) -> str:
         os._exit(0)
 
     try:
-        pid = _fork_in_namespace(users, enter)
+        pid = _fork_root(users, enter)
         os.close(write_result)
         os.waitpid(pid, 0)
         found = os.read(result, 4096).decode()

@@ -1,4 +1,4 @@
-"""Messages between the server and the launcher."""
+"""Messages between the server and the launcher, which reports errors by ``ipc.messages.Failed``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import msgspec
 
-__all__ = ["KillZygote", "NotStarted", "StartZygote", "ZygoteStarted"]
+__all__ = ["KillZygote", "StartZygote", "ZygoteStarted"]
 
 
 class StartZygote(msgspec.Struct, tag=True):
@@ -43,13 +43,3 @@ class ZygoteStarted(msgspec.Struct, tag=True):
     """
 
     pid: int
-
-
-class NotStarted(msgspec.Struct, tag=True):
-    """Response to ``StartZygote`` that failed.
-
-    Attributes:
-        reason: The cause, for error messages.
-    """
-
-    reason: str

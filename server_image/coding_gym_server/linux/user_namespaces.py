@@ -4,31 +4,64 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from coding_gym_server.linux import mounts
 from coding_gym_server.linux.forking import fork_bare, fork_when_possible
 
-__all__ = ["become", "enter", "make_dumpable", "mapping", "write_maps"]
+__all__ = ["become", "enter", "fork_inside", "mapping"]
 
 _PR_SET_DUMPABLE = 4
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def write_maps(pid: int, ranges: Sequence[tuple[int, int, int]]) -> None:
-    """Write the maps of user and group ids of a process's namespace, which can be written only once.
+def fork_inside(ranges: Sequence[tuple[int, int, int]], run: Callable[[], None], *, fork: Callable[[], int] = os.fork) -> int:
+    """Fork a process into a new user namespace, in which it has all capabilities; return its process id.
 
     Args:
-        pid: The process.
-        ranges: First id inside, first id outside, and number of ids.
+        ranges: Users and groups of the namespace: first id inside, first id outside, and number of ids. The calling process
+            requires the capabilities to set ids.
+        run: What the process does; it exits when this returns.
+        fork: Function that forks.
 
     Raises:
-        OSError: If the calling process may not map these ids.
+        OSError: If the kernel, its configuration or a seccomp filter does not permit it.
     """
-    content = "".join(f"{inside} {outside} {count}\n" for inside, outside, count in ranges).encode()
-    for name in ("uid_map", "gid_map"):
-        _write(f"/proc/{pid}/{name}", content)
+    ready, is_ready = os.pipe()
+    mapped, are_mapped = os.pipe()
+    pid = fork_when_possible(fork)
+    if pid == 0:
+        try:
+            for descriptor in (ready, are_mapped):
+                os.close(descriptor)
+            mounts.unshare(mounts.NEW_USERS)
+            os.write(is_ready, b"x")
+            if os.read(mapped, 1):
+                os.close(is_ready)
+                run()
+        except BaseException as error:  # noqa: BLE001
+            os.write(2, f"user namespace: {error}\n".encode())
+        finally:
+            os._exit(1)
+    os.close(is_ready)
+    os.close(mapped)
+    try:
+        if not os.read(ready, 1):
+            message = "this process may not create user namespaces"
+            raise PermissionError(message)
+        content = "".join(f"{inside} {outside} {count}\n" for inside, outside, count in ranges).encode()
+        for name in ("uid_map", "gid_map"):
+            _write(f"/proc/{pid}/{name}", content)
+        os.write(are_mapped, b"x")
+    except OSError:
+        os.close(are_mapped)
+        os.waitpid(pid, 0)
+        raise
+    finally:
+        os.close(ready)
+    os.close(are_mapped)
+    return pid
 
 
 def become(user: int) -> None:
@@ -43,11 +76,7 @@ def become(user: int) -> None:
     os.setgroups([])
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
-    make_dumpable()
-
-
-def make_dumpable() -> None:
-    """Restore the access of the calling process to its own files in ``/proc``, which a change of its user removes."""
+    # Restore the access to the process's own files in /proc, which a change of its user removes.
     _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
 
 
@@ -79,29 +108,22 @@ def mapping(inside: int, outside: int) -> int:
     Raises:
         OSError: If the kernel or its configuration does not permit it.
     """
-    ready, is_ready = os.pipe()
     done, is_done = os.pipe()
-    pid = fork_when_possible(fork_bare)
-    if pid == 0:
-        # Only system calls, since the interpreter's state is that of before the fork.
+
+    def wait() -> None:
         os.close(is_done)
-        try:
-            mounts.unshare(mounts.NEW_USERS)
-            os.write(is_ready, b"x")
-            os.read(done, 1)
-        finally:
-            os._exit(0)
-    os.close(is_ready)
+        os.read(done, 1)
+
+    pid = None
     try:
-        if not os.read(ready, 1):
-            message = "cannot create a user namespace"
-            raise OSError(message)
-        write_maps(pid, [(inside, outside, 1)])
+        # Without Python's hooks, because the process only makes system calls.
+        pid = fork_inside([(inside, outside, 1)], wait, fork=fork_bare)
         return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     finally:
-        for descriptor in (ready, done, is_done):
-            os.close(descriptor)
-        os.waitpid(pid, 0)
+        os.close(done)
+        os.close(is_done)
+        if pid is not None:
+            os.waitpid(pid, 0)
 
 
 def _write(path: str, content: bytes) -> None:

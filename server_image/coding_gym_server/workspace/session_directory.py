@@ -61,7 +61,7 @@ class SessionDirectory(ABC):
 
     @abstractmethod
     def empty_if_bare(self) -> bool:
-        """Restore the initial state if there are no files, which is fast; return whether there were none.
+        """Restore the initial state without blocking if there are no files to remove; return whether that was the case.
 
         Raises:
             OSError: If the state cannot be restored.
@@ -185,7 +185,7 @@ class MountedDirectory(SessionDirectory):
         self._remove_x_socket()
         if any(_first_names(self._path / name, 1) for name in MOUNTED):
             return False
-        self._restore()
+        self._reset_attributes()
         return True
 
     def _remove_x_socket(self) -> None:
@@ -203,7 +203,8 @@ class MountedDirectory(SessionDirectory):
         for name in MOUNTED:
             os.chmod(self._path / name, stat.S_IRWXU)
             workspace.clear(self._path / name)
-        self._restore()
+        self._reset_attributes()
+        self.repair()
 
     def repair(self) -> None:
         for name, (_, mode) in MOUNTED.items():
@@ -212,10 +213,9 @@ class MountedDirectory(SessionDirectory):
     def remove(self) -> None:
         """Do nothing: the kernel frees the file system with the last process and descriptor that use it."""
 
-    def _restore(self) -> None:
+    def _reset_attributes(self) -> None:
         for name in MOUNTED:
             workspace.reset_attributes(f"{self._path}/{name}")
-        self.repair()
 
 
 def _first_names(directory: Path | int, count: int) -> list[str]:
