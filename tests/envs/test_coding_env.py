@@ -279,17 +279,20 @@ def test_interpreter_exit_removes_sandbox(provider, request):
         import gymnasium as gym, coding_gym, os
         env = gym.make("CodingEnv-v0", provider={provider!r}, preload=(), screen=None)
         env.reset()
-        print(os.getpid())
+        print(os.getpid(), env.unwrapped.sandbox.address)
     """
     process = subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True, timeout=60
     )
     assert process.stderr == ""
-    pid = int(process.stdout)
+    pid, address = process.stdout.split()
     if provider == "docker":
         engine = request.getfixturevalue("docker_engine")
-        assert [owner for _, owner in our_containers(engine) if owner.pid == pid] == []
-    assert [process for process in servers() if gone_within([process], 10) and process.ppid() == pid] == []
+        assert [owner for _, owner in our_containers(engine) if owner.pid == int(pid)] == []
+    directory = os.path.dirname(os.path.dirname(address))
+    servers = [process for process in psutil.process_iter(["cmdline"]) if directory in " ".join(process.info["cmdline"] or ())]
+    assert gone_within(servers, 10) == []
+    assert not os.path.exists(directory)
 
 
 # Episodes
