@@ -93,7 +93,9 @@ def _isolation_gaps(provider: str, isolation: Mapping[str, Any], has_screen: boo
             if not there
         ]
         yield f"its kernel lacks {' and '.join(missing)}: give each session a dedicated sandbox (sessions=1)"
-    if provider == "docker" and not isolation["session_users"]:
+    if not isolation["session_mounts"]:
+        yield f"its sessions share a user and a file system: {isolation['shared_user_reason']}"
+    elif provider == "docker" and not isolation["session_users"]:
         yield f"its sessions share a user: {isolation['shared_user_reason']}"
     if isolation["capabilities"]:
         yield "its server has capabilities"

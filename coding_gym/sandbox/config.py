@@ -37,8 +37,8 @@ class Resources:
         cpu: CPU time, in cores.
         mem: Memory including swap, such as ``"2g"``.
         pids_limit: Number of processes and threads.
-        disk: Size of the files of a session, or of all together if they share a user, such as ``"1g"``; in memory, within
-            ``mem``.
+        disk: Size of the files of a session, or of all together if they share a file system, such as ``"1g"``; in memory,
+            within ``mem``.
         shm_size: Size of shared memory, such as ``"64m"``.
     """
 
@@ -86,9 +86,10 @@ class ServerOptions:
         backend: Default backend, which is ready from the start; ``python`` if None.
         isolation: ``require`` refuses to start if the kernel or the engine cannot isolate sessions, ``prefer`` continues with
             less isolation; the default is ``require`` for ``local`` and ``prefer`` for ``docker``.
-        session_users: Whether each session gets a user, mounts and a file system of its own, for the docker provider: ``disk``
-            is then the size of each, and its ``/home/user``, ``/tmp`` and ``/dev/shm`` belong to it alone. If the engine does
-            not permit it, sessions share a user, as with ``False``; ``isolation="require"`` then refuses to start.
+        session_users: Whether each session gets a user, mounts and a file system of its own: ``disk`` is then the size of each,
+            and its ``/home/user``, ``/tmp`` and ``/dev/shm`` belong to it alone. Local sandboxes of other users than root have
+            no users for sessions, only mounts. If the engine or the kernel does not permit it, sessions share a user and a file
+            system, as with ``False``; ``isolation="require"`` then refuses to start a container.
         environment: Environment variables of the server, for the docker and the local provider.
         idle_timeout: Seconds after which a sandbox ends by itself if its last client has disconnected without removing it.
     """

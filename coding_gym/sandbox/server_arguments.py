@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from coding_gym.sandbox.config import SandboxConfig
+from coding_gym.sandbox.config import SandboxConfig, parse_size
 from coding_gym.sandbox.packages import resolve_packages
 
-__all__ = ["server_arguments"]
+__all__ = ["INODES", "server_arguments", "session_user_arguments"]
+
+INODES = 100_000
+"""Maximum number of files and directories of a session."""
 
 _SLACK_SECONDS = 5.0
 
@@ -23,4 +26,21 @@ def server_arguments(config: SandboxConfig) -> list[str]:
         *(("--network",) if config.network else ()),
         *(("--authorized-imports", ",".join(packages.modules)) if packages.modules else ()),
         *(("--distributions", ",".join(packages.distributions)) if packages.distributions else ()),
+    ]
+
+
+def session_user_arguments(config: SandboxConfig, shared_user_reason: str = "") -> list[str]:
+    """Return the arguments about the users and file systems of sessions.
+
+    Args:
+        config: The sandbox's configuration.
+        shared_user_reason: The reason why sessions cannot have users; empty to try to give them users.
+    """
+    if not config.session_users:
+        return []
+    return [
+        "--session-users",
+        *("--session-disk-bytes", str(parse_size(config.disk))),
+        *("--session-inodes", str(INODES)),
+        *(("--shared-user-reason", shared_user_reason) if shared_user_reason else ()),
     ]

@@ -10,23 +10,28 @@ import os
 import resource
 import secrets
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from coding_gym_server.display.availability import can_have_screens
-from coding_gym_server.isolation import namespaces
+from coding_gym_server.isolation import namespaces, session_user
 from coding_gym_server.isolation.probe import IsolationReport, probe, report
 from coding_gym_server.isolation.profile import FONT_CACHE, IsolationProfile, python_directories
 from coding_gym_server.isolation.session_user import SessionUsers
 from coding_gym_server.launcher.client import LauncherClient
-from coding_gym_server.launcher.main import SERVER_USER, launch
-from coding_gym_server.linux import fontconfig
+from coding_gym_server.launcher.main import RESERVED_USERS, become_server, launch
+from coding_gym_server.linux import fontconfig, user_namespaces
+from coding_gym_server.linux.forking import ask_child
 from coding_gym_server.linux.procfs import tasks_of_user
 from coding_gym_server.protocol import MAX_FRAME_BYTES
 from coding_gym_server.server.config import ServerConfig, parse_arguments
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
 from coding_gym_server.worker.backends.registry import UnknownBackendError, check_installed
+from coding_gym_server.workspace.layout import MOUNTED, PRIVATE
 from coding_gym_server.zygote.main import ZygoteConfig
 
 if TYPE_CHECKING:
@@ -35,9 +40,12 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _PR_SET_DUMPABLE = 4
+_WORKSPACES = "/run/workspaces"
+"""Path of the workspaces in the namespaces of a server outside a container."""
+
 _FALLBACK_SESSION_USER = 20001
 _USER_RANGES, _FIRST_USER_RANGE, _USERS_PER_RANGE = 1 << 15, 1 << 5, 1 << 16
-_MIN_SESSION_USERS = 256
+_MIN_SESSION_USERS, _MAX_SESSION_USERS = 256, 1 << 14
 _USERS_PER_SESSION = 4
 """Users of ended sessions are not taken again at once."""
 
@@ -54,22 +62,28 @@ def main() -> None:
             f"isolation=require is not available: it requires {'; and '.join(kernel.missing)}. "
             "Use the docker provider with one session per container, or a kernel with these features (boot with lsm=landlock)."
         )
-    users, launcher, shared_user_reason = _launch(config)
+    # Inherited by the sessions.
+    os.umask(0o022)
+    _allow_more_open_files()
+    form = _SHARED if config.confine_server else _choose_form(config)
     config.workspaces.mkdir(parents=True, exist_ok=True)
     config = _with_packages(config)
     _require_backend(config.backend)
     directories = [str(config.workspaces), *([os.path.dirname(config.uds)] if config.uds else [])]
     fonts = fontconfig.prepare(config.workspaces)
-    has_namespaces = config.confine_server and _enter_namespaces(directories, network=config.network)
+    has_namespaces = config.confine_server and _enter_namespaces(config)
     if has_namespaces:
-        config = replace(config, private_shm=True)
+        config = replace(config, workspaces=Path(_WORKSPACES), home=Path(PRIVATE.home), private_shm=True)
+        directories = [_WORKSPACES, PRIVATE.home, *directories[1:]]
+        fonts = config.workspaces / fonts.name
+        form = _choose_form(config, directories)
+    owns_workspaces = form.launcher is not None or not config.confine_server
     # Not listable, so that the random names below it stay secret.
     with contextlib.suppress(PermissionError):
-        config.workspaces.chmod(0o1733 if config.confine_server else 0o311)
-    if config.confine_server:
+        config.workspaces.chmod(0o311 if owns_workspaces else 0o1733)
+    if not owns_workspaces:
         namespaces.disown(str(config.workspaces))
     config.home_directory.mkdir(mode=0o700, exist_ok=True)
-    _allow_more_open_files()
     profile = IsolationProfile(
         landlock=kernel.landlock_abi > 0,
         seccomp=kernel.seccomp,
@@ -82,7 +96,7 @@ def main() -> None:
         max_memory_bytes=config.max_memory_bytes,
         max_file_bytes=config.max_file_bytes,
         max_tasks=None if config.max_processes is None else tasks_of_user(os.getuid()) + config.max_processes,
-        users=users,
+        users=form.users,
     )
     if config.confine_server:
         # With namespaces, /tmp is private and contains the sockets of displays.
@@ -96,54 +110,94 @@ def main() -> None:
         overlay=None if config.overlay is None else str(config.overlay),
         displays=can_have_screens(),
     )
-    zygote = ZygoteHandle(zygote_config, font_cache=fonts, launcher=launcher)
+    zygote = ZygoteHandle(zygote_config, font_cache=fonts, launcher=form.launcher)
     # Processes of the same user must not read the server's memory or environment.
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     isolation = report(
         kernel,
         policy=config.isolation,
         own_namespaces=has_namespaces,
-        session_users=users is not None,
-        shared_user_reason=shared_user_reason,
+        session_users=form.launcher is not None,
+        session_mounts=form.users is not None,
+        shared_user_reason=form.reason,
     )
-    server = _server(config, zygote, launcher, profile, isolation)
+    server = _server(config, zygote, form.launcher, profile, isolation)
     # Exclude the permanent objects from garbage collection.
     gc.collect()
     gc.freeze()
     server.run()
 
 
-def _launch(config: ServerConfig) -> tuple[SessionUsers | None, LauncherClient | None, str]:
-    """Become the server of sessions with users, if that is configured and possible.
+class _Form(NamedTuple):
+    """What each session has of its own.
 
-    Returns:
-        The users, the connection to the launcher, and the reason if sessions have no users.
+    Attributes:
+        users: Users and disks of the sessions, None if they share the server's user and file system.
+        launcher: The connection to the launcher, None if all sessions run as the server's user.
+        reason: The reason why sessions have no users, empty if they have.
+    """
+
+    users: SessionUsers | None
+    launcher: LauncherClient | None
+    reason: str
+
+
+_SHARED = _Form(None, None, "the server has no namespaces of its own")
+
+
+def _choose_form(config: ServerConfig, directories: Sequence[str] = ()) -> _Form:
+    """Give sessions users, mounts and file systems of their own as far as that is configured and possible.
+
+    Args:
+        config: The server's configuration.
+        directories: Directories that belong to root and that the server requires.
     """
     if not config.session_users:
-        return None, None, config.shared_user_reason or "session_users=False"
+        return _SHARED._replace(reason=config.shared_user_reason or "session_users=False")
+    readable = [path for path in (sys.executable, *python_directories()) if os.access(path, os.R_OK)]
+    first = _first_session_user()
     users = SessionUsers(
-        server=SERVER_USER,
-        first=_first_session_user(),
-        count=max(_MIN_SESSION_USERS, _USERS_PER_SESSION * config.max_sessions),
+        # On a machine, unlike in a container, the user of the image may be a person.
+        server=first + _MAX_SESSION_USERS if config.confine_server else session_user.USER,
+        first=first,
+        count=min(max(_MIN_SESSION_USERS, _USERS_PER_SESSION * config.max_sessions), _MAX_SESSION_USERS - RESERVED_USERS),
         disk_bytes=config.session_disk_bytes,
         inodes=config.session_inodes,
     )
-    try:
-        launcher, reason = (None, config.shared_user_reason) if config.shared_user_reason else launch(users)
-    except PermissionError:
-        sys.exit(
-            f"The server may neither remain root nor become user {SERVER_USER}: "
-            f"start the container with the capabilities SETUID and SETGID, or as user {SERVER_USER}"
-        )
+    launcher, reason = None, config.shared_user_reason
+    if not reason:
+        launcher, reason = launch(users, readable=readable, directories=directories)
     if launcher is not None:
-        return users, launcher, ""
-    if config.isolation == "require":
+        return _Form(users, launcher, "")
+    if config.isolation == "require" and not config.confine_server:
         sys.exit(
             f"isolation=require is not available: sessions cannot have users of their own, because {reason}. "
             "Change what prevents it, or pass session_users=False to let sessions share a user."
         )
+    if not config.confine_server and os.geteuid() == 0:
+        _become_user_of_image(users)
+    own = os.geteuid()
+    users = msgspec.structs.replace(users, server=own, count=0)
+
+    def try_to_enter() -> str:
+        user_namespaces.enter(own, own)
+        return session_user.try_to_enter(users, MOUNTED, readable)
+
+    if obstacle := ask_child(try_to_enter):
+        _log.warning("sessions share a user and a file system: %s; %s", reason, obstacle)
+        return _SHARED._replace(reason=reason)
     _log.warning("sessions share a user: %s", reason)
-    return None, None, reason
+    return _Form(users, None, reason)
+
+
+def _become_user_of_image(users: SessionUsers) -> None:
+    try:
+        become_server(users)
+    except PermissionError:
+        sys.exit(
+            f"The server may neither remain root nor become user {users.server}: "
+            f"start the container with the capabilities SETUID and SETGID, or as user {users.server}"
+        )
 
 
 def _first_session_user() -> int:
@@ -180,9 +234,21 @@ def _require_backend(name: str) -> None:
         sys.exit(os.EX_CONFIG)
 
 
-def _enter_namespaces(directories: list[str], *, network: bool) -> bool:
+def _enter_namespaces(config: ServerConfig) -> bool:
+    """Move the calling process, a server outside a container, into namespaces with the paths of a container's."""
+    config.home_directory.mkdir(mode=0o700, exist_ok=True)
+    keep = {str(config.workspaces): _WORKSPACES, str(config.home_directory): PRIVATE.home}
+    if config.uds:
+        directory = os.path.dirname(config.uds)
+        keep[directory] = directory
     try:
-        namespaces.enter(keep=directories, readable=(*python_directories(), FONT_CACHE), network=network)
+        namespaces.enter(
+            keep=keep,
+            readable=(*python_directories(), FONT_CACHE),
+            network=config.network,
+            user=session_user.USER,
+            home=PRIVATE.home,
+        )
     except OSError as error:
         _log.warning("cannot create namespaces, so sessions can reach this user's Unix sockets and send datagrams: %s", error)
         return False

@@ -31,7 +31,7 @@ from tests.support.interruption import interrupted_after
 from tests.support.requirements import import_extra
 from tests.support.running_server import RunningServer, gone_within
 from tests.support.sandbox_faults import kill_sandbox
-from tests.support.sandbox_processes import server_of
+from tests.support.sandbox_processes import processes_of, server_of
 
 FAST = {"preload": ()}
 """Options of a local sandbox, which starts in a third of the time without preloaded modules."""
@@ -226,7 +226,7 @@ def test_closed_environment_can_be_reset(make_own):
 def test_garbage_collected_environment_ends_its_sandbox():
     env = CodingEnv(provider="local", screen=None, **FAST)
     env.reset()
-    family = [server_of(env.sandbox), *server_of(env.sandbox).children(recursive=True)]
+    family = processes_of(env.sandbox)
     assert len(family) > 2
     del env
     gc.collect()

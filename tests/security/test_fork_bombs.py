@@ -15,7 +15,7 @@ from coding_gym.sandbox import start_sandbox
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym_server.protocol import Outcome
 from tests.security.attack import Inside
-from tests.support.sandbox_processes import server_of
+from tests.support.sandbox_processes import processes_of, server_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.every_provider]
 
@@ -55,7 +55,7 @@ def caught_in_a_net(sandbox):
     net.mkdir()
     try:
         (net / "pids.max").write_text("256")
-        for process in (server, *server.children(recursive=True)):
+        for process in processes_of(sandbox):
             (net / "cgroup.procs").write_text(str(process.pid))
         yield
     finally:

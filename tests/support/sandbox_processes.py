@@ -15,10 +15,10 @@ _ZYGOTE = "coding_gym_server.zygote.bootstrap"
 
 
 def processes_of(sandbox: Sandbox) -> list[psutil.Process]:
-    """Return all processes of a sandbox, except for those started by user code."""
+    """Return all processes of a sandbox."""
     if not hasattr(sandbox, "container"):
-        directory = str(Path(str(sandbox.address)).parent.parent)
-        return [process for process in psutil.Process().children(recursive=True) if directory in _command(process)]
+        first = _first_process(sandbox)
+        return [first, *first.children(recursive=True)]
     top = sandbox.container.top()
     column = top["Titles"].index("PID")
     found = []
@@ -31,8 +31,9 @@ def processes_of(sandbox: Sandbox) -> list[psutil.Process]:
 def server_of(sandbox: Sandbox) -> psutil.Process:
     """Return the server process of a sandbox."""
     if not hasattr(sandbox, "container"):
-        return psutil.Process(int(sandbox.description.rpartition("pid ")[2].rstrip(")")))
-    # The launcher, which is its parent, has the same command line.
+        first = _first_process(sandbox)
+        # A launcher has the same command line as the server, its child.
+        return next((child for child in first.children() if _command(child) == _command(first)), first)
     servers = [process for process in processes_of(sandbox) if "bin/coding-gym-server" in _command(process)]
     return next(reversed(servers))
 
@@ -41,7 +42,7 @@ def zygote_of(sandbox: Sandbox) -> psutil.Process:
     """Return the zygote of a sandbox."""
     server = server_of(sandbox)
     parent = server.parent()
-    if parent is not None and "bin/coding-gym-server" in _command(parent) and "tini" not in _command(parent):
+    if parent is not None and _command(parent) == _command(server):
         # The launcher, which also adopts the roots of a zygote that has died.
         zygotes = [child for child in parent.children() if _ZYGOTE in _command(child)]
         return next(iter(sorted(zygotes, key=psutil.Process.create_time, reverse=True)))
@@ -59,6 +60,11 @@ def workers_of(sandbox: Sandbox) -> list[psutil.Process]:
 def host_process(sandbox: Sandbox, pid: int) -> psutil.Process:
     """Return the process that has ``pid`` in its own PID namespace."""
     return next(process for process in processes_of(sandbox) if _own_pid(process) == pid)
+
+
+def _first_process(sandbox: Sandbox) -> psutil.Process:
+    """Return the first process of a local sandbox."""
+    return psutil.Process(int(sandbox.description.rpartition("pid ")[2].rstrip(")")))
 
 
 def _command(process: psutil.Process) -> str:

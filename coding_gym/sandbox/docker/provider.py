@@ -32,7 +32,7 @@ from coding_gym.sandbox.docker.engine import connect_to_engine, is_podman, root_
 from coding_gym.sandbox.docker.images import ensure_image
 from coding_gym.sandbox.ownership import LABEL_OWNER, OwnerProcess, new_runtime_directory
 from coding_gym.sandbox.packages import resolve_packages
-from coding_gym.sandbox.server_arguments import server_arguments
+from coding_gym.sandbox.server_arguments import INODES, server_arguments, session_user_arguments
 
 __all__ = ["LABEL_OWNER", "LABEL_VERSION", "DockerSandbox", "start_container"]
 
@@ -45,7 +45,6 @@ _SOCKET_DIRECTORY = "/run/coding-gym"
 _HOME = "/home/user"
 _WORKSPACES = "/workspaces"
 _X_SOCKETS = "/tmp/.X11-unix"
-_INODES = 100_000
 _DESCRIPTORS = 8192
 _PODMAN_PROCESSES = 32_768
 
@@ -152,7 +151,7 @@ def _start_with_socket(
             "volumes": {str(shared): {"bind": _SOCKET_DIRECTORY, "mode": "rw"}},
             "network_mode": config.network or "none",
         }
-        command += _user_arguments(config, shared_user_reason)
+        command += session_user_arguments(config, shared_user_reason)
         options |= _user_options(client, config, shared_user_reason)
         container = _start(client, config, image, command, options, lambda _: address)
     return DockerSandbox(address, client, container, directory)
@@ -172,7 +171,7 @@ def _start_with_port(client: docker.DockerClient, config: SandboxConfig, image: 
             raise TransportError(message)
         return Address(f"http://{_host_of(config)}:{bindings[0]['HostPort']}", token=token)
 
-    command = ["--port", str(config.container_port), "--token-file", "-", *_user_arguments(config, shared_user_reason)]
+    command = ["--port", str(config.container_port), "--token-file", "-", *session_user_arguments(config, shared_user_reason)]
     options |= _user_options(client, config, shared_user_reason)
     container = _start(client, config, image, command, options, address_of, stdin=token)
     return DockerSandbox(address_of(container), client, container, None)
@@ -244,7 +243,7 @@ def _create(
         # Podman does not support nr_inodes, and its default process limit may exceed that of the engine itself.
         ulimits["nproc"] = _PODMAN_PROCESSES
     else:
-        tmpfs += f",nr_inodes={_INODES}"
+        tmpfs += f",nr_inodes={INODES}"
     command = [*command, "--private-tmp", "--workspaces", _WORKSPACES, "--isolation", config.isolation or "prefer"]
     try:
         return client.containers.create(
@@ -273,14 +272,6 @@ def _create(
     except APIError as error:
         message = f"The container cannot be created: {error.explanation or error}"
         raise _RefusedError(message) from error
-
-
-def _user_arguments(config: SandboxConfig, shared_user_reason: str) -> list[str]:
-    """Return the server's arguments about users of sessions."""
-    if not config.session_users:
-        return []
-    sizes = ["--session-disk-bytes", str(parse_size(config.disk)), "--session-inodes", str(_INODES)]
-    return ["--session-users", *sizes, *(("--shared-user-reason", shared_user_reason) if shared_user_reason else ())]
 
 
 def _user_options(client: docker.DockerClient, config: SandboxConfig, shared_user_reason: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from coding_gym.sandbox.config import SandboxConfig, parse_size
 from coding_gym.sandbox.local.overlay import ensure_overlay
 from coding_gym.sandbox.ownership import new_runtime_directory, remove_orphaned_directories
 from coding_gym.sandbox.packages import resolve_packages
-from coding_gym.sandbox.server_arguments import server_arguments
+from coding_gym.sandbox.server_arguments import server_arguments, session_user_arguments
 from coding_gym_server.isolation.probe import probe
 
 __all__ = ["LocalSandbox", "start_local"]
@@ -71,7 +71,7 @@ def start_local(config: SandboxConfig) -> LocalSandbox:
             sys.executable,
             *("-P", "-m", "coding_gym_server", "--uds", str(socket_path), "--token-file", str(directory / "run" / "token")),
             *("--workspaces", str(directory / "ws"), "--confine-server", "--isolation", isolation),
-            *("--shared-user-reason", "the local provider has no users for them"),
+            *session_user_arguments(config),
             *("--max-memory-bytes", str(parse_size(config.mem)), "--max-file-bytes", str(parse_size(config.disk))),
             *("--max-processes", str(config.pids_limit)),
             *(("--overlay", str(overlay)) if overlay is not None else ()),

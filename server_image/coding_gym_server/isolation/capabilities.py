@@ -54,6 +54,7 @@ def keep_setting_ids(become: Callable[[], None]) -> None:
     Raises:
         OSError: If the calling process lacks the capabilities.
     """
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     _prctl(_PR_SET_KEEPCAPS, 1)
     become()
     kept = 1 << _CAP_SETGID | 1 << _CAP_SETUID

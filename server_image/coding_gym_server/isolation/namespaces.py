@@ -13,7 +13,8 @@ import fcntl
 import os
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from coding_gym_server.linux import mounts, user_namespaces
 
@@ -27,25 +28,31 @@ _WRITABLE = ("/dev/shm", "/proc", "/tmp")
 
 _X_SOCKETS = "/tmp/.X11-unix"
 
+_USER = {"/etc/passwd": "user:x:{0}:{0}::{1}:/bin/bash\n", "/etc/group": "user:x:{0}:\n"}
+"""Entries of a session's user in the lists of users and groups."""
+
 _NOBODY_UID = 65534
 _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 1
 
 
-def enter(*, keep: list[str], readable: Iterable[str], network: bool) -> None:
+def enter(*, keep: Mapping[str, str], readable: Iterable[str], network: bool, user: int, home: str) -> None:
     """Move the calling, single-threaded process into new namespaces.
 
     Args:
-        keep: Directories that stay accessible and writable, even below emptied directories.
+        keep: Directories that stay accessible and writable, each with its path in the namespaces, which is below an emptied
+            directory or its own.
         readable: Directories that stay accessible read-only, even below emptied directories.
         network: Whether the host's network stays accessible.
+        user: Id of a session's user as the session sees it, which is added to the list of users.
+        home: Home directory of that user.
 
     Raises:
         OSError: If the kernel or its configuration does not permit it.
     """
-    user, group = os.geteuid(), os.getegid()
-    if user != 0:
-        user_namespaces.enter(user, group)
+    own_user, own_group = os.geteuid(), os.getegid()
+    if own_user != 0:
+        user_namespaces.enter(own_user, own_group)
     mounts.unshare(mounts.NEW_MOUNTS | mounts.NEW_IPC | (0 if network else mounts.NEW_NETWORK))
     if not network:
         _bring_up_loopback()
@@ -53,7 +60,8 @@ def enter(*, keep: list[str], readable: Iterable[str], network: bool) -> None:
     emptied = [entry.path for entry in os.scandir("/") if entry.name not in _PRESERVED and entry.is_dir(follow_symlinks=False)]
     below = tuple(f"{directory}/" for directory in emptied)
     preserved = [path for path in sorted({*readable, *map(os.path.realpath, readable)}) if path.startswith(below)]
-    kept = [(directory, os.open(directory, os.O_PATH)) for directory in filter(os.path.isdir, (*preserved, *keep))]
+    moved = {**{directory: directory for directory in preserved}, **keep}
+    kept = [(target, os.open(path, os.O_PATH)) for path, target in moved.items() if os.path.isdir(path)]
     os.chdir("/")
     for directory in filter(os.path.isdir, (*emptied, *_EMPTY_DIRECTORIES)):
         mounts.mount_tmpfs(directory, "mode=1777")
@@ -63,12 +71,13 @@ def enter(*, keep: list[str], readable: Iterable[str], network: bool) -> None:
         os.mkdir(_X_SOCKETS)
         os.chmod(_X_SOCKETS, 0o1777)  # noqa: S103 - as /tmp itself, of which this is a part
         disown(_X_SOCKETS)
-    for directory, descriptor in kept:
-        os.makedirs(directory, exist_ok=True)
-        mounts.bind(f"/proc/self/fd/{descriptor}", directory, recursive=True)
+    for target, descriptor in kept:
+        os.makedirs(target, exist_ok=True)
+        mounts.bind(f"/proc/self/fd/{descriptor}", target, recursive=True)
         os.close(descriptor)
+    _add_user(user, home)
     mounts.set_read_only("/", True, _AT_RECURSIVE)
-    for directory in filter(os.path.isdir, (*keep, *_WRITABLE)):
+    for directory in filter(os.path.isdir, (*keep.values(), *_WRITABLE)):
         mounts.set_read_only(directory, False)
 
 
@@ -76,6 +85,18 @@ def disown(directory: str) -> None:
     """Give a directory to the user ``nobody`` if permitted: sessions that run as its owner could change its mode."""
     with contextlib.suppress(OSError):
         os.chown(directory, _NOBODY_UID, -1)
+
+
+def _add_user(user: int, home: str) -> None:
+    """Add a user to the lists of users and groups, by mounting copies over them."""
+    for path, entry in _USER.items():
+        copy = f"/tmp/{os.path.basename(path)}"
+        with contextlib.suppress(FileNotFoundError):
+            content = Path(path).read_text()
+            Path(copy).write_text(content.rstrip("\n") + "\n" + entry.format(user, home))
+            os.chmod(copy, 0o644)
+            mounts.bind(copy, path)
+            os.unlink(copy)
 
 
 def _bring_up_loopback() -> None:

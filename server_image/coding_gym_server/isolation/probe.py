@@ -50,8 +50,9 @@ class IsolationReport(msgspec.Struct, kw_only=True, frozen=True):
         landlock_abi: Landlock ABI version, 0 without Landlock.
         signal_scope: Whether a session's signals reach only its own processes.
         seccomp: Whether the filter of ``isolation.seccomp`` is installed.
-        session_users: Whether each session has a user, mounts and a file system of its own.
-        shared_user_reason: The reason why not, empty if each has.
+        session_users: Whether each session has a user of its own.
+        session_mounts: Whether each session has mounts and a file system of its own.
+        shared_user_reason: The reason why sessions have no users, empty if they have.
         own_namespaces: Whether the server created namespaces for itself; a container has those of its engine.
         no_new_privileges: Whether the ``no_new_privs`` attribute of the server is set.
         capabilities: Whether the server has any capability.
@@ -64,6 +65,7 @@ class IsolationReport(msgspec.Struct, kw_only=True, frozen=True):
     signal_scope: bool
     seccomp: bool
     session_users: bool
+    session_mounts: bool
     shared_user_reason: str
     own_namespaces: bool
     no_new_privileges: bool
@@ -83,7 +85,13 @@ def probe() -> KernelFeatures:
 
 
 def report(
-    kernel: KernelFeatures, *, policy: str, own_namespaces: bool, session_users: bool, shared_user_reason: str
+    kernel: KernelFeatures,
+    *,
+    policy: str,
+    own_namespaces: bool,
+    session_users: bool,
+    session_mounts: bool,
+    shared_user_reason: str,
 ) -> IsolationReport:
     """Describe the isolation of the calling process, a server, and of its sessions."""
     with open("/proc/self/status") as status:
@@ -94,6 +102,7 @@ def report(
         signal_scope=kernel.landlock_abi >= SIGNAL_SCOPE_ABI,
         seccomp=kernel.seccomp,
         session_users=session_users,
+        session_mounts=session_mounts,
         shared_user_reason=shared_user_reason,
         own_namespaces=own_namespaces,
         no_new_privileges=fields.get("NoNewPrivs", "0").strip() == "1",

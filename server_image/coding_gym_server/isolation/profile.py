@@ -61,7 +61,7 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
         max_tasks: Limit on all tasks of the user (``RLIMIT_NPROC``, which the kernel does not apply to uid 0), None for no
             limit.
         ports: TCP ports reserved for the session, for programs that require TCP.
-        users: Users and disks of the sessions; None if all sessions run as the server's user.
+        users: Users and disks of the sessions; None if all sessions share the server's user and file system.
     """
 
     landlock: bool = True
@@ -95,7 +95,8 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
             directories: Directories of the server's socket and of the workspaces.
         """
         capabilities.drop_all()
-        if self.landlock:
+        # Landlock denies mounts, and access to files of mounts that are attached to no mount namespace, such as the sessions'.
+        if self.landlock and self.users is None:
             rules = landlock.Rules(
                 read=(*(path for path in _SYSTEM if path != _CONFIGURATION), *_public(_CONFIGURATION), *python_directories()),
                 write=(*directories, *_DEVICES, *_TERMINALS, "/dev/shm", "/proc/self"),

@@ -1,8 +1,8 @@
 """User, mounts and disk of a session.
 
-A session root of a sandbox with users enters a mount and an IPC namespace, in which the working directory, ``/tmp`` and
-``/dev/shm`` are parts of a file system of the session's own, with a limited size. Then it becomes a user of its own, and enters
-a user namespace in which that user has the same id as in every other session. The server accesses the files through a
+A session root enters a mount and an IPC namespace, in which the working directory, ``/tmp`` and ``/dev/shm`` are parts of a
+file system of the session's own, with a limited size. Then it becomes a user of its own, if the sandbox has users for sessions,
+and enters a user namespace in which its user has the same id as in every other session. The server accesses the files through a
 descriptor of the file system, by which they appear to belong to the server's user (see "ID-mapped mounts" in
 mount_setattr(2)).
 """
@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import msgspec
 
 from coding_gym_server.linux import mounts, user_namespaces
 
-__all__ = ["SessionUsers", "enter"]
+__all__ = ["USER", "SessionUsers", "enter", "try_to_enter"]
+
+USER = 10001
+"""Id of a session's user as the session sees it. The list of users has an entry for it."""
 
 _TEMPORARY = "/tmp"
 
@@ -26,9 +29,9 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
     """Users and disks of the sessions of a sandbox.
 
     Attributes:
-        server: Id of the server's user, and of the session's user as the session sees it.
+        server: Id of the server's user.
         first: Id of the first session's user.
-        count: Number of users.
+        count: Number of users; 0 if all sessions run as the server's user.
         disk_bytes: Size of a session's file system.
         inodes: Maximum number of files and directories in it.
     """
@@ -45,7 +48,7 @@ def enter(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]
 
     Args:
         users: Users and disks of the sandbox.
-        user: The user's id. Sessions that share a directory with the server run as its user.
+        user: The user's id; the server's if there are no others, or if the session shares a directory with the server.
         directories: Directories of the file system by name, each with its mount point and mode.
         hidden: Names of directories that are not mounted.
 
@@ -73,8 +76,28 @@ def enter(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]
     for name, (target, _) in sorted(directories.items(), key=lambda item: item[1][0] == _TEMPORARY):
         if name not in hidden:
             mounts.bind(f"{_TEMPORARY}/{name}", target)
-    user_namespaces.become(user)
-    user_namespaces.enter(users.server, users.server)
+    if user != os.geteuid():
+        user_namespaces.become(user)
+    user_namespaces.enter(USER, USER)
     with contextlib.suppress(OSError):
         os.chdir("/")
     return tree
+
+
+def try_to_enter(users: SessionUsers, directories: dict[str, tuple[str, int]], readable: Iterable[str]) -> str:
+    """Call ``enter`` in a process that has a session root's privileges and exits afterwards.
+
+    Args:
+        users: Users and disks of the sandbox.
+        directories: As for ``enter``.
+        readable: Files and directories that a session must be able to read.
+
+    Returns:
+        What sessions lack, empty if nothing.
+
+    Raises:
+        OSError: If the kernel, its configuration or a seccomp filter does not permit it.
+    """
+    os.close(enter(users, users.first if users.count else users.server, directories))
+    hidden = [path for path in sorted(readable) if not os.access(path, os.R_OK)]
+    return f"a session cannot read {hidden[0]}: install Python where all users can read it, not in /tmp" if hidden else ""

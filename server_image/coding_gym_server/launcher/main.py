@@ -1,6 +1,6 @@
-"""Launcher: the first process of a container in which sessions have users.
+"""Launcher: the first process of a sandbox in which sessions have users.
 
-The container starts it as root with no capabilities but those to set ids, which it keeps as a user of its own. It forks the
+It starts as root, in a container with no capabilities but those to set ids, which it keeps as a user of its own. It forks the
 server, which changes to its own user, and waits for requests to start zygotes, each in a user namespace with the ids of the
 server and of the sessions. In that namespace the zygote is root; outside of it, it has no capability. The launcher never runs
 code of a session.
@@ -15,7 +15,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import msgspec
@@ -27,57 +27,73 @@ from coding_gym_server.isolation.session_user import SessionUsers
 from coding_gym_server.launcher.client import LauncherClient
 from coding_gym_server.launcher.messages import KillZygote, StartZygote, ZygoteStarted
 from coding_gym_server.linux import user_namespaces
+from coding_gym_server.linux.forking import ask_child
 from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.workspace.layout import MOUNTED
 
-__all__ = ["SERVER_USER", "launch"]
+__all__ = ["RESERVED_USERS", "become_server", "launch"]
 
-SERVER_USER = 10001
-"""User of the server; the image has an entry for it in its list of users."""
+RESERVED_USERS = 2
+"""Number of users, after those of the sessions, that the launcher and the zygotes have."""
 
-_ZYGOTE_USER = 20000
 _PR_SET_CHILD_SUBREAPER = 36
 _ROOT = 0
 
 _requests = msgspec.msgpack.Decoder(StartZygote | KillZygote)
 
 
-def launch(users: SessionUsers) -> tuple[LauncherClient | None, str]:
-    """Split the calling process, root of a container, into the launcher and the server; return in the server only.
+def launch(
+    users: SessionUsers, *, readable: Sequence[str], directories: Sequence[str] = ()
+) -> tuple[LauncherClient | None, str]:
+    """Split the calling process, root of a sandbox, into the launcher and the server; return in the server only.
 
     Args:
         users: Users of the server and the sessions.
+        readable: Files and directories that the server and the sessions must be able to read.
+        directories: Directories that the server is given.
 
     Returns:
-        The server's connection to the launcher, or None with the reason why sessions cannot have users. The calling process
-        then is the server.
-
-    Raises:
-        PermissionError: If the calling process is root and may not become the server's user.
+        The server's connection to the launcher. Without an effect: None with the reason why sessions cannot have users.
     """
     if os.geteuid() != _ROOT:
-        reason = f"the container runs as user {os.geteuid()}: start it as root, with the capabilities SETUID and SETGID only"
-        return None, reason
+        reason = f"the sandbox runs as user {os.geteuid()}: start it as root"
+        return None, f"{reason}, in a container with the capabilities SETUID and SETGID only"
     # The kernel counts what sessions use, such as watches, also for the owner of their user namespaces, on the whole machine.
     owner = users.first + users.count
-    capabilities.keep_setting_ids(lambda: user_namespaces.become(owner))
-    if reason := _try(users):
-        _become_server(users)
+
+    def become_owner() -> None:
+        capabilities.keep_setting_ids(lambda: user_namespaces.become(owner))
+
+    def try_to_enter() -> str:
+        become_owner()
+        if unreachable := [directory for directory in directories if not os.path.isdir(directory)]:
+            return f"the server cannot reach {unreachable[0]}"
+        return ask_child(lambda: session_user.try_to_enter(users, MOUNTED, readable), lambda answer: _fork_root(users, answer))
+
+    if reason := ask_child(try_to_enter):
         return None, reason
+    for directory in directories:
+        os.chown(directory, users.server, users.server)
+    become_owner()
     ours, theirs = socket.socketpair()
     end, our_end = os.pipe()
     pid = os.fork()
     if pid == 0:
         ours.close()
         os.close(our_end)
-        _become_server(users)
+        become_server(users)
         return LauncherClient(theirs, end), ""
     theirs.close()
     os.close(end)
     return Launcher(Channel(ours, _requests), our_end, pid, users).run()
 
 
-def _become_server(users: SessionUsers) -> None:
+def become_server(users: SessionUsers) -> None:
+    """Become the server's user, permanently.
+
+    Raises:
+        PermissionError: If the calling process may not.
+    """
     user_namespaces.become(users.server)
     capabilities.drop_all()
 
@@ -176,29 +192,6 @@ def _fork_root(users: SessionUsers, run: Callable[[], None]) -> int:
         user_namespaces.become(_ROOT)
         run()
 
-    ids = [(_ROOT, _ZYGOTE_USER, 1), (users.server, users.server, 1), (users.first, users.first, users.count)]
+    zygote = users.first + users.count + 1
+    ids = [(_ROOT, zygote, 1), (users.server, users.server, 1), (users.first, users.first, users.count)]
     return user_namespaces.fork_inside(ids, run_as_root)
-
-
-def _try(users: SessionUsers) -> str:
-    """Return why a session cannot have a user and a file system, empty if it can."""
-    result, write_result = os.pipe()
-
-    def enter() -> None:
-        try:
-            os.close(session_user.enter(users, users.first, MOUNTED))
-            os.write(write_result, b"ok")
-        except OSError as error:
-            os.write(write_result, str(error).encode())
-        os._exit(0)
-
-    try:
-        pid = _fork_root(users, enter)
-        os.close(write_result)
-        os.waitpid(pid, 0)
-        found = os.read(result, 4096).decode()
-    except OSError as error:
-        return str(error)
-    finally:
-        os.close(result)
-    return "" if found == "ok" else found or "a process of the sandbox exited unexpectedly"

@@ -25,4 +25,5 @@ def prepare(base: Path) -> Path:
 
 def _candidates() -> list[Path]:
     configured = os.environ.get("MPLCONFIGDIR")
-    return [Path(configured)] if configured else [Path.home() / ".cache" / "matplotlib"]
+    # A user without a home directory has no cache.
+    return [Path(configured or os.path.expanduser("~/.cache/matplotlib"))]

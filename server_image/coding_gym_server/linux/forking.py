@@ -7,7 +7,9 @@ import os
 import time
 from collections.abc import Callable
 
-__all__ = ["default_to_fork", "fork_bare", "fork_when_possible"]
+__all__ = ["ask_child", "default_to_fork", "fork_bare", "fork_when_possible"]
+
+_MAX_ANSWER_BYTES = 4096
 
 _RETRY_SECONDS = 1.0
 """Longer than ``ProcessLimiter`` takes to kill a session that exhausts the processes of a sandbox."""
@@ -65,3 +67,45 @@ def fork_when_possible(fork: Callable[[], int] = os.fork, *, on_wait: Callable[[
         if on_wait is not None:
             on_wait()
         time.sleep(_INTERVAL)
+
+
+def ask_child(answer: Callable[[], str], fork: Callable[[Callable[[], None]], int] | None = None) -> str:
+    """Return the answer of a child process, or the text of the error that the function raises there.
+
+    Args:
+        answer: Function that the child calls.
+        fork: Forks a process that calls its argument, and returns its process id; by default an ordinary child.
+    """
+    result, write_result = os.pipe()
+
+    def run() -> None:
+        try:
+            text = answer()
+        except OSError as error:
+            text = str(error)
+        os.write(write_result, text.encode()[:_MAX_ANSWER_BYTES])
+        os._exit(0)
+
+    try:
+        pid = (fork or _fork)(run)
+        os.close(write_result)
+        write_result = -1
+        _, status = os.waitpid(pid, 0)
+        found = os.read(result, _MAX_ANSWER_BYTES).decode(errors="replace")
+    except OSError as error:
+        return str(error)
+    finally:
+        os.close(result)
+        if write_result >= 0:
+            os.close(write_result)
+    return found if status == 0 else "a process of the sandbox exited unexpectedly"
+
+
+def _fork(run: Callable[[], None]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            run()
+        finally:
+            os._exit(1)
+    return pid

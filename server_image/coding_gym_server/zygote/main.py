@@ -112,6 +112,10 @@ def main(descriptor: str, configuration: str) -> None:
     """
     channel: Channel[ToProcess] = Channel(socket.socket(fileno=int(descriptor)))
     config = msgspec.json.decode(configuration, type=ZygoteConfig)
+    users = config.profile.users
+    if users is not None and not users.count:
+        # For the mounts of the session roots. A process can enter a user namespace only while it has a single thread.
+        user_namespaces.enter(users.server, users.server)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if config.overlay is not None:
         overlay.use(Path(config.overlay))
@@ -232,7 +236,7 @@ class _Zygote:
     ) -> SessionRoot | DisplayProcess | TestRunner:
         """Create the object that a forked child runs."""
         users = self._config.profile.users
-        if users is not None and not isinstance(request, ForkRoot):
+        if users is not None and users.count and not isinstance(request, ForkRoot):
             user_namespaces.become(users.server)
         control, *others = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         if isinstance(request, ForkDisplay):

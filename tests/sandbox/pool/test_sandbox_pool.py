@@ -33,7 +33,7 @@ from coding_gym.sandbox.docker.cleanup import our_containers
 from coding_gym.sandbox.pool import state as pool_state
 from tests.support.interruption import interrupted_after
 from tests.support.sandbox_faults import eventually, is_gone, kill_sandbox, living_children
-from tests.support.sandbox_processes import server_of
+from tests.support.sandbox_processes import processes_of, server_of
 
 FAST = {"provider": "local", "preload": ()}
 ENV = {"screen": None, "step_timeout": 10}
@@ -352,8 +352,7 @@ def test_sandbox_is_recycled_after_max_episodes(provider, make_pool, make_env):
         seen.append(env.sandbox)
         assert output(env, "'x' in globals(); x = 1") == ""
         if episode == 1:
-            first = server_of(env.sandbox)
-            family = [first, *first.children(recursive=True)]
+            family = processes_of(env.sandbox)
     assert seen[0] is seen[1]
     assert seen[1] is not seen[2] is seen[3]
     assert seen[3] is not seen[4]

@@ -37,7 +37,7 @@ class ExecutorPool:
         spec: Specification of most executors. Their spares are started in advance.
         spares: Number of idle executors to keep per specification.
         residual_files: Files of sessions outside their workspaces.
-        users: Users of the sessions, None if all run as the server's user.
+        users: Users and disks of the sessions, None if all share the server's user and file system.
         max_used_bytes: Number of bytes on the disk above which a workspace is emptied before the next episode, not in the
             background, because they occupy memory; None for a disk that does not.
 
@@ -184,7 +184,7 @@ class ExecutorPool:
     def _take_user(self, spec: ExecutorSpec) -> int | None:
         if self._users is None:
             return None
-        if spec.shared is not None:
+        if spec.shared is not None or not self._users.count:
             # The server and all sessions that share a directory own its files.
             return self._users.server
         if not self._free_users:

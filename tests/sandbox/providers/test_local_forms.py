@@ -1,0 +1,108 @@
+"""What sessions of a local sandbox have of their own, by the user that starts it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from coding_gym.sandbox import start_sandbox
+from coding_gym.sandbox.config import SandboxConfig
+from tests.support.running_server import gone_within
+from tests.support.sandbox_processes import server_of
+
+LOOK = """
+    import os, shutil, subprocess
+    for directory in (".", "/tmp", "/dev/shm"):
+        open(os.path.join(directory, "mine"), "x").close()
+    print(os.getuid(), os.getcwd(), os.environ["HOME"], os.environ["TMPDIR"], shutil.disk_usage(".").total >> 20)
+    names = os.listdir(".") + os.listdir("/tmp") + os.listdir("/dev/shm")
+    print(sorted(name for name in names if not name.startswith(".")), subprocess.getoutput("id -un"))
+"""
+OWN = "10001 /home/user /home/user /tmp 8\n['mine', 'mine', 'mine'] user\n"
+UNPRIVILEGED_USER = 54321
+SANDBOX = SandboxConfig(provider="local", preload=(), sessions=2, disk="8m")
+
+# An interpreter that becomes another user, where that user can read the installation; prints what the sessions and the sandbox
+# report.
+AS_OTHER_USER = """
+    import contextlib, json, os, sys
+    from coding_gym_server.isolation import namespaces
+    from coding_gym_server.isolation.profile import python_directories
+    from coding_gym_server.linux import user_namespaces
+
+    namespaces.enter(keep={}, readable=python_directories(), network=True, home="/home/user", user=10001)
+    user_namespaces.become(int(sys.argv[1]))
+
+    from coding_gym.sandbox import start_sandbox
+    from coding_gym.sandbox.config import SandboxConfig
+
+    with contextlib.closing(start_sandbox(SandboxConfig(provider="local", preload=(), sessions=2, disk="8m"))) as sandbox:
+        with contextlib.closing(sandbox.connect()) as first, contextlib.closing(sandbox.connect()) as second:
+            printed = []
+            for session in (first, second):
+                session.ask_step(sys.argv[2])
+                observation = session.wait(timeout=20).observation
+                printed.append(observation.stdout + observation.stderr)
+        print(json.dumps([printed, sandbox.health()["isolation"]]))
+"""
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts sandboxes for other users")
+
+
+def look(sandbox):
+    printed = []
+    with contextlib.ExitStack() as stack:
+        for session in [stack.enter_context(contextlib.closing(sandbox.connect())) for _ in range(2)]:
+            session.ask_step(textwrap.dedent(LOOK))
+            observation = session.wait(timeout=20).observation
+            printed.append(observation.stdout + observation.stderr)
+    return printed
+
+
+@as_root
+def test_sessions_of_root_have_users():
+    with contextlib.closing(start_sandbox(SANDBOX)) as sandbox:
+        isolation = sandbox.health()["isolation"]
+        if "cannot read" in isolation["shared_user_reason"]:
+            pytest.skip(isolation["shared_user_reason"])
+        assert (isolation["session_users"], isolation["session_mounts"], isolation["capabilities"]) == (True, True, False)
+        assert look(sandbox) == [OWN, OWN]
+        server = server_of(sandbox)
+        assert server.uids().real > 1 << 20
+    assert gone_within([server], 10) == []
+
+
+@as_root
+def test_sessions_of_other_users_have_mounts():
+    process = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(AS_OTHER_USER), str(UNPRIVILEGED_USER), textwrap.dedent(LOOK)],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(filter(os.path.isdir, sys.path))},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert process.returncode == 0, process.stderr
+    printed, isolation = json.loads(process.stdout)
+    if "cannot read" in isolation["shared_user_reason"]:
+        pytest.skip(isolation["shared_user_reason"])
+    assert (isolation["session_users"], isolation["session_mounts"], isolation["capabilities"]) == (False, True, False)
+    assert f"runs as user {UNPRIVILEGED_USER}" in isolation["shared_user_reason"]
+    assert printed == [OWN, OWN]
+
+
+def test_sessions_share_user_and_file_system_on_request():
+    config = SandboxConfig(provider="local", preload=(), sessions=2, session_users=False)
+    with contextlib.closing(start_sandbox(config)) as sandbox:
+        isolation = sandbox.health()["isolation"]
+        assert (isolation["session_users"], isolation["session_mounts"]) == (False, False)
+        assert isolation["shared_user_reason"] == "session_users=False"
+        code = "import os; os.getcwd().startswith('/home/user')"
+        with contextlib.closing(sandbox.connect()) as session:
+            session.ask_step(code)
+            assert session.wait(timeout=20).observation.stdout == "False\n"
