@@ -26,6 +26,8 @@ __all__ = [
 _PROVIDERS = ("auto", "docker", "local", "remote")
 _TRANSPORTS = ("auto", "unix", "tcp")
 _ISOLATION = ("require", "prefer")
+_MIN_INODES = 1000
+_MIN_SESSION_PIDS = 4
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -37,15 +39,21 @@ class Resources:
         cpu: CPU time, in cores.
         mem: Memory including swap, such as ``"2g"``.
         pids_limit: Number of processes and threads.
+        session_pids_limit: Number of processes and threads of a session that has a user of its own, its interpreter and the
+            interpreter's parent included; if None, three quarters of ``pids_limit``, or all with ``sessions=1``.
         disk: Size of the files of a session, or of all together if they share a file system, such as ``"1g"``; in memory,
             within ``mem``.
+        inodes: Number of files and directories of a session, or of all together if they share a file system; Podman does not
+            limit it, and the local provider then limits it in ``/dev/shm`` only.
         shm_size: Size of shared memory, such as ``"64m"``.
     """
 
     cpu: float = 2
     mem: str = "2g"
     pids_limit: int = 256
+    session_pids_limit: int | None = None
     disk: str = "512m"
+    inodes: int = 100_000
     shm_size: str = "64m"
 
 
@@ -130,8 +138,11 @@ class SandboxConfig(ServerOptions, Connectivity, Resources):
             value = getattr(self, name)
             valid = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
             _expect(valid, name, "a positive number", value)
-        for name, smallest in (("pids_limit", 1), ("sessions", 1), ("spare_workers", 0), ("container_port", 1)):
-            check_count(name, getattr(self, name), smallest)
+        smallest = {"pids_limit": 1, "inodes": _MIN_INODES, "sessions": 1, "spare_workers": 0, "container_port": 1}
+        for name in smallest:
+            check_count(name, getattr(self, name), smallest[name])
+        if self.session_pids_limit is not None:
+            check_count("session_pids_limit", self.session_pids_limit, _MIN_SESSION_PIDS)
         for name, expected in (("preload", "a list of module names"), ("packages", "a list of names of packages")):
             names: Any = getattr(self, name)
             valid = isinstance(names, (list, tuple)) and all(isinstance(entry, str) for entry in names)
@@ -185,7 +196,9 @@ class StartKwargs(TypedDict, total=False):
     cpu: float
     mem: str
     pids_limit: int
+    session_pids_limit: int | None
     disk: str
+    inodes: int
     shm_size: str
     network: str | None
     host_ip: str

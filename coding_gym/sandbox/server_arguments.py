@@ -5,10 +5,7 @@ from __future__ import annotations
 from coding_gym.sandbox.config import SandboxConfig, parse_size
 from coding_gym.sandbox.packages import resolve_packages
 
-__all__ = ["INODES", "server_arguments", "session_user_arguments"]
-
-INODES = 100_000
-"""Maximum number of files and directories of a session."""
+__all__ = ["server_arguments", "session_user_arguments"]
 
 _SLACK_SECONDS = 5.0
 
@@ -21,6 +18,7 @@ def server_arguments(config: SandboxConfig) -> list[str]:
         *("--spare-workers", str(config.spare_workers)),
         *(("--backend", config.backend) if config.backend is not None else ()),
         *("--preload", ",".join(config.preload)),
+        *("--max-inodes", str(config.inodes)),
         *("--first-client-within", str(config.start_timeout + _SLACK_SECONDS)),
         *("--idle-timeout", str(config.idle_timeout)),
         *(("--network",) if config.network else ()),
@@ -41,6 +39,6 @@ def session_user_arguments(config: SandboxConfig, shared_user_reason: str = "") 
     return [
         "--session-users",
         *("--session-disk-bytes", str(parse_size(config.disk))),
-        *("--session-inodes", str(INODES)),
+        *(("--session-processes", str(config.session_pids_limit)) if config.session_pids_limit is not None else ()),
         *(("--shared-user-reason", shared_user_reason) if shared_user_reason else ()),
     ]

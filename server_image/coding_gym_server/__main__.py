@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from coding_gym_server.display.availability import can_have_screens
-from coding_gym_server.isolation import namespaces, session_user
+from coding_gym_server.isolation import capabilities, namespaces, seccomp, session_user
 from coding_gym_server.isolation.probe import IsolationReport, probe, report
 from coding_gym_server.isolation.profile import FONT_CACHE, IsolationProfile, python_directories
 from coding_gym_server.isolation.session_user import SessionUsers
@@ -29,6 +29,7 @@ from coding_gym_server.linux.forking import ask_child
 from coding_gym_server.linux.procfs import tasks_of_user
 from coding_gym_server.protocol import MAX_FRAME_BYTES
 from coding_gym_server.server.config import ServerConfig, parse_arguments
+from coding_gym_server.server.process_limiter import default_session_limit
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
 from coding_gym_server.worker.backends.registry import UnknownBackendError, check_installed
 from coding_gym_server.workspace.layout import MOUNTED, PRIVATE
@@ -101,6 +102,11 @@ def main() -> None:
     if config.confine_server:
         # With namespaces, /tmp is private and contains the sockets of displays.
         profile.apply_to_server([*directories, *(["/tmp"] if has_namespaces else [])])
+    if kernel.seccomp and (form.users is None or form.launcher is not None):
+        # The launcher and the session roots need more system calls; the server needs no more than a session. Without a
+        # launcher, the zygote inherits the filter, which would deny mounts to the session roots.
+        capabilities.drop_all()
+        seccomp.install(internet=True, inotify=True)
     # The zygote imports for most of a second: start it before the server imports its own modules.
     zygote_config = ZygoteConfig(
         preload=list(config.preload),
@@ -162,7 +168,8 @@ def _choose_form(config: ServerConfig, directories: Sequence[str] = ()) -> _Form
         first=first,
         count=min(max(_MIN_SESSION_USERS, _USERS_PER_SESSION * config.max_sessions), _MAX_SESSION_USERS - RESERVED_USERS),
         disk_bytes=config.session_disk_bytes,
-        inodes=config.session_inodes,
+        inodes=config.max_inodes,
+        max_tasks=config.session_processes or default_session_limit(config.max_sessions, config.max_processes),
     )
     launcher, reason = None, config.shared_user_reason
     if not reason:
@@ -248,6 +255,7 @@ def _enter_namespaces(config: ServerConfig) -> bool:
             network=config.network,
             user=session_user.USER,
             home=PRIVATE.home,
+            max_inodes=config.max_inodes,
         )
     except OSError as error:
         _log.warning("cannot create namespaces, so sessions can reach this user's Unix sockets and send datagrams: %s", error)

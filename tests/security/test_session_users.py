@@ -1,4 +1,4 @@
-"""Sessions with a user, mounts and a file system of their own: no trace of others, and no share in their limits."""
+"""Sessions with a user, mounts and a file system of their own: no trace of others."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ import json
 import pytest
 
 from coding_gym import CodeInterpreter
-from coding_gym.sandbox.config import SandboxConfig
-from coding_gym.sandbox.start import start_sandbox
 from coding_gym_server.protocol import Outcome
-from tests.security.attack import Inside
 from tests.support.sandbox_faults import eventually
 
 pytestmark = pytest.mark.docker
@@ -162,88 +159,6 @@ def test_listing_follows_no_link_out_of_session(connect, box):
     assert (listed["out"].type, listed["out"].size) == ("file", len("/etc/passwd"))
     assert not any(entry.type == "dir" for name, entry in listed.items() if name.startswith("n"))
     assert [entry.size for entry in session.http.files.list("d")] == [1000]
-
-
-# Limits of a session, in a sandbox of its own, because they concern the whole sandbox.
-
-
-@pytest.fixture(scope="module")
-def small_box():
-    with contextlib.closing(
-        start_sandbox(SandboxConfig(**USERS, sessions=4, preload=(), disk="32m", mem="1g", idle_timeout=3600))
-    ) as box:
-        yield box
-
-
-@pytest.fixture
-def hog(small_box):
-    with contextlib.closing(Inside(small_box)) as hog:
-        yield hog
-
-
-@pytest.fixture
-def neighbour(small_box):
-    """Session whose steps, files and resets go on, whatever the other one uses up."""
-    with contextlib.closing(Inside(small_box)) as neighbour:
-        neighbour.do("kept = 'kept'")
-        yield neighbour
-        assert neighbour.see("kept") == "kept"
-        assert neighbour.see("open('new', 'wb').write(bytes(10_000_000))") == 10_000_000
-        neighbour.reset()
-        assert neighbour.see("os.listdir('.')") == []
-
-
-@pytest.mark.parametrize("directory", ["/home/user", "/tmp", "/dev/shm"])
-def test_full_disk_concerns_one_session(hog, neighbour, directory):
-    assert hog.attempt(f"open('{directory}/hog', 'wb').write(bytes(64 << 20))") == "ENOSPC"
-
-
-def test_used_inodes_concern_one_session(hog, neighbour):
-    hog.do("""
-        os.mkdir('many')
-        try:
-            for n in range(200_000): os.mknod(f'many/{n}')
-        except OSError as error:
-            found = errno.errorcode[error.errno]
-    """)
-    assert hog.see("found") == "ENOSPC"
-    assert neighbour.attempt("[open(f'{n}', 'w').close() for n in range(1000)]") == "done"
-
-
-@pytest.mark.slow
-def test_files_of_closed_sessions_free_memory(small_box):
-    def used():
-        return small_box.container.stats(stream=False)["memory_stats"]["usage"]
-
-    before = used()
-    for _ in range(2):
-        sessions = [Inside(small_box) for _ in range(4)]
-        for session in sessions:
-            session.do("open('hog', 'wb').write(bytes(30 << 20))")
-        assert used() - before > 100 << 20
-        for session in sessions:
-            session.close()
-        assert eventually(lambda: used() - before < 60 << 20, 20)
-
-
-def test_pending_signals_concern_one_session(hog, neighbour):
-    queue = """
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGRTMIN})
-        queued = 0
-        try:
-            while queued < 100_000:
-                call("rt_sigqueueinfo", os.getpid(), int(signal.SIGRTMIN), ctypes.addressof(info))
-                queued += 1
-        except OSError:
-            pass
-    """
-    prepare = "info = ctypes.create_string_buffer(128); struct.pack_into('iii', info, 0, int(signal.SIGRTMIN), 0, -1)"
-    hog.do(prepare)
-    hog.do(queue)
-    assert hog.see("queued") > 1000
-    neighbour.do(prepare)
-    neighbour.do(queue)
-    assert neighbour.see("queued") == hog.see("queued")
 
 
 # Containers in which sessions cannot have users.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import platform
+import re
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from coding_gym.sandbox.config import SandboxConfig
 from coding_gym_server.isolation import seccomp
 from tests.security.attack import Inside
 from tests.security.system_calls import AARCH64, NUMBERS, X86_64
+from tests.support.sandbox_processes import server_of
 
 pytestmark = pytest.mark.every_provider
 
@@ -271,6 +274,16 @@ def test_system_call_numbers_agree_between_tables():
 def inside(box):
     with contextlib.closing(Inside(box)) as inside:
         yield inside
+
+
+def filters_of(process):
+    return int(re.search(r"Seccomp_filters:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())[1])
+
+
+def test_server_is_filtered(box):
+    server = server_of(box)
+    # Its parent has the engine's filter, or none.
+    assert filters_of(server) == filters_of(server.parent()) + 1
 
 
 HERE = sorted(name for name in REFUSED if NUMBERS[name][platform.machine() == "aarch64"] >= 0)

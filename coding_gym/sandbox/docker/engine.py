@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import docker
@@ -76,9 +77,30 @@ def _tls_of_environment(host: str) -> Any:
     return kwargs_from_env().get("tls", False)
 
 
-def is_podman(client: docker.DockerClient) -> bool:
-    """Return whether the engine is Podman, which supports fewer tmpfs options."""
-    return any("podman" in component["Name"].lower() for component in client.version().get("Components", ()))
+@dataclass(frozen=True, kw_only=True)
+class EngineTraits:
+    """Traits of an engine that the options of its containers depend on.
+
+    Attributes:
+        is_podman: Whether it is Podman, which supports fewer options.
+        is_desktop: Whether it is Docker Desktop, which does not share Unix sockets with its containers.
+        has_apparmor: Whether AppArmor confines its containers.
+    """
+
+    is_podman: bool
+    is_desktop: bool
+    has_apparmor: bool
+
+
+def inspect_engine(client: docker.DockerClient) -> EngineTraits:
+    """Return the traits of an engine, in two requests."""
+    info = client.info()
+    components = client.version().get("Components") or ()
+    return EngineTraits(
+        is_podman=any("podman" in component["Name"].lower() for component in components),
+        is_desktop="Desktop" in info.get("OperatingSystem", ""),
+        has_apparmor=any("apparmor" in option for option in info.get("SecurityOptions") or ()),
+    )
 
 
 def root_cause(error: BaseException) -> str:

@@ -28,11 +28,11 @@ from coding_gym.sandbox.base import Sandbox, check_exit_code, wait_until_ready
 from coding_gym.sandbox.config import SandboxConfig, parse_size
 from coding_gym.sandbox.docker.cleanup import remove_orphans_once, try_to_remove
 from coding_gym.sandbox.docker.derived_images import ensure_packages
-from coding_gym.sandbox.docker.engine import connect_to_engine, is_podman, root_cause
+from coding_gym.sandbox.docker.engine import EngineTraits, connect_to_engine, inspect_engine, root_cause
 from coding_gym.sandbox.docker.images import ensure_image
 from coding_gym.sandbox.ownership import LABEL_OWNER, OwnerProcess, new_runtime_directory
 from coding_gym.sandbox.packages import resolve_packages
-from coding_gym.sandbox.server_arguments import INODES, server_arguments, session_user_arguments
+from coding_gym.sandbox.server_arguments import server_arguments, session_user_arguments
 
 __all__ = ["LABEL_OWNER", "LABEL_VERSION", "DockerSandbox", "start_container"]
 
@@ -50,8 +50,8 @@ _PODMAN_PROCESSES = 32_768
 
 _log = logging.getLogger("coding_gym")
 
-_shared_user_reasons: dict[str, str] = {}
-"""Why sessions cannot have users, by the address of the engine."""
+_shared_user_reasons: dict[tuple[str, str | None], str] = {}
+"""Why sessions cannot have users, by the address of the engine and the name of the runtime."""
 
 
 class _RefusedError(SandboxStartError):
@@ -96,15 +96,19 @@ def start_container(config: SandboxConfig, *, shared_user_reason: str = "") -> D
         SandboxStartError: If the container does not start.
     """
     client = connect_to_engine()
-    reason = shared_user_reason or _shared_user_reasons.get(client.api.base_url, "")
+    place = (client.api.base_url, config.runtime)
+    reason = shared_user_reason or _shared_user_reasons.get(place, "")
     try:
         remove_orphans_once(client)
         image = ensure_image(client, config.image)
         image = ensure_packages(client, image, resolve_packages(config).requirements)
-        if not reason and is_podman(client):
+        engine = inspect_engine(client)
+        if not reason and engine.is_podman:
             reason = "Podman accepts no seccomp profile over its API"
-        start = _start_with_socket if _uses_unix_socket(client, config) else _start_with_port
-        sandbox = start(client, config, image, reason)
+        command = session_user_arguments(config, reason)
+        options = {**_limits(config, engine), **_user_options(config, engine, reason)}
+        start = _start_with_socket if _uses_unix_socket(client, config, engine) else _start_with_port
+        sandbox = start(client, config, image, command, options)
     except _RefusedError as error:
         client.close()
         if not config.session_users or reason:
@@ -129,13 +133,13 @@ def start_container(config: SandboxConfig, *, shared_user_reason: str = "") -> D
         return sandbox
     # This container was given what users for sessions require: replace it by one with fewer privileges.
     _log.warning("the sessions of this engine's containers share a user: %s", found)
-    _shared_user_reasons[client.api.base_url] = found
+    _shared_user_reasons[place] = found
     sandbox.close()
     return start_container(config, shared_user_reason=found)
 
 
 def _start_with_socket(
-    client: docker.DockerClient, config: SandboxConfig, image: str, shared_user_reason: str
+    client: docker.DockerClient, config: SandboxConfig, image: str, command: list[str], options: dict[str, Any]
 ) -> DockerSandbox:
     with new_runtime_directory() as directory:
         shared = directory / "run"
@@ -146,20 +150,22 @@ def _start_with_socket(
         (shared / "token").write_text(token)
         (shared / "token").chmod(0o644)
         address = Address.of_unix_socket(str(shared / "server.sock"), token=token)
-        command = ["--uds", f"{_SOCKET_DIRECTORY}/server.sock", "--token-file", f"{_SOCKET_DIRECTORY}/token"]
+        command = ["--uds", f"{_SOCKET_DIRECTORY}/server.sock", "--token-file", f"{_SOCKET_DIRECTORY}/token", *command]
         options = {
             "volumes": {str(shared): {"bind": _SOCKET_DIRECTORY, "mode": "rw"}},
             "network_mode": config.network or "none",
+            **options,
         }
-        command += session_user_arguments(config, shared_user_reason)
-        options |= _user_options(client, config, shared_user_reason)
         container = _start(client, config, image, command, options, lambda _: address)
     return DockerSandbox(address, client, container, directory)
 
 
-def _start_with_port(client: docker.DockerClient, config: SandboxConfig, image: str, shared_user_reason: str) -> DockerSandbox:
+def _start_with_port(
+    client: docker.DockerClient, config: SandboxConfig, image: str, command: list[str], options: dict[str, Any]
+) -> DockerSandbox:
     token = secrets.token_urlsafe(32)
-    options: dict[str, Any] = {"ports": {f"{config.container_port}/tcp": (config.host_ip, None)}, "stdin_open": True}
+    command = ["--port", str(config.container_port), "--token-file", "-", *command]
+    options = {"ports": {f"{config.container_port}/tcp": (config.host_ip, None)}, "stdin_open": True, **options}
     if config.network:
         options["network"] = config.network
 
@@ -171,8 +177,6 @@ def _start_with_port(client: docker.DockerClient, config: SandboxConfig, image: 
             raise TransportError(message)
         return Address(f"http://{_host_of(config)}:{bindings[0]['HostPort']}", token=token)
 
-    command = ["--port", str(config.container_port), "--token-file", "-", *session_user_arguments(config, shared_user_reason)]
-    options |= _user_options(client, config, shared_user_reason)
     container = _start(client, config, image, command, options, address_of, stdin=token)
     return DockerSandbox(address_of(container), client, container, None)
 
@@ -237,13 +241,6 @@ def _start(
 def _create(
     client: docker.DockerClient, config: SandboxConfig, image: str, command: list[str], options: dict[str, Any]
 ) -> Container:
-    tmpfs = f"rw,exec,nosuid,nodev,size={parse_size(config.disk)}"
-    ulimits = {"core": 0, "nofile": _DESCRIPTORS}
-    if is_podman(client):
-        # Podman does not support nr_inodes, and its default process limit may exceed that of the engine itself.
-        ulimits["nproc"] = _PODMAN_PROCESSES
-    else:
-        tmpfs += f",nr_inodes={INODES}"
     command = [*command, "--private-tmp", "--workspaces", _WORKSPACES, "--isolation", config.isolation or "prefer"]
     try:
         return client.containers.create(
@@ -260,12 +257,6 @@ def _create(
             memswap_limit=config.mem,
             nano_cpus=int(config.cpu * 1e9),
             shm_size=config.shm_size,
-            ulimits=[Ulimit(name=name, soft=limit, hard=limit) for name, limit in ulimits.items()],
-            # Only root can list the directory or change its mode: the names of its sessions are random.
-            tmpfs={
-                _WORKSPACES: f"{tmpfs},mode=1733",
-                **dict.fromkeys(("/tmp", _HOME, *([_X_SOCKETS] if config.sessions > 1 else [])), f"{tmpfs},mode=1777"),
-            },
             runtime=config.runtime,
             **options,
         )
@@ -274,13 +265,30 @@ def _create(
         raise _RefusedError(message) from error
 
 
-def _user_options(client: docker.DockerClient, config: SandboxConfig, shared_user_reason: str) -> dict[str, Any]:
+def _limits(config: SandboxConfig, engine: EngineTraits) -> dict[str, Any]:
+    """Return the container's options about files and processes that depend on the engine."""
+    tmpfs = f"rw,exec,nosuid,nodev,size={parse_size(config.disk)}"
+    ulimits = {"core": 0, "nofile": _DESCRIPTORS}
+    if engine.is_podman:
+        # Podman does not support nr_inodes, and its default process limit may exceed that of the engine itself.
+        ulimits["nproc"] = _PODMAN_PROCESSES
+    else:
+        tmpfs += f",nr_inodes={config.inodes}"
+    public = ("/tmp", _HOME, *([_X_SOCKETS] if config.sessions > 1 else []))
+    return {
+        "ulimits": [Ulimit(name=name, soft=limit, hard=limit) for name, limit in ulimits.items()],
+        # Only root can list the workspaces or change their mode: the names of sessions are random.
+        "tmpfs": {_WORKSPACES: f"{tmpfs},mode=1733", **dict.fromkeys(public, f"{tmpfs},mode=1777")},
+    }
+
+
+def _user_options(config: SandboxConfig, engine: EngineTraits, shared_user_reason: str) -> dict[str, Any]:
     """Return the container's options about users."""
     security = ["no-new-privileges"]
     if not config.session_users or shared_user_reason:
         return {"user": f"{_UID}:{_UID}", "security_opt": security}
     security.append(f"seccomp={_SECCOMP_PROFILE.read_text()}")
-    if any("apparmor" in option for option in client.info().get("SecurityOptions") or ()):
+    if engine.has_apparmor:
         # The engine's profile denies all mounts.
         security.append("apparmor=unconfined")
     # Root whose only capabilities change users: the launcher keeps them as another user, the server drops them at once.
@@ -327,11 +335,11 @@ class _Output:
                 self._stream._response.close()
 
 
-def _uses_unix_socket(client: docker.DockerClient, config: SandboxConfig) -> bool:
+def _uses_unix_socket(client: docker.DockerClient, config: SandboxConfig, engine: EngineTraits) -> bool:
     if config.transport != "auto":
         return config.transport == "unix"
     is_here = urlsplit(client.api.base_url).scheme in ("http+docker", "http+unix") and sys.platform == "linux"
-    return is_here and "Desktop" not in client.info().get("OperatingSystem", "")
+    return is_here and not engine.is_desktop
 
 
 def _host_of(config: SandboxConfig) -> str:

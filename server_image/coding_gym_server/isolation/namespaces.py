@@ -36,7 +36,7 @@ _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 1
 
 
-def enter(*, keep: Mapping[str, str], readable: Iterable[str], network: bool, user: int, home: str) -> None:
+def enter(*, keep: Mapping[str, str], readable: Iterable[str], network: bool, user: int, home: str, max_inodes: int) -> None:
     """Move the calling, single-threaded process into new namespaces.
 
     Args:
@@ -46,6 +46,7 @@ def enter(*, keep: Mapping[str, str], readable: Iterable[str], network: bool, us
         network: Whether the host's network stays accessible.
         user: Id of a session's user as the session sees it, which is added to the list of users.
         home: Home directory of that user.
+        max_inodes: Maximum number of files and directories in each emptied directory.
 
     Raises:
         OSError: If the kernel or its configuration does not permit it.
@@ -64,7 +65,7 @@ def enter(*, keep: Mapping[str, str], readable: Iterable[str], network: bool, us
     kept = [(target, os.open(path, os.O_PATH)) for path, target in moved.items() if os.path.isdir(path)]
     os.chdir("/")
     for directory in filter(os.path.isdir, (*emptied, *_EMPTY_DIRECTORIES)):
-        mounts.mount_tmpfs(directory, "mode=1777")
+        mounts.mount_tmpfs(directory, f"mode=1777,nr_inodes={max_inodes}")
         disown(directory)
     # X clients expect display sockets there.
     with contextlib.suppress(OSError):

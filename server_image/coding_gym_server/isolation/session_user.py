@@ -34,6 +34,7 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
         count: Number of users; 0 if all sessions run as the server's user.
         disk_bytes: Size of a session's file system.
         inodes: Maximum number of files and directories in it.
+        max_tasks: Limit on a session's processes and threads, None for no limit.
     """
 
     server: int
@@ -41,6 +42,7 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
     count: int
     disk_bytes: int
     inodes: int
+    max_tasks: int | None
 
 
 def enter(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]], *, hidden: Collection[str] = ()) -> int:

@@ -42,12 +42,15 @@ class ServerConfig:
         confine_server: Whether the server confines itself as well, for sandboxes outside a container.
         max_memory_bytes: Limit on a process's private writable memory, None if the container limits it.
         max_file_bytes: Limit on the size of a file, None for no limit.
+        max_inodes: Limit on the files and directories of each file system that the sandbox mounts, for a session with a user
+            of its own or for a confined server.
         max_processes: Limit on processes and threads in addition to the user's existing ones, None if the container limits
             them.
         session_users: Whether each session gets a user, mounts and a file system of its own, if the container permits it.
         shared_user_reason: The reason why the container does not permit it, if the client knows; otherwise empty.
         session_disk_bytes: Size of the file system of a session that has its own.
-        session_inodes: Maximum number of files and directories in it.
+        session_processes: Limit on the processes and threads of a session with a user of its own, None for the default of
+            ``process_limiter``.
         opengl: Whether displays offer GLX.
         backend: Default backend.
         step_timeout: Default wall-clock limit of a step in seconds.
@@ -77,11 +80,12 @@ class ServerConfig:
     confine_server: bool = False
     max_memory_bytes: int | None = None
     max_file_bytes: int | None = None
+    max_inodes: int = 100_000
     max_processes: int | None = None
     session_users: bool = False
     shared_user_reason: str = ""
     session_disk_bytes: int = 512 << 20
-    session_inodes: int = 100_000
+    session_processes: int | None = None
     opengl: bool = False
     backend: str = "python"
     step_timeout: float = 30.0
@@ -160,6 +164,12 @@ def parse_arguments(arguments: list[str] | None = None) -> ServerConfig:
     parser.add_argument("--confine-server", action="store_true", help="confine the server as well")
     parser.add_argument("--max-memory-bytes", type=int, help="limit on a process's private memory")
     parser.add_argument("--max-file-bytes", type=int, help="limit on the size of a file")
+    parser.add_argument(
+        "--max-inodes",
+        type=int,
+        default=default.max_inodes,
+        help="limit on the files and directories of a file system that the sandbox mounts (default: %(default)s)",
+    )
     parser.add_argument("--max-processes", type=int, help="limit on the user's processes")
     parser.add_argument(
         "--session-users",
@@ -174,10 +184,10 @@ def parse_arguments(arguments: list[str] | None = None) -> ServerConfig:
         help="size of the file system of a session that has its own (default: %(default)s)",
     )
     parser.add_argument(
-        "--session-inodes",
+        "--session-processes",
         type=int,
-        default=default.session_inodes,
-        help="maximum number of files and directories in it (default: %(default)s)",
+        help="limit on the processes of a session that has a user (default: three quarters of the container's limit, or all "
+        "with a single session)",
     )
     parser.add_argument(
         "--opengl",

@@ -1,7 +1,8 @@
 """Process limiter: prevents one session or submission from exhausting the processes of a sandbox.
 
 All processes of a sandbox share its process limit because they share a control group, or a user id. When most of the limit is
-used, the session or submission with the most processes is killed if it exceeds its fair share.
+used, the session or submission with the most processes is killed if it exceeds its fair share. Until then, a session that has a
+user of its own cannot use the rest, either (see ``default_session_limit``).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Protocol
 
 from coding_gym_server.linux.procfs import tasks_below
 
-__all__ = ["ProcessGroup", "ProcessLimiter"]
+__all__ = ["ProcessGroup", "ProcessLimiter", "default_session_limit"]
 
 _INTERVAL = 0.1
 
@@ -64,8 +65,7 @@ class ProcessLimiter:
         while self._limit is not None:
             await asyncio.sleep(_INTERVAL)
             group_count = self._group_count()
-            # A single group may use the whole limit; several leave a quarter in reserve while the largest is being killed.
-            threshold = self._limit if group_count == 1 else self._limit * 3 // 4
+            threshold = _threshold(self._limit, group_count)
             count = self._count()
             # Other processes of the machine exit, too: were they still counted, they would hide as many of the sandbox.
             self._others = min(self._others, count)
@@ -88,6 +88,27 @@ class ProcessLimiter:
             return 0
         # "0.20 0.18 0.12 1/80 11206": the number after the slash counts all tasks of the machine.
         return int(text.split()[3].partition("/")[2]) if self._counter is _LOAD else int(text)
+
+
+def default_session_limit(sessions: int, limit: int | None) -> int | None:
+    """Return how many tasks a session may have, so that the others can fork while it is being killed for them.
+
+    Args:
+        sessions: Number of sessions.
+        limit: Limit on all tasks, None for that of the control group.
+
+    Returns:
+        The number, or None if it need not be limited.
+    """
+    if limit is not None:
+        return _threshold(limit, sessions)
+    _, limit = _limit_of_control_group()
+    return None if limit is None or sessions == 1 else _threshold(limit, sessions)
+
+
+def _threshold(limit: int, group_count: int) -> int:
+    """Return how much of the limit groups may use: a single one all, several leave a quarter in reserve."""
+    return limit if group_count == 1 else limit * 3 // 4
 
 
 def _limit_of_control_group() -> tuple[Path, int | None]:

@@ -160,6 +160,8 @@ class SessionRoot:
             # The server has ended the session.
             os._exit(0)
         os.close(tree)
+        # The kernel counts tasks per user and user namespace, of which the session has one of its own.
+        self._profile = msgspec.structs.replace(self._profile, max_tasks=self._profile.users.max_tasks)
 
     def _handle_requests(self) -> None:
         worker = None

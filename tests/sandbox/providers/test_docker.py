@@ -29,7 +29,7 @@ from coding_gym_server.protocol import ResetOptions
 from tests.support.sandbox_faults import eventually
 
 pytestmark = pytest.mark.docker
-SMALL = {"cpu": 1.5, "mem": "512m", "pids_limit": 48, "disk": "16m", "shm_size": "8m"}
+SMALL = {"cpu": 1.5, "mem": "512m", "pids_limit": 48, "disk": "16m", "inodes": 5000, "shm_size": "8m"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -116,7 +116,7 @@ def test_container_is_hardened(small, docker_engine):
     for path in ("/workspaces", "/tmp"):
         options = host["Tmpfs"][path].split(",")
         assert f"size={16 << 20}" in options or "size=16m" in options
-        assert {"nosuid", "nodev"} <= set(options)
+        assert {"nosuid", "nodev", "nr_inodes=5000"} <= set(options)
     assert [mount["Destination"] for mount in attributes["Mounts"] if mount["Type"] == "bind"] == ["/run/coding-gym"]
     assert not attributes["NetworkSettings"]["Ports"]
     assert small.address.token not in str(attributes)
@@ -259,6 +259,11 @@ def test_too_many_files_are_an_observation(run):
     assert observation.exit_code in (1, 124)
     assert "No space left" in observation.stderr
     assert printed(run("import shutil; shutil.rmtree('many')")) == ""
+
+
+def test_number_of_files_is_configured(run):
+    code = "import os; print([os.statvfs(path).f_files for path in ('.', '/tmp', '/dev/shm')])"
+    assert printed(run(code)) == "[5000, 5000, 5000]"
 
 
 def test_too_many_processes_are_an_observation(run):

@@ -28,7 +28,7 @@ FAST = {"provider": "local", "preload": ()}
 
 @pytest.fixture(scope="module", params=[True, False], ids=["own systems", "shared system"])
 def sandbox(request):
-    config = SandboxConfig(**FAST, mem="512m", disk="8m", pids_limit=200, sessions=4, session_users=request.param)
+    config = SandboxConfig(**FAST, mem="512m", disk="8m", inodes=5000, pids_limit=200, sessions=4, session_users=request.param)
     with contextlib.closing(start_sandbox(config)) as sandbox:
         yield sandbox
 
@@ -337,6 +337,12 @@ def test_too_much_memory_is_an_observation(run):
     assert observation.exit_code in (1, 137)
     assert "MemoryError" in observation.stderr or "out of memory" in observation.stderr
     assert printed(run("x")) == "'kept'"
+
+
+def test_number_of_files_in_shared_memory_is_configured(sandbox, run):
+    if not sandbox.health()["isolation"]["own_namespaces"]:
+        pytest.skip("without namespaces, /dev/shm is the host's")
+    assert printed(run("print(__import__('os').statvfs('/dev/shm').f_files)")) == "5000"
 
 
 def test_oversized_file_is_an_observation(run):

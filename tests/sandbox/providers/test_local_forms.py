@@ -36,7 +36,7 @@ AS_OTHER_USER = """
     from coding_gym_server.isolation.profile import python_directories
     from coding_gym_server.linux import user_namespaces
 
-    namespaces.enter(keep={}, readable=python_directories(), network=True, home="/home/user", user=10001)
+    namespaces.enter(keep={}, readable=python_directories(), network=True, user=10001, home="/home/user", max_inodes=1000)
     user_namespaces.become(int(sys.argv[1]))
 
     from coding_gym.sandbox import start_sandbox

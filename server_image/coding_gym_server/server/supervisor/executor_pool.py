@@ -38,8 +38,8 @@ class ExecutorPool:
         spares: Number of idle executors to keep per specification.
         residual_files: Files of sessions outside their workspaces.
         users: Users and disks of the sessions, None if all share the server's user and file system.
-        max_used_bytes: Number of bytes on the disk above which a workspace is emptied before the next episode, not in the
-            background, because they occupy memory; None for a disk that does not.
+        max_used_bytes: Number of bytes, on the disk or of episodes that have ended, above which a workspace is emptied before
+            the next episode, not in the background, because they occupy memory; None for a disk that does not.
 
     Attributes:
         all: The executors in use and the spares.
@@ -65,6 +65,8 @@ class ExecutorPool:
         # The user that has been free for longest is taken first.
         self._free_users = deque(range(users.first, users.first + users.count) if users is not None else ())
         self._max_used_bytes = math.inf if max_used_bytes is None else max_used_bytes
+        # Of executors whose episode has ended and that are not emptied yet, if each has a disk of its own.
+        self._ended_bytes: dict[Executor, int] = {}
         self.all: set[Executor] = set()
         self._spares: dict[ExecutorSpec, list[Executor]] = {spec: []}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -106,6 +108,8 @@ class ExecutorPool:
         """
         # If the disk or the memory is almost full, empty the old workspace before the next episode, not in the background.
         spare = self._take_spare(executor.spec) if self._has_room(executor) else None
+        if spare is not None:
+            self._count_until_emptied(executor)
         try:
             await (executor.recycle() if spare is None else executor.kill())
             await self._remove_residual_files()
@@ -123,6 +127,7 @@ class ExecutorPool:
 
     def release(self, executor: Executor) -> None:
         """Return an executor to the pool; its processes are killed in the background."""
+        self._count_until_emptied(executor)
         task = self._in_background(self._end(executor))
         self._release_tasks.add(task)
         task.add_done_callback(self._release_tasks.discard)
@@ -150,14 +155,16 @@ class ExecutorPool:
     def _has_room(self, executor: Executor) -> bool:
         """Return whether the files of an executor's episode, which ends, may remain while the next one begins."""
         disk = os.statvfs(executor.directory.path)
-        used = _used_bytes(disk)
-        if self._users is not None:
-            used = sum(_used_bytes(os.statvfs(other.directory.path)) for other in self.all)
         return (
             disk.f_bavail >= disk.f_blocks * _MIN_FREE_FRACTION
             and disk.f_favail >= disk.f_files * _MIN_FREE_FRACTION
-            and used <= self._max_used_bytes
+            and _used_bytes(disk) + sum(self._ended_bytes.values()) <= self._max_used_bytes
         )
+
+    def _count_until_emptied(self, executor: Executor) -> None:
+        """Count the files of an ended episode, which are removed in the background."""
+        if self._users is not None:
+            self._ended_bytes[executor] = _used_bytes(os.statvfs(executor.directory.path))
 
     def _take_spare(self, spec: ExecutorSpec) -> Executor | None:
         while spares := self._spares_of(spec):
@@ -218,6 +225,8 @@ class ExecutorPool:
         except asyncio.CancelledError:
             self._discard(executor)
             raise
+        finally:
+            self._ended_bytes.pop(executor, None)
         if is_needed:
             self._add_spare(executor)
         else:
@@ -231,6 +240,7 @@ class ExecutorPool:
             self._discard(executor)
 
     def _discard(self, executor: Executor) -> None:
+        self._ended_bytes.pop(executor, None)
         if executor in self.all:
             self.all.remove(executor)
             self._return_user(executor.user)

@@ -1,0 +1,238 @@
+"""Limits of sessions with users of their own: what one uses up, its neighbors, the server and grading do not miss."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from coding_gym.sandbox.config import SandboxConfig
+from coding_gym.sandbox.start import start_sandbox
+from coding_gym_server.protocol import Outcome
+from coding_gym_server.protocol.grading import VerdictOutcome
+from tests.grading.judging import Judge
+from tests.security.attack import Inside
+from tests.support.sandbox_faults import eventually
+
+pytestmark = pytest.mark.docker
+
+USERS = {"provider": "docker", "session_users": True}
+SMALL = {"disk": "32m", "inodes": 5000, "session_pids_limit": 40, "mem": "1g"}
+
+
+def start_box(**options):
+    return contextlib.closing(start_sandbox(SandboxConfig(**USERS, sessions=4, preload=(), idle_timeout=3600, **options)))
+
+
+@contextlib.contextmanager
+def neighbor_in(box):
+    """Open a session whose steps, files and reset go on, as grading does, whatever another one has used up."""
+    with contextlib.closing(Inside(box)) as neighbor:
+        neighbor.do("kept = 'kept'")
+        yield neighbor
+        assert neighbor.see("kept") == "kept"
+        assert neighbor.see("open('new', 'wb').write(bytes(10_000_000))") == 10_000_000
+        assert neighbor.see("subprocess.run(['true']).returncode") == 0
+        neighbor.reset()
+        assert neighbor.see("os.listdir('.')") == []
+        with contextlib.closing(Inside(box)) as new:
+            assert new.see("6 * 7") == 42
+        with contextlib.closing(box.connect()) as session:
+            assert Judge(session).asserts("def f(): return 1", "assert f() == 1").outcome is VerdictOutcome.PASSED
+
+
+@pytest.fixture(scope="module")
+def box(docker_engine):
+    with start_box(**SMALL) as box:
+        yield box
+
+
+@pytest.fixture
+def hog(box):
+    with contextlib.closing(Inside(box)) as hog:
+        yield hog
+
+
+@pytest.fixture
+def neighbor(box, hog):
+    # It ends before the hog does, so that nothing is free again by then.
+    with neighbor_in(box) as neighbor:
+        yield neighbor
+
+
+# Files
+
+
+@pytest.mark.parametrize("directory", ["/home/user", "/tmp", "/dev/shm"])
+def test_full_disk_concerns_one_session(hog, neighbor, directory):
+    assert hog.attempt(f"open('{directory}/hog', 'wb').write(bytes(64 << 20))") == "ENOSPC"
+
+
+def test_used_inodes_concern_one_session(hog, neighbor):
+    hog.do("""
+        os.mkdir('many')
+        try:
+            for n in range(200_000): os.mknod(f'many/{n}')
+        except OSError as error:
+            found = errno.errorcode[error.errno]
+    """)
+    assert hog.see("(found, n < 5000)") == ("ENOSPC", True)
+    assert neighbor.attempt("[open(f'{n}', 'w').close() for n in range(1000)]") == "done"
+
+
+@pytest.mark.slow
+def test_files_of_closed_sessions_free_memory(box):
+    def used():
+        return box.container.stats(stream=False)["memory_stats"]["usage"]
+
+    before = used()
+    for _ in range(2):
+        sessions = [Inside(box) for _ in range(4)]
+        for session in sessions:
+            session.do("open('hog', 'wb').write(bytes(30 << 20))")
+        assert used() - before > 100 << 20
+        for session in sessions:
+            session.close()
+        assert eventually(lambda: used() - before < 60 << 20, 20)
+
+
+def test_locked_system_files_concern_one_session(hog, neighbor):
+    """Sessions share the files of the system, and locks of them; nothing that a neighbor needs asks for one."""
+    hog.do("""
+        held = []
+        def lock(path):
+            file = open(path, "rb")
+            held.append(file)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        files = glob.glob("/etc/*") + glob.glob(f"{os.path.dirname(os.__file__)}/*.py") + [sys.executable]
+        found = {path: attempt(lambda: lock(path)) for path in files if os.path.isfile(path)}
+    """)
+    assert hog.see("[found[path] for path in ('/etc/passwd', sys.executable, os.__file__)]") == ["done"] * 3
+    fresh = "import getpass, json, statistics, tempfile; getpass.getuser(); tempfile.TemporaryFile()"
+    assert neighbor.see(f"subprocess.run([sys.executable, '-c', {fresh!r}], timeout=10).returncode") == 0
+
+
+# Processes
+
+FORK_UNTIL_REFUSED = """
+    children = 0
+    try:
+        while True:
+            if os.fork() == 0:
+                time.sleep(60)
+                os._exit(0)
+            children += 1
+    except OSError as error:
+        found = errno.errorcode[error.errno]
+"""
+
+
+def test_processes_concern_one_session(hog, neighbor):
+    for session in (hog, neighbor):
+        session.do(FORK_UNTIL_REFUSED)
+        found, children = session.see("(found, children)")
+        assert found == "EAGAIN"
+        assert 30 < children < 40
+    # A reset forks before the killed processes have exited.
+    neighbor.reset()
+    neighbor.do("kept = 'kept'")
+    assert neighbor.see("subprocess.run(['true']).returncode") == 0
+
+
+def test_fork_bomb_concerns_one_session(hog, neighbor):
+    hog.begin("while True:\n    try: os.fork()\n    except OSError: pass", 3)
+    assert [neighbor.see("subprocess.run(['true']).returncode") for _ in range(10)] == [0] * 10
+    assert hog.wait().metadata.outcome is not Outcome.INFRASTRUCTURE
+    hog.reset()
+    assert hog.see("subprocess.run(['true']).returncode") == 0
+
+
+PROCESS_LIMIT = "resource.getrlimit(resource.RLIMIT_NPROC)[1]"
+
+
+def test_several_sessions_leave_processes_to_each_other(docker_engine, sandbox_of):
+    with contextlib.closing(Inside(sandbox_of(**USERS))) as session:
+        assert session.see(PROCESS_LIMIT) == SandboxConfig().pids_limit * 3 // 4
+
+
+def test_single_session_may_use_all_processes(docker_engine, sandbox_of):
+    with contextlib.closing(Inside(sandbox_of(**USERS, sessions=1))) as session:
+        limit = session.see(PROCESS_LIMIT)
+        assert limit == -1 or limit > SandboxConfig().pids_limit
+
+
+# What the kernel counts per user
+
+
+def test_pending_signals_concern_one_session(hog, neighbor):
+    for session in (hog, neighbor):
+        session.do("info = ctypes.create_string_buffer(128); struct.pack_into('iii', info, 0, int(signal.SIGRTMIN), 0, -1)")
+        session.do("""
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGRTMIN})
+            queued = 0
+            try:
+                while queued < 100_000:
+                    call("rt_sigqueueinfo", os.getpid(), int(signal.SIGRTMIN), ctypes.addressof(info))
+                    queued += 1
+            except OSError:
+                pass
+        """)
+    assert hog.see("queued") > 1000
+    assert neighbor.see("queued") == hog.see("queued")
+
+
+def test_timers_concern_one_session(hog, neighbor):
+    for session in (hog, neighbor):
+        session.do("""
+            identifier = ctypes.create_string_buffer(8)
+            timers = 0
+            while timers < 100_000 and libc.timer_create(time.CLOCK_MONOTONIC, None, identifier) == 0:
+                timers += 1
+            found = errno.errorcode[ctypes.get_errno()]
+        """)
+    assert hog.see("(timers > 1000, found)") == (True, "EAGAIN")
+    assert neighbor.see("timers") == hog.see("timers")
+
+
+MOST_WATCHES = 8_000_000
+PER_PROCESS = 1900
+"""Number of watching, and of watched, descriptors of a process, within the limit of 4096."""
+
+WATCH_UNTIL_REFUSED = f"""
+    event = os.eventfd(0)
+    targets = [os.dup(event) for _ in range({PER_PROCESS})]
+    held, readers = [], []
+
+    def watch():
+        for _ in range({PER_PROCESS}):
+            epoll = select.epoll()
+            held.append(epoll)
+            for target in targets:
+                epoll.register(target, 0)
+
+    for _ in range(watches // {PER_PROCESS}**2 + 1):
+        reader, writer = os.pipe()
+        readers.append(reader)
+        if os.fork() == 0:
+            os.write(writer, attempt(watch).encode())
+            time.sleep(600)
+            os._exit(0)
+        os.close(writer)
+    found = [os.read(reader, 100).decode() for reader in readers]
+"""
+
+
+@pytest.mark.slow
+def test_epoll_watches_concern_one_session(docker_engine):
+    """The kernel permits a user about four percent of the machine's memory; without watches, a server cannot accept."""
+    # A dedicated sandbox, because the watches of this machine's limit occupy a gigabyte.
+    with start_box(mem="3g") as box, contextlib.closing(Inside(box)) as hog:
+        watches = hog.see("int(open('/proc/sys/fs/epoll/max_user_watches').read())")
+        if watches > MOST_WATCHES:
+            pytest.skip(f"{watches} watches, as many as this machine permits, take too much memory and time")
+        with neighbor_in(box) as neighbor:
+            hog.do(f"watches = {watches}")
+            hog.do(WATCH_UNTIL_REFUSED, 80)
+            assert "ENOSPC" in hog.see("found")
+            assert neighbor.see("select.epoll().register(os.eventfd(0), 0)") is None
