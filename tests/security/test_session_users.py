@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import json
 
 import pytest
 
 from coding_gym import CodeInterpreter
 from coding_gym_server.protocol import Outcome
-from tests.support.sandbox_faults import eventually
 
-pytestmark = pytest.mark.docker
-
-USERS = {"provider": "docker", "session_users": True}
+pytestmark = pytest.mark.every_provider
 
 
 @pytest.fixture(scope="module")
-def box(docker_engine, sandbox_of):
-    return sandbox_of(**USERS)
+def box(provider, sandbox_of):
+    box = sandbox_of(provider=provider)
+    isolation = box.health()["isolation"]
+    if provider == "local" and not isolation["session_users"]:
+        pytest.skip(isolation["shared_user_reason"])
+    return box
 
 
 def test_health_reports_users(box):
@@ -127,8 +127,8 @@ def test_lost_interpreter_keeps_files(enter):
     assert session.see("open('kept').read()") == "kept"
 
 
-def test_context_files_are_shared():
-    with contextlib.closing(CodeInterpreter(**USERS, preload=())) as interpreter:
+def test_context_files_are_shared(provider):
+    with contextlib.closing(CodeInterpreter(provider=provider, preload=())) as interpreter:
         interpreter.execute("open('from_first', 'w').write('text')")
         other = interpreter.contexts.create()
         assert interpreter.execute("print(open('from_first').read())", context=other).stdout == "text\n"
@@ -159,69 +159,3 @@ def test_listing_follows_no_link_out_of_session(connect, box):
     assert (listed["out"].type, listed["out"].size) == ("file", len("/etc/passwd"))
     assert not any(entry.type == "dir" for name, entry in listed.items() if name.startswith("n"))
     assert [entry.size for entry in session.http.files.list("d")] == [1000]
-
-
-# Containers in which sessions cannot have users.
-
-
-@pytest.fixture
-def start_container(docker_engine, box):
-    with contextlib.ExitStack() as stack:
-
-        def start(**options):
-            container = docker_engine.containers.run(
-                box.container.image,
-                ["--session-users", "--port", "8123", *options.pop("arguments", ())],
-                detach=True,
-                cap_drop=["ALL"],
-                security_opt=["no-new-privileges"],
-                read_only=True,
-                network_mode="none",
-                tmpfs={"/workspaces": "exec,mode=1777", "/tmp": "mode=1777"},
-                **options,
-            )
-            stack.callback(container.remove, force=True)
-            return container
-
-        yield start
-
-
-ROOT = {"user": "0:0", "cap_add": ["SETUID", "SETGID"]}
-LOOK = "import json, urllib.request as u; print(u.urlopen('http://127.0.0.1:8123/health').read().decode())"
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [({"user": "10001:10001"}, "runs as user 10001"), (ROOT, "may not create user namespaces")],
-    ids=["unprivileged", "engine's own profile"],
-)
-def test_sessions_share_user_where_they_must(start_container, options, reason):
-    container = start_container(**options)
-    found = []
-
-    def is_healthy():
-        code, printed = container.exec_run(["python3", "-c", LOOK])
-        found[:] = [printed.decode()]
-        return code == 0
-
-    assert eventually(is_healthy, 20)
-    isolation = json.loads(found[0])["isolation"]
-    assert (isolation["session_users"], isolation["capabilities"]) == (False, False)
-    assert reason in isolation["shared_user_reason"]
-    assert "sessions share a user" in container.logs().decode()
-    servers = [row[1] for row in container.top(ps_args="-eo pid,uid,args")["Processes"] if "coding-gym-server" in row[2]]
-    assert servers[-1] == "10001"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"user": "10001:10001", "arguments": ["--isolation", "require"]}, "isolation=require is not available"),
-        ({"user": "0:0"}, "start the container with the capabilities SETUID and SETGID"),
-    ],
-    ids=["required", "root"],
-)
-def test_server_that_cannot_isolate_does_not_start(start_container, options, message):
-    container = start_container(**options)
-    assert container.wait(timeout=30)["StatusCode"] == 1
-    assert message in container.logs().decode()

@@ -1,0 +1,98 @@
+"""Containers that are started by hand: what sessions have of their own depends on what the container permits."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+
+from coding_gym.sandbox.docker import provider
+from tests.support.sandbox_faults import eventually
+
+pytestmark = pytest.mark.docker
+
+
+@pytest.fixture
+def start_container(docker_engine, sandbox_of):
+    image = sandbox_of(provider="docker").container.image
+
+    with contextlib.ExitStack() as stack:
+
+        def start(**options):
+            container = docker_engine.containers.run(
+                image,
+                ["--session-users", "--port", "8123", *options.pop("arguments", ())],
+                detach=True,
+                cap_drop=["ALL"],
+                security_opt=["no-new-privileges", *options.pop("security_opt", ())],
+                read_only=True,
+                network_mode="none",
+                tmpfs={"/workspaces": "exec,mode=1777", "/tmp": "mode=1777"},
+                **options,
+            )
+            stack.callback(container.remove, force=True)
+            return container
+
+        yield start
+
+
+ROOT = {"user": "0:0", "cap_add": ["SETUID", "SETGID"]}
+STEP = """
+import json, urllib.request as u
+body = {"action": {"code": "import os; open('/tmp/a', 'w').close(); print(os.getcwd(), os.getuid())"}}
+request = u.Request("http://127.0.0.1:8123/step", json.dumps(body).encode(), {"Content-Type": "application/json"})
+print(json.load(u.urlopen(request))["observation"]["stdout"], end="")
+"""
+LOOK = "import json, urllib.request as u; print(u.urlopen('http://127.0.0.1:8123/health').read().decode())"
+
+
+def isolation_of(container):
+    found = []
+
+    def is_healthy():
+        code, printed = container.exec_run(["python3", "-c", LOOK])
+        found[:] = [printed.decode()]
+        return code == 0
+
+    assert eventually(is_healthy, 20)
+    return json.loads(found[0])["isolation"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [({"user": "10001:10001"}, "runs as user 10001"), (ROOT, "may not create user namespaces")],
+    ids=["unprivileged", "engine's own profile"],
+)
+def test_sessions_share_user_where_they_must(start_container, options, reason):
+    container = start_container(**options)
+    isolation = isolation_of(container)
+    assert (isolation["session_users"], isolation["session_mounts"], isolation["capabilities"]) == (False, False, False)
+    assert reason in isolation["shared_user_reason"]
+    assert "sessions share a user" in container.logs().decode()
+    servers = [row[1] for row in container.top(ps_args="-eo pid,uid,args")["Processes"] if "coding-gym-server" in row[2]]
+    assert servers[-1] == "10001"
+
+
+def test_sessions_of_unprivileged_container_have_mounts_where_engine_permits(start_container):
+    profile = provider._SECCOMP_PROFILE.read_text()
+    container = start_container(user="10001:10001", security_opt=[f"seccomp={profile}"])
+    isolation = isolation_of(container)
+    assert (isolation["session_users"], isolation["session_mounts"], isolation["capabilities"]) == (False, True, False)
+    assert "runs as user 10001" in isolation["shared_user_reason"]
+    code, printed = container.exec_run(["python3", "-c", STEP])
+    assert (code, printed.decode()) == (0, "/home/user 10001\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"user": "10001:10001", "arguments": ["--isolation", "require"]}, "isolation=require is not available"),
+        ({"user": "0:0"}, "start the container with the capabilities SETUID and SETGID"),
+    ],
+    ids=["required", "root"],
+)
+def test_server_that_cannot_isolate_does_not_start(start_container, options, message):
+    container = start_container(**options)
+    assert container.wait(timeout=30)["StatusCode"] == 1
+    assert message in container.logs().decode()
