@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import textwrap
 import threading
 import time
@@ -10,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from coding_gym.errors import CodingGymError
+from coding_gym.sandbox import start_sandbox
+from coding_gym.sandbox.config import SandboxConfig
 from coding_gym_server.protocol.grading import (
     CaseOutcome,
     FileContent,
@@ -21,6 +25,9 @@ from coding_gym_server.protocol.grading import (
     VerdictOutcome,
 )
 from tests.grading.judging import Judge
+from tests.support.running_server import gone_within
+from tests.support.sandbox_faults import eventually
+from tests.support.sandbox_processes import processes_of, server_of
 
 ADD = "def add(a, b): return a + b"
 
@@ -133,6 +140,28 @@ def test_hanging_test_process_is_replaced(judge: Judge) -> None:
     graded = judge.asserts(ADD, "while True: pass", limits=limits)
     assert graded.outcome is VerdictOutcome.TIMEOUT
     assert judge.asserts(ADD, "assert add(1, 2) == 3").outcome is VerdictOutcome.PASSED
+
+
+@pytest.mark.lifecycle
+def test_hanging_test_process_ends_with_server() -> None:
+    with contextlib.closing(start_sandbox(SandboxConfig(provider="local", preload=()))) as sandbox:
+        session = sandbox.connect()
+
+        def grade() -> None:
+            with contextlib.suppress(CodingGymError):
+                Judge(session).asserts(ADD, "while True: pass", limits=GradingLimits(cpu_timeout=60, wall_timeout=60))
+
+        def is_busy() -> bool:
+            return any(process.cpu_times().user > 1 for process in processes_of(sandbox))
+
+        thread = threading.Thread(target=grade)
+        thread.start()
+        assert eventually(is_busy, 20)
+        family = processes_of(sandbox)
+        server_of(sandbox).kill()
+        assert gone_within(family, 10) == []
+        thread.join()
+        session.close()
 
 
 def test_output_is_captured_and_truncated(judge: Judge) -> None:

@@ -19,6 +19,11 @@ from tests.support.sandbox_processes import server_of
 pytestmark = pytest.mark.every_provider
 
 
+@pytest.fixture(scope="module", params=["own system", pytest.param("shared system", marks=pytest.mark.slow)])
+def box(request, provider, sandbox_of):
+    return sandbox_of(provider=provider, session_users=request.param == "own system")
+
+
 @pytest.fixture(scope="module")
 def inside(box, have_users):
     """Attacker and victim, shared by all attacks that leave both unchanged."""
@@ -30,10 +35,21 @@ def inside(box, have_users):
             child = subprocess.Popen(['sleep', '1000'])
             open('file', 'w').write('kept')
             os.mkdir('directory')
+            def parent_or_none(pid):
+                try:
+                    return parent(pid)
+                except OSError:
+                    return None
+            def children(pid):
+                pids = map(int, filter(str.isdigit, os.listdir("/proc")))
+                return [child for child in pids if parent_or_none(child) == pid]
         """)
         worker, root, child = victim.see("(os.getpid(), os.getppid(), child.pid)")
         zygote = victim.see(f"parent({root})")
-        pids = {"worker": worker, "child": child, "root": root, "zygote": zygote, "server": victim.see(f"parent({zygote})")}
+        # Where sessions have users, the launcher is the parent of both the zygote and the server.
+        above = victim.see(f"parent({zygote})")
+        server = min(victim.see(f"children({above})")) if have_users else above
+        pids = {"worker": worker, "child": child, "root": root, "zygote": zygote, "above": above, "server": server}
         own = attacker.see("(os.getppid(), os.getcwd())")
         # Without mounts of its own, a session's directory has a name; with them, others could reach it only by its processes.
         victims = f"/proc/{worker}/cwd" if have_users else victim.see("os.getcwd()")
@@ -53,7 +69,7 @@ def victim(inside):
     assert victim.see("(kept, child.poll(), open('file').read(), os.listdir('directory'))") == ("kept", None, "kept", [])
 
 
-TARGETS = ["worker", "child", "root", "zygote", "server", "own-root"]
+TARGETS = ["worker", "child", "root", "zygote", "above", "server", "own-root"]
 
 
 def aim(attacker, target):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import time
 from collections.abc import Callable
 
-__all__ = ["ask_child", "default_to_fork", "fork_bare", "fork_when_possible"]
+__all__ = ["ask_child", "default_to_fork", "die_with_parent", "fork_bare", "fork_when_possible"]
 
+_PR_SET_PDEATHSIG = 1
 _MAX_ANSWER_BYTES = 4096
 
 _RETRY_SECONDS = 1.0
@@ -67,6 +69,19 @@ def fork_when_possible(fork: Callable[[], int] = os.fork, *, on_wait: Callable[[
         if on_wait is not None:
             on_wait()
         time.sleep(_INTERVAL)
+
+
+def die_with_parent(parent: int) -> None:
+    """Let the kernel kill the calling process when its parent dies; exit if that has happened already.
+
+    A change of the user afterwards would undo this.
+
+    Args:
+        parent: Process id of the parent.
+    """
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def ask_child(answer: Callable[[], str], fork: Callable[[Callable[[], None]], int] | None = None) -> str:

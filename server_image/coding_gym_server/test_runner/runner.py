@@ -17,6 +17,7 @@ import time
 
 from coding_gym_server.ipc.channel import Channel
 from coding_gym_server.isolation.profile import IsolationProfile
+from coding_gym_server.linux.forking import die_with_parent
 from coding_gym_server.protocol.grading import UnitTests
 from coding_gym_server.remote_objects.endpoint import RemoteObjectEndpoint
 from coding_gym_server.remote_objects.exchange import Answer, Load, PeerConnection, PeerGoneError
@@ -42,10 +43,12 @@ class TestRunner:
         channel: Channel with the server's requests.
         directory: Workspace directory of its submissions.
         profile: Isolation profile of sessions.
+        parent: Process id of the zygote, whose end ends a test that never does.
     """
 
-    def __init__(self, channel: Channel[RunTests], directory: str, profile: IsolationProfile) -> None:
+    def __init__(self, channel: Channel[RunTests], directory: str, profile: IsolationProfile, *, parent: int) -> None:
         self._channel = channel
+        self._parent = parent
         self._directory = directory
         self._profile = profile
 
@@ -62,6 +65,7 @@ class TestRunner:
         os.setsid()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._profile.apply_to_test_runner(self._directory)
+        die_with_parent(self._parent)
         null = os.open(os.devnull, os.O_RDWR)
         for number in range(3):
             os.dup2(null, number)

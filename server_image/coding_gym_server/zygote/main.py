@@ -180,6 +180,7 @@ class _Zygote:
     def __init__(self, channel: Channel[ToProcess], config: ZygoteConfig) -> None:
         self._channel = channel
         self._config = config
+        self._pid = os.getpid()
         self._forked: set[int] = set()
         self._prepared = {config.backend}
         # Adopt the processes of a root that dies.
@@ -253,7 +254,8 @@ class _Zygote:
                 TestRunner,
             )
 
-            return TestRunner(Channel(control, test_runner_requests), request.directory, self._config.profile)
+            channel = Channel(control, test_runner_requests)
+            return TestRunner(channel, request.directory, self._config.profile, parent=self._pid)
         make = SubmissionRoot if request.backend == SUBMISSION else SessionRoot
         return make(
             Channel(control),

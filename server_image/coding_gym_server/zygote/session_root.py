@@ -41,7 +41,7 @@ from coding_gym_server.isolation import session_user
 from coding_gym_server.isolation.ports import reserve_ports
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.linux import oom, procfs
-from coding_gym_server.linux.forking import fork_bare, fork_when_possible
+from coding_gym_server.linux.forking import die_with_parent, fork_bare, fork_when_possible
 from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.linux.wait_state import waits_without_limit
 from coding_gym_server.worker.backends.registry import backend_class
@@ -51,7 +51,6 @@ from coding_gym_server.workspace.layout import MOUNTED, PRIVATE, Layout
 __all__ = ["Forked", "SessionRoot", "reaped_cpu_time"]
 
 _INIT = 1
-_PR_SET_PDEATHSIG = 1
 _NICENESS = 10
 """Lowers the priority of user code, so that the server and the roots can end a hundred busy processes."""
 
@@ -248,10 +247,7 @@ class SessionRoot:
         self._exits.close()
         self._rank.close()
         os.nice(_NICENESS)
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != root:
-            # The root died before the parent-death signal was set.
-            os._exit(1)
+        die_with_parent(root)
         self._channel.close()
 
     def _signal_program(self, pid: int, number: int) -> None:
