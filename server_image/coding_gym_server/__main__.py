@@ -252,6 +252,7 @@ def _enter_namespaces(config: ServerConfig) -> bool:
         namespaces.enter(
             keep=keep,
             readable=(*python_directories(), FONT_CACHE),
+            covered=[mount_point for mount_point, _ in MOUNTED.values()],
             network=config.network,
             user=session_user.USER,
             home=PRIVATE.home,

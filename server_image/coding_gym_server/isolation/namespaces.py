@@ -18,7 +18,10 @@ from pathlib import Path
 
 from coding_gym_server.linux import mounts, user_namespaces
 
-__all__ = ["disown", "enter"]
+__all__ = ["COVERED", "disown", "enter"]
+
+COVERED = "/run/covered"
+"""Directory with the readable directories below those that sessions cover by their own, such as ``/tmp/venv``."""
 
 _AT_RECURSIVE = 0x8000
 
@@ -36,13 +39,23 @@ _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 1
 
 
-def enter(*, keep: Mapping[str, str], readable: Iterable[str], network: bool, user: int, home: str, max_inodes: int) -> None:
+def enter(
+    *,
+    keep: Mapping[str, str],
+    readable: Iterable[str],
+    covered: Iterable[str],
+    network: bool,
+    user: int,
+    home: str,
+    max_inodes: int,
+) -> None:
     """Move the calling, single-threaded process into new namespaces.
 
     Args:
         keep: Directories that stay accessible and writable, each with its path in the namespaces, which is below an emptied
             directory or its own.
         readable: Directories that stay accessible read-only, even below emptied directories.
+        covered: Directories that sessions cover by their own. What is readable below is also accessible below ``COVERED``.
         network: Whether the host's network stays accessible.
         user: Id of a session's user as the session sees it, which is added to the list of users.
         home: Home directory of that user.
@@ -61,8 +74,10 @@ def enter(*, keep: Mapping[str, str], readable: Iterable[str], network: bool, us
     emptied = [entry.path for entry in os.scandir("/") if entry.name not in _PRESERVED and entry.is_dir(follow_symlinks=False)]
     below = tuple(f"{directory}/" for directory in emptied)
     preserved = [path for path in sorted({*readable, *map(os.path.realpath, readable)}) if path.startswith(below)]
-    moved = {**{directory: directory for directory in preserved}, **keep}
-    kept = [(target, os.open(path, os.O_PATH)) for path, target in moved.items() if os.path.isdir(path)]
+    below_covered = tuple(f"{directory}/" for directory in covered)
+    moved = [(path, path) for path in preserved]
+    moved += [(path, f"{COVERED}{path}") for path in preserved if path.startswith(below_covered)]
+    kept = [(target, os.open(path, os.O_PATH)) for path, target in (*moved, *keep.items()) if os.path.isdir(path)]
     os.chdir("/")
     for directory in filter(os.path.isdir, (*emptied, *_EMPTY_DIRECTORIES)):
         mounts.mount_tmpfs(directory, f"mode=1777,nr_inodes={max_inodes}")

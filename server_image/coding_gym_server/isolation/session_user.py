@@ -15,9 +15,10 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
+from coding_gym_server.isolation import namespaces
 from coding_gym_server.linux import mounts, user_namespaces
 
-__all__ = ["USER", "SessionUsers", "enter", "try_to_enter"]
+__all__ = ["USER", "SessionUsers", "enter", "links", "try_to_enter"]
 
 USER = 10001
 """Id of a session's user as the session sees it. The list of users has an entry for it."""
@@ -78,12 +79,29 @@ def enter(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]
     for name, (target, _) in sorted(directories.items(), key=lambda item: item[1][0] == _TEMPORARY):
         if name not in hidden:
             mounts.bind(f"{_TEMPORARY}/{name}", target)
+            for link, covered in links(target).items():
+                os.symlink(covered, link)
+                os.lchown(link, user, user)
     if user != os.geteuid():
         user_namespaces.become(user)
     user_namespaces.enter(USER, USER)
     with contextlib.suppress(OSError):
         os.chdir("/")
     return tree
+
+
+def links(directory: str) -> dict[str, str]:
+    """Return links that make readable directories accessible again after a session's own directory has covered them.
+
+    Args:
+        directory: Path of the session's directory.
+
+    Returns:
+        Targets by the paths of the links.
+    """
+    covered = f"{namespaces.COVERED}{directory}"
+    names = os.listdir(covered) if os.path.isdir(covered) else ()
+    return {f"{directory}/{name}": f"{covered}/{name}" for name in names}
 
 
 def try_to_enter(users: SessionUsers, directories: dict[str, tuple[str, int]], readable: Iterable[str]) -> str:
@@ -102,4 +120,4 @@ def try_to_enter(users: SessionUsers, directories: dict[str, tuple[str, int]], r
     """
     os.close(enter(users, users.first if users.count else users.server, directories))
     hidden = [path for path in sorted(readable) if not os.access(path, os.R_OK)]
-    return f"a session cannot read {hidden[0]}: install Python where all users can read it, not in /tmp" if hidden else ""
+    return f"a session cannot read {hidden[0]}: install Python where all users can read it" if hidden else ""

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 
+from coding_gym_server.isolation import session_user
 from coding_gym_server.protocol.grading import FileContent
 from coding_gym_server.workspace import directory as workspace
 from coding_gym_server.workspace.files import write_files
@@ -157,6 +158,11 @@ class MountedDirectory(SessionDirectory):
 
     def __init__(self, tree: int) -> None:
         self._path = Path(f"/proc/self/fd/{tree}")
+        self._links = {
+            self._path / name / os.path.relpath(link, mount_point): target
+            for name, (mount_point, _) in MOUNTED.items()
+            for link, target in session_user.links(mount_point).items()
+        }
         weakref.finalize(self, os.close, tree)
 
     @property
@@ -183,9 +189,12 @@ class MountedDirectory(SessionDirectory):
         with contextlib.suppress(OSError):
             os.unlink(self._path / workspace.TEMPORARY / os.path.basename(PRIVATE.authority))
         self._remove_x_socket()
+        for link in self._links:
+            with contextlib.suppress(OSError):
+                os.unlink(link)
         if any(_first_names(self._path / name, 1) for name in MOUNTED):
             return False
-        self._reset_attributes()
+        self._restore()
         return True
 
     def _remove_x_socket(self) -> None:
@@ -203,7 +212,7 @@ class MountedDirectory(SessionDirectory):
         for name in MOUNTED:
             os.chmod(self._path / name, stat.S_IRWXU)
             workspace.clear(self._path / name)
-        self._reset_attributes()
+        self._restore()
         self.repair()
 
     def repair(self) -> None:
@@ -213,7 +222,10 @@ class MountedDirectory(SessionDirectory):
     def remove(self) -> None:
         """Do nothing: the kernel frees the file system with the last process and descriptor that use it."""
 
-    def _reset_attributes(self) -> None:
+    def _restore(self) -> None:
+        """Restore the content and attributes of the empty directories."""
+        for link, target in self._links.items():
+            os.symlink(target, link)
         for name in MOUNTED:
             workspace.reset_attributes(f"{self._path}/{name}")
 

@@ -22,7 +22,7 @@ LOOK = """
         open(os.path.join(directory, "mine"), "x").close()
     print(os.getuid(), os.getcwd(), os.environ["HOME"], os.environ["TMPDIR"], shutil.disk_usage(".").total >> 20)
     names = os.listdir(".") + os.listdir("/tmp") + os.listdir("/dev/shm")
-    print(sorted(name for name in names if not name.startswith(".")), subprocess.getoutput("id -un"))
+    print([name for name in names if name == "mine"], subprocess.getoutput("id -un"))
 """
 OWN = "10001 /home/user /home/user /tmp 8\n['mine', 'mine', 'mine'] user\n"
 UNPRIVILEGED_USER = 54321
@@ -36,7 +36,8 @@ AS_OTHER_USER = """
     from coding_gym_server.isolation.profile import python_directories
     from coding_gym_server.linux import user_namespaces
 
-    namespaces.enter(keep={}, readable=python_directories(), network=True, user=10001, home="/home/user", max_inodes=1000)
+    account = {"user": 10001, "home": "/home/user", "max_inodes": 1000}
+    namespaces.enter(keep={}, readable=python_directories(), covered=[], network=True, **account)
     user_namespaces.become(int(sys.argv[1]))
 
     from coding_gym.sandbox import start_sandbox
