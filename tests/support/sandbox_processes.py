@@ -45,7 +45,7 @@ def zygote_of(sandbox: Sandbox) -> psutil.Process:
     if parent is not None and _command(parent) == _command(server):
         # The launcher, which also adopts the roots of a zygote that has died.
         zygotes = [child for child in parent.children() if _ZYGOTE in _command(child)]
-        return next(iter(sorted(zygotes, key=psutil.Process.create_time, reverse=True)))
+        return next(iter(sorted(zygotes, key=_start_time, reverse=True)))
     return next(child for child in server.children() if _ZYGOTE in _command(child))
 
 
@@ -60,6 +60,12 @@ def workers_of(sandbox: Sandbox) -> list[psutil.Process]:
 def host_process(sandbox: Sandbox, pid: int) -> psutil.Process:
     """Return the process that has ``pid`` in its own PID namespace."""
     return next(process for process in processes_of(sandbox) if _own_pid(process) == pid)
+
+
+def _start_time(process: psutil.Process) -> float:
+    with contextlib.suppress(psutil.Error):
+        return process.create_time()
+    return 0.0
 
 
 def _first_process(sandbox: Sandbox) -> psutil.Process:

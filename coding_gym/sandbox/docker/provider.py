@@ -43,6 +43,7 @@ _SECCOMP_PROFILE = Path(__file__).parent / "seccomp.json"
 _LOG_BYTES = 4000
 _SOCKET_DIRECTORY = "/run/coding-gym"
 _HOME = "/home/user"
+_HOST_NAME = "sandbox"
 _WORKSPACES = "/workspaces"
 _X_SOCKETS = "/tmp/.X11-unix"
 _DESCRIPTORS = 8192
@@ -247,6 +248,8 @@ def _create(
             image,
             command,
             name=f"coding-gym-{secrets.token_hex(6)}",
+            # A container in the network of another one has its name.
+            hostname=None if (config.network or "").startswith("container:") else _HOST_NAME,
             labels={LABEL_OWNER: str(OwnerProcess.current()), LABEL_VERSION: __version__},
             auto_remove=True,
             environment=dict(config.environment),

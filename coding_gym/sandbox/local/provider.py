@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -109,8 +110,8 @@ def _end(process: subprocess.Popen[bytes], directory: Path) -> None:
     try:
         process.wait(_EXIT_TIMEOUT)
     except subprocess.TimeoutExpired:
-        # The session roots detect that the server is gone, and end everything in turn.
-        process.kill()
+        # The launcher, the server and its zygotes; the session roots detect that they are gone, and end everything in turn.
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     workspaces = directory / "ws"
     if workspaces.exists():

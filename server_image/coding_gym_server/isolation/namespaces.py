@@ -30,6 +30,8 @@ _EMPTY_DIRECTORIES = ("/dev/shm", "/sys/kernel/debug", "/sys/kernel/tracing")
 _WRITABLE = ("/dev/shm", "/proc", "/tmp")
 
 _X_SOCKETS = "/tmp/.X11-unix"
+_HOST_NAME = "sandbox"
+"""The host name, as in containers of the docker provider."""
 
 _USER = {"/etc/passwd": "user:x:{0}:{0}::{1}:/bin/bash\n", "/etc/group": "user:x:{0}:\n"}
 """Entries of a session's user in the lists of users and groups."""
@@ -67,7 +69,8 @@ def enter(
     own_user, own_group = os.geteuid(), os.getegid()
     if own_user != 0:
         user_namespaces.enter(own_user, own_group)
-    mounts.unshare(mounts.NEW_MOUNTS | mounts.NEW_IPC | (0 if network else mounts.NEW_NETWORK))
+    mounts.unshare(mounts.NEW_MOUNTS | mounts.NEW_IPC | mounts.NEW_HOST_NAME | (0 if network else mounts.NEW_NETWORK))
+    socket.sethostname(_HOST_NAME)
     if not network:
         _bring_up_loopback()
     mounts.make_private()

@@ -7,6 +7,7 @@ import os
 import struct
 
 __all__ = [
+    "NEW_HOST_NAME",
     "NEW_IPC",
     "NEW_MOUNTS",
     "NEW_NETWORK",
@@ -21,6 +22,7 @@ __all__ = [
 ]
 
 NEW_MOUNTS = 0x00020000
+NEW_HOST_NAME = 0x04000000
 NEW_IPC = 0x08000000
 NEW_USERS = 0x10000000
 NEW_NETWORK = 0x40000000

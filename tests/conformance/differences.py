@@ -1,0 +1,141 @@
+"""Known differences between forms, and the comparison that finds all others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from tests.conformance.forms import Observed
+
+__all__ = ["KNOWN", "KNOWN_BETWEEN_EPISODES", "KNOWN_BETWEEN_PROVIDERS", "OF_THE_MACHINE", "Comparison", "Known"]
+
+
+@dataclass(frozen=True)
+class Known:
+    """Behaviors that differ in some forms from the first form.
+
+    Attributes:
+        behaviors: Names of the behaviors.
+        forms: Names of the forms, in all of whose sessions they differ.
+        reason: Why they differ.
+    """
+
+    behaviors: tuple[str, ...]
+    forms: tuple[str, ...]
+    reason: str
+
+
+class Comparison:
+    """Comparison of what sessions saw with what the first session of the first form saw.
+
+    Args:
+        observed: What the sessions saw.
+        known: The known differences.
+        ignored: Behaviors that are not compared.
+
+    Attributes:
+        unknown: Descriptions of the differences that are not known.
+        obsolete: Known differences that at least one session does not show, as pairs of form and behavior.
+    """
+
+    def __init__(self, observed: Observed, known: Sequence[Known], *, ignored: Collection[str] = ()) -> None:
+        first, *others = observed
+        self._observed = observed
+        self._reference = {behavior: seen[0] for behavior, seen in observed[first].items()}
+        documented = {(form, behavior) for entry in known for form in entry.forms for behavior in entry.behaviors}
+        self.unknown = [
+            f"{form}, session {session}: {behavior}: expected {self._reference[behavior]}, found {found}"
+            for form in others
+            for behavior, seen in observed[form].items()
+            for session, found in enumerate(seen)
+            if found != self._reference[behavior] and (form, behavior) not in documented and behavior not in ignored
+        ]
+        self.obsolete = sorted(pair for pair in documented if not self._differs(*pair))
+
+    @property
+    def with_errors(self) -> set[str]:
+        """Behaviors that write to stderr or do not exit with 0 in the first session."""
+        return {behavior for behavior, seen in self._reference.items() if seen.stderr or seen.exit_code}
+
+    def _differs(self, form: str, behavior: str) -> bool:
+        """Return whether a behavior differs in all sessions of a form."""
+        seen = self._observed.get(form, {}).get(behavior)
+        return seen is not None and self._reference[behavior] not in seen
+
+    def __str__(self) -> str:
+        return f"{len(self._reference)} behaviors, {len(self._observed)} forms, {len(self.unknown)} differences"
+
+
+_ASYNCHRONOUS = "asynchronous environment"
+_AFTER_RESET = "environment after reset"
+_IN_SHARED_SANDBOX = (_ASYNCHRONOUS, "vector environment", "vector environment after reset", "context")
+_ALL = (_AFTER_RESET, *_IN_SHARED_SANDBOX, "process", "submission")
+
+_PATHS = ("working directory", "home directory", "temporary directory")
+
+_WITH_EVERY_PROVIDER = [
+    Known(
+        ("arguments",), ("process", "submission"), "A process has those of its command, and a submission the name of a file."
+    ),
+    Known(("uncaught exception",), ("process", "submission"), "A traceback names the file of the form."),
+    Known(("uncaught exception", "exit message"), ("context",), "A context reports an exception as a message, not in stderr."),
+    Known(("input",), ("context",), "A notebook reports that it cannot ask for input."),
+    Known(("kind of standard input",), ("submission",), "Its input is a file, whose content the tests define."),
+    Known(
+        ("buffers of standard streams",),
+        ("process",),
+        "Cells flush each line, in case they are killed, and print lone surrogates; a process has Python's defaults.",
+    ),
+    Known(
+        ("signal handlers", "interrupted child processes"),
+        ("submission",),
+        "Nobody interrupts a submission, so it ignores SIGINT as the zygote does.",
+    ),
+    Known(("display", "names of environment variables"), ("submission",), "It has no display and no cache of fonts."),
+    Known(("display",), _IN_SHARED_SANDBOX, "Displays have random numbers if sessions share a sandbox."),
+    Known(
+        ("directory watches",),
+        (*_IN_SHARED_SANDBOX, "submission"),
+        "The kernel limits the watches of all sessions together, so only a single session has any.",
+    ),
+]
+
+_OF_THE_SERVERS_USER = [
+    Known(("terminals",), ("context", "submission"), "They share the server's user and could use each other's terminals."),
+    Known(("modes of directories", "file systems"), ("context",), "Contexts share a file system of the sandbox."),
+    Known(
+        (
+            *(*_PATHS, "initial contents", "creation of files", "creation of directories", "modes of directories"),
+            *("space", "file systems", "moving to temporary directory", "owners of system files", "owners", "other users"),
+            "capabilities",
+        ),
+        ("submission",),
+        "It has a directory with a random name and the server's user, without mounts and namespaces of its own.",
+    ),
+]
+
+KNOWN = {
+    "docker": [*_WITH_EVERY_PROVIDER, *_OF_THE_SERVERS_USER],
+    "local": [*_WITH_EVERY_PROVIDER, *_OF_THE_SERVERS_USER],
+}
+"""Known differences from an environment with a sandbox of its own, for each provider."""
+
+KNOWN_BETWEEN_EPISODES: list[Known] = []
+"""Known differences between environments without screens that share a local sandbox."""
+
+KNOWN_BETWEEN_PROVIDERS = [
+    Known(("more than the disk", "limits"), ("local",), "Limits of memory and files apply to each process."),
+]
+"""Known differences of a local sandbox from a container."""
+
+OF_THE_MACHINE = frozenset(
+    {
+        *("unlisted directories", "modes of directories", "owners of system files", "order of directory entries"),
+        *("extended attributes", "allocated files", "sparse files", "unnamed files", "new files", "umask", "device nodes"),
+        *("user", "user name", "other users", "owners", "other processes", "capabilities", "security attributes"),
+        *("names of environment variables", "values of environment variables", "kernel settings", "host name", "priority"),
+        *("rank for the out-of-memory killer", "machine", "interpreter", "shell", "encodings", "time zone", "display"),
+        "uncaught exception",
+    }
+)
+"""Behaviors of a local sandbox that depend on the user, the file systems, the settings and the Python of the machine."""
