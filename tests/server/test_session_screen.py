@@ -4,6 +4,7 @@ import base64
 import io
 import itertools
 import time
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -15,6 +16,7 @@ from coding_gym.errors import ProtocolError
 from coding_gym.media.frames import decode_pixels
 from coding_gym_server.protocol import Click, Key, MouseDown, Outcome, Rectangle, ScreenRequestOptions, Text, Wait
 from tests.support.running_server import RunningServer
+from tests.support.sandbox_faults import eventually
 
 GREY = (217, 217, 217)
 BLACK = (0, 0, 0)
@@ -327,13 +329,37 @@ def test_json_clients_receive_png(provider, tmp_path):
         assert not any('"png"' in line for line in lines)
 
 
+def own_processes(name):
+    return [process for process in psutil.Process().children(recursive=True) if process.name() == name]
+
+
+@pytest.mark.slow
+def test_display_outlives_removal_of_its_dead_predecessor(screen, provider):
+    if provider == "docker":
+        pytest.skip("the processes of the container are inaccessible")
+    others = own_processes("Xvfb")
+    screen.run(WINDOW + "root.update()")
+    (dead,) = (process for process in own_processes("Xvfb") if process not in others)
+    dead.kill()
+    assert eventually(lambda: not dead.is_running())
+    # The first connection to the new display ends the interpreter, whose first window has lost its display.
+    screen.run(WINDOW + "root.update()")
+    screen.run(WINDOW + "root.update()")
+    (alive,) = (process for process in own_processes("Xvfb") if process not in others)
+    command = alive.cmdline()
+    directory = Path(f"/proc/{alive.pid}/root{command[command.index('-fbdir') + 1]}")
+    assert directory.is_dir()
+    # What is left of the dead display is removed after five seconds.
+    time.sleep(5.5)
+    assert directory.is_dir()
+
+
 def test_display_death_is_survived(screen, provider):
     if provider == "docker":
         pytest.skip("the processes of the container are inaccessible")
     screen.run(WINDOW + "root.update()")
-    for process in psutil.Process().children(recursive=True):
-        if process.name() == "Xvfb":
-            process.kill()
+    for process in own_processes("Xvfb"):
+        process.kill()
     observation = screen.run("print('still here')")
     assert observation.exit_code in (0, 1)
     screen.run("1")

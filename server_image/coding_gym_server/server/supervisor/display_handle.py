@@ -136,7 +136,7 @@ class DisplayFactory:
             raise NoScreenError(_unavailable("window_manager=True", missing, "window_manager=False"))
         width, height = size
         config = DisplayConfig(
-            directory=str(self.base / secrets.token_hex(16)),
+            directory=str(self.base),
             width=width,
             height=height,
             cookie=secrets.token_bytes(16),
@@ -163,7 +163,7 @@ class DisplayHandle:
 
     Args:
         zygote: Forks the display process.
-        config: Configuration of the display process.
+        config: Configuration of the display processes, with the parent of their directories.
         listener: Listening socket for the session's programs. The display takes ownership of it.
         number: Number of the display.
         path: Path of the socket, which the display removes; None if it is removed with the files of the session.
@@ -290,7 +290,8 @@ class DisplayHandle:
                 # Pass the request at the fork, since the step may end before a message would arrive.
                 observer = self._observer
                 watch = observer.watch() if observer is not None else None
-                config = msgspec.structs.replace(self._config, watch=watch)
+                self._directory = f"{self._config.directory}/{secrets.token_hex(16)}"
+                config = msgspec.structs.replace(self._config, watch=watch, directory=self._directory)
                 request = ForkDisplay(msgspec.msgpack.encode(config))
                 self._pid = await self._zygote.fork_display(request, theirs, self._listener)
         except (ForkError, ChannelClosedError) as error:
@@ -324,8 +325,8 @@ class DisplayHandle:
             self._channel.close()
             self._channel = None
         if self._pid is not None:
-            # It exits by itself, unless it hangs.
-            self._loop.call_later(_RESPONSE_TIMEOUT, _kill, self._pid, self._config.directory)
+            # It exits by itself, unless it hangs; the next display has another directory.
+            self._loop.call_later(_RESPONSE_TIMEOUT, _kill, self._pid, self._directory)
             self._pid = None
 
     def _send(self, message: ToDisplay) -> None:
