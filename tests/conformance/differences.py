@@ -69,7 +69,6 @@ class Comparison:
 _ASYNCHRONOUS = "asynchronous environment"
 _AFTER_RESET = "environment after reset"
 _IN_SHARED_SANDBOX = (_ASYNCHRONOUS, "vector environment", "vector environment after reset", "context")
-_ALL = (_AFTER_RESET, *_IN_SHARED_SANDBOX, "process", "submission")
 
 _PATHS = ("working directory", "home directory", "temporary directory")
 
@@ -102,21 +101,35 @@ _WITH_EVERY_PROVIDER = [
 
 _OF_THE_SERVERS_USER = [
     Known(("terminals",), ("context", "submission"), "They share the server's user and could use each other's terminals."),
-    Known(("modes of directories", "file systems"), ("context",), "Contexts share a file system of the sandbox."),
+    Known(("file systems",), ("context",), "Contexts share a file system of the sandbox."),
+    Known(("security attributes",), ("submission",), "They inherit the server's filter, too."),
     Known(
         (
             *(*_PATHS, "initial contents", "creation of files", "creation of directories", "modes of directories"),
-            *("space", "file systems", "moving to temporary directory", "owners of system files", "owners", "other users"),
-            "capabilities",
+            *("space", "file systems", "moving to temporary directory"),
         ),
         ("submission",),
-        "It has a directory with a random name and the server's user, without mounts and namespaces of its own.",
+        "It has a directory with a random name, without mounts of its own.",
     ),
 ]
 
 KNOWN = {
-    "docker": [*_WITH_EVERY_PROVIDER, *_OF_THE_SERVERS_USER],
-    "local": [*_WITH_EVERY_PROVIDER, *_OF_THE_SERVERS_USER],
+    "docker": [
+        *_WITH_EVERY_PROVIDER,
+        *_OF_THE_SERVERS_USER,
+        Known(("modes of directories",), ("context",), "It is the home directory of the container."),
+        Known(
+            ("owners of system files", "owners", "other users", "capabilities"),
+            ("submission",),
+            "It has no user namespace of its own.",
+        ),
+    ],
+    "local": [
+        *_WITH_EVERY_PROVIDER,
+        *_OF_THE_SERVERS_USER,
+        Known(("space",), ("context",), "Contexts share the machine's disk."),
+        Known(("order of directory entries",), ("context", "submission"), "It is that of the machine's file system."),
+    ],
 }
 """Known differences from an environment with a sandbox of its own, for each provider."""
 
@@ -130,12 +143,8 @@ KNOWN_BETWEEN_PROVIDERS = [
 
 OF_THE_MACHINE = frozenset(
     {
-        *("unlisted directories", "modes of directories", "owners of system files", "order of directory entries"),
-        *("extended attributes", "allocated files", "sparse files", "unnamed files", "new files", "umask", "device nodes"),
-        *("user", "user name", "other users", "owners", "other processes", "capabilities", "security attributes"),
-        *("names of environment variables", "values of environment variables", "kernel settings", "host name", "priority"),
-        *("rank for the out-of-memory killer", "machine", "interpreter", "shell", "encodings", "time zone", "display"),
-        "uncaught exception",
+        *("initial contents", "unlisted directories", "owners of system files", "device nodes", "user name", "shell"),
+        *("security attributes", "values of environment variables", "kernel settings", "interpreter", "machine", "time zone"),
     }
 )
-"""Behaviors of a local sandbox that depend on the user, the file systems, the settings and the Python of the machine."""
+"""Behaviors of a local sandbox that depend on the settings and the programs of the machine."""

@@ -85,8 +85,9 @@ def enter(
     for directory in filter(os.path.isdir, (*emptied, *_EMPTY_DIRECTORIES)):
         mounts.mount_tmpfs(directory, f"mode=1777,nr_inodes={max_inodes}")
         disown(directory)
-    # X clients expect display sockets there.
     with contextlib.suppress(OSError):
+        os.makedirs("/var/tmp", exist_ok=True)
+        # X clients expect display sockets there.
         os.mkdir(_X_SOCKETS)
         os.chmod(_X_SOCKETS, 0o1777)  # noqa: S103 - as /tmp itself, of which this is a part
         disown(_X_SOCKETS)

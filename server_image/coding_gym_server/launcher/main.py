@@ -95,6 +95,9 @@ def become_server(users: SessionUsers) -> None:
         PermissionError: If the calling process may not.
     """
     user_namespaces.become(users.server)
+    if users.server != session_user.USER:
+        # Submissions, which share the server's user, see the same user as sessions.
+        user_namespaces.enter(session_user.USER, session_user.USER)
     capabilities.drop_all()
 
 

@@ -33,7 +33,7 @@ CLOCKS = {
         while len(received) < 2:
             signal.pause()
         print(signal.setitimer(signal.ITIMER_REAL, 0)[1], signal.getitimer(signal.ITIMER_REAL))
-        signal.signal(signal.SIGALRM, before)
+        received = signal.signal(signal.SIGALRM, before)
     """,
     "timeouts": """
         import queue, select, subprocess, threading

@@ -84,7 +84,7 @@ PROCESSES = {
         print(received, [int(number) for number in signal.sigpending()])
         print(signal.sigtimedwait({signal.SIGUSR1}, 1).si_pid == os.getpid(), received)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
-        signal.signal(signal.SIGUSR1, before)
+        received = signal.signal(signal.SIGUSR1, before)
     """,
     "signal handlers": """
         import signal
