@@ -187,6 +187,8 @@ def _choose_form(config: ServerConfig, directories: Sequence[str] = ()) -> _Form
     users = msgspec.structs.replace(users, server=own, count=0)
 
     def try_to_enter() -> str:
+        # Without capabilities, as the zygote.
+        capabilities.drop_all()
         user_namespaces.enter(own, own)
         return session_user.try_to_enter(users, MOUNTED, readable)
 

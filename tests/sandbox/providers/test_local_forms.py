@@ -97,6 +97,19 @@ def test_sessions_of_other_users_have_mounts():
     assert printed == [OWN, OWN]
 
 
+@as_root
+def test_sessions_share_user_if_only_root_can_read_modules(tmp_path):
+    config = SandboxConfig(provider="local", preload=(), environment={"PYTHONPATH": str(tmp_path)})
+    tmp_path.chmod(0o700)
+    with contextlib.closing(start_sandbox(config)) as sandbox:
+        isolation = sandbox.health()["isolation"]
+        assert (isolation["session_users"], isolation["session_mounts"]) == (False, False)
+        assert f"cannot read {tmp_path}" in isolation["shared_user_reason"]
+        with contextlib.closing(sandbox.connect()) as session:
+            session.ask_step("6 * 7")
+            assert session.wait(timeout=20).observation.stdout == "42\n"
+
+
 def test_sessions_share_user_and_file_system_on_request():
     config = SandboxConfig(provider="local", preload=(), sessions=2, session_users=False)
     with contextlib.closing(start_sandbox(config)) as sandbox:
