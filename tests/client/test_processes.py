@@ -90,6 +90,10 @@ def test_missing_working_directory_explains_itself(processes):
     assert result.stderr_text.endswith("missing: No such file or directory\n")
 
 
+def test_empty_arguments_are_kept(processes):
+    assert processes.run(["printf", "[%s]", "", "a", ""], env={"EMPTY": ""}).stdout == b"[][a][]"
+
+
 def test_working_directory_is_shared_with_interpreter(session, processes):
     session.run("import os; os.mkdir('sub'); open('sub/file', 'w').write('text')")
     assert processes.run("cat file", cwd="sub").stdout == b"text"
@@ -211,9 +215,53 @@ def test_interrupt_of_cell_spares_process(session, processes):
         assert process.wait().stdout == b"survived\n"
 
 
-def test_process_cannot_signal_root(processes):
+REACH_ANCESTORS = """
+import os
+pid, reached = os.getppid(), []
+for ancestor in ("shim", "spawner", "root"):
+    for name in ("mem", "environ", "fd/0"):
+        try:
+            os.close(os.open(f"/proc/{pid}/{name}", os.O_RDONLY))
+            reached.append((ancestor, name))
+        except OSError:
+            pass
+    try:
+        os.kill(pid, 0)
+        reached.append((ancestor, "kill"))
+    except OSError:
+        pass
+    pid = int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])
+print(reached)
+"""
+
+
+def test_process_cannot_reach_its_ancestors(processes):
+    assert processes.run(["python3", "-c", REACH_ANCESTORS]).stdout == b"[]\n"
     assert processes.run("kill -9 $PPID").exit_code != 0
     assert processes.run("true").exit_code == 0
+
+
+def test_cell_cannot_signal_spawner(session, processes):
+    processes.run("true")
+    session.run("import os; root = os.getppid(); children = open(f'/proc/{root}/task/{root}/children').read().split()")
+    session.run("[spawner] = [int(pid) for pid in children if int(pid) != os.getpid()]")
+    assert "PermissionError" in session.run("os.kill(spawner, 9)").stderr
+    assert "PermissionError" in session.run("open(f'/proc/{spawner}/mem', 'rb')").stderr
+
+
+def test_spawner_starts_with_first_program(session, processes):
+    count = "import os; root = os.getppid(); len(open(f'/proc/{root}/task/{root}/children').read().split())"
+    assert session.run(count).stdout == "1\n"
+    for _ in range(3):
+        processes.run("true")
+        assert session.run(count).stdout == "2\n"
+    session.reset()
+    assert session.run(count).stdout == "1\n"
+
+
+def test_process_has_priority_and_rank_of_cells(session, processes):
+    code = "import os; print(os.nice(0), open('/proc/self/oom_score_adj').read().strip())"
+    assert processes.run(["python3", "-c", code]).stdout_text == session.run(code).stdout
 
 
 def test_terminal_is_controlling_terminal(processes):

@@ -272,3 +272,49 @@ def test_killed_spare_is_replaced(envs, victim):
     for _ in range(2):
         assert_starts_over(env)
     assert env.sandbox is sandbox
+
+
+# Spawners and shims
+
+
+def spawner_of(env):
+    """Return the process that starts the programs of a session."""
+    worker = worker_of(env)
+    [spawner] = [child for child in worker.parent().children() if child != worker]
+    return spawner
+
+
+def test_killed_spawner_is_replaced(env):
+    process = env.processes.start("echo ready; sleep 60")
+    next(iter(process))
+    spawner = spawner_of(env)
+    family = spawner.children(recursive=True)
+    spawner.kill()
+    assert process.wait().signal == signal.SIGKILL
+    assert gone_within([spawner, *family], 5) == []
+    assert env.exec("echo again").stdout == b"again\n"
+    assert spawner_of(env) != spawner
+    assert shown(env, "mark") == "1\n"
+
+
+def test_killed_shim_ends_its_program_only(env):
+    first = env.processes.start("echo ready; sleep 60")
+    next(iter(first))
+    spawner = spawner_of(env)
+    [shim] = [shim for shim in spawner.children() if any("echo ready" in child.cmdline()[-1] for child in shim.children())]
+    second = env.processes.start("sleep 60")
+    shim.kill()
+    assert first.wait().signal == signal.SIGKILL
+    second.signal(signal.SIGTERM)
+    assert second.wait().signal == signal.SIGTERM
+    assert spawner_of(env) == spawner
+
+
+def test_programs_end_with_root(env):
+    process = env.processes.start("setsid sleep 60 & echo ready; sleep 61")
+    next(iter(process))
+    spawner = spawner_of(env)
+    family = [spawner, *spawner.children(recursive=True)]
+    worker_of(env).parent().kill()
+    assert gone_within(family, 5) == []
+    assert process.wait().signal == signal.SIGKILL

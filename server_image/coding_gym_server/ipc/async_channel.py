@@ -13,7 +13,6 @@ import msgspec
 
 from coding_gym_server.ipc.channel import HEADER, MAX_DESCRIPTORS, close_all
 from coding_gym_server.ipc.messages import FromProcess, WorkerExited
-from coding_gym_server.ipc.program_messages import ProgramExited
 
 __all__ = ["AsyncChannel", "ChannelClosedError"]
 
@@ -56,7 +55,7 @@ class AsyncChannel(Generic[_Message]):
         on_closed: Callable[[], None] | None = None,
         max_bytes: int = _MAX_RESPONSE_BYTES,
         decoder: msgspec.msgpack.Decoder[_Message] | None = None,
-        unsolicited: type[msgspec.Struct] | tuple[type[msgspec.Struct], ...] = (WorkerExited, ProgramExited),
+        unsolicited: type[msgspec.Struct] | tuple[type[msgspec.Struct], ...] = WorkerExited,
     ) -> None:
         connection.setblocking(False)
         self._socket = connection

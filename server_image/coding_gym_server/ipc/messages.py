@@ -1,7 +1,7 @@
 """Messages between the server, the zygote, the session roots and the workers.
 
 Each channel is a socket pair that carries length-prefixed msgpack. Only the server sends requests. Unsolicited messages are
-``WorkerExited``, ``ProgramExited`` and, while a cell runs, ``CellResult``.
+``WorkerExited`` and, while a cell runs, ``CellResult``. ``program_messages.py`` has those about programs beside a worker.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 import msgspec
-
-from coding_gym_server.ipc.program_messages import ForkProgram, ProgramExited, ProgramForked, Signaled, SignalProgram
 
 __all__ = [
     "MAX_RESULT_BYTES",
@@ -28,6 +26,7 @@ __all__ = [
     "Finished",
     "ForkDisplay",
     "ForkRoot",
+    "ForkSpawner",
     "ForkTestRunner",
     "ForkWorker",
     "FromProcess",
@@ -39,6 +38,7 @@ __all__ = [
     "Raised",
     "Ready",
     "RootForked",
+    "SpawnerForked",
     "TestRunnerForked",
     "ToProcess",
     "Waiting",
@@ -105,6 +105,12 @@ class ForkWorker(msgspec.Struct, tag=True):
     DESCRIPTORS: ClassVar[int] = 3
 
     workspace: str | None
+
+
+class ForkSpawner(msgspec.Struct, tag=True):
+    """Request to a root: start a process that starts programs. Passes the socket of its requests."""
+
+    DESCRIPTORS: ClassVar[int] = 1
 
 
 class InterruptWorker(msgspec.Struct, tag=True):
@@ -243,6 +249,10 @@ class WorkerForked(msgspec.Struct, tag=True):
     cpu_seconds: float
 
 
+class SpawnerForked(msgspec.Struct, tag=True):
+    """Response to ``ForkSpawner``. A spawner that fails to start closes its socket."""
+
+
 class Interrupted(msgspec.Struct, tag=True):
     """Response to ``InterruptWorker``: the signal has been sent."""
 
@@ -336,8 +346,7 @@ ToProcess = (
     | ForkDisplay
     | ForkTestRunner
     | ForkWorker
-    | ForkProgram
-    | SignalProgram
+    | ForkSpawner
     | InterruptWorker
     | Kill
     | End
@@ -354,8 +363,7 @@ FromProcess = (
     | DisplayForked
     | TestRunnerForked
     | WorkerForked
-    | ProgramForked
-    | Signaled
+    | SpawnerForked
     | Interrupted
     | Killed
     | Ended
@@ -363,7 +371,6 @@ FromProcess = (
     | Mounted
     | Waiting
     | WorkerExited
-    | ProgramExited
     | CellResult
     | Finished
     | Failed

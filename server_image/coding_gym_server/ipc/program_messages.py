@@ -1,82 +1,59 @@
-"""Messages between the server and the session roots about programs that run beside a worker."""
+"""Messages between the server, the spawner of a session and the shims of its programs.
+
+They are packed by hand, because spawners and shims use the standard library only. A request to the spawner is a packet that
+passes descriptors: the shim's control socket, a file with the program, and the program's stdin, stdout and stderr. A request to
+a shim is one byte, the number of a signal to send.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-import msgspec
+import struct
 
 __all__ = [
-    "ForkProgram",
-    "ProgramExited",
-    "ProgramForked",
-    "ProgramSpec",
-    "SignalProgram",
-    "Signaled",
+    "DESCRIPTORS",
+    "EXITED",
+    "FAILED",
+    "REPORT",
+    "SIGNALED",
+    "STARTED",
+    "WITH_PIPES",
+    "WITH_TERMINAL",
+    "pack_program",
+    "unpack_program",
 ]
 
+WITH_PIPES, WITH_TERMINAL = b"p", b"t"
+"""Requests to a spawner; a terminal becomes the controlling terminal of the program."""
 
-class ProgramSpec(msgspec.Struct, kw_only=True):
-    """A program to run.
+DESCRIPTORS = 5
+"""Number of descriptors that a request to a spawner passes."""
 
-    Attributes:
+REPORT = struct.Struct("<Bi")
+"""Report of a shim: its kind and a value."""
+
+STARTED, FAILED, SIGNALED, EXITED = range(4)
+"""Kinds of reports.
+
+The program has started, with a process id in the server's pid namespace; it cannot be started, with an ``errno``; a signal has
+been sent; the program has exited, with a wait status, after which the shim exits. A program that cannot be executed exits with
+126 or 127, as in a shell.
+"""
+
+
+def pack_program(argv: list[str], directory: str, environment: dict[str, str]) -> bytes:
+    """Return the content of the file with a program.
+
+    Args:
         argv: The program, looked up in ``PATH`` unless it has a slash, and its arguments.
         directory: The working directory.
-        environment: Environment variables in addition to those of the root.
+        environment: Environment variables in addition to those of the session.
     """
-
-    argv: list[str]
-    directory: str
-    environment: dict[str, str]
+    variables = [f"{name}={value}" for name, value in environment.items()]
+    return "\0".join([directory, str(len(argv)), *argv, *variables]).encode(errors="surrogateescape")
 
 
-class ForkProgram(msgspec.Struct, tag=True):
-    """Request to a root: run a program. Passes its stdin, stdout and stderr, and a file with its ``ProgramSpec`` in msgpack.
-
-    Workers inherit the memory of the root, so it must not read arguments and variables, which may be secrets.
-
-    Attributes:
-        has_terminal: Whether the first three descriptors are a terminal, which becomes the controlling terminal.
-    """
-
-    DESCRIPTORS: ClassVar[int] = 4
-
-    has_terminal: bool
-
-
-class SignalProgram(msgspec.Struct, tag=True):
-    """Request to a root: send a signal to the process group of a program; SIGKILL also to its descendants elsewhere.
-
-    Attributes:
-        pid: Process id from ``ProgramForked``.
-        number: The signal.
-    """
-
-    pid: int
-    number: int
-
-
-class ProgramForked(msgspec.Struct, tag=True):
-    """Response to ``ForkProgram``. A program that cannot be executed exits with 126 or 127, as in a shell.
-
-    Attributes:
-        pid: The process id of the program, in the server's pid namespace.
-    """
-
-    pid: int
-
-
-class Signaled(msgspec.Struct, tag=True):
-    """Response to ``SignalProgram``: the signal has been sent, unless the program has exited."""
-
-
-class ProgramExited(msgspec.Struct, tag=True):
-    """Unsolicited message of a root: a program has exited.
-
-    Attributes:
-        pid: Process id from ``ProgramForked``.
-        status: Its wait status.
-    """
-
-    pid: int
-    status: int
+def unpack_program(data: bytes) -> tuple[list[bytes], bytes, dict[bytes, bytes]]:
+    """Return the arguments, the working directory and the variables of a program."""
+    directory, count, *strings = data.split(b"\0")
+    argv, variables = strings[: int(count)], strings[int(count) :]
+    return argv, directory, dict(variable.split(b"=", 1) for variable in variables)  # type: ignore[misc]

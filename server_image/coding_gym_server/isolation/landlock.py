@@ -13,6 +13,8 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from coding_gym_server.linux import landlock_domain
+
 __all__ = ["Rules", "abi_version", "covers_tcp", "restrict_self"]
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -20,11 +22,9 @@ _libc.syscall.restype = ctypes.c_long
 
 _NR_CREATE_RULESET = 444
 _NR_ADD_RULE = 445
-_NR_RESTRICT_SELF = 446
 _CREATE_RULESET_VERSION = 1
 _RULE_PATH_BENEATH = 1
 _RULE_NET_PORT = 2
-_PR_SET_NO_NEW_PRIVS = 38
 
 
 class _Fs:
@@ -157,9 +157,7 @@ def enter(ruleset: int) -> None:
         OSError: If the process already has 16 layers (E2BIG).
     """
     try:
-        if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-            raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS)")
-        _call("landlock_restrict_self", _NR_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0))
+        landlock_domain.enter(ruleset)
     finally:
         os.close(ruleset)
 

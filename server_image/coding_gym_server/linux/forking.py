@@ -1,4 +1,4 @@
-"""Forking without Python's hooks, and with retries."""
+"""Forking, without Python's hooks or with retries, and the ties of a child to its parent."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import signal
 import time
 from collections.abc import Callable
 
-__all__ = ["ask_child", "default_to_fork", "die_with_parent", "fork_bare", "fork_when_possible"]
+__all__ = ["adopt_orphans", "ask_child", "default_to_fork", "die_with_parent", "fork_bare", "fork_when_possible"]
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 _MAX_ANSWER_BYTES = 4096
 
 _RETRY_SECONDS = 1.0
@@ -82,6 +83,11 @@ def die_with_parent(parent: int) -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Make the calling process the parent of its orphaned descendants, where the kernel supports that."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def ask_child(answer: Callable[[], str], fork: Callable[[Callable[[], None]], int] | None = None) -> str:

@@ -6,7 +6,6 @@ It stays single-threaded, holds no secrets and never runs user code, so a fork o
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import importlib
 import os
@@ -35,7 +34,7 @@ from coding_gym_server.ipc.messages import (
 from coding_gym_server.ipc.streams import open_streams_ahead
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.linux import procfs, user_namespaces
-from coding_gym_server.linux.forking import default_to_fork, fork_when_possible
+from coding_gym_server.linux.forking import adopt_orphans, default_to_fork, fork_when_possible
 from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.packages import overlay
 from coding_gym_server.submission import process as submission
@@ -49,8 +48,6 @@ if TYPE_CHECKING:
     from coding_gym_server.test_runner.runner import TestRunner
 
 __all__ = ["ZygoteConfig", "main"]
-
-_PR_SET_CHILD_SUBREAPER = 36
 
 
 # Modules that workers and typical programs use; imported here, they do not slow down sessions.
@@ -156,7 +153,7 @@ def _prepare(backend: str) -> None:
     if backend == SUBMISSION:
         submission.warm_up()
     else:
-        from coding_gym_server.worker import program, worker  # noqa: F401 - loaded for the roots
+        from coding_gym_server.worker import worker
 
         backend_class(backend).prepare(backend)
         worker.warm_up()
@@ -183,8 +180,8 @@ class _Zygote:
         self._pid = os.getpid()
         self._forked: set[int] = set()
         self._prepared = {config.backend}
-        # Adopt the processes of a root that dies.
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        # Those of a root that dies.
+        adopt_orphans()
         self._exits = ChildExits()
 
     def serve(self) -> SessionRoot | DisplayProcess | TestRunner | None:

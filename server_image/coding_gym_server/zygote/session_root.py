@@ -1,13 +1,13 @@
 """Session root: owns all processes of a session and can kill them at once.
 
-It is the parent of the worker and, as a subreaper, of the worker's orphans. It never runs user code, so it stays as clean as
-the zygote that it was forked from, and a reset only has to kill the processes, empty the workspace and fork.
+It is the parent of the worker, of the spawner of other programs and, as a subreaper, of the worker's orphans. It never runs
+user code, so it stays as clean as the zygote that it was forked from, and a reset only has to kill the processes, empty the
+workspace and fork.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import resource
 import select
@@ -25,40 +25,37 @@ from coding_gym_server.ipc.messages import (
     CpuTimeUsed,
     EnterOwnSystem,
     Failed,
+    ForkSpawner,
     ForkWorker,
     Interrupted,
     InterruptWorker,
     Kill,
     Killed,
     Mounted,
+    SpawnerForked,
     ToProcess,
     Waiting,
     WorkerExited,
     WorkerForked,
 )
-from coding_gym_server.ipc.program_messages import ForkProgram, ProgramExited, ProgramForked, Signaled, SignalProgram
 from coding_gym_server.isolation import session_user
 from coding_gym_server.isolation.ports import reserve_ports
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.linux import oom, procfs
-from coding_gym_server.linux.forking import die_with_parent, fork_bare, fork_when_possible
+from coding_gym_server.linux.forking import adopt_orphans, die_with_parent, fork_bare, fork_when_possible
+from coding_gym_server.linux.niceness import lower_priority
 from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.linux.wait_state import waits_without_limit
 from coding_gym_server.worker.backends.registry import backend_class
 from coding_gym_server.workspace.directory import WORK
 from coding_gym_server.workspace.layout import MOUNTED, PRIVATE, Layout
+from coding_gym_server.zygote.spawner import Spawner
 
 __all__ = ["Forked", "SessionRoot", "reaped_cpu_time"]
 
 _INIT = 1
-_NICENESS = 10
-"""Lowers the priority of user code, so that the server and the roots can end a hundred busy processes."""
-
 _CELL_START_SECONDS = 0.25
 """Maximum delay from the request to the first line of the cell on a busy machine."""
-
-_PR_SET_CHILD_SUBREAPER = 36
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Forked(Protocol):
@@ -102,7 +99,6 @@ class SessionRoot:
         self._scopes_signals = profile.scopes_signals
         self._worker: int | None = None
         self._worker_status: int | None = None
-        self._programs: set[int] = set()
 
     def run(self) -> None:
         """Serve until the server exits. Returns only in a forked worker at its end, never in the root."""
@@ -125,7 +121,7 @@ class SessionRoot:
 
     def _apply_profile(self) -> None:
         os.setsid()
-        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        adopt_orphans()
         if self._user is not None:
             self._enter_own_system(self._user)
         self._rank = oom.Rank()
@@ -182,11 +178,8 @@ class SessionRoot:
             case ForkWorker(directory):
                 self._directory = directory
                 return self._fork(descriptors)
-            case ForkProgram():
-                return self._fork_program(message, descriptors)
-            case SignalProgram(pid, number):
-                self._signal_program(pid, number)
-                self._channel.send(Signaled())
+            case ForkSpawner():
+                return self._fork_spawner(descriptors)
             case InterruptWorker():
                 if self._worker is not None:
                     self._interrupt(self._worker)
@@ -214,6 +207,7 @@ class SessionRoot:
                 pid = self._try_to_fork()
             if pid == 0:
                 self._become_child(root)
+                lower_priority()
                 return self._new_worker(*descriptors)
             self._reap_all_but(pid)
             previous_status, self._worker, self._worker_status = self._worker_status, pid, None
@@ -224,21 +218,19 @@ class SessionRoot:
         close_all(descriptors)
         return None
 
-    def _fork_program(self, request: ForkProgram, descriptors: list[int]) -> Forked | None:
+    def _fork_spawner(self, descriptors: list[int]) -> Forked | None:
         root = os.getpid()
         try:
+            # The spawner's programs inherit its rank, which they could not be given by a process that is confined already.
             with self._rank.of_workers():
                 pid = fork_when_possible(fork_bare, on_wait=self._reap)
             if pid == 0:
-                from coding_gym_server.worker.program import Program
-
                 self._become_child(root)
-                return Program(request, descriptors, profile=self._profile, prepared=self._prepared)
-            self._programs.add(pid)
+                return Spawner(*descriptors, profile=self._profile, prepared=self._prepared)
         except OSError as error:
-            self._channel.send(Failed(f"cannot fork a program: {error}"))
+            self._channel.send(Failed(f"cannot fork a spawner: {error}"))
         else:
-            self._channel.send(ProgramForked(pid))
+            self._channel.send(SpawnerForked())
         close_all(descriptors)
         return None
 
@@ -246,23 +238,8 @@ class SessionRoot:
         """Detach a forked child from the root's own business."""
         self._exits.close()
         self._rank.close()
-        os.nice(_NICENESS)
         die_with_parent(root)
         self._channel.close()
-
-    def _signal_program(self, pid: int, number: int) -> None:
-        if pid not in self._programs:
-            return
-        # Not reaped yet, so the pid still belongs to it; its descendants may have left its process group.
-        elsewhere = procfs.descendants(pid) if number == signal.SIGKILL else set()
-        try:
-            os.killpg(pid, number)
-        except ProcessLookupError:
-            # It has not created its process group yet.
-            os.kill(pid, number)
-        for process in elsewhere:
-            with contextlib.suppress(OSError):
-                os.kill(process, number)
 
     def _ports_needed(self) -> int:
         return backend_class(self._backend).ports_needed()
@@ -345,10 +322,6 @@ class SessionRoot:
     def _record_exit(self, pid: int, status: int) -> None:
         if pid == self._worker:
             self._worker, self._worker_status = None, status
-        elif pid in self._programs:
-            self._programs.discard(pid)
-            with contextlib.suppress(OSError):
-                self._channel.send(ProgramExited(pid, status))
 
     def _cpu_time(self) -> float:
         alive = sum(procfs.cpu_time(pid) for pid in procfs.descendants(os.getpid()))

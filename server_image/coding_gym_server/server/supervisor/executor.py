@@ -31,14 +31,14 @@ from coding_gym_server.ipc.messages import (
     WorkerExited,
     WorkerForked,
 )
-from coding_gym_server.ipc.program_messages import ProgramExited
 from coding_gym_server.ipc.streams import open_pipe
 from coding_gym_server.linux import oom, procfs
 from coding_gym_server.protocol import TIMEOUT_EXIT_CODE, Outcome
 from coding_gym_server.protocol.processes import ProcessRequest
 from coding_gym_server.server.supervisor.cell_run import SIGKILLED, CellOutcome, CellRun, exit_code_of
 from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
-from coding_gym_server.server.supervisor.processes import ROOT_TIMEOUT_SECONDS, Process, ProcessTable
+from coding_gym_server.server.supervisor.processes import Process, ProcessTable
+from coding_gym_server.server.supervisor.spawner_handle import ROOT_TIMEOUT_SECONDS
 from coding_gym_server.server.supervisor.watchdog import Limits
 from coding_gym_server.server.supervisor.worker_handle import DEFAULT_MAX_OUTPUT_CHARS, Event, WorkerHandle
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
@@ -386,8 +386,6 @@ class Executor:
         if isinstance(message, WorkerExited) and self._worker is not None:
             self._worker.has_exited = True
             self._resolve(None)
-        elif isinstance(message, ProgramExited):
-            self.processes.on_exit(message)
 
     def _on_root_closed(self) -> None:
         self._broken = True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import os
 import secrets
@@ -11,14 +10,12 @@ import shutil
 import signal
 import struct
 import termios
-from collections.abc import AsyncIterator, Iterator
-
-import msgspec
+from collections.abc import AsyncIterator
 
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.channel import close_all
-from coding_gym_server.ipc.messages import Failed, FromProcess
-from coding_gym_server.ipc.program_messages import ForkProgram, ProgramExited, ProgramForked, ProgramSpec, SignalProgram
+from coding_gym_server.ipc.messages import FromProcess
+from coding_gym_server.ipc.program_messages import pack_program
 from coding_gym_server.ipc.streams import open_pipe
 from coding_gym_server.protocol import TIMEOUT_EXIT_CODE
 from coding_gym_server.protocol.processes import (
@@ -32,17 +29,14 @@ from coding_gym_server.protocol.processes import (
     TerminalSize,
 )
 from coding_gym_server.server.supervisor.process_streams import InputPipe, OutputReader
-from coding_gym_server.server.supervisor.zygote_handle import ForkError
+from coding_gym_server.server.supervisor.spawner_handle import ROOT_TIMEOUT_SECONDS, ShimHandle, SpawnerHandle
 from coding_gym_server.workspace.layout import Layout
 
-__all__ = ["ROOT_TIMEOUT_SECONDS", "Process", "ProcessNotFoundError", "ProcessTable", "TooManyProcessesError"]
+__all__ = ["Process", "ProcessNotFoundError", "ProcessTable", "TooManyProcessesError"]
 
 _MAX_PROCESSES = 64
 _MAX_RETAINED_BYTES = 64 << 20
 """Maximum output of finished processes that a session keeps, except for the last one."""
-
-ROOT_TIMEOUT_SECONDS = 10.0
-"""Timeout of a session root's response."""
 
 _EVENT_BYTES = 1 << 18
 _KEEPALIVE_SECONDS = 5.0
@@ -69,7 +63,6 @@ class Process:
 
     Args:
         request: What it runs.
-        root: Channel to the session root, its parent.
 
     Attributes:
         id: Its id in the session.
@@ -77,12 +70,12 @@ class Process:
         result: How it ended, or None while it runs.
     """
 
-    def __init__(self, request: ProcessRequest, root: AsyncChannel[FromProcess]) -> None:
+    def __init__(self, request: ProcessRequest) -> None:
         self.id = secrets.token_hex(8)
         self.pid = 0
         self.result: ProcessExited | None = None
         self._request = request
-        self._root = root
+        self._shim: ShimHandle | None = None
         self._stdin: InputPipe | None = None
         self._stdout: OutputReader | None = None
         self._stderr: OutputReader | None = None
@@ -105,9 +98,16 @@ class Process:
         """Open the streams; return the ends that the process inherits, which the caller closes."""
         return self._open_pipes() if self._request.terminal is None else self._open_terminal(self._request.terminal)
 
-    def begin(self, pid: int) -> None:
-        """Supervise the started process: send its input and measure its time."""
-        self.pid = pid
+    def begin(self, shim: ShimHandle) -> None:
+        """Supervise the started process: send its input and measure its time.
+
+        Args:
+            shim: Its parent.
+        """
+        self.pid, self._shim = shim.pid, shim
+        if self.result is not None:
+            # It has exited already.
+            return
         if self._stdin is not None:
             self._stdin.put(self._request.stdin)
             self._request.stdin = b""
@@ -157,10 +157,11 @@ class Process:
         """Send a signal to the process group; SIGKILL also reaches descendants in other groups. No effect after the exit.
 
         Raises:
-            ChannelClosedError: If the session has ended.
+            TimeoutError: If the parent of the process does not respond.
         """
-        if self.result is None:
-            await self._root.call(SignalProgram(self.pid, number), timeout=ROOT_TIMEOUT_SECONDS)
+        if self.result is None and self._shim is not None:
+            async with asyncio.timeout(ROOT_TIMEOUT_SECONDS):
+                await self._shim.send(number)
 
     def resize(self, size: TerminalSize) -> None:
         """Change the size of the terminal.
@@ -175,6 +176,8 @@ class Process:
 
     def end(self, status: int) -> None:
         """Complete the process with its wait status. Its descendants may keep writing to its streams, without effect."""
+        if self.result is not None:
+            return
         if self._timer is not None:
             self._timer.cancel()
         if self._stdin is not None:
@@ -194,9 +197,10 @@ class Process:
         self._notify()
 
     def close(self) -> None:
-        """Close the streams; a process that still runs counts as killed. Idempotent."""
-        if self.result is None:
-            self.end(signal.SIGKILL)
+        """Close the streams; a process that still runs is killed. Idempotent."""
+        self.end(signal.SIGKILL)
+        if self._shim is not None:
+            self._shim.close()
         for stream in (self._stdin, self._stdout, self._stderr):
             if stream is not None:
                 stream.close()
@@ -231,11 +235,9 @@ class Process:
         self._changed = asyncio.Event()
 
     def _expire(self) -> None:
+        assert self._shim is not None
         self._timed_out = True
-        # If the root has ended, so has the process.
-        with contextlib.suppress(ChannelClosedError):
-            self._root.send(SignalProgram(self.pid, signal.SIGKILL))
-            self._root.expect().add_done_callback(asyncio.Future.exception)
+        self._shim.send(signal.SIGKILL)
 
 
 class ProcessTable:
@@ -247,9 +249,9 @@ class ProcessTable:
 
     def __init__(self, root: AsyncChannel[FromProcess]) -> None:
         self._root = root
+        self._spawner = SpawnerHandle(root)
         self._processes: dict[str, Process] = {}
         self._starting = 0
-        self._early_exits: dict[int, int] = {}
 
     async def start(self, request: ProcessRequest, layout: Layout, *, display: str | None) -> Process:
         """Start a process.
@@ -271,32 +273,30 @@ class ProcessTable:
             environment["TERM"] = _TERMINAL_TYPE
         environment |= {"PWD": directory, **request.environment}
         self._make_room()
-        process = Process(request, self._root)
+        process = Process(request)
+        program = pack_program(_argv(request.command), directory, environment)
+
+        def on_exit(status: int | None) -> None:
+            process.end(signal.SIGKILL if status is None else status)
+            self._forget_old_output()
+
+        spawner = self._spawner
         self._starting += 1
         try:
             streams = process.open_streams()
             try:
-                program = ProgramSpec(argv=_argv(request.command), directory=directory, environment=environment)
-                with _file_with(program) as spec:
-                    response = await self._root.call(
-                        ForkProgram(request.terminal is not None), (*streams, spec), timeout=ROOT_TIMEOUT_SECONDS
-                    )
+                has_terminal = request.terminal is not None
+                process.begin(await spawner.run(program, streams, has_terminal=has_terminal, on_exit=on_exit))
             finally:
                 close_all(streams)
-            if isinstance(response, Failed):
-                raise ForkError(response.reason)
-            assert isinstance(response, ProgramForked)
-            process.begin(response.pid)
-            if (status := self._early_exits.pop(response.pid, None)) is not None:
-                process.end(status)
+            if spawner.is_closed:
+                # The episode has ended in the meantime.
+                raise ChannelClosedError
         except BaseException:
             process.close()
             raise
         finally:
             self._starting -= 1
-            if not self._starting:
-                # What remains was started by requests that failed; their pids will be used again.
-                self._early_exits.clear()
         self._processes[process.id] = process
         return process
 
@@ -315,23 +315,13 @@ class ProcessTable:
         """Return all processes, the oldest first."""
         return [*self._processes.values()]
 
-    def on_exit(self, message: ProgramExited) -> None:
-        """Handle the root's message that a process has exited."""
-        for process in self._processes.values():
-            if process.pid == message.pid and process.result is None:
-                process.end(message.status)
-                self._forget_old_output()
-                return
-        if self._starting:
-            # It exited before its start was reported.
-            self._early_exits[message.pid] = message.status
-
     def clear(self) -> None:
         """Forget all processes; the root has killed them, or is about to."""
         for process in self._processes.values():
             process.close()
         self._processes.clear()
-        self._early_exits.clear()
+        self._spawner.close()
+        self._spawner = SpawnerHandle(self._root)
 
     def _forget_old_output(self) -> None:
         """Forget the oldest finished processes while all but the last have more output than the limit."""
@@ -352,16 +342,6 @@ class ProcessTable:
                 self._processes.pop(process.id).close()
                 return
         raise TooManyProcessesError
-
-
-@contextlib.contextmanager
-def _file_with(spec: ProgramSpec) -> Iterator[int]:
-    """Yield the descriptor of a file in memory with a specification in msgpack."""
-    with open(os.memfd_create("program"), "w+b", buffering=0) as file:
-        data = memoryview(msgspec.msgpack.encode(spec))
-        while data:
-            data = data[file.write(data) :]
-        yield file.fileno()
 
 
 def _argv(command: str | list[str]) -> list[str]:

@@ -1,0 +1,92 @@
+"""Spawner of a session: starts the programs that run beside its worker.
+
+A session root has hundreds of mappings from the zygote, which each of its forks copies. This is a small interpreter, which the
+root starts before the first program, and which forks in a fraction of the time, and before the next request. It has the rights
+of the root, runs no user code, and imports nothing but the standard library, to start fast.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import select
+import socket
+
+from coding_gym_server.linux.forking import adopt_orphans, fork_when_possible
+from coding_gym_server.linux.sigchld import ChildExits
+from coding_gym_server.spawner.shim import Shim, refuse_request
+
+__all__ = ["main"]
+
+
+def main(requests: str, ruleset: str = "") -> None:
+    """Start programs until the server closes the socket.
+
+    Args:
+        requests: Descriptor number of the socket of requests, which waiting programs receive.
+        ruleset: Descriptor number of the Landlock ruleset of programs; empty without Landlock.
+    """
+    for descriptor in filter(None, (requests, ruleset)):
+        os.set_inheritable(int(descriptor), False)
+    # Orphans of programs must not count as processes of cells.
+    adopt_orphans()
+    gc.freeze()
+    shim = _Spawner(socket.socket(fileno=int(requests)), int(ruleset) if ruleset else None).serve()
+    if shim is not None:
+        shim.run()
+
+
+class _Spawner:
+    """Keep one shim ready, whose program waits for the next request.
+
+    Args:
+        requests: Socket of the server's requests.
+        ruleset: Landlock ruleset of programs, None without Landlock.
+    """
+
+    def __init__(self, requests: socket.socket, ruleset: int | None) -> None:
+        self._requests = requests
+        self._ruleset = ruleset
+        self._pid = os.getpid()
+        self._exits = ChildExits()
+
+    def serve(self) -> Shim | None:
+        """Return the shim in each forked process, and None in the spawner once the server has closed the socket."""
+        while True:
+            started, closed_at_start = os.pipe()
+            try:
+                if fork_when_possible(on_wait=self._reap) == 0:
+                    os.close(started)
+                    self._exits.close()
+                    return Shim(self._requests, parent=self._pid, ruleset=self._ruleset, started=closed_at_start)
+            except OSError as error:
+                refuse_request(self._requests, error)
+            os.close(closed_at_start)
+            is_open = self._wait_for_start(started)
+            os.close(started)
+            if not is_open:
+                return None
+
+    def _wait_for_start(self, started: int) -> bool:
+        """Wait until the shim that is ready has a request, or has died; return whether the server keeps the socket open."""
+        poll = select.poll()
+        # For no event but its end.
+        poll.register(self._requests.fileno(), 0)
+        poll.register(started, select.POLLIN)
+        poll.register(self._exits.fileno(), select.POLLIN)
+        while True:
+            ready = [descriptor for descriptor, _ in poll.poll()]
+            if self._requests.fileno() in ready:
+                return False
+            if self._exits.fileno() in ready:
+                self._exits.clear()
+                self._reap()
+            if started in ready:
+                return True
+
+    def _reap(self) -> None:
+        """Reap shims that have exited, and orphans of their programs."""
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass

@@ -1,0 +1,90 @@
+"""Program: what a client runs in a session beside the worker, with the rights of the worker."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import signal
+import socket
+import termios
+import warnings  # noqa: F401 - os.execvpe imports it, in each program anew otherwise
+from typing import NoReturn
+
+from coding_gym_server.ipc.program_messages import DESCRIPTORS, REPORT, STARTED, WITH_TERMINAL, unpack_program
+from coding_gym_server.linux import landlock_domain
+from coding_gym_server.linux.niceness import lower_priority
+
+__all__ = ["Program"]
+
+_CANNOT_EXECUTE = 126
+_NOT_FOUND = 127
+_FIRST_DESCRIPTOR_OF_OURS = 3
+
+_IGNORED = [number for number in range(1, signal.NSIG) if signal.getsignal(number) is signal.SIG_IGN]
+"""Signals that Python, or the process that started the server, ignores; they have their default effect in programs."""
+
+
+class Program:
+    """Process that waits for a request, and is replaced by the requested program.
+
+    Args:
+        requests: Socket of the server's requests.
+        shim: Socket on which it passes the control socket of the request to its parent.
+        ruleset: Landlock ruleset of programs, None without Landlock.
+    """
+
+    def __init__(self, requests: socket.socket, shim: socket.socket, *, ruleset: int | None) -> None:
+        self._requests = requests
+        self._shim = shim
+        self._ruleset = ruleset
+
+    def run(self) -> NoReturn:
+        """Execute the program. On failure, the exit code and a line on stderr tell why, as a shell does."""
+        exit_code = _CANNOT_EXECUTE
+        subject = b"the sandbox"
+        try:
+            failure = self._confine()
+            request, descriptors, _, _ = socket.recv_fds(self._requests, 1, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+            if request:
+                control, file, *streams = descriptors
+                socket.send_fds(self._shim, [request], [control])
+                os.write(control, REPORT.pack(STARTED, os.getpid()))
+                _adopt(streams, is_terminal=request == WITH_TERMINAL)
+                if failure is not None:
+                    raise failure
+                argv, directory, environment = unpack_program(os.pread(file, os.fstat(file).st_size, 0))
+                subject = directory
+                os.chdir(directory)
+                subject = argv[0]
+                os.closerange(_FIRST_DESCRIPTOR_OF_OURS, os.sysconf("SC_OPEN_MAX"))
+                os.execvpe(subject, argv, {**os.environb, **environment})
+        except (OSError, ValueError) as error:
+            number = error.errno if isinstance(error, OSError) else None
+            if number in (errno.ENOENT, errno.ENOTDIR):
+                exit_code = _NOT_FOUND
+            reason = str(error) if number is None else os.strerror(number)
+            os.write(2, subject + os.fsencode(f": {reason}\n"))
+        finally:
+            os._exit(exit_code)
+
+    def _confine(self) -> OSError | None:
+        """Do what does not depend on the request; return the error that prevents the execution of a program."""
+        try:
+            os.setsid()
+            for number in _IGNORED:
+                signal.signal(number, signal.SIG_DFL)
+            lower_priority()
+            if self._ruleset is not None:
+                landlock_domain.enter(self._ruleset)
+        except OSError as error:
+            return error
+        return None
+
+
+def _adopt(streams: list[int], *, is_terminal: bool) -> None:
+    """Install the standard streams, and a terminal as the controlling terminal."""
+    for number, descriptor in enumerate(streams):
+        os.dup2(descriptor, number)
+    if is_terminal:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)

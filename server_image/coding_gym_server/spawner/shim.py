@@ -1,0 +1,131 @@
+"""Shim: the parent of one program, which reports its end to the server and sends it signals."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+
+from coding_gym_server.ipc.program_messages import DESCRIPTORS, EXITED, FAILED, REPORT, SIGNALED
+from coding_gym_server.linux.forking import die_with_parent, fork_when_possible
+from coding_gym_server.linux.sigchld import ChildExits
+from coding_gym_server.spawner.program import Program
+
+__all__ = ["Shim", "refuse_request"]
+
+_READ_BYTES = 1 << 16
+
+
+class Shim:
+    """Parent of a program, in a process that was forked from the spawner.
+
+    It forks the program before there is a request, because forks take most of the time of a start.
+
+    Args:
+        requests: Socket of the server's requests.
+        parent: Process id of the spawner.
+        ruleset: Landlock ruleset of programs, None without Landlock.
+        started: Descriptor to close once there was a request.
+    """
+
+    def __init__(self, requests: socket.socket, *, parent: int, ruleset: int | None, started: int) -> None:
+        self._requests = requests
+        self._parent = parent
+        self._ruleset = ruleset
+        self._started = started
+
+    def run(self) -> None:
+        """Run the program, and exit after it."""
+        try:
+            die_with_parent(self._parent)
+            self._exits = ChildExits()
+            ours, theirs = socket.socketpair()
+            shim = os.getpid()
+            try:
+                self._program = fork_when_possible()
+            except OSError as error:
+                refuse_request(self._requests, error)
+                return
+            if self._program == 0:
+                os.close(self._started)
+                ours.close()
+                die_with_parent(shim)
+                Program(self._requests, theirs, ruleset=self._ruleset).run()
+            theirs.close()
+            self._requests.close()
+            control = self._wait_for_start(ours)
+            os.close(self._started)
+            if control is not None:
+                self._supervise(control)
+        finally:
+            os._exit(0)
+
+    def _wait_for_start(self, program: socket.socket) -> int | None:
+        """Return the control socket of the program, None if the process that waits for a request has exited."""
+        poll = select.poll()
+        poll.register(program.fileno(), select.POLLIN)
+        poll.register(self._exits.fileno(), select.POLLIN)
+        poll.poll()
+        _, descriptors, _, _ = socket.recv_fds(program, 1, 1, socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
+        return descriptors[0] if descriptors else None
+
+    def _supervise(self, control: int) -> None:
+        """Send the program the signals that the server requests, and report its end."""
+        poll = select.poll()
+        poll.register(control, select.POLLIN)
+        poll.register(self._exits.fileno(), select.POLLIN)
+        while True:
+            ready = [descriptor for descriptor, _ in poll.poll()]
+            if self._exits.fileno() in ready:
+                self._exits.clear()
+                status = self._reap()
+                if status is not None:
+                    _report(control, EXITED, status)
+                    return
+            if control in ready:
+                requests = os.read(control, _READ_BYTES)
+                # The server has forgotten a program whose socket it closes.
+                for number in requests or [signal.SIGKILL]:
+                    self._send_signal(number)
+                    _report(control, SIGNALED)
+                if not requests:
+                    return
+
+    def _reap(self) -> int | None:
+        """Reap exited children; return the wait status of the program if it is one of them."""
+        with contextlib.suppress(ChildProcessError):
+            while (exited := os.waitpid(-1, os.WNOHANG))[0]:
+                if exited[0] == self._program:
+                    return exited[1]
+        return None
+
+    def _send_signal(self, number: int) -> None:
+        """Send a signal to the process group of the program; SIGKILL also to its descendants elsewhere."""
+        elsewhere: set[int] = set()
+        if number == signal.SIGKILL:
+            # Imported here because it imports much, and few programs are killed.
+            from coding_gym_server.linux import procfs
+
+            # Not reaped yet, so the process id still belongs to it.
+            elsewhere = procfs.descendants(self._program)
+        os.killpg(self._program, number)
+        for process in elsewhere:
+            with contextlib.suppress(OSError):
+                os.kill(process, number)
+
+
+def refuse_request(requests: socket.socket, error: OSError) -> None:
+    """Wait for a request, and report that its program cannot be started."""
+    _, descriptors, _, _ = socket.recv_fds(requests, 1, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+    if descriptors:
+        _report(descriptors[0], FAILED, error.errno or 0)
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _report(control: int, kind: int, value: int = 0) -> None:
+    # The server may have closed the socket.
+    with contextlib.suppress(OSError):
+        os.write(control, REPORT.pack(kind, value))

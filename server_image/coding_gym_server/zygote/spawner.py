@@ -1,0 +1,49 @@
+"""Start of a session's spawner, in a process that was forked from the session root."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import coding_gym_server
+from coding_gym_server.isolation.profile import IsolationProfile
+
+__all__ = ["Spawner"]
+
+# Without the packages of site-packages, and without what user code could change.
+_COMMAND = [
+    sys.executable,
+    *("-I", "-S", "-c"),
+    "import sys; sys.path.append(sys.argv[1]); from coding_gym_server.spawner.main import main; main(*sys.argv[2:])",
+    str(Path(coding_gym_server.__file__).parents[1]),
+]
+
+
+class Spawner:
+    """Replaces a process that was forked from a session root by the session's spawner.
+
+    Args:
+        requests: Socket of the server's requests.
+        profile: The isolation profile of the session.
+        prepared: The Landlock ruleset from ``IsolationProfile.prepare_workers``, or None.
+    """
+
+    def __init__(self, requests: int, *, profile: IsolationProfile, prepared: int | None) -> None:
+        self._requests = requests
+        self._profile = profile
+        self._prepared = prepared
+
+    def run(self) -> None:
+        """Execute the spawner."""
+        try:
+            # Each program enters a signal scope of its own; the filters are inherited.
+            self._profile.apply_to_worker(None)
+            inherited = [self._requests, *([] if self._prepared is None else [self._prepared])]
+            for descriptor in inherited:
+                os.set_inheritable(descriptor, True)
+            os.execv(sys.executable, [*_COMMAND, *map(str, inherited)])
+        except OSError as error:
+            os.write(2, f"cannot start a spawner: {error}\n".encode())
+        finally:
+            os._exit(1)
