@@ -148,12 +148,13 @@ def create_app(
             zygote.close()
 
     app: ASGIApp = Starlette(
+        # In the order of what matters most: a request is compared with each route.
         routes=[
+            *process_routes("/sessions/{session}", session_of),
+            *file_routes("/sessions/{session}/files", session_workspace),
             *http.routes(sessions, isolation),
             *interpreter_routes(contexts),
             *file_routes("/files", shared_workspace),
-            *file_routes("/sessions/{session}/files", session_workspace),
-            *process_routes("/sessions/{session}", session_of),
             *process_routes("/contexts/{session}", session_of_context),
         ],
         lifespan=lifespan,

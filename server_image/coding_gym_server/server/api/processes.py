@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pwd
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from coding_gym_server.protocol import ERROR_CODE_HEADER, ErrorCode
 from coding_gym_server.protocol.processes import (
@@ -23,7 +25,7 @@ from coding_gym_server.protocol.processes import (
     TerminalSize,
 )
 from coding_gym_server.server.api.codec import BadRequestError, decode_json
-from coding_gym_server.server.api.request_body import read_body, run_while_connected
+from coding_gym_server.server.api.request_body import read_body, run_while_connected, until_gone
 from coding_gym_server.server.api.routing import by_method
 from coding_gym_server.server.sessions.registry import SessionNotFoundError
 from coding_gym_server.server.sessions.session import INFRASTRUCTURE_ERRORS, ServerSession
@@ -45,6 +47,35 @@ class _InvalidError(Exception):
     """The request is invalid."""
 
 
+class _EventStream(Response):
+    """Streaming response with the events of a process, one per line, until the client disconnects.
+
+    Starlette's own starts a group of tasks per response, which costs more than the rest of the response.
+
+    Args:
+        process: The process.
+    """
+
+    def __init__(self, process: Process) -> None:
+        super().__init__(media_type="application/x-ndjson")
+        del self.headers["content-length"]
+        self._process = process
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        gone = asyncio.create_task(until_gone(receive))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            async for events in self._process.events():
+                # Keepalives bound the time until a disconnected client is noticed.
+                if gone.done():
+                    return
+                lines = b"".join([_encoder.encode(event) + b"\n" for event in events])
+                is_last = isinstance(events[-1], ProcessExited)
+                await send({"type": "http.response.body", "body": lines, "more_body": not is_last})
+        finally:
+            gone.cancel()
+
+
 def process_routes(prefix: str, find: Callable[[str], Awaitable[ServerSession]]) -> list[Route]:
     """Return the routes for the processes of the sessions below a path.
 
@@ -55,7 +86,7 @@ def process_routes(prefix: str, find: Callable[[str], Awaitable[ServerSession]])
 
     async def start(request: Request) -> Response:
         process = await _start(await _session(request), await _body(request, ProcessRequest))
-        return _stream(process)
+        return _EventStream(process)
 
     async def run(request: Request) -> Response:
         process = await _start(await _session(request), await _body(request, ProcessRequest))
@@ -70,7 +101,7 @@ def process_routes(prefix: str, find: Callable[[str], Awaitable[ServerSession]])
         return _json([process.info for process in executor.processes.list()])
 
     async def follow(request: Request) -> Response:
-        return _stream(await _process(request))
+        return _EventStream(await _process(request))
 
     async def write(request: Request) -> Response:
         process = await _process(request)
@@ -156,12 +187,13 @@ def _flag(request: Request, name: str) -> bool:
 
 async def _completed(process: Process) -> CompletedProcess:
     stdout, stderr = bytearray(), bytearray()
-    async for event in process.events():
-        if isinstance(event, ProcessOutput):
-            stdout += event.stdout
-            stderr += event.stderr
-        elif isinstance(event, ProcessExited):
-            return CompletedProcess(result=event, stdout=bytes(stdout), stderr=bytes(stderr))
+    async for events in process.events():
+        for event in events:
+            if isinstance(event, ProcessOutput):
+                stdout += event.stdout
+                stderr += event.stderr
+            elif isinstance(event, ProcessExited):
+                return CompletedProcess(result=event, stdout=bytes(stdout), stderr=bytes(stderr))
     raise AssertionError(process)
 
 
@@ -171,14 +203,6 @@ async def _body(request: Request, kind: type[_T]) -> _T:
     except BadRequestError as error:
         details = [f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.data.errors or []]
         raise _InvalidError("; ".join(details) or str(error)) from error
-
-
-def _stream(process: Process) -> Response:
-    async def lines() -> AsyncIterator[bytes]:
-        async for event in process.events():
-            yield _encoder.encode(event) + b"\n"
-
-    return StreamingResponse(lines(), media_type="application/x-ndjson")
 
 
 def _json(content: object) -> Response:

@@ -92,7 +92,7 @@ class Process:
     @property
     def output_bytes(self) -> int:
         """Number of bytes of output that are kept."""
-        return sum(len(reader.data) for reader in (self._stdout, self._stderr) if reader is not None)
+        return _size(self._stdout) + _size(self._stderr)
 
     def open_streams(self) -> tuple[int, int, int]:
         """Open the streams; return the ends that the process inherits, which the caller closes."""
@@ -116,27 +116,30 @@ class Process:
         if self._request.timeout_s is not None:
             self._timer = asyncio.get_running_loop().call_later(self._request.timeout_s, self._expire)
 
-    async def events(self) -> AsyncIterator[ProcessEvent]:
-        """Yield all events from the start, then those that happen, up to the exit of the process."""
-        yield ProcessStarted(self.id, self.pid)
+    async def events(self) -> AsyncIterator[list[ProcessEvent]]:
+        """Yield all events from the start, then those that happen, up to the exit; those at the same time together."""
+        events: list[ProcessEvent] = [ProcessStarted(self.id, self.pid)]
         stdout = stderr = 0
         while True:
             result, changed = self.result, self._changed
             if output := _slice(self._stdout, stdout):
                 stdout += len(output)
-                yield ProcessOutput(stdout=output)
-            elif output := _slice(self._stderr, stderr):
+                events.append(ProcessOutput(stdout=output))
+            if output := _slice(self._stderr, stderr):
                 stderr += len(output)
-                yield ProcessOutput(stderr=output)
-            elif result is not None:
-                yield result
+                events.append(ProcessOutput(stderr=output))
+            if result is not None and stdout == _size(self._stdout) and stderr == _size(self._stderr):
+                yield [*events, result]
                 return
-            else:
+            if not events:
                 try:
                     async with asyncio.timeout(_KEEPALIVE_SECONDS):
                         await changed.wait()
+                    continue
                 except TimeoutError:
-                    yield Keepalive()
+                    events.append(Keepalive())
+            yield events
+            events = []
 
     async def write(self, data: bytes) -> None:
         """Write to stdin.
@@ -348,6 +351,10 @@ def _argv(command: str | list[str]) -> list[str]:
     if isinstance(command, str):
         return [shutil.which("bash") or "/bin/sh", "-c", command]
     return command
+
+
+def _size(reader: OutputReader | None) -> int:
+    return 0 if reader is None else len(reader.data)
 
 
 def _slice(reader: OutputReader | None, start: int) -> bytes:
