@@ -87,7 +87,9 @@ class HttpClient:
                 connection.sock = None
                 self._keep(sock)
         except _ERRORS as error:
-            if isinstance(error, FileNotFoundError) and missing is not None and error.filename == missing:
+            if isinstance(error, TransportError) or (
+                isinstance(error, FileNotFoundError) and missing is not None and error.filename == missing
+            ):
                 raise
             message = f"No answer from {self._address} to {method} {path}: {error or type(error).__name__}"
             raise TransportError(message) from error
@@ -107,9 +109,17 @@ class HttpClient:
             raise ProtocolError(message) from error
 
     def lines(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
-        """Yield the lines of a response as they arrive."""
-        while line := response.readline():
-            yield line
+        """Yield the lines of a response as they arrive.
+
+        Raises:
+            TransportError: If the connection breaks.
+        """
+        try:
+            while line := response.readline():
+                yield line
+        except _ERRORS as error:
+            message = f"The connection to {self._address} broke: {error or type(error).__name__}"
+            raise TransportError(message) from error
 
     def close(self) -> None:
         """Close the idle connections, and those of requests that other threads are making as soon as they end. Idempotent."""

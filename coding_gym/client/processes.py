@@ -86,6 +86,7 @@ class ProcessResult:
         timed_out: Whether it was killed because it exceeded its timeout.
         dropped_stdout: Number of bytes that stdout had in addition, beyond ``max_output_bytes``.
         dropped_stderr: Number of bytes that stderr had in addition, beyond ``max_output_bytes``.
+        lost: Why it was killed with its session: a reset, for example, or the death of the interpreter; None for any other end.
     """
 
     exit_code: int
@@ -95,6 +96,7 @@ class ProcessResult:
     timed_out: bool = False
     dropped_stdout: int = 0
     dropped_stderr: int = 0
+    lost: str | None = None
 
     @property
     def stdout_text(self) -> str:
@@ -234,7 +236,7 @@ class Process:
             line = next(self._lines, b"")
             if not line:
                 self._response.close()
-                message = "The server ended the connection before the process"
+                message = "The server ended the connection before the process: join it by its id, unless the sandbox has ended"
                 raise TransportError(message)
             event: ProcessEvent = _decode(_events, line)
             if not isinstance(event, Keepalive):

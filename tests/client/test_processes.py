@@ -205,8 +205,27 @@ def test_reset_ends_processes(session, processes):
     with processes.start("sleep 60") as process:
         session.reset()
         result = process.wait()
-    assert result.signal == signal.SIGKILL
+    assert (result.exit_code, result.signal, result.lost) == (137, signal.SIGKILL, "the session was reset")
     assert processes.list() == []
+
+
+def test_death_of_interpreter_ends_processes(session, processes):
+    with processes.start("echo before; sleep 60") as process:
+        next(iter(process))
+        session.run("import os; os.kill(os.getpid(), 9)")
+        result = process.wait()
+    assert (result.stdout, result.signal) == (b"before\n", signal.SIGKILL)
+    assert "interpreter was killed" in result.lost
+    [info] = processes.list()
+    assert info.result.lost == result.lost
+    assert processes.run("echo after").stdout == b"after\n"
+
+
+def test_killed_process_is_not_lost(processes):
+    with processes.start("sleep 60") as process:
+        process.kill()
+        result = process.wait()
+    assert (result.signal, result.lost) == (signal.SIGKILL, None)
 
 
 def test_interrupt_of_cell_spares_process(session, processes):
@@ -395,7 +414,7 @@ def test_processes_of_closed_session_are_gone(connect, sandbox):
     process = session.http.processes.start("sleep 60")
     processes = session.http.processes
     session.close()
-    assert process.wait().signal == signal.SIGKILL
+    assert process.wait().lost == "the session was closed"
     with pytest.raises(ProtocolError, match="not found"):
         processes.list()
 

@@ -41,7 +41,10 @@ def test_exec_requires_reset(pool):
 def test_exec_in_lost_sandbox_is_transport_error():
     with closing(gym.make("CodingEnv-v0", provider="local", preload=(), **OPTIONS).unwrapped) as env:
         env.reset(seed=1)
+        process = env.processes.start("sleep 60")
         kill_sandbox(env.sandbox)
+        with pytest.raises(TransportError):
+            process.wait()
         with pytest.raises(TransportError):
             env.exec("true")
         env.reset(seed=2)
@@ -157,6 +160,6 @@ def test_code_interpreter_runs_processes(sandbox_of):
         context = interpreter.contexts.create()
         process = interpreter.processes(context).start("sleep 60")
         interpreter.contexts.delete(context)
-        assert process.wait().signal == 9
+        assert process.wait().lost == "all processes of the session were killed: the context was deleted"
         with pytest.raises(ProtocolError, match="not found"):
             interpreter.run_process("true", context=context)

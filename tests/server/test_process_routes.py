@@ -46,6 +46,7 @@ def test_exec_responds_once_process_has_exited(http, base):
         "timed_out": False,
         "dropped_stdout": 0,
         "dropped_stderr": 0,
+        "lost": None,
     }
 
 

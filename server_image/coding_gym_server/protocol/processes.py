@@ -121,6 +121,8 @@ class ProcessExited(msgspec.Struct, tag="exited"):
         timed_out: Whether it exceeded ``timeout_s``.
         dropped_stdout: Number of bytes of stdout that exceeded ``max_output_bytes``.
         dropped_stderr: Number of bytes of stderr that exceeded ``max_output_bytes``.
+        lost: Why it was killed with its session: a reset, for example, or the death of the interpreter; None for any other end.
+            Exit code and signal are those of SIGKILL.
     """
 
     exit_code: int
@@ -128,6 +130,7 @@ class ProcessExited(msgspec.Struct, tag="exited"):
     timed_out: bool = False
     dropped_stdout: int = 0
     dropped_stderr: int = 0
+    lost: str | None = None
 
 
 ProcessEvent = ProcessStarted | ProcessOutput | Keepalive | ProcessExited

@@ -240,7 +240,7 @@ class ServerSession:
                 raise NoScreenError(message)
             captured = await StepRunner(executor, self._screen).run(cell, limits, view, on_event=on_event)
         except INFRASTRUCTURE_ERRORS:
-            self.close()
+            self.close("the sandbox failed to run a step")
             raise
         self.state.step_count += 1
         self.state.last_exit_code = captured.completion.exit_code if captured.completion is not None else 0
@@ -308,10 +308,15 @@ class ServerSession:
         self._has_ended = True
         self.close()
 
-    def close(self) -> None:
-        """End the episode and all its processes; the next call starts another one. Idempotent."""
+    def close(self, reason: str = "the session was closed") -> None:
+        """End the episode and all its processes; the next call starts another one. Idempotent.
+
+        Args:
+            reason: Why, for the results of its processes.
+        """
         self._close_screen()
         if self._executor is not None:
+            self._executor.processes.expect_end(reason)
             self._executors.release(self._executor)
             self._executor = None
 
@@ -333,6 +338,8 @@ class ServerSession:
     async def _begin(self) -> None:
         self._close_screen()
         used, self._executor = self._executor, None
+        if used is not None:
+            used.processes.expect_end("the session was reset")
         spec = ExecutorSpec(backend=self._options.backend or self._defaults.backend, shared=self._shared)
         if used is not None and used.spec != spec:
             self._executors.release(used)

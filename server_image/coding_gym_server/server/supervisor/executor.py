@@ -271,6 +271,7 @@ class Executor:
             reason: Description of the exceeded resource or the request.
         """
         self._kill_reason = self._kill_reason or reason
+        self.processes.expect_end(f"all processes of the session were killed: {reason}")
         with contextlib.suppress(ChannelClosedError):
             self._root.send(Kill())
             self._root.expect()
@@ -346,6 +347,7 @@ class Executor:
     async def _replace_worker(self) -> tuple[WorkerHandle | None, int | None]:
         """Kill all processes and fork a new worker; return the old one, which the caller closes, and its wait status."""
         self.is_recycling = True
+        self.processes.expect_end("the interpreter was killed, and all processes of the session with it")
         ours, theirs = socket.socketpair()
         out_read, out_write = open_pipe()
         err_read, err_write = open_pipe()
@@ -389,6 +391,7 @@ class Executor:
 
     def _on_root_closed(self) -> None:
         self._broken = True
+        self.processes.expect_end("the session's root process died, and all processes of the session with it")
         self.processes.clear()
         self._resolve(None)
 

@@ -38,6 +38,7 @@ _MAX_PROCESSES = 64
 _MAX_RETAINED_BYTES = 64 << 20
 """Maximum output of finished processes that a session keeps, except for the last one."""
 
+_UNEXPECTED = "the process of the sandbox that ran it died"
 _EVENT_BYTES = 1 << 18
 _KEEPALIVE_SECONDS = 5.0
 _TERMINAL_TYPE = "xterm-256color"
@@ -68,12 +69,14 @@ class Process:
         id: Its id in the session.
         pid: Its process id.
         result: How it ended, or None while it runs.
+        loss: Why it ends, if the server does not learn its exit status.
     """
 
     def __init__(self, request: ProcessRequest) -> None:
         self.id = secrets.token_hex(8)
         self.pid = 0
         self.result: ProcessExited | None = None
+        self.loss = _UNEXPECTED
         self._request = request
         self._shim: ShimHandle | None = None
         self._stdin: InputPipe | None = None
@@ -177,8 +180,12 @@ class Process:
             raise ValueError(message)
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, _WINDOW_SIZE.pack(size.rows, size.columns, 0, 0))
 
-    def end(self, status: int) -> None:
-        """Complete the process with its wait status. Its descendants may keep writing to its streams, without effect."""
+    def end(self, status: int | None) -> None:
+        """Complete the process. Its descendants may keep writing to its streams, without effect.
+
+        Args:
+            status: Its wait status, None if it was lost.
+        """
         if self.result is not None:
             return
         if self._timer is not None:
@@ -189,19 +196,20 @@ class Process:
             if reader is not None:
                 reader.drain()
                 reader.freeze()
-        exit_code = os.waitstatus_to_exitcode(status)
+        exit_code = -signal.SIGKILL if status is None else os.waitstatus_to_exitcode(status)
         self.result = ProcessExited(
             exit_code=TIMEOUT_EXIT_CODE if self._timed_out else exit_code if exit_code >= 0 else 128 - exit_code,
             signal=-exit_code if exit_code < 0 else None,
             timed_out=self._timed_out,
             dropped_stdout=self._stdout.dropped if self._stdout is not None else 0,
             dropped_stderr=self._stderr.dropped if self._stderr is not None else 0,
+            lost=self.loss if status is None else None,
         )
         self._notify()
 
     def close(self) -> None:
         """Close the streams; a process that still runs is killed. Idempotent."""
-        self.end(signal.SIGKILL)
+        self.end(None)
         if self._shim is not None:
             self._shim.close()
         for stream in (self._stdin, self._stdout, self._stderr):
@@ -280,7 +288,7 @@ class ProcessTable:
         program = pack_program(_argv(request.command), directory, environment)
 
         def on_exit(status: int | None) -> None:
-            process.end(signal.SIGKILL if status is None else status)
+            process.end(status)
             self._forget_old_output()
 
         spawner = self._spawner
@@ -318,13 +326,25 @@ class ProcessTable:
         """Return all processes, the oldest first."""
         return [*self._processes.values()]
 
+    def expect_end(self, reason: str) -> None:
+        """Expect the end of the running processes, which the root is about to kill.
+
+        Args:
+            reason: Why, for their results; the first reason counts.
+        """
+        for process in self._processes.values():
+            if process.loss is _UNEXPECTED:
+                process.loss = reason
+        # Requests that are being processed must not start another one.
+        self._spawner.close()
+        self._spawner = SpawnerHandle(self._root)
+
     def clear(self) -> None:
         """Forget all processes; the root has killed them, or is about to."""
+        self.expect_end("the session was closed")
         for process in self._processes.values():
             process.close()
         self._processes.clear()
-        self._spawner.close()
-        self._spawner = SpawnerHandle(self._root)
 
     def _forget_old_output(self) -> None:
         """Forget the oldest finished processes while all but the last have more output than the limit."""
