@@ -195,7 +195,7 @@ class Process:
         self._post("signal", _encoder.encode(SignalRequest(signal=number)))
 
     def kill(self) -> None:
-        """Kill the process and its descendants.
+        """Kill the process and its descendants, daemons included.
 
         Raises:
             TransportError: If the server does not respond.

@@ -124,13 +124,72 @@ def test_default_signal_dispositions_are_restored(processes):
     assert processes.run("kill -INT $$; sleep 9").signal == signal.SIGINT
 
 
-def test_timeout_kills_process_and_descendants(processes):
+# Each prints the process id of a descendant and keeps running: one in another session, an orphan, an orphan in another session.
+FAMILIES = [
+    "setsid sleep 60 & echo $!; sleep 61",
+    "(sleep 60 & echo $!); sleep 61",
+    "setsid sh -c 'sleep 60 & echo $!'; sleep 61",
+]
+
+# Moves to another process id and session all the time.
+FUGITIVE = """
+import os, time
+while True:
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    open("beat", "a").write(".")
+    time.sleep(0.002)
+"""
+
+
+def is_gone(processes, pid):
+    return not processes.run(f"grep -v ') Z' /proc/{pid}/stat").stdout
+
+
+@pytest.mark.parametrize("command", FAMILIES)
+def test_timeout_kills_process_and_descendants(processes, command):
     started = time.monotonic()
-    result = processes.run("setsid sleep 60 & echo $!; sleep 61", timeout=0.3)
+    result = processes.run(command, timeout=0.5)
     assert time.monotonic() - started < 10
     assert (result.exit_code, result.timed_out) == (124, True)
-    child = result.stdout_text.strip()
-    assert eventually(lambda: not processes.run(f"grep -v ') Z' /proc/{child}/stat").stdout)
+    descendant = result.stdout_text.strip()
+    assert descendant.isdigit()
+    assert eventually(lambda: is_gone(processes, descendant))
+
+
+@pytest.mark.parametrize("command", FAMILIES)
+def test_kill_ends_descendants(processes, command):
+    with processes.start(command) as process:
+        descendant = next(iter(process)).stdout.decode().strip()
+        assert not is_gone(processes, descendant)
+        process.kill()
+        assert process.wait().signal == signal.SIGKILL
+    assert eventually(lambda: is_gone(processes, descendant))
+
+
+def test_kill_ends_fugitive_daemon(session, processes):
+    session.run(f"open('fugitive.py', 'w').write({FUGITIVE!r})")
+    with processes.start("python3 fugitive.py & sleep 60") as process:
+        assert eventually(lambda: session.run("import os; os.path.exists('beat')").stdout == "True\n")
+        process.kill()
+        process.wait()
+    size = "import os; os.path.getsize('beat')"
+    before = session.run(size).stdout
+    assert session.run(f"import time; time.sleep(0.3); {size}").stdout == before
+
+
+def test_kill_spares_other_processes(session, processes):
+    session.run("kept = 1")
+    with processes.start(FAMILIES[2]) as other, processes.start("sleep 60") as process:
+        daemon = next(iter(other)).stdout.decode().strip()
+        process.kill()
+        assert process.wait().signal == signal.SIGKILL
+        assert not is_gone(processes, daemon)
+        other.signal(signal.SIGTERM)
+        assert other.wait().signal == signal.SIGTERM
+        assert not is_gone(processes, daemon)
+    assert session.run("kept").stdout == "1\n"
 
 
 def test_output_limit_drops_and_counts(processes):

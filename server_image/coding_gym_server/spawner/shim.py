@@ -1,4 +1,8 @@
-"""Shim: the parent of one program, which reports its end to the server and sends it signals."""
+"""Shim: the parent of one program, which reports its end to the server and sends it signals.
+
+It is a subreaper, and has a signal scope of its own, in which the program has another one. So the program cannot signal the
+shim, and a ``kill(-1)`` of the shim reaches exactly the program and its descendants, daemons included.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,18 @@ import os
 import select
 import signal
 import socket
+import time
 
 from coding_gym_server.ipc.program_messages import DESCRIPTORS, EXITED, FAILED, REPORT, SIGNALED
-from coding_gym_server.linux.forking import die_with_parent, fork_when_possible
+from coding_gym_server.linux import landlock_domain
+from coding_gym_server.linux.forking import adopt_orphans, die_with_parent, fork_when_possible
 from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.spawner.program import Program
 
 __all__ = ["Shim", "refuse_request"]
 
 _READ_BYTES = 1 << 16
+_KILL_SECONDS = 1.0
 
 
 class Shim:
@@ -40,6 +47,8 @@ class Shim:
         """Run the program, and exit after it."""
         try:
             die_with_parent(self._parent)
+            adopt_orphans()
+            self._is_scoped = self._enter_scope()
             self._exits = ChildExits()
             ours, theirs = socket.socketpair()
             shim = os.getpid()
@@ -61,6 +70,23 @@ class Shim:
                 self._supervise(control)
         finally:
             os._exit(0)
+
+    def _enter_scope(self) -> bool:
+        """Enter a signal scope; return whether there is one: the kernel may not support it."""
+        if self._ruleset is None:
+            return False
+        try:
+            landlock_domain.enter(self._ruleset)
+        except OSError:
+            # The program will fail for the same reason, and report it.
+            return False
+        try:
+            os.kill(self._parent, 0)
+        except PermissionError:
+            return True
+        except ProcessLookupError:
+            pass
+        return False
 
     def _wait_for_start(self, program: socket.socket) -> int | None:
         """Return the control socket of the program, None if the process that waits for a request has exited."""
@@ -102,18 +128,27 @@ class Shim:
         return None
 
     def _send_signal(self, number: int) -> None:
-        """Send a signal to the process group of the program; SIGKILL also to its descendants elsewhere."""
-        elsewhere: set[int] = set()
-        if number == signal.SIGKILL:
-            # Imported here because it imports much, and few programs are killed.
-            from coding_gym_server.linux import procfs
-
-            # Not reaped yet, so the process id still belongs to it.
-            elsewhere = procfs.descendants(self._program)
+        """Send a signal to the process group of the program; SIGKILL also to all its descendants."""
+        # Not reaped yet, so the process id still belongs to it.
         os.killpg(self._program, number)
-        for process in elsewhere:
-            with contextlib.suppress(OSError):
-                os.kill(process, number)
+        if number == signal.SIGKILL:
+            self._kill_descendants()
+
+    def _kill_descendants(self) -> None:
+        if self._is_scoped:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(-1, signal.SIGKILL)
+            return
+        # Imported here because it imports much.
+        from coding_gym_server.linux import procfs
+
+        # Without a signal scope, kill(-1) would reach other sessions: kill by pid until no process is left.
+        deadline = time.monotonic() + _KILL_SECONDS
+        while (pids := procfs.descendants(os.getpid())) and time.monotonic() < deadline:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.0005)
 
 
 def refuse_request(requests: socket.socket, error: OSError) -> None:

@@ -160,7 +160,7 @@ class Process:
             self._stdin.end()
 
     async def signal(self, number: int) -> None:
-        """Send a signal to the process group; SIGKILL also reaches descendants in other groups. No effect after the exit.
+        """Send a signal to the process group; SIGKILL also reaches all descendants. No effect after the exit.
 
         Raises:
             TimeoutError: If the parent of the process does not respond.

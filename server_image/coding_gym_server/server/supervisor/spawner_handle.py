@@ -138,7 +138,7 @@ class ShimHandle:
             await self._started
 
     def send(self, number: int) -> asyncio.Future[None]:
-        """Send a signal to the process group of the program, SIGKILL also to its descendants elsewhere.
+        """Send a signal to the process group of the program, SIGKILL also to all its descendants.
 
         Args:
             number: The signal.
