@@ -159,6 +159,20 @@ def test_cpu_timeout_ignores_sleep_and_earlier_steps(session):
         assert session.run("t = time.process_time()\nwhile time.process_time() < t + 0.12: pass").exit_code == 0
 
 
+@pytest.mark.every_provider
+def test_cpu_timeout_ignores_processes_of_clients(session):
+    session.reset(cpu_timeout=0.3)
+    burn = "timeout 0.4 sh -c 'while :; do :; done'"
+    # Those that run during the step, those that end in it, and their orphans.
+    with session.http.processes.start(f"{burn}; ({burn} &); {burn}") as process:
+        assert session.run("import time; time.sleep(1.2); print('slept')").stdout == "slept\n"
+        process.kill()
+    with session.http.processes.start(f"({burn} &)") as process:
+        process.wait()
+        assert session.run("import time; time.sleep(0.7); print('slept')").stdout == "slept\n"
+    assert session.run("while True: pass").exit_code == 124
+
+
 def test_wall_timeout_applies_despite_cpu_timeout(session):
     session.reset(cpu_timeout=60)
     assert run_into_timeout(session, "while True: pass").stderr.count("timed out") == 1

@@ -126,7 +126,7 @@ class End(msgspec.Struct, tag=True):
 
 
 class CpuTime(msgspec.Struct, tag=True):
-    """Request to a root: return the CPU time that the session's processes have used."""
+    """Request to a root: return the CPU time that the session's processes have used, without programs beside the worker."""
 
 
 class Configure(msgspec.Struct, tag=True, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 __all__ = [
@@ -51,15 +51,20 @@ def ancestors(pid: int) -> set[int]:
     return found
 
 
-def descendants(ancestor: int) -> set[int]:
-    """Return the pids of all children of ``ancestor``, their children, and so on, except zombies."""
+def descendants(ancestor: int, *, without: Collection[int] = ()) -> set[int]:
+    """Return the pids of all children of ``ancestor``, their children, and so on, except zombies.
+
+    Args:
+        ancestor: The process.
+        without: Descendants to leave out along with their own descendants.
+    """
     if not _HAS_CHILDREN_FILES:
-        return _descendants_of_all(ancestor)
+        return _descendants_of_all(ancestor, without)
     found = set()
     pending = [ancestor]
     while pending:
         for child in _children_of_all_threads(pending.pop()):
-            if (fields := _stat(child)) and fields[_STATE] not in _DEAD:
+            if child not in without and (fields := _stat(child)) and fields[_STATE] not in _DEAD:
                 found.add(child)
                 pending.append(child)
     return found
@@ -74,7 +79,7 @@ def _children_of_all_threads(parent: int) -> list[int]:
     return found
 
 
-def _descendants_of_all(ancestor: int) -> set[int]:
+def _descendants_of_all(ancestor: int, without: Collection[int]) -> set[int]:
     children: dict[int, list[int]] = {}
     zombies = set()
     for entry in os.listdir("/proc"):
@@ -86,8 +91,9 @@ def _descendants_of_all(ancestor: int) -> set[int]:
     pending = [ancestor]
     while pending:
         for child in children.get(pending.pop(), ()):
-            pending.append(child)
-            found.append(child)
+            if child not in without:
+                pending.append(child)
+                found.append(child)
     return set(found) - zombies
 
 

@@ -38,7 +38,8 @@ class ResetOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
         seed: Seed of ``random`` and ``numpy.random``; drawn from the operating system when absent.
         episode_id: Name of the episode in ``state``; a random UUID when absent.
         step_timeout: Wall-clock limit of a step in seconds; the server's default when absent.
-        cpu_timeout: CPU-time limit of a step in seconds, summed over all processes of the session; none when absent.
+        cpu_timeout: CPU-time limit of a step in seconds, summed over all processes of the session except those that clients
+            started; none when absent.
         max_output_chars: Maximum number of code points of stdout, and of stderr, in an observation.
         show_value: Whether the value of a final expression is shown, as in a REPL.
         backend: Execution backend; the server's default when absent.

@@ -99,6 +99,8 @@ class SessionRoot:
         self._scopes_signals = profile.scopes_signals
         self._worker: int | None = None
         self._worker_status: int | None = None
+        self._spawners: set[int] = set()
+        self._spawners_cpu_time = 0.0
 
     def run(self) -> None:
         """Serve until the server exits. Returns only in a forked worker at its end, never in the root."""
@@ -227,6 +229,7 @@ class SessionRoot:
             if pid == 0:
                 self._become_child(root)
                 return Spawner(*descriptors, profile=self._profile, prepared=self._prepared)
+            self._spawners.add(pid)
         except OSError as error:
             self._channel.send(Failed(f"cannot fork a spawner: {error}"))
         else:
@@ -304,28 +307,32 @@ class SessionRoot:
     def _reap(self) -> None:
         """Reap terminated children."""
         with contextlib.suppress(ChildProcessError):
-            while (exited := os.waitpid(-1, os.WNOHANG))[0]:
+            while (exited := os.wait4(-1, os.WNOHANG))[0]:
                 self._record_exit(*exited)
 
     def _reap_all(self) -> None:
         """Wait until all killed processes have exited; orphans become children of this process."""
         with contextlib.suppress(ChildProcessError):
             while True:
-                self._record_exit(*os.waitpid(-1, 0))
+                self._record_exit(*os.wait4(-1, 0))
 
     def _reap_all_but(self, survivor: int) -> None:
         """Wait until all children except ``survivor`` have exited."""
         while orphans := procfs.children(os.getpid()) - {survivor}:
             for pid in orphans:
-                self._record_exit(*os.waitpid(pid, 0))
+                self._record_exit(*os.wait4(pid, 0))
 
-    def _record_exit(self, pid: int, status: int) -> None:
+    def _record_exit(self, pid: int, status: int, usage: resource.struct_rusage) -> None:
         if pid == self._worker:
             self._worker, self._worker_status = None, status
+        elif pid in self._spawners:
+            self._spawners.remove(pid)
+            self._spawners_cpu_time += usage.ru_utime + usage.ru_stime
 
     def _cpu_time(self) -> float:
-        alive = sum(procfs.cpu_time(pid) for pid in procfs.descendants(os.getpid()))
-        return reaped_cpu_time() + alive
+        """Return the CPU seconds used by the session's processes, without the spawner and the programs below it."""
+        alive = sum(procfs.cpu_time(pid) for pid in procfs.descendants(os.getpid(), without=self._spawners))
+        return reaped_cpu_time() - self._spawners_cpu_time + alive
 
 
 def reaped_cpu_time() -> float:

@@ -33,7 +33,7 @@ class Limits:
 
     Attributes:
         wall: Wall-clock limit in seconds.
-        cpu: CPU-time limit in seconds over all processes of the session, None for no limit.
+        cpu: CPU-time limit in seconds over all processes of the session but those that clients started, None for no limit.
     """
 
     wall: float
