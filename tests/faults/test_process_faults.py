@@ -12,6 +12,7 @@ import psutil
 import pytest
 from docker.errors import APIError
 
+from coding_gym.errors import ProtocolError
 from tests.faults.episodes import SMALL, after, assert_infrastructure, assert_starts_over, outcome, shown
 from tests.support.running_server import gone_within
 from tests.support.sandbox_faults import eventually
@@ -308,6 +309,30 @@ def test_killed_shim_ends_its_program_only(env):
     second.signal(signal.SIGTERM)
     assert second.wait().signal == signal.SIGTERM
     assert spawner_of(env) == spawner
+
+
+def test_processes_and_files_of_lost_episode_are_refused(env):
+    root = worker_of(env).parent()
+    root.kill()
+    assert gone_within([root], 5) == []
+    refused = pytest.raises(ProtocolError, match=r"410.*The episode was lost .*: reset the session")
+    for request in (lambda: env.exec("true"), env.processes.list, env.files.list, lambda: env.files.write("file", "x")):
+        with refused:
+            request()
+    assert_infrastructure(env.step("mark"))
+    with refused:
+        env.exec("true")
+    assert_starts_over(env)
+    assert env.exec("echo new").stdout == b"new\n"
+
+
+def test_processes_run_again_after_step_of_new_episode(env):
+    root = worker_of(env).parent()
+    root.kill()
+    assert gone_within([root], 5) == []
+    assert_infrastructure(env.step("mark"))
+    assert shown(env, "'mark' in globals()") == "False\n"
+    assert env.exec("echo new").stdout == b"new\n"
 
 
 def test_programs_end_with_root(env):

@@ -119,7 +119,7 @@ def create_app(
         return Workspace(config.home_directory, home=HOME)
 
     async def session_workspace(request: Request) -> Workspace:
-        executor = await sessions.get(request.path_params["session"]).executor()
+        executor = await sessions.get(request.path_params["session"]).executor_beside_steps()
         return Workspace(Path(executor.working_directory), home=HOME, owner=executor.directory)
 
     def on_zygote_gone() -> None:

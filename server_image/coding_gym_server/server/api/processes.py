@@ -15,6 +15,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from coding_gym_server.ipc.async_channel import ChannelClosedError
 from coding_gym_server.protocol import ERROR_CODE_HEADER, ErrorCode
 from coding_gym_server.protocol.processes import (
     CompletedProcess,
@@ -27,6 +28,7 @@ from coding_gym_server.protocol.processes import (
 from coding_gym_server.server.api.codec import BadRequestError, decode_json
 from coding_gym_server.server.api.request_body import read_body, run_while_connected, until_gone
 from coding_gym_server.server.api.routing import by_method
+from coding_gym_server.server.sessions.lost_episode import EpisodeLostError
 from coding_gym_server.server.sessions.registry import SessionNotFoundError
 from coding_gym_server.server.sessions.session import INFRASTRUCTURE_ERRORS, ServerSession
 from coding_gym_server.server.supervisor.processes import Process, ProcessNotFoundError, TooManyProcessesError
@@ -97,7 +99,7 @@ def process_routes(prefix: str, find: Callable[[str], Awaitable[ServerSession]])
         return _json(completed)
 
     async def list_all(request: Request) -> Response:
-        executor = await (await _session(request)).executor()
+        executor = await (await _session(request)).executor_beside_steps()
         return _json([process.info for process in executor.processes.list()])
 
     async def follow(request: Request) -> Response:
@@ -136,7 +138,7 @@ def process_routes(prefix: str, find: Callable[[str], Awaitable[ServerSession]])
         return await find(request.path_params["session"])
 
     async def _process(request: Request) -> Process:
-        executor = await (await _session(request)).executor()
+        executor = await (await _session(request)).executor_beside_steps()
         return executor.processes.get(request.path_params["process"])
 
     one = f"{prefix}/processes/{{process}}"
@@ -154,6 +156,7 @@ def process_error_handlers() -> dict[type[Exception], Callable[[Request, Excepti
     """Return the handlers of the errors that the routes raise, by type."""
     return {
         SessionNotFoundError: _respond_with(404),
+        EpisodeLostError: _respond_with(410),
         ProcessNotFoundError: _respond_with(404),
         _NotPossibleError: _respond_with(409),
         _InvalidError: _respond_with(422, {ERROR_CODE_HEADER: ErrorCode.VALIDATION_ERROR}),
@@ -166,7 +169,13 @@ async def _start(session: ServerSession, request: ProcessRequest) -> Process:
     if request.user is not None and request.user not in _names_of_user():
         message = f"user={request.user!r} is not available: processes run as the session's user, {_names_of_user()[-1]}"
         raise _InvalidError(message)
-    return await (await session.executor()).start_process(request)
+    executor = await session.executor_beside_steps()
+    try:
+        return await executor.start_process(request)
+    except ChannelClosedError:
+        # If the episode has been lost, say so.
+        await session.executor_beside_steps()
+        raise
 
 
 def _names_of_user() -> list[str]:

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import msgspec
 from msgspec import UNSET
 
 from coding_gym_server.ipc.async_channel import ChannelClosedError
@@ -20,7 +19,6 @@ from coding_gym_server.protocol import (
     INFRASTRUCTURE_EXIT_CODE,
     Capture,
     Metadata,
-    Observation,
     ObservationData,
     OnIdle,
     Outcome,
@@ -31,7 +29,9 @@ from coding_gym_server.protocol import (
     StepAction,
 )
 from coding_gym_server.server.sessions.defaults import SessionDefaults
+from coding_gym_server.server.sessions.lost_episode import EpisodeLostError
 from coding_gym_server.server.sessions.openenv_rewards import Score, score
+from coding_gym_server.server.sessions.responses import infrastructure_failure, response
 from coding_gym_server.server.sessions.result_collector import ResultCollector
 from coding_gym_server.server.sessions.step_runner import StepCapture, StepRunner, StepView
 from coding_gym_server.server.supervisor.cell_run import CellOutcome
@@ -58,12 +58,13 @@ INFRASTRUCTURE_ERRORS = (ForkError, ChannelClosedError, TimeoutError)
 
 _MAX_WALL_SECONDS = 1e8
 _ALWAYS_INSTALLED = "python"
+_ROOT_DIED = "the session's root process died"
 
 
 class ServerSession:
     """One isolated interpreter and its current episode.
 
-    Coroutines must not be called concurrently, except for ``executor``.
+    Coroutines must not be called concurrently, except for ``executor_beside_steps``.
 
     Args:
         executors: Pool from which executors are acquired.
@@ -86,6 +87,7 @@ class ServerSession:
         self._shared = shared
         self._directory = shared
         self._executor: Executor | None = None
+        self._loss: str | None = None
         self._is_stepping = False
         self._interrupt_due = False
         self._options = ResetOptions()
@@ -118,7 +120,7 @@ class ServerSession:
         self.state = SessionState(episode_id=options.episode_id or str(uuid.uuid4()))
         async with self._beginning:
             await self._begin()
-        return _observation("", "", 0, Metadata(outcome=Outcome.OK, state_lost=False))
+        return response("", "", 0, Metadata(outcome=Outcome.OK, state_lost=False))
 
     async def step(self, action: StepAction) -> ObservationData:
         """Run code and inject input events. Starts an episode if there was no reset yet.
@@ -161,7 +163,7 @@ class ServerSession:
                 for first, second in ((previous.stdout, stdout), (previous.stderr, stderr))
             )
             metadata.state_lost |= previous.state_lost
-        data = _observation(stdout, stderr, completion.exit_code, metadata, reward=code_score.reward)
+        data = response(stdout, stderr, completion.exit_code, metadata, reward=code_score.reward)
         data.observation.screenshot, data.observation.frames = captured.picture, captured.frames
         return data
 
@@ -232,15 +234,16 @@ class ServerSession:
         self, cell: Execute | None, limits: Limits, view: StepView, *, on_event: Callable[[Event], None] | None
     ) -> StepCapture:
         try:
-            executor = await self.executor()
+            executor = await self._current_executor()
             if self._interrupt_due:
                 executor.interrupt()
             if view.inputs and self._screen is None:
                 message = "input events require a screen; reset the session with a screen"
                 raise NoScreenError(message)
             captured = await StepRunner(executor, self._screen).run(cell, limits, view, on_event=on_event)
-        except INFRASTRUCTURE_ERRORS:
-            self.close("the sandbox failed to run a step")
+        except INFRASTRUCTURE_ERRORS as error:
+            self._loss = str(error) or type(error).__name__
+            self.close(f"the sandbox failed to run a step: {self._loss}")
             raise
         self.state.step_count += 1
         self.state.last_exit_code = captured.completion.exit_code if captured.completion is not None else 0
@@ -288,12 +291,21 @@ class ServerSession:
         if self._executor is not None:
             self._executor.kill_with_reason(reason)
 
-    async def executor(self) -> Executor:
-        """Return the executor of the episode; starts an episode if there was no reset yet.
+    async def executor_beside_steps(self) -> Executor:
+        """Return the executor of the episode, for its processes and files; starts an episode if there was no reset yet.
 
         Raises:
+            EpisodeLostError: If the episode was lost; only a reset or a step begins another one.
             INFRASTRUCTURE_ERRORS: If no executor can be started, or the session has ended.
         """
+        async with self._beginning:
+            loss = _ROOT_DIED if self._executor is not None and self._executor.is_broken else self._loss
+        if loss is not None:
+            raise EpisodeLostError(loss)
+        return await self._current_executor()
+
+    async def _current_executor(self) -> Executor:
+        """Return the executor of the episode; starts one if there is none."""
         async with self._beginning:
             if self._executor is None:
                 await self._begin()
@@ -309,11 +321,7 @@ class ServerSession:
         self.close()
 
     def close(self, reason: str = "the session was closed") -> None:
-        """End the episode and all its processes; the next call starts another one. Idempotent.
-
-        Args:
-            reason: Why, for the results of its processes.
-        """
+        """End the episode and all its processes, which report the reason; the next call starts another one. Idempotent."""
         self._close_screen()
         if self._executor is not None:
             self._executor.processes.expect_end(reason)
@@ -351,7 +359,7 @@ class ServerSession:
             self._close_screen()
             self._executors.release(executor)
             raise
-        self._executor = executor
+        self._executor, self._loss = executor, None
 
     async def _set_up(self, executor: Executor) -> None:
         if self._options.files:
@@ -388,13 +396,4 @@ class ServerSession:
         """Report an infrastructure error."""
         self.state.step_count += 1
         self.state.last_exit_code = INFRASTRUCTURE_EXIT_CODE
-        message = f"the sandbox failed to run this step: {str(error) or type(error).__name__}\n"
-        metadata = Metadata(outcome=Outcome.INFRASTRUCTURE, state_lost=True, truncated=True)
-        return _observation("", message, INFRASTRUCTURE_EXIT_CODE, metadata)
-
-
-def _observation(stdout: str, stderr: str, exit_code: int, metadata: Metadata, *, reward: float = 0.0) -> ObservationData:
-    observation = Observation(stdout=stdout, stderr=stderr, exit_code=exit_code, metadata=metadata)
-    # Results may be large, so they are included only once.
-    brief = msgspec.structs.replace(metadata, results=[]) if metadata.results else metadata
-    return ObservationData(observation=observation, reward=reward, done=False, metadata=brief)
+        return infrastructure_failure(error)

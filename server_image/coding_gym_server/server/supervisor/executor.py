@@ -60,6 +60,7 @@ class Executor:
         spec: Its fixed properties.
         root_pid: Process id of the session root.
         processes: The processes that clients run beside the worker.
+        is_broken: Whether the root has died, and all processes with it.
         is_recycling: Whether the processes are being replaced by a new worker.
         on_interrupted: Called when an interrupt has been sent to a cell.
     """
@@ -68,7 +69,7 @@ class Executor:
         self.directory: SessionDirectory
         self.user = user
         self.spec = spec
-        self._broken = False
+        self.is_broken = False
         self.root_pid = 0
         self.processes: ProcessTable
         self.is_recycling = False
@@ -135,7 +136,7 @@ class Executor:
     @property
     def is_alive(self) -> bool:
         """Whether neither the root nor the worker is known to have exited."""
-        return not self._broken and self._worker is not None and not self._worker.has_exited
+        return not self.is_broken and self._worker is not None and not self._worker.has_exited
 
     def configure(self, configuration: Configure, *, max_output_chars: int) -> None:
         """Configure the worker, which must not have run a cell yet, and any replacement of it, for an episode.
@@ -191,7 +192,7 @@ class Executor:
         """
         assert self._worker is not None
         assert self._run is None
-        if self._broken:
+        if self.is_broken:
             # Without the root, the exit of the worker would not be reported.
             raise ChannelClosedError
         dead = None
@@ -390,9 +391,8 @@ class Executor:
             self._resolve(None)
 
     def _on_root_closed(self) -> None:
-        self._broken = True
-        self.processes.expect_end("the session's root process died, and all processes of the session with it")
-        self.processes.clear()
+        self.is_broken = True
+        self.processes.clear("the session's root process died, and all processes of the session with it")
         self._resolve(None)
 
     def _resolve(self, result: Finished | None) -> None:

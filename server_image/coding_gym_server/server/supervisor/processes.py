@@ -339,9 +339,13 @@ class ProcessTable:
         self._spawner.close()
         self._spawner = SpawnerHandle(self._root)
 
-    def clear(self) -> None:
-        """Forget all processes; the root has killed them, or is about to."""
-        self.expect_end("the session was closed")
+    def clear(self, reason: str = "the session was closed") -> None:
+        """Forget all processes; the root has killed them, or is about to.
+
+        Args:
+            reason: Why, for the results of those that run.
+        """
+        self.expect_end(reason)
         for process in self._processes.values():
             process.close()
         self._processes.clear()
