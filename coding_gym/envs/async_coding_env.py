@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
@@ -12,6 +13,7 @@ import numpy as np
 from gymnasium.utils import seeding
 from numpy.typing import NDArray
 
+from coding_gym.client.own_thread import call_in_own_thread
 from coding_gym.envs.episode import (
     FIRST_RESET_TIMEOUT,
     RESET_TIMEOUT,
@@ -175,10 +177,10 @@ class AsyncCodingEnv:
     async def exec(self, command: str | Sequence[str], **options: Unpack[RunKwargs]) -> ProcessResult:
         """Run a process to its end, beside the interpreter; see ``CodingEnv.exec``. Canceling the call kills the process."""
         processes = self.processes
-        started = asyncio.ensure_future(asyncio.to_thread(processes.start, command, **options))
+        started = asyncio.ensure_future(call_in_own_thread(lambda: processes.start(command, **options)))
         try:
             process = await asyncio.shield(started)
-            return await asyncio.to_thread(process.wait)
+            return await call_in_own_thread(process.wait)
         except asyncio.CancelledError:
             started.add_done_callback(_abandon)
             raise
@@ -306,4 +308,4 @@ class AsyncCodingEnv:
 def _abandon(started: asyncio.Future[Process]) -> None:
     """Kill a process whose start was canceled, without blocking the event loop."""
     if not started.cancelled() and started.exception() is None:
-        started.get_loop().run_in_executor(None, started.result().abandon)
+        threading.Thread(target=started.result().abandon, daemon=True).start()

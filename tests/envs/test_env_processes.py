@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import gymnasium as gym
@@ -137,6 +138,31 @@ def test_async_exec_runs_beside_step(pool):
             return [result.stdout_text for result in results]
 
     assert asyncio.run(run()) == [f"{number}\n" for number in range(5)]
+
+
+def test_async_execs_leave_other_threads_free(pool):
+    count = 8
+    wait = "touch started.{}; while ! test -e go; do sleep 0.05; done; echo {}"
+
+    async def run():
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        async with asyncio.timeout(60), AsyncCodingEnv(pool=pool, **OPTIONS) as env:
+            running = [asyncio.create_task(env.exec(wait.format(number, number))) for number in range(count)]
+            while len(await asyncio.to_thread(env.files.list)) < count:
+                await asyncio.sleep(0.05)
+            await asyncio.to_thread(env.files.write, "go", "")
+            return [result.stdout_text for result in await asyncio.gather(*running)]
+
+    assert asyncio.run(run()) == [f"{number}\n" for number in range(count)]
+
+
+def test_async_exec_raises_errors_of_its_thread(pool):
+    async def run():
+        async with AsyncCodingEnv(pool=pool, **OPTIONS) as env:
+            with pytest.raises(ConfigurationError, match="timeout_s"):
+                await env.exec("true", timeout="soon")
+
+    asyncio.run(run())
 
 
 def test_canceled_async_exec_kills_process(pool):
