@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import TypeVar, Unpack
 
 import msgspec
 
 from coding_gym.client.http import KEEPALIVES_LOST, HttpClient
-from coding_gym.errors import ConfigurationError, ProtocolError, TransportError
+from coding_gym.client.process_request import Command, RunKwargs, StartKwargs, process_request
+from coding_gym.errors import ProtocolError, TransportError
 from coding_gym_server.protocol.processes import (
     Keepalive,
     ProcessEvent,
     ProcessExited,
     ProcessInfo,
     ProcessOutput,
-    ProcessRequest,
     ProcessStarted,
     SignalRequest,
     TerminalSize,
@@ -36,41 +36,6 @@ _events = msgspec.json.Decoder(ProcessEvent)
 _infos = msgspec.json.Decoder(list[ProcessInfo])
 
 _Message = TypeVar("_Message")
-
-
-_FIELDS = {"env": "environment", "timeout": "timeout_s"}
-
-
-class RunKwargs(TypedDict, total=False):
-    """Options of a process.
-
-    Attributes:
-        stdin: Its standard input.
-        cwd: Working directory, relative to that of the session, which is the default.
-        env: Environment variables in addition to those of the session.
-        timeout: Wall-clock limit in seconds, after which the process and its descendants are killed; no limit by default.
-        user: User to run as; only the session's user is available.
-        max_output_bytes: Maximum number of bytes of stdout, and of stderr; what exceeds it is discarded and counted.
-    """
-
-    stdin: bytes | str
-    cwd: str | None
-    env: Mapping[str, str] | None
-    timeout: float | None
-    user: str | None
-    max_output_bytes: int
-
-
-class StartKwargs(RunKwargs, total=False):
-    """Options of a process that is not waited for.
-
-    Attributes:
-        keep_stdin_open: Whether ``Process.write`` will provide more input after ``stdin``.
-        terminal: Size of the terminal to run it in, where stdout includes stderr; pipes by default.
-    """
-
-    keep_stdin_open: bool
-    terminal: TerminalSize | None
 
 
 @dataclass(frozen=True)
@@ -257,7 +222,7 @@ class Processes:
         self._http = http
         self._base = f"{base}/processes"
 
-    def run(self, command: str | Sequence[str], **options: Unpack[RunKwargs]) -> ProcessResult:
+    def run(self, command: Command, **options: Unpack[RunKwargs]) -> ProcessResult:
         """Run a process to its end.
 
         Args:
@@ -277,7 +242,7 @@ class Processes:
         finally:
             process.close()
 
-    def start(self, command: str | Sequence[str], **options: Unpack[StartKwargs]) -> Process:
+    def start(self, command: Command, **options: Unpack[StartKwargs]) -> Process:
         """Start a process.
 
         Args:
@@ -287,7 +252,7 @@ class Processes:
         Raises:
             ConfigurationError: If an argument is invalid.
         """
-        request = _request(command, options)
+        request = process_request(command, options)
         if len(request.stdin) <= _MAX_FIRST_INPUT:
             return self._process("POST", self._base, _encoder.encode(request))
         stdin, keep_open = request.stdin, request.keep_stdin_open
@@ -323,28 +288,6 @@ class Processes:
         except BaseException:
             stack.close()
             raise
-
-
-def _request(command: str | Sequence[str], options: StartKwargs) -> ProcessRequest:
-    """Return a validated request.
-
-    Raises:
-        ConfigurationError: If an argument is invalid.
-    """
-    document: dict[str, Any] = {"command": command if isinstance(command, str) else list(command)}
-    for name, value in options.items():
-        if value is not None:
-            document[_FIELDS.get(name, name)] = value
-    try:
-        if isinstance(document.get("stdin"), str):
-            document["stdin"] = document["stdin"].encode()
-        request = msgspec.convert(document, ProcessRequest)
-        # Lone surrogates are not Unicode.
-        _encoder.encode(request)
-    except (msgspec.ValidationError, UnicodeEncodeError) as error:
-        message = f"Invalid process: {error}"
-        raise ConfigurationError(message) from error
-    return request
 
 
 def _decode(decoder: msgspec.json.Decoder[_Message], data: bytes) -> _Message:

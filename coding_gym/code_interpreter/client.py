@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Unpack
@@ -11,7 +11,8 @@ from typing import Any, Unpack
 from coding_gym.client.address import Address
 from coding_gym.client.files import Files
 from coding_gym.client.http import KEEPALIVES_LOST, HttpClient
-from coding_gym.client.processes import Processes, ProcessResult, RunKwargs
+from coding_gym.client.process_request import Command, RunKwargs
+from coding_gym.client.processes import Processes, ProcessResult
 from coding_gym.client.session import Session
 from coding_gym.code_interpreter.execution import Execution, ExecutionError, Listeners
 from coding_gym.media.results import Result
@@ -185,7 +186,7 @@ class CodeInterpreter:
         return execution
 
     def run_process(
-        self, command: str | Sequence[str], *, context: Context | str | None = None, **options: Unpack[RunKwargs]
+        self, command: Command, *, context: Context | str | None = None, **options: Unpack[RunKwargs]
     ) -> ProcessResult:
         """Run a process to its end, beside the cells of a context; see ``Processes.run``.
 

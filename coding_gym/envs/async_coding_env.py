@@ -45,11 +45,10 @@ from coding_gym.sandbox.pool import SandboxPool, managed_sandbox, resolve_config
 from coding_gym_server.protocol import ObservationData, Outcome, ResetOptions, Screen, ScreenRequestOptions, StepAction, Window
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from coding_gym.client.async_session import AsyncSession
     from coding_gym.client.files import Files
-    from coding_gym.client.processes import Process, Processes, ProcessResult, RunKwargs
+    from coding_gym.client.process_request import Command, RunKwargs
+    from coding_gym.client.processes import Process, Processes, ProcessResult
 
 __all__ = ["AsyncCodingEnv"]
 
@@ -174,7 +173,7 @@ class AsyncCodingEnv:
         """Return the current screen: uint8, shape (height, width, 3); see ``CodingEnv.capture``."""
         return decode_pixels((await self._request_screen(screen_request(region))).screenshot)
 
-    async def exec(self, command: str | Sequence[str], **options: Unpack[RunKwargs]) -> ProcessResult:
+    async def exec(self, command: Command, **options: Unpack[RunKwargs]) -> ProcessResult:
         """Run a process to its end, beside the interpreter; see ``CodingEnv.exec``. Canceling the call kills the process."""
         processes = self.processes
         started = asyncio.ensure_future(call_in_own_thread(lambda: processes.start(command, **options)))

@@ -37,10 +37,9 @@ from coding_gym.sandbox.pool import SandboxPool, managed_sandbox, resolve_config
 from coding_gym_server.protocol import ObservationData, Screen, ScreenRequestOptions, Window
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from coding_gym.client.files import Files
-    from coding_gym.client.processes import Processes, ProcessResult, RunKwargs
+    from coding_gym.client.process_request import Command, RunKwargs
+    from coding_gym.client.processes import Processes, ProcessResult
     from coding_gym.client.session import Session
 
 __all__ = ["CodingEnv"]
@@ -222,7 +221,7 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         """
         return self._open_session().http.files
 
-    def exec(self, command: str | Sequence[str], **options: Unpack[RunKwargs]) -> ProcessResult:
+    def exec(self, command: Command, **options: Unpack[RunKwargs]) -> ProcessResult:
         """Run a process to its end, beside the interpreter and in its directory; see ``Processes.run``.
 
         Args:

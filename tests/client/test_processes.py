@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -417,6 +418,59 @@ def test_concurrent_large_requests_keep_their_streams(processes):
     for thread in threads:
         thread.join()
     assert results == {number: f"{number}\n".encode() for number in range(16)}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "printf '%s.' a b",
+        b"printf '%s.' a b",
+        ["printf", "%s.", "a", "b"],
+        ("printf", b"%s.", Path("a"), PurePosixPath("b")),
+        Path("script"),
+    ],
+)
+def test_commands_are_text_bytes_or_paths(processes, command):
+    processes.run("printf '#!/bin/sh\nprintf a.b.' > script; chmod +x script")
+    assert processes.run(command, env={"PATH": ".:/usr/bin:/bin"}).stdout == b"a.b."
+
+
+@pytest.mark.parametrize("stdin", ["text", b"text", bytearray(b"text"), memoryview(b"text")])
+def test_input_is_text_or_bytes(processes, stdin):
+    assert processes.run(["cat"], stdin=stdin).stdout == b"text"
+
+
+def test_variables_and_directory_are_text_bytes_or_paths(processes):
+    processes.run("mkdir sub")
+    variables = {"A": "a", b"B": b"b", "C": Path("/c")}
+    for directory in ("sub", b"sub", Path("sub")):
+        result = processes.run('echo "$A$B$C $(basename "$PWD")"', env=variables, cwd=directory)
+        assert result.stdout == b"ab/c sub\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "message"),
+    [
+        (5, {}, "command= to be a command for the shell, a path, or a list of arguments, got int: 5"),
+        (None, {}, "command= .* got NoneType"),
+        ({"ls"}, {}, "command= .* got set"),
+        ({"ls": 1}, {}, "command= .* got dict"),
+        (bytearray(b"ls"), {}, "command= .* got bytearray"),
+        (["sleep", 5], {}, r"command\[1\] to be text, bytes or a path, got int: 5"),
+        (["echo", b"\xff"], {}, r"command\[1\] to be UTF-8"),
+        (["echo", None], {}, r"command\[1\] .* got NoneType"),
+        ("true", {"cwd": 5}, "cwd= to be text, bytes or a path, got int"),
+        ("true", {"env": [("A", "b")]}, "env= to be a mapping of names to values, got list"),
+        ("true", {"env": {"A": 1}}, r"env\['A'\] to be text, bytes or a path, got int: 1"),
+        ("true", {"env": {1: "a"}}, "a name in env= .* got int"),
+        ("true", {"stdin": 5}, "stdin= to be bytes or text, got int"),
+        ("true", {"stdin": Path("file")}, r"stdin= .* got PosixPath: .*\. Pass the content of a file"),
+        ("true", {"stdin": "\ud83d"}, "stdin= to be text that UTF-8 can encode"),
+    ],
+)
+def test_messages_say_what_was_expected(processes, command, options, message):
+    with pytest.raises(ConfigurationError, match=f"Expected {message}"):
+        processes.start(command, **options)
 
 
 @pytest.mark.parametrize(
