@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import IO
 from urllib.parse import quote, urlencode
@@ -16,6 +17,7 @@ __all__ = ["FileEntry", "Files"]
 
 _CHUNK_BYTES = 1 << 20
 _MAX_BYTES = 1 << 30
+_EXECUTABLE, _READABLE = 0o111, 0o444
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class FileEntry:
         size: Size in bytes, None for a directory.
         modified: Modification time in seconds since the epoch.
         is_link: Whether it is a symbolic link; the other attributes are those of its target.
+        is_executable: Whether it is an executable file.
     """
 
     name: str
@@ -35,6 +38,7 @@ class FileEntry:
     size: int | None
     modified: float
     is_link: bool = False
+    is_executable: bool = False
 
 
 class Files:
@@ -68,15 +72,13 @@ class Files:
                 yield chunk
 
     def write(self, path: str, content: str | bytes | IO[bytes]) -> None:
-        """Write a file, replacing an existing one; missing directories are created.
+        """Write a file; missing directories are created. An existing file is replaced, and keeps its permissions.
 
         Args:
             path: Path of the file.
             content: Text, bytes, or an open binary file, which is sent in chunks.
         """
-        body = content.encode() if isinstance(content, str) else content
-        with self._http.request("PUT", self._url(path), body=body) as response:
-            response.read()
+        self._put(self._url(path), content.encode() if isinstance(content, str) else content)
 
     def list(self, path: str = ".") -> list[FileEntry]:
         """Return the entries of a directory: directories first, then files, each sorted by name."""
@@ -91,6 +93,8 @@ class Files:
     def upload(self, source: str | os.PathLike[str], path: str) -> None:
         """Copy a file, or a directory with its contents, from this machine into the workspace.
 
+        Executable files stay executable.
+
         Args:
             source: The file or directory on this machine. Symbolic links in a directory are followed.
             path: Path of the copy.
@@ -100,59 +104,103 @@ class Files:
         """
         source = Path(source)
         if not source.is_dir():
-            with source.open("rb") as file:
-                self.write(path, file)
+            self._upload_file(source, path)
             return
         for parent, _, names in os.walk(source, followlinks=True):
             for name in names:
-                file_path = Path(parent, name)
-                with file_path.open("rb") as file:
-                    self.write(str(PurePosixPath(path, *file_path.relative_to(source).parts)), file)
+                file = Path(parent, name)
+                self._upload_file(file, str(PurePosixPath(path, *file.relative_to(source).parts)))
 
-    def download(self, path: str, target: str | os.PathLike[str], *, max_bytes: int = _MAX_BYTES) -> None:
+    def download(self, path: str, target: str | os.PathLike[str], *, max_bytes: int = _MAX_BYTES) -> dict[str, str]:
         """Copy a file, or a directory with its contents, from the workspace to this machine.
 
-        Links to files become copies; links to directories, which may form loops, are left out.
+        Executable files stay executable. Links to files become copies; links to directories, which may form loops, are left
+        out. What else cannot be read in a directory is left out and returned.
 
         Args:
             path: Path of the file or directory.
             target: Path of the copy. Missing directories are created.
             max_bytes: Maximum size of all files together: a file of a few bytes on the disk can have any size.
 
-        Raises:
-            ProtocolError: If the files are larger than ``max_bytes``; the copy is then incomplete.
-        """
-        self._download(path, Path(target), max_bytes)
+        Returns:
+            What could not be read in a directory, such as pipes and links that lead out of the workspace: the reasons by path.
 
-    def _download(self, path: str, target: Path, max_bytes: int) -> int:
-        """Copy a file or directory; return what remains of ``max_bytes``."""
+        Raises:
+            FileNotFoundError: If ``path`` does not exist.
+            ProtocolError: If ``path`` cannot be read, or the files are larger than ``max_bytes``; the copy is then incomplete.
+        """
         try:
-            entries = self.list(path)
+            pending = [(path, Path(target), self.list(path))]
         except ProtocolError:
             # Not a directory.
-            return self._download_file(path, target, max_bytes)
-        target.mkdir(parents=True, exist_ok=True)
-        for entry in entries:
-            # The server is not trusted: other names would lead out of the target.
-            if entry.name in ("", ".", "..") or "/" in entry.name or "\0" in entry.name:
-                message = f"The server listed a file with the name {entry.name!r}"
-                raise ProtocolError(message)
-            if entry.type == "file":
-                max_bytes = self._download_file(f"{path}/{entry.name}", target / entry.name, max_bytes)
-            elif not entry.is_link:
-                max_bytes = self._download(f"{path}/{entry.name}", target / entry.name, max_bytes)
-        return max_bytes
+            chunks = self._open(path)
+            self._save(path, chunks, Path(target), max_bytes, is_executable=self._is_executable(path))
+            return {}
+        unreadable: dict[str, str] = {}
+        while pending:
+            path, copy, entries = pending.pop()
+            copy.mkdir(parents=True, exist_ok=True)
+            for entry in entries:
+                inner, inner_copy = f"{path}/{entry.name}", copy / _checked_name(entry)
+                try:
+                    if entry.type == "file":
+                        chunks = self._open(inner)
+                    elif entry.is_link:
+                        continue
+                    else:
+                        pending.append((inner, inner_copy, self.list(inner)))
+                        continue
+                except (ProtocolError, FileNotFoundError) as error:
+                    unreadable[inner] = str(error)
+                    continue
+                max_bytes = self._save(inner, chunks, inner_copy, max_bytes, is_executable=entry.is_executable)
+        return unreadable
 
-    def _download_file(self, path: str, target: Path, max_bytes: int) -> int:
+    def _upload_file(self, source: Path, path: str) -> None:
+        with source.open("rb") as file:
+            is_executable = os.fstat(file.fileno()).st_mode & _EXECUTABLE
+            self._put(f"{self._url(path)}?executable=true" if is_executable else self._url(path), file)
+
+    def _put(self, url: str, body: bytes | IO[bytes]) -> None:
+        with self._http.request("PUT", url, body=body) as response:
+            response.read()
+
+    def _open(self, path: str) -> Iterator[bytes]:
+        """Return the chunks of a file, which can be read."""
+        chunks = self.read_chunks(path)
+        return chain([next(chunks, b"")], chunks)
+
+    def _save(self, path: str, chunks: Iterator[bytes], target: Path, max_bytes: int, *, is_executable: bool) -> int:
+        """Copy a file; return what remains of ``max_bytes``."""
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("wb") as file:
-            for chunk in self.read_chunks(path):
+            for chunk in chunks:
                 max_bytes -= len(chunk)
                 if max_bytes < 0:
                     message = f"{path} exceeds max_bytes= of the download: raise it"
                     raise ProtocolError(message)
                 file.write(chunk)
+        if is_executable:
+            mode = target.stat().st_mode
+            # For those who may read it.
+            target.chmod(mode | (mode & _READABLE) >> 2)
         return max_bytes
+
+    def _is_executable(self, path: str) -> bool:
+        file = PurePosixPath(path)
+        return any(entry.name == file.name and entry.is_executable for entry in self.list(str(file.parent)))
 
     def _url(self, path: str) -> str:
         return f"{self._base}/{quote(path, safe='/')}"
+
+
+def _checked_name(entry: FileEntry) -> str:
+    """Return the name of a directory entry. The server is not trusted: other names would lead out of the target.
+
+    Raises:
+        ProtocolError: If it is not a file name.
+    """
+    if entry.name in ("", ".", "..") or "/" in entry.name or "\0" in entry.name:
+        message = f"The server listed a file with the name {entry.name!r}"
+        raise ProtocolError(message)
+    return entry.name

@@ -74,6 +74,17 @@ def test_ranges(files, requested, status, content):
         assert answer.content == content
 
 
+def test_uploads_set_and_keep_modes(interpreter, files):
+    assert files.put("/files/t/run", params={"executable": "true"}, content=b"1").status_code == 201
+    assert files.put("/files/t/plain", content=b"1").status_code == 201
+    assert files.put("/files/t/plain", params={"executable": "maybe"}, content=b"2").status_code == 422
+    modes = "import os; [oct(os.stat(f't/{name}').st_mode & 0o777) for name in ('run', 'plain')]"
+    assert interpreter.execute(modes).text == "['0o755', '0o644']"
+    assert files.put("/files/t/run", content=b"2").status_code == 200
+    assert interpreter.execute(modes).text == "['0o755', '0o644']"
+    assert files.get("/files/t/plain").content == b"1"
+
+
 def test_listing(files):
     for path in ("t/b.txt", "t/a.txt", "t/z/x", "t/c/x"):
         files.put(f"/files/{path}", content=b"12")

@@ -100,6 +100,42 @@ def test_directories_are_uploaded_and_downloaded(env, tmp_path):
     assert (tmp_path / "new" / "file").read_text() == "1"
 
 
+def test_executable_files_stay_executable(env, tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    for name, mode in (("run", 0o755), ("plain", 0o644)):
+        (source / name).write_text("#!/bin/sh\necho ran\n")
+        (source / name).chmod(mode)
+    env.files.upload(source, "copy")
+    env.files.upload(source / "run", "alone")
+    assert env.exec("copy/run && ./alone && ! test -x copy/plain").stdout == b"ran\nran\n"
+    assert [(entry.name, entry.is_executable) for entry in env.files.list("copy")] == [("plain", False), ("run", True)]
+    env.files.download("copy", tmp_path / "back")
+    env.files.download("alone", tmp_path / "file")
+    assert os.access(tmp_path / "back" / "run", os.X_OK)
+    assert os.access(tmp_path / "file", os.X_OK)
+    assert not os.access(tmp_path / "back" / "plain", os.X_OK)
+    # A new content does not change the mode.
+    env.files.write("copy/run", "#!/bin/sh\necho again\n")
+    assert env.exec("copy/run").stdout == b"again\n"
+
+
+def test_download_leaves_out_what_cannot_be_read(env, tmp_path):
+    env.step(
+        "import os; os.makedirs('d/deep'); os.mkfifo('d/fifo'); os.symlink('missing', 'd/dangling')\n"
+        "os.symlink('/etc/passwd', 'd/deep/outside')\n"
+        "for path in ('d/a', 'd/z', 'd/deep/file', 'd/empty'): open(path, 'w').write(path * (path != 'd/empty'))"
+    )
+    unreadable = env.files.download("d", tmp_path / "d")
+    assert sorted(unreadable) == ["d/dangling", "d/deep/outside", "d/fifo"]
+    assert "Not a file" in unreadable["d/fifo"]
+    found = {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+    assert found == {"d/a": "d/a", "d/z": "d/z", "d/deep/file": "d/deep/file", "d/empty": ""}
+    with pytest.raises(ProtocolError, match="Not a file"):
+        env.files.download("d/fifo", tmp_path / "fifo")
+    assert not (tmp_path / "fifo").exists()
+
+
 def test_download_follows_no_loops_and_is_bounded(env, tmp_path):
     env.step("import os; os.mkdir('d'); [os.symlink('.', f'd/{n}') for n in 'abc']; open('d/file', 'w').write('x')")
     env.files.download("d", tmp_path / "d")

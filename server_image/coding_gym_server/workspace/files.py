@@ -24,6 +24,7 @@ __all__ = ["DirectoryEntry", "FilesError", "NotFoundError", "Upload", "Workspace
 
 _OPENAT2 = 437
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_BENEATH = 0x02, 0x08
+_NEW_FILE, _EXECUTABLE, _PERMISSIONS = 0o644, 0o111, 0o777
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -51,6 +52,7 @@ class DirectoryEntry(msgspec.Struct, kw_only=True):
         size: Its size in bytes, None for a directory.
         modified: Modification time in seconds since the epoch.
         is_link: Whether it is a symbolic link; the other attributes are those of its target.
+        is_executable: Whether it is a file that its owner, group or others may execute.
     """
 
     name: str
@@ -58,6 +60,7 @@ class DirectoryEntry(msgspec.Struct, kw_only=True):
     size: int | None
     modified: float
     is_link: bool = False
+    is_executable: bool = False
 
 
 class Workspace:
@@ -121,11 +124,12 @@ class Workspace:
         message = f"Is a directory: {path}" if stat.S_ISDIR(mode) else f"Not a file: {path}"
         raise FilesError(message)
 
-    def upload(self, path: str) -> Upload:
+    def upload(self, path: str, *, is_executable: bool = False) -> Upload:
         """Start writing a file, replacing an existing one. Missing parent directories are created.
 
         Args:
             path: Path of the file.
+            is_executable: Whether to make it executable; an existing file keeps its permissions in any case.
 
         Raises:
             FilesError: If the path is outside the workspace or a directory.
@@ -136,7 +140,7 @@ class Workspace:
             raise FilesError(message)
         descriptor = self._make_directories(relative.parent, path)
         try:
-            return Upload(descriptor, relative.name, path)
+            return Upload(descriptor, relative.name, path, is_executable=is_executable)
         except BaseException:
             os.close(descriptor)
             raise
@@ -226,20 +230,24 @@ class Upload:
         directory: Descriptor of the target directory. The upload takes ownership of it.
         name: Name of the file in the directory.
         path: The client's path, for messages.
+        is_executable: Whether to make the file executable.
 
     Attributes:
         is_new: Whether the file did not exist before.
     """
 
-    def __init__(self, directory: int, name: str, path: str) -> None:
+    def __init__(self, directory: int, name: str, path: str, *, is_executable: bool) -> None:
         self._directory = directory
         self._name = name
         self._path = path
         self._temporary = f".{secrets.token_hex(8)}.upload"
         try:
-            self.is_new = not self._check_target()
+            existing = self._mode_of_target()
+            self.is_new = existing is None
+            mode = _NEW_FILE if existing is None or not stat.S_ISREG(existing) else stat.S_IMODE(existing) & _PERMISSIONS
+            self._mode = mode | _EXECUTABLE if is_executable else mode
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            self._descriptor = os.open(self._temporary, flags, 0o644, dir_fd=directory)
+            self._descriptor = os.open(self._temporary, flags, _NEW_FILE, dir_fd=directory)
         except OSError as error:
             raise _files_error(error, path) from error
 
@@ -265,9 +273,11 @@ class Upload:
         Raises:
             FilesError: If it cannot be renamed.
         """
-        os.close(self._descriptor)
-        self._descriptor = -1
         try:
+            if self._mode != _NEW_FILE:
+                os.fchmod(self._descriptor, self._mode)
+            os.close(self._descriptor)
+            self._descriptor = -1
             os.rename(self._temporary, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
         except OSError as error:
             raise _files_error(error, self._path) from error
@@ -282,20 +292,16 @@ class Upload:
             os.close(self._directory)
             self._directory = -1
 
-    def _check_target(self) -> bool:
-        """Return whether the file exists already.
-
-        Raises:
-            FilesError: If the path is a directory.
-        """
+    def _mode_of_target(self) -> int | None:
+        """Return the mode of an existing file, None if there is none; refuse a directory."""
         try:
             mode = os.stat(self._name, dir_fd=self._directory, follow_symlinks=False).st_mode
         except FileNotFoundError:
-            return False
+            return None
         if stat.S_ISDIR(mode):
             message = f"Is a directory: {self._path}"
             raise FilesError(message)
-        return True
+        return mode
 
 
 def write_files(directory: Path, files: Mapping[str, str | FileContent]) -> None:
@@ -349,6 +355,7 @@ def _entries(directory: int, status_of_target: Callable[[str], os.stat_result]) 
                 size=None if is_directory else status.st_size,
                 modified=status.st_mtime,
                 is_link=entry.is_symlink(),
+                is_executable=stat.S_ISREG(status.st_mode) and bool(status.st_mode & _EXECUTABLE),
             )
 
 

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from coding_gym_server.server.api.routing import by_method
+from coding_gym_server.server.api.routing import by_method, flag
 from coding_gym_server.workspace.files import FilesError, NotFoundError, Workspace
 
 __all__ = ["file_routes"]
@@ -53,7 +53,8 @@ def file_routes(prefix: str, find: Callable[[Request], Awaitable[Workspace]]) ->
 
     async def upload(request: Request) -> Response:
         workspace = await find(request)
-        upload = await _in_thread(workspace.upload, request.path_params["path"])
+        is_executable = flag(request, "executable")
+        upload = await _in_thread(lambda: workspace.upload(request.path_params["path"], is_executable=is_executable))
         try:
             async for chunk in request.stream():
                 await _in_thread(upload.write, chunk)

@@ -27,7 +27,7 @@ from coding_gym_server.protocol.processes import (
 )
 from coding_gym_server.server.api.codec import BadRequestError, decode_json
 from coding_gym_server.server.api.request_body import read_body, run_while_connected, until_gone
-from coding_gym_server.server.api.routing import by_method
+from coding_gym_server.server.api.routing import InvalidFlagError, by_method, flag
 from coding_gym_server.server.sessions.lost_episode import EpisodeLostError
 from coding_gym_server.server.sessions.registry import SessionNotFoundError
 from coding_gym_server.server.sessions.session import INFRASTRUCTURE_ERRORS, ServerSession
@@ -38,7 +38,6 @@ __all__ = ["process_error_handlers", "process_routes"]
 _T = TypeVar("_T")
 
 _encoder = msgspec.json.Encoder()
-_FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
 class _NotPossibleError(Exception):
@@ -107,7 +106,7 @@ def process_routes(prefix: str, find: Callable[[str], Awaitable[ServerSession]])
 
     async def write(request: Request) -> Response:
         process = await _process(request)
-        ends = _flag(request, "end")
+        ends = flag(request, "end")
         try:
             async for chunk in request.stream():
                 if chunk:
@@ -159,7 +158,7 @@ def process_error_handlers() -> dict[type[Exception], Callable[[Request, Excepti
         EpisodeLostError: _respond_with(410),
         ProcessNotFoundError: _respond_with(404),
         _NotPossibleError: _respond_with(409),
-        _InvalidError: _respond_with(422, {ERROR_CODE_HEADER: ErrorCode.VALIDATION_ERROR}),
+        **dict.fromkeys((_InvalidError, InvalidFlagError), _respond_with(422, {ERROR_CODE_HEADER: ErrorCode.VALIDATION_ERROR})),
         TooManyProcessesError: _respond_with(429),
         **dict.fromkeys(INFRASTRUCTURE_ERRORS, _respond_with(503)),
     }
@@ -184,14 +183,6 @@ def _names_of_user() -> list[str]:
         return [str(uid), pwd.getpwuid(uid).pw_name]
     except KeyError:
         return [str(uid)]
-
-
-def _flag(request: Request, name: str) -> bool:
-    value = request.query_params.get(name, "false").lower()
-    if value not in _FLAGS:
-        message = f"Expected {name}= to be true or false, got {value!r}"
-        raise _InvalidError(message)
-    return _FLAGS[value]
 
 
 async def _completed(process: Process) -> CompletedProcess:

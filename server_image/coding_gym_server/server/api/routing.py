@@ -8,7 +8,26 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-__all__ = ["by_method"]
+__all__ = ["InvalidFlagError", "by_method", "flag"]
+
+_FLAGS = {"true": True, "1": True, "false": False, "0": False}
+
+
+class InvalidFlagError(ValueError):
+    """A query parameter is neither true nor false."""
+
+
+def flag(request: Request, name: str) -> bool:
+    """Return a query parameter that is true or false; false if it is absent.
+
+    Raises:
+        InvalidFlagError: If it is neither.
+    """
+    value = request.query_params.get(name, "false").lower()
+    if value not in _FLAGS:
+        message = f"Expected {name}= to be true or false, got {value!r}"
+        raise InvalidFlagError(message)
+    return _FLAGS[value]
 
 
 def by_method(path: str, **handlers: Callable[[Request], Awaitable[Response]]) -> Route:
