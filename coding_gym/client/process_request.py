@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 import msgspec
 
 from coding_gym.errors import ConfigurationError
-from coding_gym_server.protocol.processes import ProcessRequest, TerminalSize
+from coding_gym_server.protocol.processes import Keep, ProcessRequest, TerminalSize
 
 __all__ = ["Command", "RunKwargs", "StartKwargs", "Text", "process_request"]
 
@@ -32,7 +32,9 @@ class RunKwargs(TypedDict, total=False):
         env: Environment variables in addition to those of the session.
         timeout: Wall-clock limit in seconds, after which the process and its descendants are killed; no limit by default.
         user: User to run as; only the session's user is available.
-        max_output_bytes: Maximum number of bytes of stdout, and of stderr; what exceeds it is discarded and counted.
+        max_output_bytes: Maximum number of bytes of stdout, and of stderr, that are kept; others are discarded and counted.
+        keep: Whether these are the ``first`` or the ``last`` ones. Iteration over a process goes on beyond the maximum in the
+            second case only.
     """
 
     stdin: str | bytes | bytearray | memoryview | None
@@ -41,6 +43,7 @@ class RunKwargs(TypedDict, total=False):
     timeout: float | None
     user: str | None
     max_output_bytes: int
+    keep: Keep
 
 
 class StartKwargs(RunKwargs, total=False):

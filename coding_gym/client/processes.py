@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TypeVar, Unpack
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -15,6 +16,7 @@ from coding_gym.client.http import KEEPALIVES_LOST, HttpClient
 from coding_gym.client.process_request import Command, RunKwargs, StartKwargs, process_request
 from coding_gym.errors import ProtocolError, TransportError
 from coding_gym_server.protocol.processes import (
+    MAX_PROCESS_OUTPUT,
     Keepalive,
     ProcessEvent,
     ProcessExited,
@@ -45,12 +47,12 @@ class ProcessResult:
     Attributes:
         exit_code: Exit code: 126 if the program cannot be executed, 127 if it does not exist, 128 plus the number of the signal
             that ended it, 124 after a timeout.
-        stdout: What it wrote to stdout.
-        stderr: What it wrote to stderr.
+        stdout: What it wrote to stdout, as far as it was kept; if the process was joined after some bytes, what follows them.
+        stderr: The same of stderr.
         signal: Number of the signal that ended it, or None.
         timed_out: Whether it was killed because it exceeded its timeout.
-        dropped_stdout: Number of bytes that stdout had in addition, beyond ``max_output_bytes``.
-        dropped_stderr: Number of bytes that stderr had in addition, beyond ``max_output_bytes``.
+        dropped_stdout: Number of bytes of stdout that were discarded.
+        dropped_stderr: Number of bytes of stderr that were discarded.
         lost: Why it was killed with its session: a reset, for example, or the death of the interpreter; None for any other end.
     """
 
@@ -78,25 +80,40 @@ class Process:
     """A process of a session. Iterate over it for its output as it arrives, and ``wait`` for its end.
 
     The process does not depend on this object: after ``close``, ``Processes.join`` with its id continues from the start of its
-    output. Not thread-safe, except that ``write``, ``close_stdin``, ``signal``, ``kill`` and ``resize`` may be called while
-    another thread waits.
+    output, or from where this object has left off. Not thread-safe, except that ``write``, ``close_stdin``, ``signal``,
+    ``kill`` and ``resize`` may be called while another thread waits.
 
     Args:
         http: The server.
         base: Path of the processes of the session.
         response: Stack that holds the response with the events.
         lines: The lines of the response.
+        received: Number of bytes of each output that precede the response.
+        max_output_bytes: Maximum number of bytes of each output to keep, the last ones.
 
     Attributes:
         id: Id in the session.
         pid: Process id, as processes of the sandbox see it.
+        received: Number of bytes of ``stdout`` and of ``stderr`` that have been received or skipped, for ``Processes.join``.
     """
 
-    def __init__(self, http: HttpClient, base: str, response: contextlib.ExitStack, lines: Iterator[bytes]) -> None:
+    def __init__(
+        self,
+        http: HttpClient,
+        base: str,
+        response: contextlib.ExitStack,
+        lines: Iterator[bytes],
+        *,
+        received: dict[str, int],
+        max_output_bytes: int,
+    ) -> None:
         self._http = http
         self._response = response
         self._lines = lines
-        self._output: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
+        self.received = received
+        self._max_output_bytes = max_output_bytes
+        self._output = {name: bytearray() for name in received}
+        self._skipped = dict.fromkeys(received, 0)
         self._result: ProcessResult | None = None
         started = self._next_event()
         assert isinstance(started, ProcessStarted)
@@ -112,10 +129,12 @@ class Process:
         while self._result is None:
             event = self._next_event()
             if isinstance(event, ProcessOutput):
-                self._output["stdout"] += event.stdout
-                self._output["stderr"] += event.stderr
+                self._keep("stdout", event.stdout, event.skipped_stdout)
+                self._keep("stderr", event.stderr, event.skipped_stderr)
                 yield event
             elif isinstance(event, ProcessExited):
+                event.dropped_stdout += self._skipped["stdout"]
+                event.dropped_stderr += self._skipped["stderr"]
                 self._result = ProcessResult(
                     stdout=bytes(self._output["stdout"]),
                     stderr=bytes(self._output["stderr"]),
@@ -192,6 +211,15 @@ class Process:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
+    def _keep(self, name: str, data: bytes, skipped: int) -> None:
+        """Keep the last bytes of an output."""
+        output = self._output[name]
+        output += data
+        excess = max(len(output) - self._max_output_bytes, 0)
+        del output[:excess]
+        self._skipped[name] += skipped + excess
+        self.received[name] += skipped + len(data)
+
     def _post(self, path: str, body: bytes) -> None:
         with self._http.request("POST", f"{self._base}/{path}", body=body) as response:
             response.read()
@@ -253,11 +281,12 @@ class Processes:
             ConfigurationError: If an argument is invalid.
         """
         request = process_request(command, options)
+        limit = request.max_output_bytes
         if len(request.stdin) <= _MAX_FIRST_INPUT:
-            return self._process("POST", self._base, _encoder.encode(request))
+            return self._process("POST", self._base, _encoder.encode(request), max_output_bytes=limit)
         stdin, keep_open = request.stdin, request.keep_stdin_open
         request.stdin, request.keep_stdin_open = b"", True
-        process = self._process("POST", self._base, _encoder.encode(request))
+        process = self._process("POST", self._base, _encoder.encode(request), max_output_bytes=limit)
         try:
             # The server reads the output in the meantime. A process need not read its input.
             with contextlib.suppress(ProtocolError):
@@ -270,9 +299,20 @@ class Processes:
             raise
         return process
 
-    def join(self, identifier: str) -> Process:
-        """Return a process by its id, with its output from the start."""
-        return self._process("GET", f"{self._base}/{identifier}", None)
+    def join(self, identifier: str, *, stdout: int = 0, stderr: int = 0) -> Process:
+        """Return a process by its id, with its output from the start or after what has been received already.
+
+        Args:
+            identifier: The id.
+            stdout: Number of bytes of stdout to leave out: ``join(process.id, **process.received)``.
+            stderr: Number of bytes of stderr to leave out.
+
+        Raises:
+            ConfigurationError: If a number is negative.
+        """
+        offsets = urlencode({"stdout": stdout, "stderr": stderr})
+        path = f"{self._base}/{identifier}?{offsets}"
+        return self._process("GET", path, None, max_output_bytes=MAX_PROCESS_OUTPUT, stdout=stdout, stderr=stderr)
 
     def list(self) -> list[ProcessInfo]:
         """Return the processes of the episode that run, and the last ones that have exited, the oldest first."""
@@ -280,11 +320,20 @@ class Processes:
             infos: list[ProcessInfo] = _decode(_infos, response.read())
             return infos
 
-    def _process(self, method: str, path: str, body: bytes | None) -> Process:
+    def _process(
+        self, method: str, path: str, body: bytes | None, *, max_output_bytes: int, stdout: int = 0, stderr: int = 0
+    ) -> Process:
         stack = contextlib.ExitStack()
         try:
             response = stack.enter_context(self._http.request(method, path, body=body, timeout=KEEPALIVES_LOST))
-            return Process(self._http, self._base, stack, self._http.lines(response))
+            return Process(
+                self._http,
+                self._base,
+                stack,
+                self._http.lines(response),
+                received={"stdout": stdout, "stderr": stderr},
+                max_output_bytes=max_output_bytes,
+            )
         except BaseException:
             stack.close()
             raise

@@ -193,7 +193,7 @@ class CodeInterpreter:
         Args:
             command: A program and its arguments, or a command for the shell.
             context: Context whose processes it joins, and which it ends with; Python's default context if None.
-            options: ``stdin=``, ``cwd=``, ``env=``, ``timeout=``, ``user=``, ``max_output_bytes=``.
+            options: ``stdin=``, ``cwd=``, ``env=``, ``timeout=``, ``user=``, ``max_output_bytes=``, ``keep=``.
 
         Raises:
             ConfigurationError: If an argument is invalid.

@@ -226,7 +226,7 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
 
         Args:
             command: A program and its arguments, or a command for the shell.
-            options: ``stdin=``, ``cwd=``, ``env=``, ``timeout=``, ``user=``, ``max_output_bytes=``.
+            options: ``stdin=``, ``cwd=``, ``env=``, ``timeout=``, ``user=``, ``max_output_bytes=``, ``keep=``.
 
         Raises:
             ConfigurationError: If an argument is invalid.

@@ -245,6 +245,65 @@ def test_left_process_can_be_joined(processes):
     assert info.result.exit_code == 0
 
 
+def test_stream_continues_after_received_bytes(processes):
+    command = "printf 12345; printf abc >&2; read line; printf 67890; printf def >&2"
+    with processes.start(command, keep_stdin_open=True) as process:
+        output = iter(process)
+        while process.received != {"stdout": 5, "stderr": 3}:
+            next(output)
+    with processes.join(process.id, **process.received) as joined:
+        joined.write(b"\n")
+        result = joined.wait()
+    assert (result.stdout, result.stderr) == (b"67890", b"def")
+    assert (result.dropped_stdout, result.dropped_stderr) == (0, 0)
+    assert joined.received == {"stdout": 10, "stderr": 6}
+    # Also after the exit, in the middle, and beyond the end.
+    assert processes.join(process.id, stdout=3, stderr=6).wait().stdout == b"4567890"
+    assert processes.join(process.id, stdout=99).wait().stdout == b""
+
+
+@pytest.mark.parametrize("offsets", [{"stdout": -1}, {"stderr": "x"}, {"stdout": 10**20}])
+def test_invalid_offsets_are_refused(processes, offsets):
+    process = processes.start("true")
+    process.wait()
+    with pytest.raises(ConfigurationError, match="to be a number of bytes"):
+        processes.join(process.id, **offsets)
+
+
+def test_last_output_is_kept(processes):
+    result = processes.run("seq 1 20000; seq 1 100 >&2", max_output_bytes=1000, keep="last")
+    complete = b"".join(b"%d\n" % number for number in range(1, 20_001))
+    assert result.stdout == complete[-1000:]
+    assert result.dropped_stdout == len(complete) - 1000
+    assert (len(result.stderr), result.dropped_stderr) == (292, 0)
+
+
+def test_stream_of_last_output_goes_on_beyond_limit(processes):
+    # Each line is waited for, so that none is lost.
+    command = "for n in $(seq 100); do read line; echo $n; done"
+    with processes.start(command, keep_stdin_open=True, max_output_bytes=10, keep="last") as process:
+        output = iter(process)
+        seen = b""
+        for _ in range(100):
+            process.write(b"\n")
+            seen += next(output).stdout
+        result = process.wait()
+    assert seen == b"".join(b"%d\n" % number for number in range(1, 101))
+    assert (result.stdout, result.dropped_stdout) == (seen[-10:], len(seen) - 10)
+
+
+def test_late_client_learns_what_it_has_missed(processes):
+    with processes.start("seq 1000; touch written; sleep 60", max_output_bytes=20, keep="last") as process:
+        pass
+    assert eventually(lambda: processes.run("test -e written").exit_code == 0)
+    with processes.join(process.id) as joined:
+        event = next(iter(joined))
+        assert (event.stdout[-9:], event.skipped_stdout) == (b"999\n1000\n", 3893 - 20)
+        joined.kill()
+        result = joined.wait()
+    assert result.dropped_stdout + len(result.stdout) == 3893
+
+
 def test_unknown_process_is_not_found(processes):
     with pytest.raises(ProtocolError, match="Process 0123 not found"):
         processes.join("0123")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -13,6 +13,7 @@ __all__ = [
     "MAX_PROCESS_OUTPUT",
     "SESSION_HEADER",
     "CompletedProcess",
+    "Keep",
     "Keepalive",
     "ProcessEvent",
     "ProcessExited",
@@ -32,6 +33,9 @@ DEFAULT_MAX_PROCESS_OUTPUT = 16 << 20
 
 MAX_PROCESS_OUTPUT = 256 << 20
 """Maximum of ``ProcessRequest.max_output_bytes``."""
+
+Keep = Literal["first", "last"]
+"""Part of an output."""
 
 _Text = Annotated[str, msgspec.Meta(pattern=r"\A[^\0]*\Z")]
 
@@ -60,7 +64,8 @@ class ProcessRequest(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
         timeout_s: Wall-clock limit in seconds, after which the process and its descendants are killed; none if absent.
         user: User to run as. Only the session's user is available.
         terminal: Size of the terminal to run it in; stdout and stderr are then one stream. None for pipes.
-        max_output_bytes: Maximum number of bytes of stdout, and of stderr; what exceeds it is discarded and counted.
+        max_output_bytes: Maximum number of bytes of stdout, and of stderr, that are kept; others are discarded and counted.
+        keep: Whether these are the first or the last ones. In the second case, a stream of events continues beyond the maximum.
     """
 
     command: _Text | Annotated[list[_Text], msgspec.Meta(min_length=1)]
@@ -72,6 +77,7 @@ class ProcessRequest(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     user: str | None = None
     terminal: TerminalSize | None = None
     max_output_bytes: Annotated[int, msgspec.Meta(ge=0, le=MAX_PROCESS_OUTPUT)] = DEFAULT_MAX_PROCESS_OUTPUT
+    keep: Keep = "first"
 
 
 class SignalRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -102,10 +108,14 @@ class ProcessOutput(msgspec.Struct, tag="output", omit_defaults=True):
     Attributes:
         stdout: Bytes of stdout, base64 in JSON.
         stderr: Bytes of stderr, base64 in JSON.
+        skipped_stdout: Number of bytes before ``stdout`` that were discarded, because only the last ones are kept.
+        skipped_stderr: Number of bytes before ``stderr`` that were discarded, because only the last ones are kept.
     """
 
     stdout: bytes = b""
     stderr: bytes = b""
+    skipped_stdout: int = 0
+    skipped_stderr: int = 0
 
 
 class Keepalive(msgspec.Struct, tag="keepalive"):
@@ -119,8 +129,8 @@ class ProcessExited(msgspec.Struct, tag="exited"):
         exit_code: Exit code; 128 plus the number of the signal that ended it; 124 after a timeout.
         signal: Number of the signal that ended it, or None.
         timed_out: Whether it exceeded ``timeout_s``.
-        dropped_stdout: Number of bytes of stdout that exceeded ``max_output_bytes``.
-        dropped_stderr: Number of bytes of stderr that exceeded ``max_output_bytes``.
+        dropped_stdout: Number of bytes after those of stdout that were kept.
+        dropped_stderr: Number of bytes after those of stderr that were kept.
         lost: Why it was killed with its session: a reset, for example, or the death of the interpreter; None for any other end.
             Exit code and signal are those of SIGKILL.
     """
@@ -140,7 +150,7 @@ class CompletedProcess(msgspec.Struct, kw_only=True):
     """A process that has exited, with its output.
 
     Attributes:
-        result: How it ended.
+        result: How it ended; ``dropped_stdout`` and ``dropped_stderr`` count all bytes that were discarded.
         stdout: Bytes of stdout, base64 in JSON.
         stderr: Bytes of stderr, base64 in JSON.
     """

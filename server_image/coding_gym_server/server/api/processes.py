@@ -16,11 +16,10 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from coding_gym_server.ipc.async_channel import ChannelClosedError
+from coding_gym_server.ipc.text import truncate_middle
 from coding_gym_server.protocol import ERROR_CODE_HEADER, ErrorCode
 from coding_gym_server.protocol.processes import (
-    CompletedProcess,
     ProcessExited,
-    ProcessOutput,
     ProcessRequest,
     SignalRequest,
     TerminalSize,
@@ -38,6 +37,8 @@ __all__ = ["process_error_handlers", "process_routes"]
 _T = TypeVar("_T")
 
 _encoder = msgspec.json.Encoder()
+_MAX_DIGITS = 18
+_MAX_QUOTED_CHARS = 100
 
 
 class _NotPossibleError(Exception):
@@ -55,18 +56,22 @@ class _EventStream(Response):
 
     Args:
         process: The process.
+        stdout: Number of bytes of stdout that the client has already.
+        stderr: Number of bytes of stderr that the client has already.
     """
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, *, stdout: int = 0, stderr: int = 0) -> None:
         super().__init__(media_type="application/x-ndjson")
         del self.headers["content-length"]
         self._process = process
+        self._stdout = stdout
+        self._stderr = stderr
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         gone = asyncio.create_task(until_gone(receive))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            async for events in self._process.events():
+            async for events in self._process.events(stdout=self._stdout, stderr=self._stderr):
                 # Keepalives bound the time until a disconnected client is noticed.
                 if gone.done():
                     return
@@ -92,7 +97,7 @@ def process_routes(prefix: str, find: Callable[[str], Awaitable[ServerSession]])
     async def run(request: Request) -> Response:
         process = await _start(await _session(request), await _body(request, ProcessRequest))
         try:
-            completed = await run_while_connected(request, _completed(process))
+            completed = await run_while_connected(request, process.wait())
         finally:
             await process.signal(signal.SIGKILL)
         return _json(completed)
@@ -102,7 +107,8 @@ def process_routes(prefix: str, find: Callable[[str], Awaitable[ServerSession]])
         return _json([process.info for process in executor.processes.list()])
 
     async def follow(request: Request) -> Response:
-        return _EventStream(await _process(request))
+        process = await _process(request)
+        return _EventStream(process, stdout=_offset(request, "stdout"), stderr=_offset(request, "stderr"))
 
     async def write(request: Request) -> Response:
         process = await _process(request)
@@ -185,16 +191,12 @@ def _names_of_user() -> list[str]:
         return [str(uid)]
 
 
-async def _completed(process: Process) -> CompletedProcess:
-    stdout, stderr = bytearray(), bytearray()
-    async for events in process.events():
-        for event in events:
-            if isinstance(event, ProcessOutput):
-                stdout += event.stdout
-                stderr += event.stderr
-            elif isinstance(event, ProcessExited):
-                return CompletedProcess(result=event, stdout=bytes(stdout), stderr=bytes(stderr))
-    raise AssertionError(process)
+def _offset(request: Request, name: str) -> int:
+    value = request.query_params.get(name, "0")
+    if not (value.isascii() and value.isdecimal() and len(value) <= _MAX_DIGITS):
+        message = f"Expected {name}= to be a number of bytes, got {truncate_middle(value, _MAX_QUOTED_CHARS)!r}"
+        raise _InvalidError(message)
+    return int(value)
 
 
 async def _body(request: Request, kind: type[_T]) -> _T:

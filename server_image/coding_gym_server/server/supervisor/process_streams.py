@@ -7,7 +7,9 @@ import errno
 import os
 from collections.abc import Callable
 
-__all__ = ["InputPipe", "OutputReader"]
+from coding_gym_server.protocol.processes import Keep
+
+__all__ = ["InputPipe", "Output", "OutputReader"]
 
 _READ_BYTES = 65_536
 _LINE_ENDS = (b"\n", b"\r", b"\x04")
@@ -19,28 +21,73 @@ _MAX_DRAIN_READS = 32
 """More than a pipe holds, unless a process has enlarged it to its maximum for unprivileged users."""
 
 
+class Output:
+    """Output of a process, of which a part is kept.
+
+    Args:
+        limit: Maximum number of bytes to keep.
+        keep: Whether these are the first or the last bytes.
+
+    Attributes:
+        data: The bytes that are kept.
+        start: Number of bytes before them that were discarded.
+        dropped: Number of bytes after them that were discarded.
+    """
+
+    def __init__(self, limit: int, keep: Keep) -> None:
+        self.data = bytearray()
+        self.start = 0
+        self.dropped = 0
+        self._limit = limit
+        self._keep = keep
+        self._is_frozen = False
+
+    @property
+    def end(self) -> int:
+        """Number of bytes up to the last one that is kept."""
+        return self.start + len(self.data)
+
+    def append(self, data: bytes) -> None:
+        """Append data, and discard what exceeds the limit."""
+        if self._is_frozen:
+            return
+        if self._keep == "first":
+            kept = data[: self._limit - len(self.data)]
+            self.data += kept
+            self.dropped += len(data) - len(kept)
+            return
+        self.data += data
+        excess = max(len(self.data) - self._limit, 0)
+        del self.data[:excess]
+        self.start += excess
+
+    def freeze(self) -> None:
+        """Discard all further data, without counting it."""
+        self._is_frozen = True
+
+    def after(self, offset: int, size: int) -> tuple[int, bytes]:
+        """Return at most ``size`` bytes that follow ``offset`` bytes, and the number of bytes between that were discarded."""
+        first = max(offset, self.start)
+        position = first - self.start
+        return first - offset, bytes(self.data[position : position + size])
+
+
 class OutputReader:
-    """Read a descriptor, and keep the beginning of its data.
+    """Read a descriptor until its end.
 
     Args:
         descriptor: Read end of a pipe, or a terminal. The reader takes ownership of it.
-        limit: Maximum number of bytes to keep.
+        output: What has been read is appended to it.
         on_data: Called when data has arrived, and at its end.
-
-    Attributes:
-        data: The data so far.
-        dropped: Number of bytes after it that were discarded.
     """
 
-    def __init__(self, descriptor: int, *, limit: int, on_data: Callable[[], None]) -> None:
+    def __init__(self, descriptor: int, output: Output, *, on_data: Callable[[], None]) -> None:
         os.set_blocking(descriptor, False)
         self._descriptor = descriptor
-        self._limit = limit
+        self._output = output
         self._on_data = on_data
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(descriptor, self._read)
-        self.data = bytearray()
-        self.dropped = 0
 
     def drain(self) -> None:
         """Read the data that the descriptor holds; descendants of the process may keep writing."""
@@ -49,8 +96,8 @@ class OutputReader:
                 break
 
     def freeze(self) -> None:
-        """Keep no more data; what descendants of the process still write is discarded."""
-        self._limit = len(self.data)
+        """Append no more data; what descendants of the process still write is discarded."""
+        self._output.freeze()
         self._on_data = lambda: None
 
     def close(self) -> None:
@@ -75,9 +122,7 @@ class OutputReader:
             data = b""
         if not data:
             self.close()
-        kept = data[: self._limit - len(self.data)]
-        self.data += kept
-        self.dropped += len(data) - len(kept)
+        self._output.append(data)
         self._on_data()
         return bool(data)
 

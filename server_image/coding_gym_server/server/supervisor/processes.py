@@ -12,6 +12,8 @@ import struct
 import termios
 from collections.abc import AsyncIterator
 
+import msgspec
+
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.channel import close_all
 from coding_gym_server.ipc.messages import FromProcess
@@ -19,6 +21,7 @@ from coding_gym_server.ipc.program_messages import pack_program
 from coding_gym_server.ipc.streams import open_pipe
 from coding_gym_server.protocol import TIMEOUT_EXIT_CODE
 from coding_gym_server.protocol.processes import (
+    CompletedProcess,
     Keepalive,
     ProcessEvent,
     ProcessExited,
@@ -28,7 +31,7 @@ from coding_gym_server.protocol.processes import (
     ProcessStarted,
     TerminalSize,
 )
-from coding_gym_server.server.supervisor.process_streams import InputPipe, OutputReader
+from coding_gym_server.server.supervisor.process_streams import InputPipe, Output, OutputReader
 from coding_gym_server.server.supervisor.spawner_handle import ROOT_TIMEOUT_SECONDS, ShimHandle, SpawnerHandle
 from coding_gym_server.workspace.layout import Layout
 
@@ -80,8 +83,8 @@ class Process:
         self._request = request
         self._shim: ShimHandle | None = None
         self._stdin: InputPipe | None = None
-        self._stdout: OutputReader | None = None
-        self._stderr: OutputReader | None = None
+        self._stdout, self._stderr = (Output(request.max_output_bytes, request.keep) for _ in range(2))
+        self._readers: list[OutputReader] = []
         self._terminal = -1
         self._changed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -95,7 +98,7 @@ class Process:
     @property
     def output_bytes(self) -> int:
         """Number of bytes of output that are kept."""
-        return _size(self._stdout) + _size(self._stderr)
+        return len(self._stdout.data) + len(self._stderr.data)
 
     def open_streams(self) -> tuple[int, int, int]:
         """Open the streams; return the ends that the process inherits, which the caller closes."""
@@ -119,19 +122,25 @@ class Process:
         if self._request.timeout_s is not None:
             self._timer = asyncio.get_running_loop().call_later(self._request.timeout_s, self._expire)
 
-    async def events(self) -> AsyncIterator[list[ProcessEvent]]:
-        """Yield all events from the start, then those that happen, up to the exit; those at the same time together."""
+    async def events(self, *, stdout: int = 0, stderr: int = 0) -> AsyncIterator[list[ProcessEvent]]:
+        """Yield the start, the output so far, then what happens, up to the exit; events at the same time together.
+
+        Args:
+            stdout: Number of bytes of stdout to leave out.
+            stderr: Number of bytes of stderr to leave out.
+        """
         events: list[ProcessEvent] = [ProcessStarted(self.id, self.pid)]
-        stdout = stderr = 0
         while True:
             result, changed = self.result, self._changed
-            if output := _slice(self._stdout, stdout):
-                stdout += len(output)
-                events.append(ProcessOutput(stdout=output))
-            if output := _slice(self._stderr, stderr):
-                stderr += len(output)
-                events.append(ProcessOutput(stderr=output))
-            if result is not None and stdout == _size(self._stdout) and stderr == _size(self._stderr):
+            skipped, output = self._stdout.after(stdout, _EVENT_BYTES)
+            if skipped or output:
+                stdout += skipped + len(output)
+                events.append(ProcessOutput(stdout=output, skipped_stdout=skipped))
+            skipped, output = self._stderr.after(stderr, _EVENT_BYTES)
+            if skipped or output:
+                stderr += skipped + len(output)
+                events.append(ProcessOutput(stderr=output, skipped_stderr=skipped))
+            if result is not None and stdout >= self._stdout.end and stderr >= self._stderr.end:
                 yield [*events, result]
                 return
             if not events:
@@ -143,6 +152,16 @@ class Process:
                     events.append(Keepalive())
             yield events
             events = []
+
+    async def wait(self) -> CompletedProcess:
+        """Wait for the exit; return the outcome with the output that is kept."""
+        while self.result is None:
+            await self._changed.wait()
+        stdout, stderr = self._stdout, self._stderr
+        result = msgspec.structs.replace(
+            self.result, dropped_stdout=stdout.start + stdout.dropped, dropped_stderr=stderr.start + stderr.dropped
+        )
+        return CompletedProcess(result=result, stdout=bytes(stdout.data), stderr=bytes(stderr.data))
 
     async def write(self, data: bytes) -> None:
         """Write to stdin.
@@ -192,17 +211,16 @@ class Process:
             self._timer.cancel()
         if self._stdin is not None:
             self._stdin.close()
-        for reader in (self._stdout, self._stderr):
-            if reader is not None:
-                reader.drain()
-                reader.freeze()
+        for reader in self._readers:
+            reader.drain()
+            reader.freeze()
         exit_code = -signal.SIGKILL if status is None else os.waitstatus_to_exitcode(status)
         self.result = ProcessExited(
             exit_code=TIMEOUT_EXIT_CODE if self._timed_out else exit_code if exit_code >= 0 else 128 - exit_code,
             signal=-exit_code if exit_code < 0 else None,
             timed_out=self._timed_out,
-            dropped_stdout=self._stdout.dropped if self._stdout is not None else 0,
-            dropped_stderr=self._stderr.dropped if self._stderr is not None else 0,
+            dropped_stdout=self._stdout.dropped,
+            dropped_stderr=self._stderr.dropped,
             lost=self.loss if status is None else None,
         )
         self._notify()
@@ -212,9 +230,10 @@ class Process:
         self.end(None)
         if self._shim is not None:
             self._shim.close()
-        for stream in (self._stdin, self._stdout, self._stderr):
-            if stream is not None:
-                stream.close()
+        if self._stdin is not None:
+            self._stdin.close()
+        for reader in self._readers:
+            reader.close()
         if self._terminal >= 0:
             os.close(self._terminal)
             self._terminal = -1
@@ -226,20 +245,20 @@ class Process:
         else:
             stdin = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         ours, stdout = open_pipe()
-        self._stdout = self._reader(ours)
+        self._read(ours, self._stdout)
         ours, stderr = open_pipe()
-        self._stderr = self._reader(ours)
+        self._read(ours, self._stderr)
         return stdin, stdout, stderr
 
     def _open_terminal(self, size: TerminalSize) -> tuple[int, int, int]:
         self._terminal, terminal = os.openpty()
         self.resize(size)
         self._stdin = InputPipe(os.dup(self._terminal), is_terminal=True)
-        self._stdout = self._reader(os.dup(self._terminal))
+        self._read(os.dup(self._terminal), self._stdout)
         return terminal, os.dup(terminal), os.dup(terminal)
 
-    def _reader(self, descriptor: int) -> OutputReader:
-        return OutputReader(descriptor, limit=self._request.max_output_bytes, on_data=self._notify)
+    def _read(self, descriptor: int, output: Output) -> None:
+        self._readers.append(OutputReader(descriptor, output, on_data=self._notify))
 
     def _notify(self) -> None:
         self._changed.set()
@@ -375,11 +394,3 @@ def _argv(command: str | list[str]) -> list[str]:
     if isinstance(command, str):
         return [shutil.which("bash") or "/bin/sh", "-c", command]
     return command
-
-
-def _size(reader: OutputReader | None) -> int:
-    return 0 if reader is None else len(reader.data)
-
-
-def _slice(reader: OutputReader | None, start: int) -> bytes:
-    return b"" if reader is None else bytes(reader.data[start : start + _EVENT_BYTES])
