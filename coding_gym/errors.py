@@ -192,11 +192,13 @@ class ProtocolError(CodingGymError, RuntimeError):
 
     Attributes:
         code: The server's error code, empty if it did not send one.
+        status: The status of the HTTP response that rejected the request, None for any other failure.
     """
 
-    def __init__(self, message: str, code: str = "") -> None:
+    def __init__(self, message: str, code: str = "", *, status: int | None = None) -> None:
         super().__init__(f"{message} (code: {code})" if code else message)
         self.code = code
+        self.status = status
 
 
 class CapacityError(ProtocolError):

@@ -153,7 +153,7 @@ class HttpClient:
         if response.headers.get(ERROR_CODE_HEADER) == ErrorCode.VALIDATION_ERROR:
             raise ConfigurationError(text)
         message = f"{self._address} answers {operation} with {response.status} {response.reason}: {text}"
-        raise ProtocolError(message)
+        raise ProtocolError(message, status=response.status)
 
 
 def get_json(address: Address, path: str, *, timeout: float) -> Any:

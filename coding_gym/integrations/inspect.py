@@ -5,6 +5,8 @@ Each sample gets a sandbox of its own with one session, so that its ``/tmp`` is 
 
 from __future__ import annotations
 
+import errno
+from http import HTTPStatus
 from typing import Any, Literal, overload
 
 from inspect_ai.util import (
@@ -28,12 +30,21 @@ __all__ = ["CodingGymSandbox", "CodingGymSandboxConfig"]
 _DEFAULTS: dict[str, Any] = {"sessions": 1, "preload": (), "screen": None}
 _CANNOT_EXECUTE = 126
 _WRITE = 'mkdir -p -- "$(dirname -- "$1")" && cat >"$1"'
-_ERRORS: dict[str, type[OSError]] = {
-    "No such file or directory": FileNotFoundError,
-    "Not a directory": FileNotFoundError,
-    "Permission denied": PermissionError,
-    "Is a directory": IsADirectoryError,
+_FILE_TIMEOUT = 600
+"""Timeout of reading or writing a file, which may be a pipe without another end, in seconds; that of Inspect's own provider."""
+
+# What programs print at the end of their messages.
+_ERRORS = {
+    "No such file or directory": errno.ENOENT,
+    "Not a directory": errno.ENOENT,
+    "Permission denied": errno.EACCES,
+    "Operation not permitted": errno.EPERM,
+    "Read-only file system": errno.EACCES,
+    "Is a directory": errno.EISDIR,
+    "No space left on device": errno.ENOSPC,
+    "File name too long": errno.ENAMETOOLONG,
 }
+_TOO_LARGE = "Argument list too long"
 
 
 class CodingGymSandboxConfig(BaseModel):
@@ -111,19 +122,30 @@ class CodingGymSandbox(SandboxEnvironment):
         """Run a program; see ``SandboxEnvironment.exec``.
 
         Raises:
-            TimeoutError: If it exceeds ``timeout`` seconds.
+            TimeoutError: If it exceeds ``timeout`` seconds. Its ``truncated_output`` is the output until then, if there is any.
             PermissionError: If it is not executable.
+            ValueError: If an argument or a variable contains a null byte.
             OutputLimitExceededError: If it prints more than Inspect's limit.
             SandboxUserUnsupportedError: If ``user`` is another user than that of the session.
-            SandboxUnavailableError: If the sandbox is gone.
+            SandboxUnavailableError: If the sandbox is gone, or cannot start another process.
         """
+        if any("\0" in text for text in (*cmd, cwd or "", *(env or {}), *(env or {}).values())):
+            # Inspect recognizes the words of ``subprocess``, and tells the model.
+            message = "embedded null byte"
+            raise ValueError(message)
         limit = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
-        result = await self._run(cmd, input or b"", cwd=cwd, env=env, user=user, timeout=timeout, max_output_bytes=limit)
+        try:
+            result = await self._run(cmd, input or b"", cwd=cwd, env=env, user=user, timeout=timeout, max_output_bytes=limit)
+        except ProtocolError as error:
+            if error.status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+                raise SandboxUnavailableError(str(error)) from error
+            # The kernel refuses programs with less than that.
+            return ExecResult(False, _CANNOT_EXECUTE, "", f"{cmd[0]}: {_TOO_LARGE}\n")
         if result.timed_out:
             message = f"{cmd[0]} exceeded {timeout} s"
-            raise TimeoutError(message)
+            raise _timeout_error(message, result)
         if result.dropped_stdout or result.dropped_stderr:
-            truncated = result.stdout_text if result.dropped_stdout else result.stderr_text
+            truncated = result.stdout_text + result.stderr_text
             raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR, truncated)
         if result.exit_code == _CANNOT_EXECUTE and "Permission denied" in result.stderr_text:
             raise PermissionError(result.stderr_text)
@@ -135,9 +157,11 @@ class CodingGymSandbox(SandboxEnvironment):
         Raises:
             IsADirectoryError: If it is a directory.
             PermissionError: If it is not writable.
-            SandboxUnavailableError: If the sandbox is gone.
+            TimeoutError: If that takes more than ten minutes.
+            OSError: If it cannot be written for another reason, such as a full disk.
+            SandboxUnavailableError: If the sandbox is gone, or cannot start another process.
         """
-        _check(file, await self._run(["sh", "-c", _WRITE, "sh", file], contents))
+        _check(file, await self._run_for_file(["sh", "-c", _WRITE, "sh", file], contents))
 
     @overload
     async def read_file(self, file: str, text: Literal[True] = True) -> str: ...
@@ -154,29 +178,62 @@ class CodingGymSandbox(SandboxEnvironment):
             PermissionError: If it is not readable.
             UnicodeDecodeError: If it is not UTF-8, and ``text`` is true.
             OutputLimitExceededError: If it is larger than Inspect's limit.
-            SandboxUnavailableError: If the sandbox is gone.
+            TimeoutError: If that takes more than ten minutes: a pipe has no end, for example.
+            OSError: If it cannot be read for another reason.
+            SandboxUnavailableError: If the sandbox is gone, or cannot start another process.
         """
-        result = await self._run(["cat", "--", file], max_output_bytes=SandboxEnvironmentLimits.MAX_READ_FILE_SIZE)
+        result = await self._run_for_file(["cat", "--", file], max_output_bytes=SandboxEnvironmentLimits.MAX_READ_FILE_SIZE)
         _check(file, result)
         if result.dropped_stdout:
             raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, None)
         return result.stdout.decode() if text else result.stdout
 
-    async def _run(self, command: list[str], stdin: str | bytes = b"", **options: Any) -> ProcessResult:
+    async def _run_for_file(self, command: list[str], stdin: str | bytes = b"", **options: Any) -> ProcessResult:
         try:
-            return await self._env.exec(command, stdin=stdin, **options)
+            return await self._run(command, stdin, timeout=_FILE_TIMEOUT, **options)
+        except ProtocolError as error:
+            raise SandboxUnavailableError(str(error)) from error
+
+    async def _run(self, command: list[str], stdin: str | bytes = b"", **options: Any) -> ProcessResult:
+        """Run a program.
+
+        Raises:
+            SandboxUserUnsupportedError: If the user is not available.
+            SandboxUnavailableError: If the sandbox is gone.
+            ProtocolError: If the server refuses.
+        """
+        try:
+            result = await self._env.exec(command, stdin=stdin, **options)
         except ConfigurationError as error:
             if options.get("user") is not None:
                 raise SandboxUserUnsupportedError(str(error)) from error
             raise
-        except (TransportError, ProtocolError) as error:
+        except TransportError as error:
             raise SandboxUnavailableError(str(error)) from error
+        if result.lost is not None:
+            message = f"The program ended with its session: {result.lost}"
+            raise SandboxUnavailableError(message)
+        return result
+
+
+def _timeout_error(message: str, result: ProcessResult) -> TimeoutError:
+    error = TimeoutError(message)
+    if output := result.stdout_text + result.stderr_text:
+        # Inspect shows it to the model.
+        error.truncated_output = output  # type: ignore[attr-defined]
+    return error
 
 
 def _check(file: str, result: ProcessResult) -> None:
     """Raise the error of a program that reads or writes a file."""
+    if result.timed_out:
+        message = f"{file} could not be read or written within {_FILE_TIMEOUT} s"
+        raise TimeoutError(message)
     if result.exit_code != 0:
         text = result.stderr_text.strip()
-        kind = next((kind for reason, kind in _ERRORS.items() if reason in text), OSError)
+        for reason, number in _ERRORS.items():
+            if text.endswith(reason):
+                # Creates the subclass that corresponds to the number.
+                raise OSError(number, reason, file)
         message = f"{file}: {text}"
-        raise kind(message)
+        raise OSError(message)
