@@ -8,6 +8,9 @@ import pytest
 
 from coding_gym import CodeInterpreter
 from coding_gym_server.protocol import Outcome
+from coding_gym_server.protocol.processes import TerminalSize
+from tests.security.attack import Inside
+from tests.support.sandbox_faults import eventually
 
 pytestmark = pytest.mark.every_provider
 
@@ -146,6 +149,36 @@ def test_programs_open_standard_streams_by_name(connect, box):
     session.reset()
     result = session.http.processes.run("cat /dev/stdin > /dev/stdout; echo err > /dev/stderr", stdin=b"in")
     assert (result.stdout, result.stderr, result.exit_code) == (b"in", b"err\n", 0)
+
+
+def test_programs_open_their_terminal_by_name(connect, box):
+    session = connect(box)
+    session.reset()
+    command = (
+        "tty && echo by name > $(tty) && stty size < $(tty) && test $(stat -c %u $(tty)) = $(id -u) && echo own && "
+        "script -qc 'echo inside' /dev/null && echo after; read line; stty size"
+    )
+    with session.http.processes.start(command, terminal=TerminalSize(rows=30, columns=100)) as process:
+        output = iter(process)
+        seen = b""
+        while b"after" not in seen:
+            seen += next(output).stdout
+        process.resize(rows=10, columns=20)
+        process.write(b"\n")
+        lines = process.wait().stdout.decode().split()
+    assert lines[0].startswith("/dev/pts/")
+    assert lines[1:] == ["by", "name", "30", "100", "own", "inside", "after", "10", "20"]
+
+
+def test_terminals_of_other_sessions_cannot_be_opened(connect, box, attacker):
+    session = connect(box)
+    session.reset()
+    with session.http.processes.start("tty; sleep 60", terminal=TerminalSize()) as process:
+        name = next(iter(process)).stdout.decode().strip()
+        assert name.startswith("/dev/pts/")
+        for flags in ("os.O_RDONLY", "os.O_WRONLY"):
+            assert attacker.attempt(f"os.open({name!r}, {flags} | os.O_NOCTTY)") == "EACCES"
+        process.kill()
 
 
 def test_listing_follows_no_link_out_of_session(connect, box):

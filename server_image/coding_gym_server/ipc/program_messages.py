@@ -1,8 +1,8 @@
 """Messages between the server, the spawner of a session and the shims of its programs.
 
 They are packed by hand, because spawners and shims use the standard library only. A request to the spawner is a packet that
-passes descriptors: the shim's control socket, a file with the program, and the program's stdin, stdout and stderr. A request to
-a shim is one byte, the number of a signal to send.
+passes descriptors: the shim's control socket, a file with the program, and usually the program's stdin, stdout and stderr. A
+request to a shim is one byte, the number of a signal to send.
 """
 
 from __future__ import annotations
@@ -13,20 +13,32 @@ __all__ = [
     "DESCRIPTORS",
     "EXITED",
     "FAILED",
+    "MAX_REQUEST_BYTES",
     "REPORT",
     "SIGNALED",
     "STARTED",
-    "WITH_PIPES",
+    "TERMINAL_SIZE",
+    "WITH_OWN_TERMINAL",
+    "WITH_STREAMS",
     "WITH_TERMINAL",
     "pack_program",
     "unpack_program",
 ]
 
-WITH_PIPES, WITH_TERMINAL = b"p", b"t"
-"""Requests to a spawner; a terminal becomes the controlling terminal of the program."""
+WITH_STREAMS, WITH_TERMINAL, WITH_OWN_TERMINAL = b"s", b"t", b"o"
+"""Kinds of requests to a spawner, their first byte.
+
+The streams are pipes, for example; or a terminal, which becomes the controlling terminal of the program; or the program opens a
+terminal of the session's user, whose ``TERMINAL_SIZE`` follows and whose controlling end is passed with the report ``STARTED``.
+"""
+
+TERMINAL_SIZE = struct.Struct("<HH")
+"""Rows and columns."""
+
+MAX_REQUEST_BYTES = 16
 
 DESCRIPTORS = 5
-"""Number of descriptors that a request to a spawner passes."""
+"""Maximum number of descriptors that a request to a spawner passes."""
 
 REPORT = struct.Struct("<Bi")
 """Report of a shim: its kind and a value."""

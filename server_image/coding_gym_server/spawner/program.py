@@ -11,9 +11,20 @@ import termios
 import warnings  # noqa: F401 - os.execvpe imports it, in each program anew otherwise
 from typing import NoReturn
 
-from coding_gym_server.ipc.program_messages import DESCRIPTORS, REPORT, STARTED, WITH_TERMINAL, unpack_program
+from coding_gym_server.ipc.program_messages import (
+    DESCRIPTORS,
+    FAILED,
+    MAX_REQUEST_BYTES,
+    REPORT,
+    STARTED,
+    TERMINAL_SIZE,
+    WITH_OWN_TERMINAL,
+    WITH_STREAMS,
+    unpack_program,
+)
 from coding_gym_server.linux import landlock_domain
 from coding_gym_server.linux.niceness import lower_priority
+from coding_gym_server.linux.terminals import open_terminal
 
 __all__ = ["Program"]
 
@@ -45,12 +56,13 @@ class Program:
         subject = b"the sandbox"
         try:
             failure = self._confine()
-            request, descriptors, _, _ = socket.recv_fds(self._requests, 1, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+            request, descriptors, _, _ = socket.recv_fds(
+                self._requests, MAX_REQUEST_BYTES, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
+            )
             if request:
                 control, file, *streams = descriptors
-                socket.send_fds(self._shim, [request], [control])
-                os.write(control, REPORT.pack(STARTED, os.getpid()))
-                _adopt(streams, is_terminal=request == WITH_TERMINAL)
+                socket.send_fds(self._shim, [b"."], [control])
+                _start(request, control, streams)
                 if failure is not None:
                     raise failure
                 argv, directory, environment = unpack_program(os.pread(file, os.fstat(file).st_size, 0))
@@ -82,9 +94,22 @@ class Program:
         return None
 
 
-def _adopt(streams: list[int], *, is_terminal: bool) -> None:
-    """Install the standard streams, and a terminal as the controlling terminal."""
+def _start(request: bytes, control: int, streams: list[int]) -> None:
+    """Report the start, and install the standard streams and the controlling terminal. Exits if there is no terminal."""
+    kind, size = request[:1], request[1:]
+    server = socket.socket(fileno=control)
+    started = REPORT.pack(STARTED, os.getpid())
+    if kind == WITH_OWN_TERMINAL:
+        try:
+            controller, terminal = open_terminal(*TERMINAL_SIZE.unpack(size))
+        except OSError as error:
+            server.send(REPORT.pack(FAILED, error.errno or 0))
+            os._exit(1)
+        socket.send_fds(server, [started], [controller])
+        streams = [terminal] * 3
+    else:
+        server.send(started)
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
-    if is_terminal:
+    if kind != WITH_STREAMS:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)

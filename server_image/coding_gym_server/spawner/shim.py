@@ -13,7 +13,7 @@ import signal
 import socket
 import time
 
-from coding_gym_server.ipc.program_messages import DESCRIPTORS, EXITED, FAILED, REPORT, SIGNALED
+from coding_gym_server.ipc.program_messages import DESCRIPTORS, EXITED, FAILED, MAX_REQUEST_BYTES, REPORT, SIGNALED
 from coding_gym_server.linux import landlock_domain
 from coding_gym_server.linux.forking import adopt_orphans, die_with_parent, fork_when_possible
 from coding_gym_server.linux.sigchld import ChildExits
@@ -153,7 +153,7 @@ class Shim:
 
 def refuse_request(requests: socket.socket, error: OSError) -> None:
     """Wait for a request, and report that its program cannot be started."""
-    _, descriptors, _, _ = socket.recv_fds(requests, 1, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+    _, descriptors, _, _ = socket.recv_fds(requests, MAX_REQUEST_BYTES, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
     if descriptors:
         _report(descriptors[0], FAILED, error.errno or 0)
     for descriptor in descriptors:

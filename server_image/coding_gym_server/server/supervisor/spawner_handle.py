@@ -7,15 +7,15 @@ import contextlib
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Iterator
+from typing import Protocol, TypeVar
 
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.messages import Failed, ForkSpawner, FromProcess
-from coding_gym_server.ipc.program_messages import FAILED, REPORT, SIGNALED, STARTED, WITH_PIPES, WITH_TERMINAL
+from coding_gym_server.ipc.program_messages import FAILED, REPORT, SIGNALED, STARTED
 from coding_gym_server.server.supervisor.zygote_handle import ForkError
 
-__all__ = ["ROOT_TIMEOUT_SECONDS", "ShimHandle", "SpawnerHandle"]
+__all__ = ["ROOT_TIMEOUT_SECONDS", "ProgramListener", "ShimHandle", "SpawnerHandle"]
 
 ROOT_TIMEOUT_SECONDS = 10.0
 """Timeout of the response of a session root, a spawner or a shim."""
@@ -23,6 +23,16 @@ ROOT_TIMEOUT_SECONDS = 10.0
 _READ_BYTES = 4096
 
 _T = TypeVar("_T")
+
+
+class ProgramListener(Protocol):
+    """Object that is told what happens to a program."""
+
+    def on_terminal(self, descriptor: int) -> None:
+        """Take ownership of the end that controls the program's terminal, which the program has opened."""
+
+    def on_exit(self, status: int | None) -> None:
+        """Handle the exit of the program, once: its wait status, or None if its shim died, and the program with it."""
 
 
 class SpawnerHandle:
@@ -41,16 +51,14 @@ class SpawnerHandle:
         self._starting = asyncio.Lock()
         self.is_closed = False
 
-    async def run(
-        self, program: bytes, streams: tuple[int, int, int], *, has_terminal: bool, on_exit: Callable[[int | None], None]
-    ) -> ShimHandle:
+    async def run(self, program: bytes, request: bytes, streams: tuple[int, ...], listener: ProgramListener) -> ShimHandle:
         """Start a program.
 
         Args:
             program: The program from ``pack_program``.
-            streams: Its stdin, stdout and stderr, which the caller closes.
-            has_terminal: Whether these are a terminal.
-            on_exit: See ``ShimHandle``.
+            request: The request for its streams; see ``program_messages``.
+            streams: Its stdin, stdout and stderr, which the caller closes; none if it opens a terminal.
+            listener: Is told what happens to the program.
 
         Raises:
             ForkError: If the process limit or memory is exhausted.
@@ -59,12 +67,12 @@ class SpawnerHandle:
         """
         requests = await self._connect()
         try:
-            return await _run(requests, program, streams, has_terminal=has_terminal, on_exit=on_exit)
+            return await _run(requests, program, request, streams, listener)
         except ConnectionError:
             # It died, for example for want of memory.
             if self._requests is requests:
                 self._disconnect()
-        return await _run(await self._connect(), program, streams, has_terminal=has_terminal, on_exit=on_exit)
+        return await _run(await self._connect(), program, request, streams, listener)
 
     def close(self) -> None:
         """Close the socket; the spawner then ends, and with it all programs. Idempotent."""
@@ -106,18 +114,17 @@ class ShimHandle:
 
     Args:
         connection: The control socket. The handle takes ownership of it.
-        on_exit: Called once after the start: with the wait status of the program once it has exited, or with None if the shim
-            died, and the program with it. Not called after ``close``.
+        listener: Is told what happens to the program, but nothing after ``close``.
 
     Attributes:
         pid: Process id of the program, 0 before ``start``.
     """
 
-    def __init__(self, connection: socket.socket, *, on_exit: Callable[[int | None], None]) -> None:
+    def __init__(self, connection: socket.socket, listener: ProgramListener) -> None:
         connection.setblocking(False)
         self.pid = 0
         self._socket = connection
-        self._on_exit = on_exit
+        self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._received = b""
         self._started: asyncio.Future[int] = self._loop.create_future()
@@ -168,11 +175,13 @@ class ShimHandle:
 
     def _read(self) -> None:
         try:
-            data = self._socket.recv(_READ_BYTES)
+            data, descriptors, _, _ = socket.recv_fds(self._socket, _READ_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
             return
         except OSError:
-            data = b""
+            data, descriptors = b"", []
+        for descriptor in descriptors:
+            self._listener.on_terminal(descriptor)
         if not data:
             self._end(None)
             return
@@ -199,23 +208,18 @@ class ShimHandle:
         has_started = self.pid != 0
         self.close()
         if has_started:
-            self._on_exit(status)
+            self._listener.on_exit(status)
 
 
 async def _run(
-    requests: socket.socket,
-    program: bytes,
-    streams: tuple[int, int, int],
-    *,
-    has_terminal: bool,
-    on_exit: Callable[[int | None], None],
+    requests: socket.socket, program: bytes, request: bytes, streams: tuple[int, ...], listener: ProgramListener
 ) -> ShimHandle:
     """Request a program from a spawner, and wait until it has started."""
     ours, theirs = socket.socketpair()
-    shim = ShimHandle(ours, on_exit=on_exit)
+    shim = ShimHandle(ours, listener)
     try:
         with theirs, _file_with(program) as file:
-            _send(requests, WITH_TERMINAL if has_terminal else WITH_PIPES, (theirs.fileno(), file, *streams))
+            _send(requests, request, (theirs.fileno(), file, *streams))
         await shim.start()
     except BaseException:
         shim.close()
