@@ -50,6 +50,24 @@ def test_exec_responds_once_process_has_exited(http, base):
     }
 
 
+@pytest.mark.parametrize("size", [(1 << 20) - 8, (1 << 20) - 7, 5_000_000])
+def test_large_output_is_encoded_in_parts(http, base, size):
+    body = {"command": f"yes | head -c {size}; printf 12345678 >&2"}
+    with http.request("POST", f"{base}/exec", body=json.dumps(body).encode()) as response:
+        is_whole = response.headers["content-length"] is not None
+        answer = json.loads(response.read())
+    assert is_whole is (size + 8 <= 1 << 20)
+    assert base64.b64decode(answer["stdout"]) == (b"y\n" * size)[:size]
+    assert base64.b64decode(answer["stderr"]) == b"12345678"
+    assert answer["result"]["exit_code"] == 0
+
+
+def test_exec_counts_what_it_drops(http, base):
+    for keep, kept in (("first", b"12"), ("last", b"56")):
+        answer = json.loads(post(http, f"{base}/exec", {"command": "printf 123456", "max_output_bytes": 2, "keep": keep}))
+        assert (base64.b64decode(answer["stdout"]), answer["result"]["dropped_stdout"]) == (kept, 4)
+
+
 def test_stream_has_one_event_per_line(http, base):
     events = [json.loads(line) for line in post(http, f"{base}/processes", {"command": ["echo", "hello"]}).splitlines()]
     assert [event["type"] for event in events] == ["started", "output", "exited"]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import pwd
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -19,6 +20,7 @@ from coding_gym_server.ipc.async_channel import ChannelClosedError
 from coding_gym_server.ipc.text import truncate_middle
 from coding_gym_server.protocol import ERROR_CODE_HEADER, ErrorCode
 from coding_gym_server.protocol.processes import (
+    CompletedProcess,
     ProcessExited,
     ProcessRequest,
     SignalRequest,
@@ -37,6 +39,13 @@ __all__ = ["process_error_handlers", "process_routes"]
 _T = TypeVar("_T")
 
 _encoder = msgspec.json.Encoder()
+_JSON = "application/json"
+_MAX_WHOLE_BYTES = 1 << 20
+"""Maximum number of bytes of output that are encoded at once: the encoder holds up the event loop, and all its threads."""
+
+_PART_BYTES = 3 << 16
+"""A multiple of 3, so that the base64 of the parts is that of the whole."""
+
 _MAX_DIGITS = 18
 _MAX_QUOTED_CHARS = 100
 
@@ -97,10 +106,13 @@ def process_routes(prefix: str, find: Callable[[str], Awaitable[ServerSession]])
     async def run(request: Request) -> Response:
         process = await _start(await _session(request), await _body(request, ProcessRequest))
         try:
-            completed = await run_while_connected(request, process.wait())
+            result = await run_while_connected(request, process.wait())
         finally:
             await process.signal(signal.SIGKILL)
-        return _json(completed)
+        if process.output_bytes > _MAX_WHOLE_BYTES:
+            return StreamingResponse(_parts(result, *process.output), media_type=_JSON)
+        stdout, stderr = map(bytes, process.output)
+        return _json(CompletedProcess(result=result, stdout=stdout, stderr=stderr))
 
     async def list_all(request: Request) -> Response:
         executor = await (await _session(request)).executor_beside_steps()
@@ -208,7 +220,19 @@ async def _body(request: Request, kind: type[_T]) -> _T:
 
 
 def _json(content: object) -> Response:
-    return Response(_encoder.encode(content), media_type="application/json")
+    return Response(_encoder.encode(content), media_type=_JSON)
+
+
+async def _parts(result: ProcessExited, stdout: memoryview, stderr: memoryview) -> AsyncIterator[bytes]:
+    """Yield a ``CompletedProcess`` as JSON in parts, between which the event loop serves other requests."""
+    yield b'{"result":' + _encoder.encode(result)
+    for name, data in (("stdout", stdout), ("stderr", stderr)):
+        yield f',"{name}":"'.encode()
+        for start in range(0, len(data), _PART_BYTES):
+            yield base64.b64encode(data[start : start + _PART_BYTES])
+            await asyncio.sleep(0)
+        yield b'"'
+    yield b"}"
 
 
 def _respond_with(status_code: int, headers: dict[str, str] | None = None) -> Callable[[Request, Exception], Response]:

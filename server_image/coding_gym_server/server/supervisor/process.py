@@ -15,7 +15,6 @@ from coding_gym_server.ipc.streams import open_pipe
 from coding_gym_server.linux.terminals import open_terminal, set_size
 from coding_gym_server.protocol import TIMEOUT_EXIT_CODE
 from coding_gym_server.protocol.processes import (
-    CompletedProcess,
     Keepalive,
     ProcessEvent,
     ProcessExited,
@@ -147,15 +146,19 @@ class Process:
             yield events
             events = []
 
-    async def wait(self) -> CompletedProcess:
-        """Wait for the exit; return the outcome with the output that is kept."""
+    async def wait(self) -> ProcessExited:
+        """Wait for the exit; return the outcome, which counts all bytes that are not in ``output``."""
         while self.result is None:
             await self._changed.wait()
         stdout, stderr = self._stdout, self._stderr
-        result = msgspec.structs.replace(
+        return msgspec.structs.replace(
             self.result, dropped_stdout=stdout.start + stdout.dropped, dropped_stderr=stderr.start + stderr.dropped
         )
-        return CompletedProcess(result=result, stdout=bytes(stdout.data), stderr=bytes(stderr.data))
+
+    @property
+    def output(self) -> tuple[memoryview, memoryview]:
+        """What is kept of stdout and stderr; the process must have exited."""
+        return memoryview(self._stdout.data), memoryview(self._stderr.data)
 
     async def write(self, data: bytes) -> None:
         """Write to stdin.
