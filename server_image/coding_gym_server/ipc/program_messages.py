@@ -68,4 +68,4 @@ def unpack_program(data: bytes) -> tuple[list[bytes], bytes, dict[bytes, bytes]]
     """Return the arguments, the working directory and the variables of a program."""
     directory, count, *strings = data.split(b"\0")
     argv, variables = strings[: int(count)], strings[int(count) :]
-    return argv, directory, dict(variable.split(b"=", 1) for variable in variables)  # type: ignore[misc]
+    return argv, directory, dict(variable.split(b"=", 1) for variable in variables)

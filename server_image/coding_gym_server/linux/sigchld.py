@@ -26,6 +26,13 @@ class ChildExits:
         with contextlib.suppress(BlockingIOError):
             os.read(self._read, 4096)
 
+    def renew(self) -> None:
+        """Report the exits of the calling process's own children, in a forked child."""
+        os.close(self._read)
+        os.close(self._write)
+        self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+
     def close(self) -> None:
         """Restore the default signal handling and close the descriptors, in a forked child."""
         signal.set_wakeup_fd(-1)

@@ -11,9 +11,10 @@ import contextlib
 import gc
 import os
 import select
+import signal
 import socket
 
-from coding_gym_server.linux.forking import adopt_orphans, fork_when_possible
+from coding_gym_server.linux.forking import adopt_orphans, fork_bare, fork_when_possible
 from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.spawner.shim import Shim, refuse_request
 
@@ -31,10 +32,18 @@ def main(requests: str, ruleset: str = "") -> None:
         os.set_inheritable(int(descriptor), False)
     # Orphans of programs must not count as processes of cells.
     adopt_orphans()
+    _stop_ignoring_signals()
     gc.freeze()
     shim = _Spawner(socket.socket(fileno=int(requests)), int(ruleset) if ruleset else None).serve()
     if shim is not None:
         shim.run()
+
+
+def _stop_ignoring_signals() -> None:
+    """Restore the default effect of signals that Python or the process that started the server ignores, except SIGPIPE."""
+    for number in range(1, signal.NSIG):
+        if number != signal.SIGPIPE and signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 class _Spawner:
@@ -56,10 +65,10 @@ class _Spawner:
         while True:
             started, closed_at_start = os.pipe()
             try:
-                if fork_when_possible(on_wait=self._reap) == 0:
+                # Without Python's hooks, which write to many memory pages.
+                if fork_when_possible(fork_bare, on_wait=self._reap) == 0:
                     os.close(started)
-                    self._exits.close()
-                    return Shim(self._requests, parent=self._pid, ruleset=self._ruleset, started=closed_at_start)
+                    return Shim(self._requests, self._exits, parent=self._pid, ruleset=self._ruleset, started=closed_at_start)
             except OSError as error:
                 refuse_request(self._requests, error)
             os.close(closed_at_start)

@@ -32,9 +32,6 @@ _CANNOT_EXECUTE = 126
 _NOT_FOUND = 127
 _FIRST_DESCRIPTOR_OF_OURS = 3
 
-_IGNORED = [number for number in range(1, signal.NSIG) if signal.getsignal(number) is signal.SIG_IGN]
-"""Signals that Python, or the process that started the server, ignores; they have their default effect in programs."""
-
 
 class Program:
     """Process that waits for a request, and is replaced by the requested program.
@@ -84,8 +81,8 @@ class Program:
         """Do what does not depend on the request; return the error that prevents the execution of a program."""
         try:
             os.setsid()
-            for number in _IGNORED:
-                signal.signal(number, signal.SIG_DFL)
+            # Python ignores it; the spawner has restored the others.
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             lower_priority()
             if self._ruleset is not None:
                 landlock_domain.enter(self._ruleset)
@@ -97,18 +94,17 @@ class Program:
 def _start(request: bytes, control: int, streams: list[int]) -> None:
     """Report the start, and install the standard streams and the controlling terminal. Exits if there is no terminal."""
     kind, size = request[:1], request[1:]
-    server = socket.socket(fileno=control)
     started = REPORT.pack(STARTED, os.getpid())
     if kind == WITH_OWN_TERMINAL:
         try:
             controller, terminal = open_terminal(*TERMINAL_SIZE.unpack(size))
         except OSError as error:
-            server.send(REPORT.pack(FAILED, error.errno or 0))
+            os.write(control, REPORT.pack(FAILED, error.errno or 0))
             os._exit(1)
-        socket.send_fds(server, [started], [controller])
+        socket.send_fds(socket.socket(fileno=control), [started], [controller])
         streams = [terminal] * 3
     else:
-        server.send(started)
+        os.write(control, started)
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
     if kind != WITH_STREAMS:

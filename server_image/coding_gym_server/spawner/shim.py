@@ -15,7 +15,7 @@ import time
 
 from coding_gym_server.ipc.program_messages import DESCRIPTORS, EXITED, FAILED, MAX_REQUEST_BYTES, REPORT, SIGNALED
 from coding_gym_server.linux import landlock_domain
-from coding_gym_server.linux.forking import adopt_orphans, die_with_parent, fork_when_possible
+from coding_gym_server.linux.forking import adopt_orphans, die_with_parent, fork_bare, fork_when_possible
 from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.spawner.program import Program
 
@@ -32,13 +32,15 @@ class Shim:
 
     Args:
         requests: Socket of the server's requests.
+        exits: The spawner's notification of exits.
         parent: Process id of the spawner.
         ruleset: Landlock ruleset of programs, None without Landlock.
         started: Descriptor to close once there was a request.
     """
 
-    def __init__(self, requests: socket.socket, *, parent: int, ruleset: int | None, started: int) -> None:
+    def __init__(self, requests: socket.socket, exits: ChildExits, *, parent: int, ruleset: int | None, started: int) -> None:
         self._requests = requests
+        self._exits = exits
         self._parent = parent
         self._ruleset = ruleset
         self._started = started
@@ -49,11 +51,11 @@ class Shim:
             die_with_parent(self._parent)
             adopt_orphans()
             self._is_scoped = self._enter_scope()
-            self._exits = ChildExits()
+            self._exits.renew()
             ours, theirs = socket.socketpair()
             shim = os.getpid()
             try:
-                self._program = fork_when_possible()
+                self._program = fork_when_possible(fork_bare)
             except OSError as error:
                 refuse_request(self._requests, error)
                 return
