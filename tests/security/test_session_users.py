@@ -9,8 +9,6 @@ import pytest
 from coding_gym import CodeInterpreter
 from coding_gym_server.protocol import Outcome
 from coding_gym_server.protocol.processes import TerminalSize
-from tests.security.attack import Inside
-from tests.support.sandbox_faults import eventually
 
 pytestmark = pytest.mark.every_provider
 
