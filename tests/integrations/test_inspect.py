@@ -100,6 +100,7 @@ def test_file_errors_name_reason_and_file():
                 error = await raised(kind, sandbox.read_file(file))
                 assert (error.errno, error.filename) == (number, file)
             assert (await raised(OSError, sandbox.write_file("large", bytes(16 << 20)))).errno == errno.ENOSPC
+            await sandbox.exec(["rm", "large"])
             await sandbox.write_file("binary", b"\xff")
             await raised(UnicodeDecodeError, sandbox.read_file("binary"))
 

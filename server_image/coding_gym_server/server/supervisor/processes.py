@@ -51,6 +51,7 @@ class ProcessTable:
         self._spawner = SpawnerHandle(root)
         self._processes: dict[str, Process] = {}
         self._starting = 0
+        self._reason = ""
 
     async def start(self, request: ProcessRequest, layout: Layout, *, display: str | None) -> Process:
         """Start a process.
@@ -82,15 +83,21 @@ class ProcessTable:
                 process.begin(await spawner.run(program, packet, streams, process))
             finally:
                 close_all(streams)
-            if spawner.is_closed:
-                # The episode has ended in the meantime.
-                raise ChannelClosedError
+        except ChannelClosedError:
+            if not spawner.is_closed:
+                process.close()
+                raise
         except BaseException:
             process.close()
             raise
         finally:
             self._starting -= 1
-        self._processes[process.id] = process
+        if spawner.is_closed:
+            # The episode has ended in the meantime, and the process with it.
+            process.expect_end(self._reason)
+            process.close()
+        else:
+            self._processes[process.id] = process
         return process
 
     def get(self, identifier: str) -> Process:
@@ -114,6 +121,7 @@ class ProcessTable:
         Args:
             reason: Why, for their results; the first reason counts.
         """
+        self._reason = reason
         for process in self._processes.values():
             process.expect_end(reason)
         # Requests that are being processed must not start another one.
