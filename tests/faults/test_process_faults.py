@@ -299,7 +299,7 @@ def test_killed_spawner_is_replaced(env):
 
 
 def test_killed_shim_ends_its_program_only(env):
-    first = env.processes.start("echo ready; sleep 60")
+    first = env.processes.start("echo ready; sleep 60; true")
     next(iter(first))
     spawner = spawner_of(env)
     [shim] = [shim for shim in spawner.children() if any("echo ready" in child.cmdline()[-1] for child in shim.children())]
@@ -335,11 +335,12 @@ def test_processes_run_again_after_step_of_new_episode(env):
     assert env.exec("echo new").stdout == b"new\n"
 
 
-def test_programs_end_with_root(env):
-    process = env.processes.start("setsid sleep 60 & echo ready; sleep 61")
+def test_programs_end_with_root(alone):
+    # Its zygote has not died, which would adopt what the root leaves.
+    process = alone.processes.start("setsid sleep 60 & echo ready; sleep 61")
     next(iter(process))
-    spawner = spawner_of(env)
+    spawner = spawner_of(alone)
     family = [spawner, *spawner.children(recursive=True)]
-    worker_of(env).parent().kill()
+    worker_of(alone).parent().kill()
     assert gone_within(family, 5) == []
     assert "died" in process.wait().lost
