@@ -137,6 +137,7 @@ def test_client_is_thread_safe(interpreter):
         interpreter.contexts.delete(context)
 
 
+@pytest.mark.slow
 def test_connection_closed_by_server_is_not_reused(interpreter):
     interpreter.execute("1")
     time.sleep(6)

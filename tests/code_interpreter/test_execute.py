@@ -322,6 +322,7 @@ def test_disconnect_during_context_start_interrupts_execution(interpreter):
         interpreter.http.delete(f"/contexts/{identifier}")
 
 
+@pytest.mark.slow
 def test_silent_execution_sends_keepalive(interpreter):
     execution = interpreter.execute("import time; time.sleep(5.5)")
     assert len(execution.of("keepalive")) == 1

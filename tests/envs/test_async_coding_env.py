@@ -728,6 +728,7 @@ def test_cancelled_step_keeps_variables_under_uvloop(pool):
     uvloop.run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("token", [None, "open sesame"])
 def test_remote_server_serves_environment(tmp_path, token):
     async def main():

@@ -869,6 +869,7 @@ def test_unreachable_remote_raises_provider_error():
         env.reset()
 
 
+@pytest.mark.slow
 def test_full_remote_raises_capacity_error_quickly(tmp_path):
     with RunningServer(tmp_path, "--max-sessions", "1") as server:
         settings = {"provider": "remote", "base_url": server.url, "screen": None, "start_timeout": 8}

@@ -48,6 +48,7 @@ def test_make_vec_uses_the_vector_entry_point():
         assert envs.action_space.sample() in envs.action_space
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_results_equal_sync_vector_env(mode, pool):
     click, wait = [inputs.click(10, 20)], [inputs.wait(0.05)]

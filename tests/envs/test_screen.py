@@ -208,6 +208,7 @@ def test_capture_without_reset_or_screen_raises(make):
     assert env.step("1 + 1")[0]["stdout"] == "2\n"
 
 
+@pytest.mark.slow
 def test_window_query_on_dead_sandbox_raises():
     with gym.make("CodingEnv-v0", provider="local", preload=(), screen=SCREEN, disable_env_checker=True) as env:
         env.reset()

@@ -682,6 +682,7 @@ def test_arbitrary_bytes_after_handshake_never_break_server(server, pieces):
             assert peer.closing_code() in (None, 0, *range(1000, 5000))
 
 
+@pytest.mark.slow
 def test_many_tiny_fragments_use_bounded_memory(server, peer):
     before = server.rss()
     peer.send(frame(b"x", fin=False) + frame(b"x", CONT, fin=False) * 400_000)
@@ -698,6 +699,7 @@ def test_pings_of_non_reading_client_use_bounded_memory(server, peer):
     assert server.rss() - before < 15 * _MB
 
 
+@pytest.mark.slow
 def test_fast_sender_does_not_starve_other_clients(peer, bystander):
     with bystander.undisturbed():
         peer.send(frame(b"x" * 40, PING) * 400_000)

@@ -17,6 +17,8 @@ from tests.grading.reward_hacks import HACKS, TASKS, submission
 _CONNECTIONS = 4
 _ANSWER_WITHIN = 60.0
 _KINDS = sorted({hack.kind for hack in HACKS})
+_SLOW = {"poisoned values", "poisoned output", "exceptions", "exhaustion", "forged frames", "planted files"}
+"""Kinds with many hacks, or with hacks that take all the time that they are given."""
 
 
 def test_corpus_covers_all_kinds_and_tasks() -> None:
@@ -28,7 +30,7 @@ def test_corpus_covers_all_kinds_and_tasks() -> None:
 
 
 @pytest.mark.every_provider
-@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.slow) if kind in _SLOW else kind for kind in _KINDS])
 def test_hacks_earn_nothing(
     request: pytest.FixtureRequest, provider: str, sandbox_of: Callable[..., Sandbox], kind: str
 ) -> None:

@@ -74,6 +74,7 @@ def test_stream_has_one_event_per_line(http, base):
     assert base64.b64decode(events[1]["stdout"]) == b"hello\n"
 
 
+@pytest.mark.slow
 def test_stream_sends_keepalives(http, base):
     events = [json.loads(line)["type"] for line in post(http, f"{base}/processes", {"command": "sleep 6"}).splitlines()]
     assert events == ["started", "keepalive", "exited"]

@@ -113,6 +113,7 @@ def test_all_references_pass(grader: Grader, humaneval: TaskSuite, mbpp: TaskSui
     assert outcomes(grader.grade_many([(task, "    pass") for task in humaneval])) == {"failed": 164}
 
 
+@pytest.mark.slow
 def test_verdicts_keep_order_without_blocking_workers(grader: Grader) -> None:
     tasks = [Task(id=str(n), prompt="", entry_point="f", tests=Asserts(cases=(f"assert f() == {n}",))) for n in range(40)]
     solutions = [f"import time\ntime.sleep({6 if n == 0 else 0})\ndef f(): return {n}" for n in range(40)]
@@ -275,6 +276,7 @@ def test_grading_without_sandbox_raises(monkeypatch: pytest.MonkeyPatch) -> None
     grader.close()
 
 
+@pytest.mark.slow
 def test_close_cancels_all_grading() -> None:
     with Grader(provider="local", preload=(), workers=2) as other:
         verdicts = other.grade_many([(DOUBLE, RIGHT), (DOUBLE, FOREVER), (DOUBLE, FOREVER)])
@@ -287,6 +289,7 @@ def test_close_cancels_all_grading() -> None:
         assert {verdict.outcome for verdict in _as_far_as_there_are(verdicts)} <= {VerdictOutcome.INFRASTRUCTURE}
 
 
+@pytest.mark.slow
 def test_close_does_not_wait_for_leased_sessions() -> None:
     with SandboxPool(1, provider="local", preload=()) as pool:
         lease = pool.acquire()

@@ -98,6 +98,7 @@ def test_results_extend_human_eval_format(tmp_path: Path, humaneval: TaskSuite) 
     }
 
 
+@pytest.mark.slow
 def test_grade_command_reports_and_writes_results(tmp_path: Path, humaneval: TaskSuite) -> None:
     tasks = humaneval[:3]
     rows = (

@@ -142,6 +142,7 @@ def test_broken_program_skips_further_steps(grade, code, outcome, message):
     assert message in graded.cases[0].message
 
 
+@pytest.mark.slow
 def test_wall_timeout_covers_all_steps(grade):
     graded = grade(PROGRAM.replace("root.mainloop()", "import time; time.sleep(60)"), limits=GradingLimits(wall_timeout=1))
     assert outcomes(graded) == ["timeout", "not_run", "not_run"]

@@ -147,6 +147,7 @@ def without_namespaces(profile):
     return json.dumps(profile)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("profile", "reason"),
     [(lambda _: "no profile", "Decoding seccomp profile failed"), (without_namespaces, "may not create user namespaces")],
