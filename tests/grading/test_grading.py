@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import psutil
 import pytest
 
 from coding_gym.errors import CodingGymError
@@ -152,7 +153,9 @@ def test_hanging_test_process_ends_with_server() -> None:
                 Judge(session).asserts(ADD, "while True: pass", limits=GradingLimits(cpu_timeout=60, wall_timeout=60))
 
         def is_busy() -> bool:
-            return any(process.cpu_times().user > 1 for process in processes_of(sandbox))
+            with contextlib.suppress(psutil.NoSuchProcess):
+                return any(process.cpu_times().user > 1 for process in processes_of(sandbox))
+            return False
 
         thread = threading.Thread(target=grade)
         thread.start()

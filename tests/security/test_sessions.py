@@ -19,9 +19,14 @@ from tests.support.sandbox_processes import server_of
 pytestmark = pytest.mark.every_provider
 
 
-@pytest.fixture(scope="module", params=["own system", pytest.param("shared system", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module")
 def box(request, provider, sandbox_of):
-    return sandbox_of(provider=provider, session_users=request.param == "own system")
+    return sandbox_of(provider=provider, session_users=getattr(request, "param", True))
+
+
+SHARED = pytest.param(False, id="shared system", marks=pytest.mark.slow)
+both_systems = pytest.mark.parametrize("box", [pytest.param(True, id="own system"), SHARED], indirect=True)
+shared_system = pytest.mark.parametrize("box", [SHARED], indirect=True)
 
 
 @pytest.fixture(scope="module")
@@ -272,6 +277,7 @@ def test_files_of_other_sessions_are_inaccessible(attacker, victim, have_users, 
         assert attacker.see("found") in refused
 
 
+@both_systems
 @pytest.mark.parametrize(
     "action", ["os.utime(f'{victims}/file')", "socket.socket(socket.AF_UNIX).connect(f'{victims}/socket')"]
 )
@@ -294,9 +300,8 @@ def test_foreign_abstract_sockets_are_unreachable(attacker, victim):
     victim.do("s.close(); d.close()")
 
 
-def test_workspace_name_cannot_be_found(attacker, victim, have_users):
-    if have_users:
-        pytest.skip("its path is the same in every session")
+@shared_system
+def test_workspace_name_cannot_be_found(attacker, victim):
     name = victim.see("os.getcwd()").split("/")[-2]
     pattern = bracketed(name).encode()
     attacker.do(f"""
@@ -315,10 +320,9 @@ def test_workspace_name_cannot_be_found(attacker, victim, have_users):
         attacker.do(f"victims = {victim.see('os.getcwd()')!r}")
 
 
-def test_workspace_name_changes_every_episode(enter, have_users):
+@shared_system
+def test_workspace_name_changes_every_episode(enter):
     """Executors outlive sessions, so a previous session must not know the workspace of the next one."""
-    if have_users:
-        pytest.skip("its path is the same in every session")
     names = []
     for _ in range(3):
         session = enter()

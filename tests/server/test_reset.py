@@ -90,7 +90,11 @@ def wait_until_gone(session, pid):
             "__import__('os').listdir(__import__('os').path.expanduser('~'))",
             "[]",
         ),
-        ("import tempfile; tempfile.mkdtemp()", "__import__('glob').glob(__import__('tempfile').gettempdir() + '/tmp*')", "[]"),
+        (
+            "import tempfile; tempfile.mkdtemp(suffix='.left')",
+            "__import__('glob').glob(__import__('tempfile').gettempdir() + '/*.left')",
+            "[]",
+        ),
         ("open('../f', 'w')", "__import__('os').path.exists('../f')", "False"),
         (
             "import os; os.rmdir(os.getcwd()); os.chmod('..', 0) if os.path.exists('..') else 0",
