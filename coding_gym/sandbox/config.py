@@ -27,7 +27,7 @@ _PROVIDERS = ("auto", "docker", "local", "remote")
 _TRANSPORTS = ("auto", "unix", "tcp")
 _ISOLATION = ("require", "prefer")
 _MIN_INODES = 1000
-_MIN_SESSION_PIDS = 4
+_MIN_SESSION_PIDS = 7
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 

@@ -72,19 +72,19 @@ def main() -> None:
     _require_backend(config.backend)
     directories = [str(config.workspaces), *([os.path.dirname(config.uds)] if config.uds else [])]
     fonts = fontconfig.prepare(config.workspaces)
-    has_namespaces = config.confine_server and _enter_namespaces(config)
-    if has_namespaces:
-        config = replace(config, workspaces=Path(_WORKSPACES), home=Path(PRIVATE.home), private_shm=True)
-        directories = [_WORKSPACES, PRIVATE.home, *directories[1:]]
-        fonts = config.workspaces / fonts.name
-        form = _choose_form(config, directories)
-    owns_workspaces = form.launcher is not None or not config.confine_server
     # Not listable, so that the random names below it stay secret.
     with contextlib.suppress(PermissionError):
-        config.workspaces.chmod(0o311 if owns_workspaces else 0o1733)
-    if not owns_workspaces:
-        namespaces.disown(str(config.workspaces))
+        config.workspaces.chmod(0o1733 if config.confine_server else 0o311)
     config.home_directory.mkdir(mode=0o700, exist_ok=True)
+    has_namespaces = config.confine_server and _enter_namespaces(config)
+    if config.confine_server:
+        namespaces.disown(str(_WORKSPACES if has_namespaces else config.workspaces))
+    if has_namespaces:
+        home = _home_in_namespaces(config)
+        config = replace(config, workspaces=Path(_WORKSPACES), home=home, private_shm=True)
+        fonts = config.workspaces / fonts.name
+        directories = [_WORKSPACES, str(home), *directories[1:]]
+        form = _choose_form(config, home, reachable=directories)
     profile = IsolationProfile(
         landlock=kernel.landlock_abi > 0,
         seccomp=kernel.seccomp,
@@ -148,15 +148,16 @@ class _Form(NamedTuple):
     reason: str
 
 
-_SHARED = _Form(None, None, "the server has no namespaces of its own")
+_SHARED = _Form(None, None, "the kernel does not permit namespaces for the server")
 
 
-def _choose_form(config: ServerConfig, directories: Sequence[str] = ()) -> _Form:
+def _choose_form(config: ServerConfig, home: Path | None = None, *, reachable: Sequence[str] = ()) -> _Form:
     """Give sessions users, mounts and file systems of their own as far as that is configured and possible.
 
     Args:
         config: The server's configuration.
-        directories: Directories that belong to root and that the server requires.
+        home: Directory that is given to the server's user.
+        reachable: Directories that the server requires.
     """
     if not config.session_users:
         return _SHARED._replace(reason=config.shared_user_reason or "session_users=False")
@@ -173,7 +174,7 @@ def _choose_form(config: ServerConfig, directories: Sequence[str] = ()) -> _Form
     )
     launcher, reason = None, config.shared_user_reason
     if not reason:
-        launcher, reason = launch(users, readable=readable, directories=directories)
+        launcher, reason = launch(users, readable=readable, reachable=reachable, home=home)
     if launcher is not None:
         return _Form(users, launcher, "")
     if config.isolation == "require" and not config.confine_server:
@@ -243,26 +244,40 @@ def _require_backend(name: str) -> None:
         sys.exit(os.EX_CONFIG)
 
 
+def _home_in_namespaces(config: ServerConfig) -> Path:
+    """Return the path of the contexts' directory in the namespaces: that of a container, unless Python is below it."""
+    is_taken = any(path.startswith(f"{PRIVATE.home}/") for path in python_directories())
+    return Path(_WORKSPACES) / config.home_directory.name if is_taken else Path(PRIVATE.home)
+
+
 def _enter_namespaces(config: ServerConfig) -> bool:
     """Move the calling process, a server outside a container, into namespaces with the paths of a container's."""
-    config.home_directory.mkdir(mode=0o700, exist_ok=True)
-    keep = {str(config.workspaces): _WORKSPACES, str(config.home_directory): PRIVATE.home}
+    keep = {str(config.workspaces): _WORKSPACES}
+    if (home := _home_in_namespaces(config)) == Path(PRIVATE.home):
+        keep[str(config.home_directory)] = PRIVATE.home
     if config.uds:
         directory = os.path.dirname(config.uds)
         keep[directory] = directory
-    try:
+
+    def enter() -> str:
         namespaces.enter(
             keep=keep,
             readable=(*python_directories(), FONT_CACHE),
             covered=[mount_point for mount_point, _ in MOUNTED.values()],
             network=config.network,
             user=session_user.USER,
-            home=PRIVATE.home,
+            home=str(home),
             max_inodes=config.max_inodes,
         )
-    except OSError as error:
-        _log.warning("cannot create namespaces, so sessions can reach this user's Unix sockets and send datagrams: %s", error)
+        return ""
+
+    # If that fails midway, nothing has changed.
+    if obstacle := ask_child(enter):
+        _log.warning(
+            "cannot create namespaces, so sessions can reach this user's Unix sockets and send datagrams: %s", obstacle
+        )
         return False
+    enter()
     return True
 
 

@@ -66,6 +66,8 @@ def start_local(config: SandboxConfig) -> LocalSandbox:
     with new_runtime_directory() as directory:
         token = secrets.token_urlsafe(32)
         (directory / "run").mkdir()
+        # The server's user creates its socket here; the parent directory keeps out other users of this machine.
+        (directory / "run").chmod(0o777)
         (directory / "run" / "token").write_text(token)
         socket_path = directory / "run" / "server.sock"
         command = [

@@ -176,7 +176,7 @@ def _fs_rights_of(abi: int) -> int:
 def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         return
     try:
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):

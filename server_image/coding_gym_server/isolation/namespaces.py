@@ -13,6 +13,7 @@ import fcntl
 import os
 import socket
 import struct
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -23,11 +24,10 @@ __all__ = ["COVERED", "disown", "enter"]
 COVERED = "/run/covered"
 """Directory with the readable directories below those that sessions cover by their own, such as ``/tmp/venv``."""
 
-_AT_RECURSIVE = 0x8000
-
 _PRESERVED = {"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "opt", "proc", "sbin", "sys", "usr"}
 _EMPTY_DIRECTORIES = ("/dev/shm", "/sys/kernel/debug", "/sys/kernel/tracing")
 _WRITABLE = ("/dev/shm", "/proc", "/tmp")
+_TERMINALS, _MAX_TERMINALS = "/dev/pts", 1024
 
 _X_SOCKETS = "/tmp/.X11-unix"
 _HOST_NAME = "sandbox"
@@ -96,9 +96,10 @@ def enter(
         mounts.bind(f"/proc/self/fd/{descriptor}", target, recursive=True)
         os.close(descriptor)
     _add_user(user, home)
-    mounts.set_read_only("/", True, _AT_RECURSIVE)
-    for directory in filter(os.path.isdir, (*keep.values(), *_WRITABLE)):
-        mounts.set_read_only(directory, False)
+    # The terminals of the host's users are not for sessions.
+    mounts.mount_devpts(_TERMINALS, _MAX_TERMINALS)
+    mounts.bind(f"{_TERMINALS}/ptmx", "/dev/ptmx")
+    mounts.protect(*keep.values(), *_WRITABLE)
 
 
 def disown(directory: str) -> None:
@@ -110,10 +111,11 @@ def disown(directory: str) -> None:
 def _add_user(user: int, home: str) -> None:
     """Add a user to the lists of users and groups, by mounting copies over them."""
     for path, entry in _USER.items():
-        copy = f"/tmp/{os.path.basename(path)}"
         with contextlib.suppress(FileNotFoundError):
-            content = Path(path).read_text()
-            Path(copy).write_text(content.rstrip("\n") + "\n" + entry.format(user, home))
+            content = Path(path).read_bytes().rstrip(b"\n")
+            descriptor, copy = tempfile.mkstemp(dir="/tmp")
+            with open(descriptor, "wb") as file:
+                file.write(b"%b\n%b" % (content, entry.format(user, home).encode()))
             os.chmod(copy, 0o644)
             mounts.bind(copy, path)
             os.unlink(copy)

@@ -112,7 +112,8 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
             *directories: The session's writable directories.
             owns_user: Whether the session has a user of its own, so that the objects of others are inaccessible anyway.
         """
-        shares_user = self.shared and not owns_user
+        # Without namespaces, the terminals would be those of the user.
+        has_terminals = owns_user or (self.file_modes and not self.shared)
         # The kernel limits watches for all sessions of the sandbox together, too.
         self._begin(inotify=not self.shared)
         for kind, limit in self._resource_limits():
@@ -124,7 +125,7 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
         if self.landlock:
             rules = landlock.Rules(
                 read=(*_SYSTEM, *python_directories(), *self.readable),
-                write=(*directories, *_DEVICES, *(() if shares_user else _TERMINALS), *self.private_directories),
+                write=(*directories, *_DEVICES, *(_TERMINALS if has_terminals else ()), *self.private_directories),
                 drop_boxes=() if "/dev/shm" in directories else ("/dev/shm",),
                 tcp=self.network,
                 bind=self.ports,

@@ -64,6 +64,8 @@ def enter(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]
     namespace = None if user == users.server else user_namespaces.mapping(user, users.server)
     mounts.unshare(mounts.NEW_MOUNTS | mounts.NEW_IPC)
     mounts.make_private()
+    # Where the session runs as the server's user, it owns the server's files. Those that it shares are in a hidden directory.
+    mounts.protect("/proc", *(target for name, (target, _) in directories.items() if name in hidden))
     owner = f"uid={user},gid={user}"
     mounts.mount_tmpfs(_TEMPORARY, f"size={users.disk_bytes},nr_inodes={users.inodes},mode=0700,{owner}")
     for name, (_, mode) in directories.items():

@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 import msgspec
@@ -43,21 +44,22 @@ _requests = msgspec.msgpack.Decoder(StartZygote | KillZygote)
 
 
 def launch(
-    users: SessionUsers, *, readable: Sequence[str], directories: Sequence[str] = ()
+    users: SessionUsers, *, readable: Sequence[str], reachable: Sequence[str] = (), home: Path | None = None
 ) -> tuple[LauncherClient | None, str]:
     """Split the calling process, root of a sandbox, into the launcher and the server; return in the server only.
 
     Args:
         users: Users of the server and the sessions.
         readable: Files and directories that the server and the sessions must be able to read.
-        directories: Directories that the server is given.
+        reachable: Directories that the server must be able to reach.
+        home: Directory that is given to the server's user.
 
     Returns:
         The server's connection to the launcher. Without an effect: None with the reason why sessions cannot have users.
     """
     if os.geteuid() != _ROOT:
-        reason = f"the sandbox runs as user {os.geteuid()}: start it as root"
-        return None, f"{reason}, in a container with the capabilities SETUID and SETGID only"
+        reason = f"the server runs as user {os.geteuid()}: start it as root"
+        return None, f"{reason}; a container requires the capabilities SETUID and SETGID, and no others"
     # The kernel counts what sessions use, such as watches, also for the owner of their user namespaces, on the whole machine.
     owner = users.first + users.count
 
@@ -66,14 +68,14 @@ def launch(
 
     def try_to_enter() -> str:
         become_owner()
-        if unreachable := [directory for directory in directories if not os.path.isdir(directory)]:
-            return f"the server cannot reach {unreachable[0]}"
+        if hidden := [directory for directory in reachable if not os.path.isdir(directory)]:
+            return f"the server's user cannot reach {hidden[0]}"
         return ask_child(lambda: session_user.try_to_enter(users, MOUNTED, readable), lambda answer: _fork_root(users, answer))
 
     if reason := ask_child(try_to_enter):
         return None, reason
-    for directory in directories:
-        os.chown(directory, users.server, users.server)
+    if home is not None:
+        os.chown(home, users.server, users.server)
     become_owner()
     ours, theirs = socket.socketpair()
     end, our_end = os.pipe()

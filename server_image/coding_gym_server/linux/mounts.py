@@ -16,8 +16,9 @@ __all__ = [
     "clone_tree",
     "make_private",
     "map_owner",
+    "mount_devpts",
     "mount_tmpfs",
-    "set_read_only",
+    "protect",
     "unshare",
 ]
 
@@ -28,6 +29,7 @@ NEW_USERS = 0x10000000
 NEW_NETWORK = 0x40000000
 
 _MS_NOSUID_NODEV = 0b110
+_MS_NOSUID_NOEXEC = 0b1010
 _MS_BIND = 4096
 _MS_REC = 16384
 _MS_PRIVATE = 1 << 18
@@ -35,6 +37,7 @@ _MS_PRIVATE = 1 << 18
 _NR_OPEN_TREE, _NR_MOUNT_SETATTR = 428, 442
 _AT_FDCWD = -100
 _AT_EMPTY_PATH = 0x1000
+_AT_RECURSIVE = 0x8000
 _OPEN_TREE_CLONE = 1
 _MOUNT_ATTR_RDONLY = 1
 _MOUNT_ATTR_IDMAP = 0x00100000
@@ -69,21 +72,30 @@ def mount_tmpfs(target: str, options: str) -> None:
     _mount("tmpfs", target, "tmpfs", _MS_NOSUID_NODEV, options)
 
 
+def mount_devpts(target: str, limit: int) -> None:
+    """Mount a new instance of devpts, with pseudoterminals of its own.
+
+    Args:
+        target: The mount point.
+        limit: Maximum number of pseudoterminals.
+    """
+    _mount("devpts", target, "devpts", _MS_NOSUID_NOEXEC, f"newinstance,ptmxmode=0666,mode=0620,max={limit}")
+
+
 def bind(source: str, target: str, *, recursive: bool = False) -> None:
     """Make a directory visible at another path."""
     _mount(source, target, None, _MS_BIND | (_MS_REC if recursive else 0))
 
 
-def set_read_only(target: str, read_only: bool, flags: int = 0) -> None:
-    """Change whether a mount is read-only.
+def protect(*writable: str) -> None:
+    """Make all mounts of the calling process's mount namespace read-only, except for some.
 
     Args:
-        target: The mount point.
-        read_only: Whether it becomes read-only.
-        flags: Flags of mount_setattr(2).
+        *writable: Mount points; those that do not exist are ignored.
     """
-    on, off = (_MOUNT_ATTR_RDONLY, 0) if read_only else (0, _MOUNT_ATTR_RDONLY)
-    _set_attributes(_AT_FDCWD, target, flags, on, off)
+    _set_attributes(_AT_FDCWD, "/", _AT_RECURSIVE, _MOUNT_ATTR_RDONLY, 0)
+    for directory in filter(os.path.isdir, writable):
+        _set_attributes(_AT_FDCWD, directory, 0, 0, _MOUNT_ATTR_RDONLY)
 
 
 def clone_tree(path: str) -> int:

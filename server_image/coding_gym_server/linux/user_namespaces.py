@@ -30,7 +30,12 @@ def fork_inside(ranges: Sequence[tuple[int, int, int]], run: Callable[[], None],
     """
     ready, is_ready = os.pipe()
     mapped, are_mapped = os.pipe()
-    pid = fork_when_possible(fork)
+    try:
+        pid = fork_when_possible(fork)
+    except OSError:
+        for descriptor in (ready, is_ready, mapped, are_mapped):
+            os.close(descriptor)
+        raise
     if pid == 0:
         try:
             for descriptor in (ready, are_mapped):

@@ -14,9 +14,9 @@ import select
 import signal
 import socket
 
-from coding_gym_server.linux.forking import adopt_orphans, fork_bare, fork_when_possible
+from coding_gym_server.linux.forking import adopt_orphans
 from coding_gym_server.linux.sigchld import ChildExits
-from coding_gym_server.spawner.shim import Shim, refuse_request
+from coding_gym_server.spawner.shim import Shim, fork_for_request
 
 __all__ = ["main"]
 
@@ -64,13 +64,9 @@ class _Spawner:
         """Return the shim in each forked process, and None in the spawner once the server has closed the socket."""
         while True:
             started, closed_at_start = os.pipe()
-            try:
-                # Without Python's hooks, which write to many memory pages.
-                if fork_when_possible(fork_bare, on_wait=self._reap) == 0:
-                    os.close(started)
-                    return Shim(self._requests, self._exits, parent=self._pid, ruleset=self._ruleset, started=closed_at_start)
-            except OSError as error:
-                refuse_request(self._requests, error)
+            if fork_for_request(self._requests, on_wait=self._reap) == 0:
+                os.close(started)
+                return Shim(self._requests, self._exits, parent=self._pid, ruleset=self._ruleset, started=closed_at_start)
             os.close(closed_at_start)
             is_open = self._wait_for_start(started)
             os.close(started)

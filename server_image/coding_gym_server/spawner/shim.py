@@ -12,6 +12,7 @@ import select
 import signal
 import socket
 import time
+from collections.abc import Callable
 
 from coding_gym_server.ipc.program_messages import DESCRIPTORS, EXITED, FAILED, MAX_REQUEST_BYTES, REPORT, SIGNALED
 from coding_gym_server.linux import landlock_domain
@@ -19,7 +20,7 @@ from coding_gym_server.linux.forking import adopt_orphans, die_with_parent, fork
 from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.spawner.program import Program
 
-__all__ = ["Shim", "refuse_request"]
+__all__ = ["Shim", "fork_for_request"]
 
 _READ_BYTES = 1 << 16
 _KILL_SECONDS = 1.0
@@ -54,12 +55,11 @@ class Shim:
             self._exits.renew()
             ours, theirs = socket.socketpair()
             shim = os.getpid()
-            try:
-                self._program = fork_when_possible(fork_bare)
-            except OSError as error:
-                refuse_request(self._requests, error)
+            program = fork_for_request(self._requests)
+            if program is None:
                 return
-            if self._program == 0:
+            self._program = program
+            if program == 0:
                 os.close(self._started)
                 ours.close()
                 die_with_parent(shim)
@@ -113,7 +113,10 @@ class Shim:
                     _report(control, EXITED, status)
                     return
             if control in ready:
-                requests = os.read(control, _READ_BYTES)
+                requests = b""
+                # The server resets the connection if it closes it with an unread report.
+                with contextlib.suppress(OSError):
+                    requests = os.read(control, _READ_BYTES)
                 # The server has forgotten a program whose socket it closes.
                 for number in requests or [signal.SIGKILL]:
                     self._send_signal(number)
@@ -132,7 +135,8 @@ class Shim:
     def _send_signal(self, number: int) -> None:
         """Send a signal to the process group of the program; SIGKILL also to all its descendants."""
         # Not reaped yet, so the process id still belongs to it.
-        os.killpg(self._program, number)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._program, number)
         if number == signal.SIGKILL:
             self._kill_descendants()
 
@@ -153,8 +157,27 @@ class Shim:
             time.sleep(0.0005)
 
 
-def refuse_request(requests: socket.socket, error: OSError) -> None:
-    """Wait for a request, and report that its program cannot be started."""
+def fork_for_request(requests: socket.socket, *, on_wait: Callable[[], None] | None = None) -> int | None:
+    """Fork; if that is not possible, again once there is a request, which is refused if it is still not possible.
+
+    Args:
+        requests: Socket of the server's requests.
+        on_wait: Called before each retry.
+
+    Returns:
+        The result of the fork, None after a refusal.
+    """
+    with contextlib.suppress(OSError):
+        return fork_when_possible(fork_bare, on_wait=on_wait)
+    select.select([requests], [], [])
+    try:
+        return fork_when_possible(fork_bare, on_wait=on_wait)
+    except OSError as error:
+        _refuse_request(requests, error)
+        return None
+
+
+def _refuse_request(requests: socket.socket, error: OSError) -> None:
     _, descriptors, _, _ = socket.recv_fds(requests, MAX_REQUEST_BYTES, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
     if descriptors:
         _report(descriptors[0], FAILED, error.errno or 0)

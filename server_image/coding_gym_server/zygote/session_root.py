@@ -99,6 +99,7 @@ class SessionRoot:
         self._scopes_signals = profile.scopes_signals
         self._worker: int | None = None
         self._worker_status: int | None = None
+        self._has_exited = False
         self._spawners: set[int] = set()
         self._spawners_cpu_time = 0.0
 
@@ -111,15 +112,19 @@ class SessionRoot:
         poll.register(exits.fileno(), select.POLLIN)
         while True:
             ready = [descriptor for descriptor, _ in poll.poll()]
-            had_worker = self._worker is not None
             if exits.fileno() in ready:
                 exits.clear()
                 self._reap()
-                if had_worker and self._worker is None:
-                    with contextlib.suppress(OSError):
-                        self._channel.send(WorkerExited(self._worker_status or 0))
+            self._report_exit()
             if self._channel.fileno() in ready:
                 self._handle_requests()
+
+    def _report_exit(self) -> None:
+        """Report the exit of the worker, which may have been reaped while something was forked."""
+        if self._has_exited:
+            self._has_exited = False
+            with contextlib.suppress(OSError):
+                self._channel.send(WorkerExited(self._worker_status or 0))
 
     def _apply_profile(self) -> None:
         os.setsid()
@@ -213,6 +218,7 @@ class SessionRoot:
                 return self._new_worker(*descriptors)
             self._reap_all_but(pid)
             previous_status, self._worker, self._worker_status = self._worker_status, pid, None
+            self._has_exited = False
         except OSError as error:
             self._channel.send(Failed(f"cannot fork a worker: {error}"))
         else:
@@ -324,7 +330,7 @@ class SessionRoot:
 
     def _record_exit(self, pid: int, status: int, usage: resource.struct_rusage) -> None:
         if pid == self._worker:
-            self._worker, self._worker_status = None, status
+            self._worker, self._worker_status, self._has_exited = None, status, True
         elif pid in self._spawners:
             self._spawners.remove(pid)
             self._spawners_cpu_time += usage.ru_utime + usage.ru_stime

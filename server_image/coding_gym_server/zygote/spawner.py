@@ -7,16 +7,24 @@ import sys
 from pathlib import Path
 
 import coding_gym_server
+from coding_gym_server.isolation.namespaces import COVERED
 from coding_gym_server.isolation.profile import IsolationProfile
 
 __all__ = ["Spawner"]
 
-# Without the packages of site-packages, and without what user code could change.
+
+def _beyond_links(path: str) -> str:
+    """Return a path by which user code cannot redirect its own session to other files."""
+    real = os.path.realpath(path)
+    return covered if os.path.exists(covered := f"{COVERED}{real}") else real
+
+
+# Without the packages of site-packages.
 _COMMAND = [
-    sys.executable,
+    _beyond_links(sys.executable),
     *("-I", "-S", "-c"),
     "import sys; sys.path.append(sys.argv[1]); from coding_gym_server.spawner.main import main; main(*sys.argv[2:])",
-    str(Path(coding_gym_server.__file__).parents[1]),
+    _beyond_links(str(Path(coding_gym_server.__file__).parents[1])),
 ]
 
 
@@ -42,7 +50,7 @@ class Spawner:
             inherited = [self._requests, *([] if self._prepared is None else [self._prepared])]
             for descriptor in inherited:
                 os.set_inheritable(descriptor, True)
-            os.execv(sys.executable, [*_COMMAND, *map(str, inherited)])
+            os.execv(_COMMAND[0], [*_COMMAND, *map(str, inherited)])
         except OSError as error:
             os.write(2, f"cannot start a spawner: {error}\n".encode())
         finally:

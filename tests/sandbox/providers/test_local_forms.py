@@ -23,8 +23,14 @@ LOOK = """
     print(os.getuid(), os.getcwd(), os.environ["HOME"], os.environ["TMPDIR"], shutil.disk_usage(".").total >> 20)
     names = os.listdir(".") + os.listdir("/tmp") + os.listdir("/dev/shm")
     print([name for name in names if name == "mine"], subprocess.getoutput("id -un"))
+    # They belong to the server's user, as whom sessions without users of their own run.
+    for directory in ("/run/workspaces", "/run", "/home", "/"):
+        try:
+            os.chmod(directory, 0)
+        except OSError as error:
+            print(error.strerror)
 """
-OWN = "10001 /home/user /home/user /tmp 8\n['mine', 'mine', 'mine'] user\n"
+OWN = "10001 /home/user /home/user /tmp 8\n['mine', 'mine', 'mine'] user\n" + "Read-only file system\n" * 4
 UNPRIVILEGED_USER = 54321
 SANDBOX = SandboxConfig(provider="local", preload=(), sessions=2, disk="8m")
 
@@ -42,6 +48,7 @@ AS_OTHER_USER = """
 
     from coding_gym.sandbox import start_sandbox
     from coding_gym.sandbox.config import SandboxConfig
+    from coding_gym_server.protocol.processes import TerminalSize
 
     with contextlib.closing(start_sandbox(SandboxConfig(provider="local", preload=(), sessions=2, disk="8m"))) as sandbox:
         with contextlib.closing(sandbox.connect()) as first, contextlib.closing(sandbox.connect()) as second:
@@ -50,6 +57,8 @@ AS_OTHER_USER = """
                 session.ask_step(sys.argv[2])
                 observation = session.wait(timeout=20).observation
                 printed.append(observation.stdout + observation.stderr)
+                with session.http.processes.start("test -t 0 && echo terminal", terminal=TerminalSize()) as process:
+                    printed[-1] += process.wait().stdout.decode()
         print(json.dumps([printed, sandbox.health()["isolation"]]))
 """
 
@@ -94,7 +103,7 @@ def test_sessions_of_other_users_have_mounts():
         pytest.skip(isolation["shared_user_reason"])
     assert (isolation["session_users"], isolation["session_mounts"], isolation["capabilities"]) == (False, True, False)
     assert f"runs as user {UNPRIVILEGED_USER}" in isolation["shared_user_reason"]
-    assert printed == [OWN, OWN]
+    assert printed == [OWN + "terminal\r\n"] * 2
 
 
 @as_root
@@ -120,3 +129,42 @@ def test_sessions_share_user_and_file_system_on_request():
         with contextlib.closing(sandbox.connect()) as session:
             session.ask_step(code)
             assert session.wait(timeout=20).observation.stdout == "False\n"
+
+
+@as_root
+def test_terminals_of_the_machine_are_hidden():
+    controller, terminal = os.openpty()
+    name = os.ttyname(terminal)
+    code = f"""
+        import os
+        try:
+            os.open({name!r}, os.O_RDWR)
+        except OSError as error:
+            print(type(error).__name__)
+    """
+    try:
+        for users in (True, False):
+            config = SandboxConfig(provider="local", preload=(), session_users=users)
+            with contextlib.closing(start_sandbox(config)) as sandbox, contextlib.closing(sandbox.connect()) as session:
+                session.ask_step(textwrap.dedent(code))
+                assert session.wait(timeout=20).observation.stdout == "FileNotFoundError\n"
+    finally:
+        os.close(controller)
+        os.close(terminal)
+
+
+def test_replaced_links_to_python_redirect_no_program():
+    code = """
+        import os
+        for entry in list(os.scandir("/tmp")):
+            if entry.is_symlink():
+                os.unlink(entry.path)
+                os.mkdir(entry.path)
+    """
+    with (
+        contextlib.closing(start_sandbox(SandboxConfig(provider="local", preload=()))) as sandbox,
+        contextlib.closing(sandbox.connect()) as session,
+    ):
+        session.ask_step(textwrap.dedent(code))
+        assert session.wait(timeout=20).observation.stderr == ""
+        assert session.http.processes.run("echo started").stdout == b"started\n"

@@ -109,7 +109,7 @@ class Executor:
             on_descriptors=None if user is None else trees.extend,
             on_closed=executor._on_root_closed,
         )
-        executor.processes = ProcessTable(executor._root, has_terminals=user is not None and spec.shared is None)
+        executor.processes = ProcessTable(executor._root)
         try:
             with theirs:
                 name = executor.directory.name if user is None else None

@@ -185,6 +185,7 @@ class ExecutorPool:
         except BaseException:
             self._return_user(user)
             raise
+        executor.processes.open_terminals = self._users is not None and user != self._users.server
         self.all.add(executor)
         return executor
 

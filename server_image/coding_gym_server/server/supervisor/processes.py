@@ -42,12 +42,14 @@ class ProcessTable:
 
     Args:
         root: Channel to the session root.
-        has_terminals: Whether the session may open terminals, because it has a user of its own.
+
+    Attributes:
+        open_terminals: Whether processes open their terminals themselves, because the session has a user of its own.
     """
 
-    def __init__(self, root: AsyncChannel[FromProcess], *, has_terminals: bool) -> None:
+    def __init__(self, root: AsyncChannel[FromProcess]) -> None:
+        self.open_terminals = False
         self._root = root
-        self._has_terminals = has_terminals
         self._spawner = SpawnerHandle(root)
         self._processes: dict[str, Process] = {}
         self._starting = 0
@@ -78,7 +80,7 @@ class ProcessTable:
         spawner = self._spawner
         self._starting += 1
         try:
-            packet, streams = process.open_streams(opens_terminal=self._has_terminals)
+            packet, streams = process.open_streams(opens_terminal=self.open_terminals)
             try:
                 process.begin(await spawner.run(program, packet, streams, process))
             finally:

@@ -123,6 +123,7 @@ class ShimHandle:
     def __init__(self, connection: socket.socket, listener: ProgramListener) -> None:
         connection.setblocking(False)
         self.pid = 0
+        self._has_terminal = False
         self._socket = connection
         self._listener = listener
         self._loop = asyncio.get_running_loop()
@@ -181,7 +182,12 @@ class ShimHandle:
         except OSError:
             data, descriptors = b"", []
         for descriptor in descriptors:
-            self._listener.on_terminal(descriptor)
+            # A program has at most one, and passes it with the report of its start.
+            if self.pid or self._has_terminal:
+                os.close(descriptor)
+            else:
+                self._has_terminal = True
+                self._listener.on_terminal(descriptor)
         if not data:
             self._end(None)
             return
