@@ -359,7 +359,8 @@ class GradingWorker:
         test_runner, self._test_runner = self._test_runner, None
         if test_runner is not None:
             test_runner.close()
-            with contextlib.suppress(ProcessLookupError):
+            # It may not be the server's user yet; then it has not begun either, and ends with its channel.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self._test_runner_pid, signal.SIGKILL)
 
     def _on_root_message(self, message: FromProcess) -> None:
