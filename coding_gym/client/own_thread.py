@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 __all__ = ["call_in_own_thread"]
@@ -25,24 +26,18 @@ async def call_in_own_thread(call: Callable[[], _T]) -> _T:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[_T] = loop.create_future()
 
-    def resolve(result: _T | None, error: BaseException | None) -> None:
-        if future.cancelled():
-            return
-        if error is None:
-            future.set_result(result)  # type: ignore[arg-type]
-        else:
-            future.set_exception(error)
+    def resolve(settle: Callable[[], None]) -> None:
+        if not future.cancelled():
+            settle()
 
     def run() -> None:
-        result: _T | None = None
-        error: BaseException | None = None
         try:
-            result = call()
-        except BaseException as raised:  # noqa: BLE001 - raised again where the call is awaited
-            error = raised
+            settle = partial(future.set_result, call())
+        except BaseException as error:  # noqa: BLE001 - raised again where the call is awaited
+            settle = partial(future.set_exception, error)
         # The event loop may have been closed in the meantime.
         with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(resolve, result, error)
+            loop.call_soon_threadsafe(resolve, settle)
 
     threading.Thread(target=run, daemon=True).start()
     return await future

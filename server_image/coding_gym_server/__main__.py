@@ -135,7 +135,7 @@ def main() -> None:
 
 
 class _Form(NamedTuple):
-    """What each session has of its own.
+    """Form of a sandbox's sessions: users, mounts or a shared system.
 
     Attributes:
         users: Users and disks of the sessions, None if they share the server's user and file system.

@@ -88,7 +88,7 @@ _WITH_EVERY_PROVIDER = [
     Known(
         ("signal handlers", "interrupted child processes"),
         ("submission",),
-        "Nobody interrupts a submission, so it ignores SIGINT as the zygote does.",
+        "Submissions are never interrupted; they ignore SIGINT as the zygote does.",
     ),
     Known(("display", "names of environment variables"), ("submission",), "It has no display and no cache of fonts."),
     Known(("display",), _IN_SHARED_SANDBOX, "Displays have random numbers if sessions share a sandbox."),

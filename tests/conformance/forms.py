@@ -44,7 +44,7 @@ os.chdir("/")
 
 
 class Seen(NamedTuple):
-    """What a session saw of a program."""
+    """Output and exit code of a program in a session."""
 
     stdout: str
     stderr: str
@@ -54,7 +54,7 @@ class Seen(NamedTuple):
 Run = Callable[[str], list[Seen]]
 Form = Callable[..., AbstractContextManager[Run]]
 Observed = dict[str, dict[str, list[Seen]]]
-"""What the sessions of each form saw of each behavior."""
+"""Observations by form and behavior, one per session."""
 
 
 def observe(forms: dict[str, Form], **options: Any) -> Observed:

@@ -1,6 +1,6 @@
 """Launcher: the first process of a sandbox in which sessions have users.
 
-It starts as root, in a container with no capabilities but those to set ids, which it keeps as a user of its own. It forks the
+It starts as root, in a container with the capabilities to set ids only, which it keeps as a user of its own. It forks the
 server, which changes to its own user, and waits for requests to start zygotes, each in a user namespace with the ids of the
 server and of the sessions. In that namespace the zygote is root; outside of it, it has no capability. The launcher never runs
 code of a session.
@@ -9,7 +9,6 @@ code of a session.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import select
 import signal
@@ -28,7 +27,7 @@ from coding_gym_server.isolation.session_user import SessionUsers
 from coding_gym_server.launcher.client import LauncherClient
 from coding_gym_server.launcher.messages import KillZygote, StartZygote, ZygoteStarted
 from coding_gym_server.linux import user_namespaces
-from coding_gym_server.linux.forking import ask_child
+from coding_gym_server.linux.forking import adopt_orphans, ask_child
 from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.workspace.layout import MOUNTED
 
@@ -37,7 +36,6 @@ __all__ = ["RESERVED_USERS", "become_server", "launch"]
 RESERVED_USERS = 2
 """Number of users, after those of the sessions, that the launcher and the zygotes have."""
 
-_PR_SET_CHILD_SUBREAPER = 36
 _ROOT = 0
 
 _requests = msgspec.msgpack.Decoder(StartZygote | KillZygote)
@@ -124,7 +122,7 @@ class Launcher:
     def run(self) -> NoReturn:
         """Serve, then exit with the exit code of the server."""
         # Adopt the session roots of a zygote that dies, so that the server recognizes their processes.
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        adopt_orphans()
         exits = ChildExits()
         # The server may have exited before its exit was reported.
         self._reap()

@@ -16,14 +16,9 @@ def prepare(base: Path) -> Path:
     """Create matplotlib's directory below ``base`` with a copy of the existing font cache; return the directory."""
     directory = base / _DIRECTORY
     directory.mkdir(mode=0o755, exist_ok=True)
-    for source in _candidates():
-        for cache in source.glob("fontlist-*.json"):
-            with contextlib.suppress(OSError):
-                shutil.copy(cache, directory)
-    return directory
-
-
-def _candidates() -> list[Path]:
-    configured = os.environ.get("MPLCONFIGDIR")
     # A user without a home directory has no cache.
-    return [Path(configured or os.path.expanduser("~/.cache/matplotlib"))]
+    existing = Path(os.environ.get("MPLCONFIGDIR") or os.path.expanduser("~/.cache/matplotlib"))
+    for cache in existing.glob("fontlist-*.json"):
+        with contextlib.suppress(OSError):
+            shutil.copy(cache, directory)
+    return directory

@@ -92,7 +92,7 @@ class Program:
 
 
 def _start(request: bytes, control: int, streams: list[int]) -> None:
-    """Report the start, and install the standard streams and the controlling terminal. Exits if there is no terminal."""
+    """Report the start, and install the standard streams and the controlling terminal; exit if no terminal can be opened."""
     kind, size = request[:1], request[1:]
     started = REPORT.pack(STARTED, os.getpid())
     if kind == WITH_OWN_TERMINAL:

@@ -1,4 +1,4 @@
-"""What sessions of a local sandbox have of their own, by the user that starts it."""
+"""Users, mounts and files of the sessions of a local sandbox, by the user that starts it."""
 
 from __future__ import annotations
 

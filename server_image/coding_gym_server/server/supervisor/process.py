@@ -157,7 +157,7 @@ class Process:
 
     @property
     def output(self) -> tuple[memoryview, memoryview]:
-        """What is kept of stdout and stderr; the process must have exited."""
+        """The kept parts of stdout and stderr; the process must have exited."""
         return memoryview(self._stdout.data), memoryview(self._stderr.data)
 
     async def write(self, data: bytes) -> None:
