@@ -98,19 +98,28 @@ def test_fork_bomb_is_killed_before_step_timeout(attacker, victim, have_users, n
     assert refusals == 0 or not have_users
 
 
-def test_exits_of_other_processes_hide_no_fork_bomb():
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_exits_of_other_processes_hide_no_fork_bomb(when):
     config = SandboxConfig(provider="local", preload=(), sessions=4, pids_limit=128)
     others = [subprocess.Popen(["sleep", "60"]) for _ in range(250)]
-    try:
-        sandbox = start_sandbox(config)
-    finally:
-        for other in others:
-            other.kill()
-            other.wait()
-    with contextlib.closing(sandbox), caught_in_a_net(sandbox), contextlib.closing(Inside(sandbox)) as attacker:
-        time.sleep(0.5)
+    with contextlib.ExitStack() as stack:
+        stack.callback(end, others)
+        sandbox = stack.enter_context(contextlib.closing(start_sandbox(config)))
+        stack.enter_context(caught_in_a_net(sandbox))
+        attacker = stack.enter_context(contextlib.closing(Inside(sandbox)))
+        if when == "before":
+            end(others)
+            time.sleep(0.5)
         attacker.begin(BOMBS["fork"], STEP_TIMEOUT)
+        end(others)
         assert attacker.wait().metadata.outcome is Outcome.KILLED
+
+
+def end(processes):
+    for process in processes:
+        process.kill()
+    for process in processes:
+        process.wait()
 
 
 def test_session_below_process_limit_is_unaffected(attacker, victim):

@@ -8,6 +8,7 @@ user of its own cannot use the rest, either (see ``default_session_limit``).
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
@@ -17,6 +18,12 @@ from coding_gym_server.linux.procfs import tasks_below
 __all__ = ["ProcessGroup", "ProcessLimiter", "default_session_limit"]
 
 _INTERVAL = 0.1
+
+_MAX_INTERVAL = 1.0
+"""Maximum time between two counts by process, in seconds, if counting is cheap."""
+
+_MAX_LOAD = 0.01
+"""Maximum fraction of a processor that is spent on counting by process, unless most of the limit is used."""
 
 # cgroup v2, cgroup v1.
 _CONTROL_GROUPS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/pids"))
@@ -54,6 +61,7 @@ class ProcessLimiter:
         self._group_count = group_count
         self._counter, self._limit = (_LOAD, limit) if limit is not None else _limit_of_control_group()
         self._others = self._count() if limit is not None else 0
+        self._due = time.monotonic()
 
     @property
     def limit(self) -> int | None:
@@ -69,17 +77,26 @@ class ProcessLimiter:
             count = self._count()
             # Other processes of the machine exit, too: were they still counted, they would hide as many of the sandbox.
             self._others = min(self._others, count)
-            if count - self._others >= threshold:
-                self._kill_largest(self._limit, threshold, fair=threshold // group_count)
+            # Those that exit while the sandbox starts as many change nothing in the machine's count.
+            is_due = self._counter is _LOAD and time.monotonic() >= self._due
+            if is_due or count - self._others >= threshold:
+                self._kill_largest(self._limit, threshold, fair=threshold // group_count, count=count)
 
-    def _kill_largest(self, limit: int, threshold: int, *, fair: int) -> None:
+    def _kill_largest(self, limit: int, threshold: int, *, fair: int, count: int) -> None:
+        began = time.monotonic()
         groups = {group.root_pid: group for group in self._groups()}
         tasks = tasks_below(groups)
-        if not tasks or (self._counter is _LOAD and tasks.total() < threshold):
+        if self._counter is _LOAD:
+            ended = time.monotonic()
+            self._due = ended + max(_MAX_INTERVAL, (ended - began) / _MAX_LOAD)
+            self._others = max(0, count - tasks.total())
+            if tasks.total() < threshold:
+                return
+        if not tasks:
             return
-        pid, count = tasks.most_common(1)[0]
-        if count >= fair and not groups[pid].is_recycling:
-            groups[pid].kill_with_reason(f"{count} processes and threads; the sandbox's limit is {limit}")
+        pid, used = tasks.most_common(1)[0]
+        if used >= fair and not groups[pid].is_recycling:
+            groups[pid].kill_with_reason(f"{used} processes and threads; the sandbox's limit is {limit}")
 
     def _count(self) -> int:
         try:
