@@ -26,6 +26,7 @@ class FrameRecorder:
         self._began = began
         self._due = began
         self._is_stale = True
+        self._last: bytes | None = None
         self._sizes: list[int] = []
         self.frames: list[Frame] = []
 
@@ -42,6 +43,10 @@ class FrameRecorder:
         self._is_stale = False
         self._due = max(self._due + self._interval, now)
         picture = self._framebuffer.picture(self._framebuffer.snapshot())
+        # The last frame may show the change already: it was taken after the picture that the change was found in.
+        if picture.rgb == self._last:
+            return
+        self._last = picture.rgb
         self.frames.append(Frame(now - self._began, picture))
         self._sizes.append(len(picture.rgb))
         if sum(self._sizes) > _MAX_BYTES or len(self.frames) > _MAX_FRAMES:
