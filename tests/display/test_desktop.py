@@ -131,12 +131,14 @@ while True:
 
 def test_window_list_survives_sequence_number_overflow(desktop, start):
     source = """
-import struct
+import select, struct
 base = d.display.info.resource_id_base
 make = struct.Struct("=BBHLLhhHHHHLL").pack
 raw = b"".join(make(1, 24, 8, base + i, root.id, 0, 0, 9, 9, 0, 1, 0, 0) for i in range(1, 66_001))
-d.display.socket.sendall(raw)
-d = display.Display(); root = d.screen().root
+many = d.display.socket
+# A window that is created later than the last would be above it.
+many.sendall(raw + struct.pack("=BxH", 43, 1)); select.select([many], [], [])
+first, d = d, display.Display(); root = d.screen().root
 window(1, 1, 9, 9, b"top"); show()
 """
     start(RAW + source).read()
