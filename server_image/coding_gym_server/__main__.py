@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from coding_gym_server.display.availability import can_have_screens
 from coding_gym_server.isolation import capabilities, namespaces, seccomp, session_user
 from coding_gym_server.isolation.probe import IsolationReport, probe, report
 from coding_gym_server.isolation.profile import FONT_CACHE, IsolationProfile, python_directories
@@ -114,7 +113,6 @@ def main() -> None:
         profile=profile,
         authorized_imports=config.authorized_imports,
         overlay=None if config.overlay is None else str(config.overlay),
-        displays=can_have_screens(),
     )
     zygote = ZygoteHandle(zygote_config, font_cache=fonts, launcher=form.launcher)
     # Processes of the same user must not read the server's memory or environment.

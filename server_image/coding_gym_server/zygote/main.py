@@ -55,7 +55,6 @@ _BASE_PRELOAD = (
     "asyncio",
     "inspect",
     "json",
-    "numpy",
     "multiprocessing.pool",
     "multiprocessing.shared_memory",
     "subprocess",
@@ -82,7 +81,6 @@ class ZygoteConfig(msgspec.Struct, kw_only=True):
         profile: Isolation profile of each session.
         authorized_imports: Modules that backends with an import allowlist permit in addition to their own.
         overlay: Directory of packages in addition to the interpreter's.
-        displays: Whether sessions may have screens.
     """
 
     preload: list[str]
@@ -90,7 +88,6 @@ class ZygoteConfig(msgspec.Struct, kw_only=True):
     profile: IsolationProfile
     authorized_imports: tuple[str, ...] = ()
     overlay: str | None = None
-    displays: bool = False
 
     @property
     def heap_bytes(self) -> int:
@@ -126,7 +123,7 @@ def main(descriptor: str, configuration: str) -> None:
     open_streams_ahead()
     _prepare(config.backend)
     heap.make_immortal()
-    missing += _preload([*rarely_used, *([_DISPLAY_MODULE] if config.displays else [])])
+    missing += _preload(rarely_used)
     _freeze_heap()
     channel.send(Ready(missing))
     forked = _Zygote(channel, config).serve()
@@ -209,16 +206,13 @@ class _Zygote:
         self._reap()
         pid = None
         try:
-            if isinstance(request, ForkRoot) and request.backend not in self._prepared:
-                _prepare(request.backend)
-                _freeze_heap()
-                self._prepared.add(request.backend)
+            self._import_for(request)
             pid = fork_when_possible(on_wait=self._reap)
         except OSError as error:
             self._channel.send(Failed(f"fork: {error}"))
         except Exception as error:  # noqa: BLE001 - importing an optional package may raise anything
-            backend = request.backend if isinstance(request, ForkRoot) else None
-            self._channel.send(Failed(f"backend {backend!r} failed to load: {type(error).__name__}: {error}"))
+            name = f"backend {request.backend!r}" if isinstance(request, ForkRoot) else "a module of the sandbox"
+            self._channel.send(Failed(f"{name} failed to load: {type(error).__name__}: {error}"))
         if pid == 0:
             self._exits.close()
             self._channel.close()
@@ -228,6 +222,20 @@ class _Zygote:
             self._forked.add(pid)
             self._channel.send(_RESPONSES[type(request)](pid))
         return None
+
+    def _import_for(self, request: ForkRoot | ForkDisplay | ForkTestRunner) -> None:
+        """Import what the first display or the first session with another backend requires, for all that follow."""
+        if isinstance(request, ForkTestRunner):
+            return
+        name = request.backend if isinstance(request, ForkRoot) else _DISPLAY_MODULE
+        if name in self._prepared:
+            return
+        if isinstance(request, ForkRoot):
+            _prepare(request.backend)
+        else:
+            importlib.import_module(_DISPLAY_MODULE)
+        _freeze_heap()
+        self._prepared.add(name)
 
     def _child(
         self, request: ForkRoot | ForkDisplay | ForkTestRunner, descriptors: list[int]
