@@ -94,7 +94,8 @@ def _isolation_gaps(provider: str, isolation: Mapping[str, Any], has_screen: boo
         ]
         yield f"its kernel lacks {' and '.join(missing)}: give each session a dedicated sandbox (sessions=1)"
     if not isolation["session_mounts"]:
-        yield f"its sessions share a user and a file system: {isolation['shared_user_reason']}"
+        reasons = dict.fromkeys((isolation["shared_user_reason"], isolation["shared_files_reason"]))
+        yield f"its sessions share a user and a file system: {'; '.join(reasons)}"
     elif provider == "docker" and not isolation["session_users"]:
         yield f"its sessions share a user: {isolation['shared_user_reason']}"
     if isolation["capabilities"]:

@@ -123,7 +123,8 @@ def main() -> None:
         own_namespaces=has_namespaces,
         session_users=form.launcher is not None,
         session_mounts=form.users is not None,
-        shared_user_reason=form.reason,
+        shared_user_reason=form.user_reason,
+        shared_files_reason=form.files_reason,
     )
     server = _server(config, zygote, form.launcher, profile, isolation)
     # Exclude the permanent objects from garbage collection.
@@ -138,15 +139,18 @@ class _Form(NamedTuple):
     Attributes:
         users: Users and disks of the sessions, None if they share the server's user and file system.
         launcher: The connection to the launcher, None if all sessions run as the server's user.
-        reason: The reason why sessions have no users, empty if they have.
+        user_reason: The reason why sessions have no users, empty if they have.
+        files_reason: The reason why sessions have no mounts, empty if they have.
     """
 
     users: SessionUsers | None
     launcher: LauncherClient | None
-    reason: str
+    user_reason: str = ""
+    files_reason: str = ""
 
 
-_SHARED = _Form(None, None, "the kernel does not permit namespaces for the server")
+_NO_NAMESPACES = "the kernel does not permit namespaces for the server"
+_SHARED = _Form(None, None, _NO_NAMESPACES, _NO_NAMESPACES)
 
 
 def _choose_form(config: ServerConfig, home: Path | None = None, *, reachable: Sequence[str] = ()) -> _Form:
@@ -158,7 +162,8 @@ def _choose_form(config: ServerConfig, home: Path | None = None, *, reachable: S
         reachable: Directories that the server requires.
     """
     if not config.session_users:
-        return _SHARED._replace(reason=config.shared_user_reason or "session_users=False")
+        reason = config.shared_user_reason or "session_users=False"
+        return _Form(None, None, reason, reason)
     readable = [path for path in (sys.executable, *python_directories()) if os.access(path, os.R_OK)]
     first = _first_session_user()
     users = SessionUsers(
@@ -174,7 +179,7 @@ def _choose_form(config: ServerConfig, home: Path | None = None, *, reachable: S
     if not reason:
         launcher, reason = launch(users, readable=readable, reachable=reachable, home=home)
     if launcher is not None:
-        return _Form(users, launcher, "")
+        return _Form(users, launcher)
     if config.isolation == "require" and not config.confine_server:
         sys.exit(
             f"isolation=require is not available: sessions cannot have users of their own, because {reason}. "
@@ -193,7 +198,7 @@ def _choose_form(config: ServerConfig, home: Path | None = None, *, reachable: S
 
     if obstacle := ask_child(try_to_enter):
         _log.warning("sessions share a user and a file system: %s; %s", reason, obstacle)
-        return _SHARED._replace(reason=reason)
+        return _Form(None, None, reason, obstacle)
     _log.warning("sessions share a user: %s", reason)
     return _Form(users, None, reason)
 

@@ -53,6 +53,7 @@ class IsolationReport(msgspec.Struct, kw_only=True, frozen=True):
         session_users: Whether each session has a user of its own.
         session_mounts: Whether each session has mounts and a file system of its own.
         shared_user_reason: The reason why sessions have no users, empty if they have.
+        shared_files_reason: The reason why sessions have no mounts, empty if they have.
         own_namespaces: Whether the server created namespaces for itself; a container has those of its engine.
         no_new_privileges: Whether the ``no_new_privs`` attribute of the server is set.
         capabilities: Whether the server has any capability.
@@ -67,6 +68,7 @@ class IsolationReport(msgspec.Struct, kw_only=True, frozen=True):
     session_users: bool
     session_mounts: bool
     shared_user_reason: str
+    shared_files_reason: str
     own_namespaces: bool
     no_new_privileges: bool
     capabilities: bool
@@ -92,6 +94,7 @@ def report(
     session_users: bool,
     session_mounts: bool,
     shared_user_reason: str,
+    shared_files_reason: str,
 ) -> IsolationReport:
     """Describe the isolation of the calling process, a server, and of its sessions."""
     with open("/proc/self/status") as status:
@@ -104,6 +107,7 @@ def report(
         session_users=session_users,
         session_mounts=session_mounts,
         shared_user_reason=shared_user_reason,
+        shared_files_reason=shared_files_reason,
         own_namespaces=own_namespaces,
         no_new_privileges=fields.get("NoNewPrivs", "0").strip() == "1",
         capabilities=int(fields.get("CapEff", "0"), 16) != 0,

@@ -103,6 +103,7 @@ def test_sessions_of_other_users_have_mounts():
         pytest.skip(isolation["shared_user_reason"])
     assert (isolation["session_users"], isolation["session_mounts"], isolation["capabilities"]) == (False, True, False)
     assert f"runs as user {UNPRIVILEGED_USER}" in isolation["shared_user_reason"]
+    assert isolation["shared_files_reason"] == ""
     assert printed == [OWN + "terminal\r\n"] * 2
 
 
@@ -124,7 +125,7 @@ def test_sessions_share_user_and_file_system_on_request():
     with contextlib.closing(start_sandbox(config)) as sandbox:
         isolation = sandbox.health()["isolation"]
         assert (isolation["session_users"], isolation["session_mounts"]) == (False, False)
-        assert isolation["shared_user_reason"] == "session_users=False"
+        assert isolation["shared_user_reason"] == isolation["shared_files_reason"] == "session_users=False"
         code = "import os; os.getcwd().startswith('/home/user')"
         with contextlib.closing(sandbox.connect()) as session:
             session.ask_step(code)
