@@ -57,7 +57,8 @@ AS_OTHER_USER = """
                 session.ask_step(sys.argv[2])
                 observation = session.wait(timeout=20).observation
                 printed.append(observation.stdout + observation.stderr)
-                with session.http.processes.start("test -t 0 && echo terminal", terminal=TerminalSize()) as process:
+                command = "test -t 0 && echo terminal"
+                with session.http.processes.start(command, terminal=TerminalSize(), user="user") as process:
                     printed[-1] += process.wait().stdout.decode()
         print(json.dumps([printed, sandbox.health()["isolation"]]))
 """

@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from coding_gym_server.ipc.async_channel import ChannelClosedError
 from coding_gym_server.ipc.text import truncate_middle
+from coding_gym_server.isolation import session_user
 from coding_gym_server.protocol import ERROR_CODE_HEADER, ErrorCode
 from coding_gym_server.protocol.processes import (
     CompletedProcess,
@@ -183,10 +184,11 @@ def process_error_handlers() -> dict[type[Exception], Callable[[Request, Excepti
 
 
 async def _start(session: ServerSession, request: ProcessRequest) -> Process:
-    if request.user is not None and request.user not in _names_of_user():
-        message = f"user={request.user!r} is not available: processes run as the session's user, {_names_of_user()[-1]}"
-        raise _InvalidError(message)
     executor = await session.executor_beside_steps()
+    names = _names_of_user(os.getuid() if executor.user is None else session_user.USER)
+    if request.user is not None and request.user not in names:
+        message = f"user={request.user!r} is not available: processes run as the session's user, {names[-1]}"
+        raise _InvalidError(message)
     try:
         return await executor.start_process(request)
     except ChannelClosedError:
@@ -195,8 +197,7 @@ async def _start(session: ServerSession, request: ProcessRequest) -> Process:
         raise
 
 
-def _names_of_user() -> list[str]:
-    uid = os.getuid()
+def _names_of_user(uid: int) -> list[str]:
     try:
         return [str(uid), pwd.getpwuid(uid).pw_name]
     except KeyError:

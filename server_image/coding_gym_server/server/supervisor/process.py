@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
+from coding_gym_server.ipc.channel import close_all
 from coding_gym_server.ipc.program_messages import TERMINAL_SIZE, WITH_OWN_TERMINAL, WITH_STREAMS, WITH_TERMINAL
 from coding_gym_server.ipc.streams import open_pipe
 from coding_gym_server.linux.terminals import open_terminal, set_size
@@ -81,6 +82,9 @@ class Process:
 
         Returns:
             The request to the spawner, and the ends that the process inherits, which the caller closes.
+
+        Raises:
+            OSError: If the server has no free file descriptor.
         """
         size = self._request.terminal
         if size is None:
@@ -244,17 +248,23 @@ class Process:
             os.close(self._terminal)
             self._terminal = -1
 
-    def _open_pipes(self) -> tuple[int, int, int]:
-        if self._request.stdin or self._request.keep_stdin_open:
-            stdin, ours = open_pipe()
-            self._stdin = InputPipe(ours, is_terminal=False)
-        else:
-            stdin = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        ours, stdout = open_pipe()
-        self._read(ours, self._stdout)
-        ours, stderr = open_pipe()
-        self._read(ours, self._stderr)
-        return stdin, stdout, stderr
+    def _open_pipes(self) -> tuple[int, ...]:
+        inherited: list[int] = []
+        try:
+            if self._request.stdin or self._request.keep_stdin_open:
+                stdin, ours = open_pipe()
+                self._stdin = InputPipe(ours, is_terminal=False)
+            else:
+                stdin = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            inherited.append(stdin)
+            for output in (self._stdout, self._stderr):
+                ours, theirs = open_pipe()
+                inherited.append(theirs)
+                self._read(ours, output)
+        except OSError:
+            close_all(inherited)
+            raise
+        return tuple(inherited)
 
     def _read(self, descriptor: int, output: Output) -> None:
         self._readers.append(OutputReader(descriptor, output, on_data=self._notify))

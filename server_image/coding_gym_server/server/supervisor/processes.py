@@ -12,6 +12,7 @@ from coding_gym_server.ipc.program_messages import pack_program
 from coding_gym_server.protocol.processes import ProcessRequest
 from coding_gym_server.server.supervisor.process import Process
 from coding_gym_server.server.supervisor.spawner_handle import SpawnerHandle
+from coding_gym_server.server.supervisor.zygote_handle import ForkError
 from coding_gym_server.workspace.layout import Layout
 
 __all__ = ["Process", "ProcessNotFoundError", "ProcessTable", "TooManyProcessesError"]
@@ -65,7 +66,7 @@ class ProcessTable:
 
         Raises:
             TooManyProcessesError: If the session has too many running processes.
-            ForkError: If the process limit or memory is exhausted.
+            ForkError: If the process limit, memory or the server's file descriptors are exhausted.
             ChannelClosedError: If the root died.
             TimeoutError: If the root does not respond.
         """
@@ -89,8 +90,11 @@ class ProcessTable:
             if not spawner.is_closed:
                 process.close()
                 raise
-        except BaseException:
+        except BaseException as error:
             process.close()
+            if isinstance(error, OSError) and not isinstance(error, TimeoutError):
+                message = f"the server cannot connect to a process: {error.strerror}; close sessions or processes"
+                raise ForkError(message) from error
             raise
         finally:
             self._starting -= 1
