@@ -61,7 +61,7 @@ def enter(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]
     Raises:
         OSError: If the kernel, its configuration or a seccomp filter does not permit it.
     """
-    namespace = None if user == users.server else user_namespaces.mapping(user, users.server)
+    namespace = None if user == users.server else user_namespaces.create([(user, users.server, 1)])
     mounts.unshare(mounts.NEW_MOUNTS | mounts.NEW_IPC)
     mounts.make_private()
     # Where the session runs as the server's user, it owns the server's files. Those that it shares are in a hidden directory.

@@ -14,7 +14,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -26,8 +26,8 @@ from coding_gym_server.isolation import capabilities, session_user
 from coding_gym_server.isolation.session_user import SessionUsers
 from coding_gym_server.launcher.client import LauncherClient
 from coding_gym_server.launcher.messages import KillZygote, StartZygote, ZygoteStarted
-from coding_gym_server.linux import user_namespaces
-from coding_gym_server.linux.forking import adopt_orphans, ask_child
+from coding_gym_server.linux import mounts, user_namespaces
+from coding_gym_server.linux.forking import adopt_orphans, ask_child, fork_when_possible
 from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.workspace.layout import MOUNTED
 
@@ -68,7 +68,8 @@ def launch(
         become_owner()
         if hidden := [directory for directory in reachable if not os.path.isdir(directory)]:
             return f"the server's user cannot reach {hidden[0]}"
-        return ask_child(lambda: session_user.try_to_enter(users, MOUNTED, readable), lambda answer: _fork_root(users, answer))
+        _become_root(_create_namespace(users))
+        return session_user.try_to_enter(users, MOUNTED, readable)
 
     if reason := ask_child(try_to_enter):
         return None, reason
@@ -116,6 +117,8 @@ class Launcher:
         self._end = end
         self._server = server
         self._users = users
+        # One for all zygotes, so that the roots of a new one can enter what those of its predecessor have left.
+        self._namespace: int | None = None
         self._zygotes: set[int] = set()
         self._is_open = True
 
@@ -175,26 +178,40 @@ class Launcher:
         close_all(descriptors)
 
     def _start(self, message: StartZygote, channel: int) -> int:
-        def execute() -> None:
-            os.set_inheritable(channel, True)
-            module = "coding_gym_server.zygote.bootstrap"
-            arguments = [sys.executable, "-P", "-m", module, str(message.heap_bytes), str(channel), message.configuration]
-            os.execve(sys.executable, arguments, message.environment)
+        """Fork a zygote that is root in the user namespace of the zygotes; return its process id.
 
-        return _fork_root(self._users, execute)
+        Raises:
+            OSError: If the process limit is reached, or the kernel, its configuration or a seccomp filter does not permit it.
+        """
+        if self._namespace is None:
+            self._namespace = _create_namespace(self._users)
+        pid = fork_when_possible()
+        if pid == 0:
+            try:
+                _become_root(self._namespace)
+                os.set_inheritable(channel, True)
+                module = "coding_gym_server.zygote.bootstrap"
+                arguments = [sys.executable, "-P", "-m", module, str(message.heap_bytes), str(channel), message.configuration]
+                os.execve(sys.executable, arguments, message.environment)
+            except OSError as error:
+                os.write(2, f"cannot start a zygote: {error}\n".encode())
+            finally:
+                os._exit(1)
+        return pid
 
 
-def _fork_root(users: SessionUsers, run: Callable[[], None]) -> int:
-    """Fork a process that is root in a new user namespace with the ids of the server and the sessions; return its id.
+def _create_namespace(users: SessionUsers) -> int:
+    """Return a descriptor of a new user namespace with a root and the ids of the server and the sessions.
 
     Raises:
         OSError: If the kernel, its configuration or a seccomp filter does not permit it.
     """
-
-    def run_as_root() -> None:
-        user_namespaces.become(_ROOT)
-        run()
-
     zygote = users.first + users.count + 1
     ids = [(_ROOT, zygote, 1), (users.server, users.server, 1), (users.first, users.first, users.count)]
-    return user_namespaces.fork_inside(ids, run_as_root)
+    return user_namespaces.create(ids)
+
+
+def _become_root(namespace: int) -> None:
+    """Make the calling process root of a user namespace that its user has created."""
+    mounts.join(namespace, mounts.NEW_USERS)
+    user_namespaces.become(_ROOT)

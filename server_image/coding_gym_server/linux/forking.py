@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from typing import NoReturn
 
 __all__ = ["adopt_orphans", "ask_child", "default_to_fork", "die_with_parent", "fork_bare", "fork_when_possible"]
 
@@ -90,25 +91,17 @@ def adopt_orphans() -> None:
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def ask_child(answer: Callable[[], str], fork: Callable[[Callable[[], None]], int] | None = None) -> str:
+def ask_child(answer: Callable[[], str]) -> str:
     """Return the answer of a child process, or the text of the error that the function raises there.
 
     Args:
         answer: Function that the child calls.
-        fork: Forks a process that calls its argument, and returns its process id; by default an ordinary child.
     """
     result, write_result = os.pipe()
-
-    def run() -> None:
-        try:
-            text = answer()
-        except OSError as error:
-            text = str(error)
-        os.write(write_result, text.encode()[:_MAX_ANSWER_BYTES])
-        os._exit(0)
-
     try:
-        pid = (fork or _fork)(run)
+        pid = os.fork()
+        if pid == 0:
+            _answer(answer, write_result)
         os.close(write_result)
         write_result = -1
         _, status = os.waitpid(pid, 0)
@@ -122,11 +115,13 @@ def ask_child(answer: Callable[[], str], fork: Callable[[Callable[[], None]], in
     return found if status == 0 else "a process of the sandbox exited unexpectedly"
 
 
-def _fork(run: Callable[[], None]) -> int:
-    pid = os.fork()
-    if pid == 0:
+def _answer(answer: Callable[[], str], result: int) -> NoReturn:
+    try:
         try:
-            run()
-        finally:
-            os._exit(1)
-    return pid
+            text = answer()
+        except OSError as error:
+            text = str(error)
+        os.write(result, text.encode()[:_MAX_ANSWER_BYTES])
+        os._exit(0)
+    finally:
+        os._exit(1)

@@ -14,6 +14,7 @@ __all__ = [
     "NEW_USERS",
     "bind",
     "clone_tree",
+    "join",
     "make_private",
     "map_owner",
     "mount_devpts",
@@ -55,6 +56,19 @@ def unshare(flags: int) -> None:
         OSError: If the kernel, its configuration or a seccomp filter does not permit it.
     """
     _check("unshare", _libc.unshare(flags))
+
+
+def join(namespace: int, kind: int) -> None:
+    """Move the calling, single-threaded process into a namespace.
+
+    Args:
+        namespace: Descriptor of the namespace.
+        kind: The one of the ``NEW_`` constants of this module that the namespace was created with (see setns(2)).
+
+    Raises:
+        OSError: If the process has no capabilities in the user namespace that owns it, or a seccomp filter does not permit it.
+    """
+    _check("setns", _libc.setns(namespace, kind))
 
 
 def make_private() -> None:

@@ -4,69 +4,76 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import NoReturn
 
 from coding_gym_server.linux import mounts
 from coding_gym_server.linux.forking import fork_bare, fork_when_possible
 
-__all__ = ["become", "enter", "fork_inside", "mapping"]
+__all__ = ["become", "create", "enter"]
 
 _PR_SET_DUMPABLE = 4
+
+_Range = tuple[int, int, int]
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def fork_inside(ranges: Sequence[tuple[int, int, int]], run: Callable[[], None], *, fork: Callable[[], int] = os.fork) -> int:
-    """Fork a process into a new user namespace, in which it has all capabilities; return its process id.
+def create(users: Sequence[_Range], groups: Sequence[_Range] | None = None) -> int:
+    """Return a descriptor of a new user namespace, which the user of the calling process can join with all capabilities.
 
     Args:
-        ranges: Users and groups of the namespace: first id inside, first id outside, and number of ids. The calling process
-            requires the capabilities to set ids.
-        run: What the process does; it exits when this returns.
-        fork: Function that forks.
+        users: Users of the namespace: first id inside, first id outside, and number of ids. A calling process without the
+            capability to set ids may give its own user only.
+        groups: Groups of the namespace, likewise. Defaults to the same ids as the users.
 
     Raises:
         OSError: If the kernel, its configuration or a seccomp filter does not permit it.
     """
     ready, is_ready = os.pipe()
-    mapped, are_mapped = os.pipe()
+    done, is_done = os.pipe()
+    pid = None
     try:
-        pid = fork_when_possible(fork)
-    except OSError:
-        for descriptor in (ready, is_ready, mapped, are_mapped):
-            os.close(descriptor)
-        raise
-    if pid == 0:
-        try:
-            for descriptor in (ready, are_mapped):
-                os.close(descriptor)
-            mounts.unshare(mounts.NEW_USERS)
-            os.write(is_ready, b"x")
-            if os.read(mapped, 1):
-                os.close(is_ready)
-                run()
-        except BaseException as error:  # noqa: BLE001
-            os.write(2, f"user namespace: {error}\n".encode())
-        finally:
-            os._exit(1)
-    os.close(is_ready)
-    os.close(mapped)
-    try:
+        # Without Python's hooks, because the process only makes system calls.
+        pid = fork_when_possible(fork_bare)
+        if pid == 0:
+            _stay_inside(is_ready, done, is_done)
+        os.close(is_ready)
+        is_ready = -1
         if not os.read(ready, 1):
             message = "this process may not create user namespaces"
             raise PermissionError(message)
-        content = "".join(f"{inside} {outside} {count}\n" for inside, outside, count in ranges).encode()
-        for name in ("uid_map", "gid_map"):
-            _write(f"/proc/{pid}/{name}", content)
-        os.write(are_mapped, b"x")
-    except OSError:
-        os.close(are_mapped)
-        os.waitpid(pid, 0)
-        raise
+        _write(f"/proc/{pid}/uid_map", _lines(users))
+        try:
+            _write(f"/proc/{pid}/gid_map", _lines(groups or users))
+        except PermissionError:
+            # A process without capabilities may write the map of groups only then.
+            _write(f"/proc/{pid}/setgroups", b"deny")
+            _write(f"/proc/{pid}/gid_map", _lines(groups or users))
+        return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     finally:
-        os.close(ready)
-    os.close(are_mapped)
-    return pid
+        for descriptor in (ready, is_ready, done, is_done):
+            if descriptor >= 0:
+                os.close(descriptor)
+        if pid is not None:
+            os.waitpid(pid, 0)
+
+
+def _stay_inside(is_ready: int, done: int, is_done: int) -> NoReturn:
+    """Enter a new user namespace, report that, and keep the namespace until its creator is done."""
+    try:
+        os.close(is_done)
+        mounts.unshare(mounts.NEW_USERS)
+        os.write(is_ready, b"x")
+        os.read(done, 1)
+    except OSError as error:
+        os.write(2, f"user namespace: {error}\n".encode())
+    finally:
+        os._exit(0)
+
+
+def _lines(ranges: Sequence[_Range]) -> bytes:
+    return "".join(f"{inside} {outside} {count}\n" for inside, outside, count in ranges).encode()
 
 
 def become(user: int) -> None:
@@ -101,34 +108,6 @@ def enter(user: int, group: int) -> None:
     _write("/proc/self/setgroups", b"deny")
     _write("/proc/self/uid_map", b"%d %d 1" % (user, own_user))
     _write("/proc/self/gid_map", b"%d %d 1" % (group, own_group))
-
-
-def mapping(inside: int, outside: int) -> int:
-    """Return a descriptor of a new user namespace that maps one user and group, for ``mounts.map_owner``.
-
-    Args:
-        inside: Their id in the namespace.
-        outside: Their id in the namespace of the calling process, which requires the capabilities to set ids.
-
-    Raises:
-        OSError: If the kernel or its configuration does not permit it.
-    """
-    done, is_done = os.pipe()
-
-    def wait() -> None:
-        os.close(is_done)
-        os.read(done, 1)
-
-    pid = None
-    try:
-        # Without Python's hooks, because the process only makes system calls.
-        pid = fork_inside([(inside, outside, 1)], wait, fork=fork_bare)
-        return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
-    finally:
-        os.close(done)
-        os.close(is_done)
-        if pid is not None:
-            os.waitpid(pid, 0)
 
 
 def _write(path: str, content: bytes) -> None:

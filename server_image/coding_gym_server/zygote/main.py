@@ -33,7 +33,7 @@ from coding_gym_server.ipc.messages import (
 )
 from coding_gym_server.ipc.streams import open_streams_ahead
 from coding_gym_server.isolation.profile import IsolationProfile
-from coding_gym_server.linux import procfs, user_namespaces
+from coding_gym_server.linux import mounts, procfs, user_namespaces
 from coding_gym_server.linux.forking import adopt_orphans, default_to_fork, fork_when_possible
 from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.packages import overlay
@@ -81,6 +81,7 @@ class ZygoteConfig(msgspec.Struct, kw_only=True):
         profile: Isolation profile of each session.
         authorized_imports: Modules that backends with an import allowlist permit in addition to their own.
         overlay: Directory of packages in addition to the interpreter's.
+        namespace: Descriptor of the user namespace that it enters, None to stay in the present one.
     """
 
     preload: list[str]
@@ -88,6 +89,7 @@ class ZygoteConfig(msgspec.Struct, kw_only=True):
     profile: IsolationProfile
     authorized_imports: tuple[str, ...] = ()
     overlay: str | None = None
+    namespace: int | None = None
 
     @property
     def heap_bytes(self) -> int:
@@ -106,10 +108,10 @@ def main(descriptor: str, configuration: str) -> None:
     """
     channel: Channel[ToProcess] = Channel(socket.socket(fileno=int(descriptor)))
     config = msgspec.json.decode(configuration, type=ZygoteConfig)
-    users = config.profile.users
-    if users is not None and not users.count:
+    if config.namespace is not None:
         # For the mounts of the session roots. A process can enter a user namespace only while it has a single thread.
-        user_namespaces.enter(users.server, users.server)
+        mounts.join(config.namespace, mounts.NEW_USERS)
+        os.close(config.namespace)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if config.overlay is not None:
         overlay.use(Path(config.overlay))

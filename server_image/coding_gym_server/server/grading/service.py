@@ -120,7 +120,9 @@ class GradingService:
 
     def _on_zygote_gone(self) -> None:
         _log.error("the zygote of submissions died too often; the next submission starts another one")
-        self._submission_zygote = None
+        if self._submission_zygote is not None:
+            self._submission_zygote.close()
+            self._submission_zygote = None
 
     def _release(self, worker: GradingWorker) -> None:
         self._busy.discard(worker)

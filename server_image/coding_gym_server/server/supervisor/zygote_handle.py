@@ -27,6 +27,7 @@ from coding_gym_server.ipc.messages import (
 )
 from coding_gym_server.launcher.client import LaunchedZygote, LauncherClient
 from coding_gym_server.launcher.messages import StartZygote
+from coding_gym_server.linux import user_namespaces
 from coding_gym_server.zygote.main import ZygoteConfig
 
 __all__ = ["ForkError", "ZygoteHandle"]
@@ -55,6 +56,11 @@ class ZygoteHandle:
 
     def __init__(self, config: ZygoteConfig, *, font_cache: Path | None = None, launcher: LauncherClient | None = None) -> None:
         self._config = config
+        self._namespace = None
+        if launcher is None and (users := config.profile.users) is not None and not users.count:
+            # One for all zygotes, so that the roots of a new one can enter what those of its predecessor have left.
+            own = users.server
+            self._namespace = user_namespaces.create([(own, own, 1)], [(own, os.getegid(), 1)])
         self._font_cache = font_cache
         self._launcher = launcher
         self._channel: AsyncChannel[FromProcess] | None = None
@@ -121,6 +127,9 @@ class ZygoteHandle:
         if self._channel is not None:
             self._channel.close()
         self._end()
+        if self._namespace is not None:
+            os.close(self._namespace)
+            self._namespace = None
 
     async def _fork(self, request: ForkRoot | ForkDisplay | ForkTestRunner, *sockets: socket.socket) -> int:
         await self.ready()
@@ -134,7 +143,7 @@ class ZygoteHandle:
     def _start(self) -> None:
         self._socket, theirs = socket.socketpair()
         environment = _environment(self._font_cache)
-        configuration = msgspec.json.encode(self._config).decode()
+        configuration = msgspec.json.encode(msgspec.structs.replace(self._config, namespace=self._namespace)).decode()
         with theirs:
             if self._launcher is not None:
                 request = StartZygote(self._config.heap_bytes, configuration, environment)
@@ -148,7 +157,7 @@ class ZygoteHandle:
                     str(theirs.fileno()),
                     configuration,
                 ],
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), *([] if self._namespace is None else [self._namespace])],
                 stdin=subprocess.DEVNULL,
                 env=environment,
             )
