@@ -10,7 +10,7 @@ import stat
 import subprocess
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from coding_gym_server.isolation import session_user
@@ -19,9 +19,10 @@ from coding_gym_server.workspace import directory as workspace
 from coding_gym_server.workspace.files import write_files
 from coding_gym_server.workspace.layout import MOUNTED, PRIVATE, Layout
 
-__all__ = ["MountedDirectory", "NamedDirectory", "SessionDirectory"]
+__all__ = ["X_SOCKETS", "MountedDirectory", "NamedDirectory", "SessionDirectory"]
 
-_X_SOCKETS = ".X11-unix"
+X_SOCKETS = "/tmp/.X11-unix"
+"""Directory of display sockets, as programs see it."""
 
 
 class SessionDirectory(ABC):
@@ -48,9 +49,13 @@ class SessionDirectory(ABC):
         return self.path / workspace.WORK
 
     @property
-    def x_sockets(self) -> Path | None:
-        """Path by which the server accesses the session's own directory of display sockets, None if it has none."""
-        return None
+    @abstractmethod
+    def x_sockets(self) -> Path:
+        """Path by which the server accesses the directory of display sockets."""
+
+    @abstractmethod
+    def remove_x_socket(self, name: str) -> None:
+        """Remove a socket from the directory of display sockets, unless it is removed with the other files."""
 
     @abstractmethod
     def begin(self) -> None:
@@ -125,6 +130,16 @@ class NamedDirectory(SessionDirectory):
     def layout(self) -> Layout:
         return Layout.below(str(self._path))
 
+    @property
+    def x_sockets(self) -> Path:
+        return Path(X_SOCKETS)
+
+    def remove_x_socket(self, name: str) -> None:
+        with contextlib.suppress(OSError):
+            (self.x_sockets / name).unlink()
+            # Succeeds only for the last display.
+            self.x_sockets.rmdir()
+
     def begin(self) -> None:
         self._path = self._path.rename(_random_name(self._path.parent))
 
@@ -179,7 +194,10 @@ class MountedDirectory(SessionDirectory):
 
     @property
     def x_sockets(self) -> Path:
-        return self._path / workspace.TEMPORARY / _X_SOCKETS
+        return self._path / workspace.TEMPORARY / os.path.basename(X_SOCKETS)
+
+    def remove_x_socket(self, name: str) -> None:
+        """Do nothing: it is removed with the files of the session."""
 
     def begin(self) -> None:
         """Do nothing: no other session can access the directory."""
@@ -200,12 +218,9 @@ class MountedDirectory(SessionDirectory):
     def _remove_x_socket(self) -> None:
         """Remove the directory of display sockets, unless it contains more than the session's own."""
         with contextlib.suppress(OSError):
-            directory = os.open(self.x_sockets, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
+            with _opened(self.x_sockets) as directory:
                 for name in _first_names(directory, 2)[:1]:
                     os.unlink(name, dir_fd=directory)
-            finally:
-                os.close(directory)
             os.rmdir(self.x_sockets)
 
     def empty(self) -> None:
@@ -228,6 +243,16 @@ class MountedDirectory(SessionDirectory):
             os.symlink(target, link)
         for name in MOUNTED:
             workspace.reset_attributes(f"{self._path}/{name}")
+
+
+@contextlib.contextmanager
+def _opened(directory: Path) -> Iterator[int]:
+    """Open a directory that code of a session may have replaced by a link."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _first_names(directory: Path | int, count: int) -> list[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import itertools
 import logging
 import os
 import secrets
@@ -45,15 +44,12 @@ from coding_gym_server.display.messages import (
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.messages import ForkDisplay
 from coding_gym_server.protocol import Capture, InputEvent, Pixels, Rectangle
+from coding_gym_server.server.supervisor.display_socket import listen, socket_name
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
-from coding_gym_server.workspace.session_directory import SessionDirectory
+from coding_gym_server.workspace.session_directory import X_SOCKETS, SessionDirectory
 
 __all__ = ["DisplayFactory", "DisplayHandle", "NoScreenError", "ScreenRefusedError", "StepObserver", "check_inputs"]
 
-_SOCKETS = Path("/tmp/.X11-unix")
-_FIRST_NUMBER = 100
-_NUMBERS = 2_000_000_000
-_BACKLOG = 64
 _RESTART_DELAY = 0.5
 _START_TIMEOUT = 10.0
 _RESPONSE_TIMEOUT = 5.0
@@ -121,7 +117,7 @@ class DisplayFactory:
         """Create a display that programs can connect to.
 
         Args:
-            directory: The files of the session, in which no code is running.
+            directory: The files of the session, whose code is not running.
             size: Width and height in pixels.
             window_manager: Whether a window manager runs on it.
 
@@ -144,15 +140,13 @@ class DisplayFactory:
             opengl=self.opengl,
         )
         try:
-            private = directory.x_sockets
-            listener, path = _listen(private or _SOCKETS, secret=self.shared)
-            # Code of the session may have replaced its own directory when the display is closed.
-            return DisplayHandle(self.zygote, config, listener, int(path.name[1:]), None if private is not None else path)
+            listener, number = listen(directory.x_sockets, secret=self.shared)
+            return DisplayHandle(self.zygote, config, listener, number, directory)
         except OSError as error:
             if error.errno in _EXHAUSTION_ERRORS:
                 raise
             message = (
-                f"screen=({width}, {height}) is not available: the sandbox cannot create a socket in {_SOCKETS}: "
+                f"screen=({width}, {height}) is not available: the sandbox cannot create a socket in {X_SOCKETS}: "
                 f"{error.strerror}. Make the directory writable, or pass screen=None"
             )
             raise NoScreenError(message) from error
@@ -166,11 +160,11 @@ class DisplayHandle:
         config: Configuration of the display processes, with the parent of their directories.
         listener: Listening socket for the session's programs. The display takes ownership of it.
         number: Number of the display.
-        path: Path of the socket, which the display removes; None if it is removed with the files of the session.
+        files: The files of the session, from which the display removes the socket.
     """
 
     def __init__(
-        self, zygote: ZygoteHandle, config: DisplayConfig, listener: socket.socket, number: int, path: Path | None
+        self, zygote: ZygoteHandle, config: DisplayConfig, listener: socket.socket, number: int, files: SessionDirectory
     ) -> None:
         self._zygote = zygote
         self._config = config
@@ -180,7 +174,7 @@ class DisplayHandle:
         self._pid: int | None = None
         self._observer: StepObserver | None = None
         self._request_lock = asyncio.Lock()
-        self._listener, self._number, self._path = listener, number, path
+        self._listener, self._number, self._files = listener, number, files
         self._loop.add_reader(self._listener.fileno(), self._on_connection)
 
     @property
@@ -265,11 +259,7 @@ class DisplayHandle:
         self._stop()
         if self._listener.fileno() >= 0:
             self._listener.close()
-            if self._path is not None:
-                with contextlib.suppress(OSError):
-                    self._path.unlink()
-                    # Succeeds only for the last display.
-                    self._path.parent.rmdir()
+            self._files.remove_x_socket(socket_name(self._number))
 
     def _on_connection(self) -> None:
         self._loop.remove_reader(self._listener.fileno())
@@ -361,35 +351,6 @@ def _unavailable(option: str, missing: Mapping[str, str], alternative: str) -> s
         f"{option} is not available: the sandbox lacks {lacking}. Install it where the sandbox runs{commands}, "
         f"use the docker provider, or pass {alternative}"
     )
-
-
-def _listen(directory: Path, *, secret: bool) -> tuple[socket.socket, Path]:
-    """Create a listening socket with an unused display number; return it and its path.
-
-    Args:
-        directory: Directory of display sockets, of the session or of all sessions.
-        secret: Whether to choose a random number: Landlock does not prevent mode changes of files whose path is known, and X
-            clients connect first to the abstract socket with that number, which any session can create.
-    """
-    with contextlib.suppress(FileExistsError):
-        directory.mkdir(mode=0o1777)
-        directory.chmod(0o1777)
-    listener = socket.socket(socket.AF_UNIX)
-    # The kernel reveals the name that a socket was bound to, but not the name that it was renamed to.
-    bound = directory / secrets.token_hex(8)
-    try:
-        listener.bind(str(bound))
-        bound.chmod(0o777)
-        listener.listen(_BACKLOG)
-        listener.setblocking(False)
-        numbers = iter(lambda: secrets.randbelow(_NUMBERS), None) if secret else itertools.count()
-        path = next(path for number in numbers if not (path := directory / f"X{_FIRST_NUMBER + number}").exists())
-        bound.rename(path)
-    except BaseException:
-        listener.close()
-        bound.unlink(missing_ok=True)
-        raise
-    return listener, path
 
 
 def _kill(pid: int, directory: str) -> None:
