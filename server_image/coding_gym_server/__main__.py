@@ -23,7 +23,7 @@ from coding_gym_server.isolation.profile import FONT_CACHE, IsolationProfile, py
 from coding_gym_server.isolation.session_user import SessionUsers
 from coding_gym_server.launcher.client import LauncherClient
 from coding_gym_server.launcher.main import RESERVED_USERS, become_server, launch
-from coding_gym_server.linux import fontconfig, user_namespaces
+from coding_gym_server.linux import fontconfig, mounts, user_namespaces
 from coding_gym_server.linux.forking import ask_child
 from coding_gym_server.linux.procfs import tasks_of_user
 from coding_gym_server.protocol import MAX_FRAME_BYTES
@@ -74,7 +74,8 @@ def main() -> None:
     # Not listable, so that the random names below it stay secret.
     with contextlib.suppress(PermissionError):
         config.workspaces.chmod(0o1733 if config.confine_server else 0o311)
-    config.home_directory.mkdir(mode=0o700, exist_ok=True)
+    if form.users is None:
+        config.home_directory.mkdir(mode=0o700, exist_ok=True)
     has_namespaces = config.confine_server and _enter_namespaces(config)
     if config.confine_server:
         namespaces.disown(str(_WORKSPACES if has_namespaces else config.workspaces))
@@ -82,8 +83,9 @@ def main() -> None:
         home = _home_in_namespaces(config)
         config = replace(config, workspaces=Path(_WORKSPACES), home=home, private_shm=True)
         fonts = config.workspaces / fonts.name
-        directories = [_WORKSPACES, str(home), *directories[1:]]
-        form = _choose_form(config, home, reachable=directories)
+        directories = [_WORKSPACES, *directories[1:]]
+        form = _choose_form(config, reachable=directories)
+        directories.append(str(home))
     profile = IsolationProfile(
         landlock=kernel.landlock_abi > 0,
         seccomp=kernel.seccomp,
@@ -153,12 +155,11 @@ _NO_NAMESPACES = "the kernel does not permit namespaces for the server"
 _SHARED = _Form(None, None, _NO_NAMESPACES, _NO_NAMESPACES)
 
 
-def _choose_form(config: ServerConfig, home: Path | None = None, *, reachable: Sequence[str] = ()) -> _Form:
+def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _Form:
     """Give sessions users, mounts and file systems of their own as far as that is configured and possible.
 
     Args:
         config: The server's configuration.
-        home: Directory that is given to the server's user.
         reachable: Directories that the server requires.
     """
     if not config.session_users:
@@ -177,7 +178,7 @@ def _choose_form(config: ServerConfig, home: Path | None = None, *, reachable: S
     )
     launcher, reason = None, config.shared_user_reason
     if not reason:
-        launcher, reason = launch(users, readable=readable, reachable=reachable, home=home)
+        launcher, reason = launch(users, readable=readable, reachable=reachable)
     if launcher is not None:
         return _Form(users, launcher)
     if config.isolation == "require" and not config.confine_server:
@@ -193,7 +194,7 @@ def _choose_form(config: ServerConfig, home: Path | None = None, *, reachable: S
     def try_to_enter() -> str:
         # Without capabilities, as the zygote.
         capabilities.drop_all()
-        user_namespaces.enter(own, own)
+        mounts.join(user_namespaces.create([(own, own, 1)], [(own, os.getegid(), 1)]), mounts.NEW_USERS)
         return session_user.try_to_enter(users, MOUNTED, readable)
 
     if obstacle := ask_child(try_to_enter):

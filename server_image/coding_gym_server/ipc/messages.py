@@ -1,7 +1,8 @@
 """Messages between the server, the zygote, the session roots and the workers.
 
 Each channel is a socket pair that carries length-prefixed msgpack. Only the server sends requests. Unsolicited messages are
-``WorkerExited`` and, while a cell runs, ``CellResult``. ``program_messages.py`` has those about programs beside a worker.
+``WorkerExited`` and, while a cell runs, ``CellResult``. ``program_messages.py`` has those about programs beside a worker,
+``system_messages.py`` those about the systems of sessions.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 import msgspec
+
+from coding_gym_server.ipc.system_messages import EnterOwnSystem, FoundSystem, Joined, JoinSystem, Mounted
 
 __all__ = [
     "MAX_RESULT_BYTES",
@@ -20,7 +23,6 @@ __all__ = [
     "CpuTime",
     "CpuTimeUsed",
     "DisplayForked",
-    "EnterOwnSystem",
     "Execute",
     "Failed",
     "Finished",
@@ -34,7 +36,6 @@ __all__ = [
     "Interrupted",
     "Kill",
     "Killed",
-    "Mounted",
     "Raised",
     "Ready",
     "RootForked",
@@ -205,16 +206,6 @@ class DisplayForked(msgspec.Struct, tag=True):
     pid: int
 
 
-class EnterOwnSystem(msgspec.Struct, tag=True):
-    """First request to a root with a user: give the session the user, mounts and a file system."""
-
-
-class Mounted(msgspec.Struct, tag=True):
-    """Response to ``EnterOwnSystem``. Passes a descriptor of the root directory of the file system."""
-
-    DESCRIPTORS: ClassVar[int] = 1
-
-
 class CheckWaiting(msgspec.Struct, tag=True):
     """Request to a root: report whether programs sleep without a timeout.
 
@@ -353,6 +344,8 @@ ToProcess = (
     | CpuTime
     | CheckWaiting
     | EnterOwnSystem
+    | FoundSystem
+    | JoinSystem
     | Configure
     | Execute
     | Ack
@@ -369,6 +362,7 @@ FromProcess = (
     | Ended
     | CpuTimeUsed
     | Mounted
+    | Joined
     | Waiting
     | WorkerExited
     | CellResult

@@ -4,26 +4,27 @@ A session root enters a mount and an IPC namespace, in which the working directo
 file system of the session's own, with a limited size. Then it becomes a user of its own, if the sandbox has users for sessions,
 and enters a user namespace in which its user has the same id as in every other session. The server accesses the files through a
 descriptor of the file system, by which they appear to belong to the server's user (see "ID-mapped mounts" in
-mount_setattr(2)).
+mount_setattr(2)). Session roots that share a system, those of contexts, join the namespaces of the first one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
 from coding_gym_server.isolation import namespaces
 from coding_gym_server.linux import mounts, user_namespaces
 
-__all__ = ["USER", "SessionUsers", "enter", "links", "try_to_enter"]
+__all__ = ["USER", "SessionUsers", "enter", "join", "links", "open_namespaces", "try_to_enter"]
 
 USER = 10001
 """Id of a session's user as the session sees it. The list of users has an entry for it."""
 
 _TEMPORARY = "/tmp"
+_NAMESPACES = {"mnt": mounts.NEW_MOUNTS, "ipc": mounts.NEW_IPC}
 
 
 class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
@@ -32,7 +33,7 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
     Attributes:
         server: Id of the server's user.
         first: Id of the first session's user.
-        count: Number of users; 0 if all sessions run as the server's user.
+        count: Number of users, of which the last one is that of the contexts; 0 if all sessions run as the server's user.
         disk_bytes: Size of a session's file system.
         inodes: Maximum number of files and directories in it.
         max_tasks: Limit on a session's processes and threads, None for no limit.
@@ -45,15 +46,24 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
     inodes: int
     max_tasks: int | None
 
+    @property
+    def of_sessions(self) -> range:
+        """Ids of the users that sessions with a system of their own take, empty if they run as the server's user."""
+        return range(self.first, self.first + self.count - 1)
 
-def enter(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]], *, hidden: Collection[str] = ()) -> int:
+    @property
+    def of_contexts(self) -> int:
+        """Id of the user of all contexts of the code-interpreter API, which share a system."""
+        return self.first + self.count - 1 if self.count else self.server
+
+
+def enter(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]]) -> int:
     """Give the calling process, a session root with capabilities in its user namespace, a user and file system of its own.
 
     Args:
         users: Users and disks of the sandbox.
-        user: The user's id; the server's if there are no others, or if the session shares a directory with the server.
+        user: The user's id; the server's if there are no others.
         directories: Directories of the file system by name, each with its mount point and mode.
-        hidden: Names of directories that are not mounted.
 
     Returns:
         A descriptor of the root directory of the file system, for the server.
@@ -61,11 +71,17 @@ def enter(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]
     Raises:
         OSError: If the kernel, its configuration or a seccomp filter does not permit it.
     """
+    tree = _create(users, user, directories)
+    _become(user)
+    return tree
+
+
+def _create(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]]) -> int:
     namespace = None if user == users.server else user_namespaces.create([(user, users.server, 1)])
     mounts.unshare(mounts.NEW_MOUNTS | mounts.NEW_IPC)
     mounts.make_private()
-    # Where the session runs as the server's user, it owns the server's files. Those that it shares are in a hidden directory.
-    mounts.protect("/proc", *(target for name, (target, _) in directories.items() if name in hidden))
+    # Where the session runs as the server's user, it owns the server's files.
+    mounts.protect("/proc")
     owner = f"uid={user},gid={user}"
     mounts.mount_tmpfs(_TEMPORARY, f"size={users.disk_bytes},nr_inodes={users.inodes},mode=0700,{owner}")
     for name, (_, mode) in directories.items():
@@ -79,17 +95,42 @@ def enter(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]
         os.close(namespace)
     # The mount over the file system's own mount point, which hides it, must be the last.
     for name, (target, _) in sorted(directories.items(), key=lambda item: item[1][0] == _TEMPORARY):
-        if name not in hidden:
-            mounts.bind(f"{_TEMPORARY}/{name}", target)
-            for link, covered in links(target).items():
-                os.symlink(covered, link)
-                os.lchown(link, user, user)
+        mounts.bind(f"{_TEMPORARY}/{name}", target)
+        for link, covered in links(target).items():
+            os.symlink(covered, link)
+            os.lchown(link, user, user)
+    return tree
+
+
+def open_namespaces() -> tuple[int, ...]:
+    """Return descriptors of the calling process's namespaces, by which other session roots can join its system."""
+    return tuple(os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in _NAMESPACES)
+
+
+def join(user: int, namespaces: Iterable[int]) -> None:
+    """Move the calling process, a session root with capabilities in its user namespace, into the system of another one.
+
+    Each of them has a user namespace of its own, so that the kernel counts their processes, timers and signals separately and
+    keeps them from reading each other's memory and descriptors.
+
+    Args:
+        user: The user's id, as for ``enter``.
+        namespaces: Descriptors from ``open_namespaces``.
+
+    Raises:
+        OSError: If the kernel or a seccomp filter does not permit it.
+    """
+    for namespace, kind in zip(namespaces, _NAMESPACES.values(), strict=True):
+        mounts.join(namespace, kind)
+    _become(user)
+
+
+def _become(user: int) -> None:
     if user != os.geteuid():
         user_namespaces.become(user)
     user_namespaces.enter(USER, USER)
     with contextlib.suppress(OSError):
         os.chdir("/")
-    return tree
 
 
 def links(directory: str) -> dict[str, str]:
@@ -107,7 +148,7 @@ def links(directory: str) -> dict[str, str]:
 
 
 def try_to_enter(users: SessionUsers, directories: dict[str, tuple[str, int]], readable: Iterable[str]) -> str:
-    """Call ``enter`` in a process that has a session root's privileges and exits afterwards.
+    """Call what ``enter`` and ``join`` do in a process that has a session root's privileges and exits afterwards.
 
     Args:
         users: Users and disks of the sandbox.
@@ -120,6 +161,7 @@ def try_to_enter(users: SessionUsers, directories: dict[str, tuple[str, int]], r
     Raises:
         OSError: If the kernel, its configuration or a seccomp filter does not permit it.
     """
-    os.close(enter(users, users.first if users.count else users.server, directories))
+    os.close(_create(users, users.of_contexts, directories))
+    join(users.of_contexts, open_namespaces())
     hidden = [path for path in sorted(readable) if not os.access(path, os.R_OK)]
     return f"a session cannot read {hidden[0]}: install Python where all users can read it" if hidden else ""

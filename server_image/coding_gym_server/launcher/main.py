@@ -15,7 +15,6 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NoReturn
 
 import msgspec
@@ -41,16 +40,13 @@ _ROOT = 0
 _requests = msgspec.msgpack.Decoder(StartZygote | KillZygote)
 
 
-def launch(
-    users: SessionUsers, *, readable: Sequence[str], reachable: Sequence[str] = (), home: Path | None = None
-) -> tuple[LauncherClient | None, str]:
+def launch(users: SessionUsers, *, readable: Sequence[str], reachable: Sequence[str] = ()) -> tuple[LauncherClient | None, str]:
     """Split the calling process, root of a sandbox, into the launcher and the server; return in the server only.
 
     Args:
         users: Users of the server and the sessions.
         readable: Files and directories that the server and the sessions must be able to read.
         reachable: Directories that the server must be able to reach.
-        home: Directory that is given to the server's user.
 
     Returns:
         The server's connection to the launcher. Without an effect: None with the reason why sessions cannot have users.
@@ -73,8 +69,6 @@ def launch(
 
     if reason := ask_child(try_to_enter):
         return None, reason
-    if home is not None:
-        os.chown(home, users.server, users.server)
     become_owner()
     ours, theirs = socket.socketpair()
     end, our_end = os.pipe()

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
@@ -38,6 +37,7 @@ from coding_gym_server.server.sessions.session import ServerSession
 from coding_gym_server.server.supervisor.display_handle import DisplayFactory, NoScreenError, ScreenRefusedError
 from coding_gym_server.server.supervisor.executor_pool import ExecutorPool
 from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
+from coding_gym_server.server.supervisor.shared_files import SharedFiles, SharedFolder, SharedSystem
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
 from coding_gym_server.worker.backends.registry import UnknownBackendError
 from coding_gym_server.workspace.files import FilesError, Workspace
@@ -97,7 +97,10 @@ def create_app(
     )
     sessions = SessionRegistry(executors, screens, defaults, limit=config.max_sessions)
     python = "notebook" if config.backend == "python" else config.backend
-    contexts = ContextRegistry(sessions, config.home_directory, ContextSettings(python=python))
+    files: SharedFiles = SharedFolder(config.home_directory)
+    if profile.users is not None:
+        files = SharedSystem(zygote, profile.users.of_contexts, backend=config.backend)
+    contexts = ContextRegistry(sessions, files, ContextSettings(python=python))
     grading = GradingService(zygote, config.workspaces, residual_files=residual_files, profile=profile)
     limiter = ProcessLimiter(
         lambda: [*executors.all, *grading.workers],
@@ -116,11 +119,12 @@ def create_app(
         return await context.session()
 
     async def shared_workspace(_: Request) -> Workspace:
-        return Workspace(config.home_directory, home=HOME)
+        await files.start()
+        return Workspace(files.seen_by_server(HOME), home=HOME, owner=files)
 
     async def session_workspace(request: Request) -> Workspace:
         executor = await sessions.get(request.path_params["session"]).executor_beside_steps()
-        return Workspace(Path(executor.working_directory), home=HOME, owner=executor.directory)
+        return Workspace(executor.directory.work, home=HOME, owner=executor.directory)
 
     def on_zygote_gone() -> None:
         _log.error("the zygote died repeatedly; shutting down because no session can start")

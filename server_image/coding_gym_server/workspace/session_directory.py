@@ -13,13 +13,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import msgspec
+
 from coding_gym_server.isolation import session_user
 from coding_gym_server.protocol.grading import FileContent
 from coding_gym_server.workspace import directory as workspace
 from coding_gym_server.workspace.files import write_files
 from coding_gym_server.workspace.layout import MOUNTED, PRIVATE, Layout
 
-__all__ = ["X_SOCKETS", "MountedDirectory", "NamedDirectory", "SessionDirectory"]
+__all__ = ["X_SOCKETS", "MountedDirectory", "NamedDirectory", "SessionDirectory", "SharedDirectory"]
 
 X_SOCKETS = "/tmp/.X11-unix"
 """Directory of display sockets, as programs see it."""
@@ -243,6 +245,57 @@ class MountedDirectory(SessionDirectory):
             os.symlink(target, link)
         for name in MOUNTED:
             workspace.reset_attributes(f"{self._path}/{name}")
+
+
+class SharedDirectory(SessionDirectory):
+    """Files of a session in the file system of several, which keep what a session leaves.
+
+    Args:
+        shared: The file system.
+    """
+
+    def __init__(self, shared: MountedDirectory) -> None:
+        self._shared = shared
+        # The sessions share a directory for temporary files, but no screen.
+        self._layout = msgspec.structs.replace(PRIVATE, authority=f"{PRIVATE.authority}-{secrets.token_hex(8)}")
+
+    @property
+    def path(self) -> Path:
+        return self._shared.path
+
+    @property
+    def name(self) -> None:
+        return None
+
+    @property
+    def layout(self) -> Layout:
+        return self._layout
+
+    @property
+    def x_sockets(self) -> Path:
+        return self._shared.x_sockets
+
+    def remove_x_socket(self, name: str) -> None:
+        # Code of other sessions may have replaced the directory.
+        with contextlib.suppress(OSError), _opened(self.x_sockets) as directory:
+            os.unlink(name, dir_fd=directory)
+
+    def begin(self) -> None:
+        self.remove()
+
+    def empty_if_bare(self) -> bool:
+        self.repair()
+        return True
+
+    def empty(self) -> None:
+        """Do nothing: the files belong to other sessions, too."""
+
+    def repair(self) -> None:
+        self._shared.repair()
+
+    def remove(self) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(self.path / workspace.TEMPORARY / os.path.basename(self._layout.authority))
 
 
 @contextlib.contextmanager

@@ -23,7 +23,6 @@ from coding_gym_server.ipc.messages import (
     CheckWaiting,
     CpuTime,
     CpuTimeUsed,
-    EnterOwnSystem,
     Failed,
     ForkSpawner,
     ForkWorker,
@@ -31,13 +30,13 @@ from coding_gym_server.ipc.messages import (
     InterruptWorker,
     Kill,
     Killed,
-    Mounted,
     SpawnerForked,
     ToProcess,
     Waiting,
     WorkerExited,
     WorkerForked,
 )
+from coding_gym_server.ipc.system_messages import EnterOwnSystem, FoundSystem, Joined, JoinSystem, Mounted
 from coding_gym_server.isolation import session_user
 from coding_gym_server.isolation.ports import reserve_ports
 from coding_gym_server.isolation.profile import IsolationProfile
@@ -47,7 +46,6 @@ from coding_gym_server.linux.niceness import lower_priority
 from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.linux.wait_state import waits_without_limit
 from coding_gym_server.worker.backends.registry import backend_class
-from coding_gym_server.workspace.directory import WORK
 from coding_gym_server.workspace.layout import MOUNTED, PRIVATE, Layout
 from coding_gym_server.zygote.spawner import Spawner
 
@@ -92,6 +90,7 @@ class SessionRoot:
         self._channel = channel
         self._profile = profile
         self._directory = workspace
+        self._layout = PRIVATE
         self._user = user
         self._backend = backend
         self._shared = shared
@@ -130,7 +129,7 @@ class SessionRoot:
         os.setsid()
         adopt_orphans()
         if self._user is not None:
-            self._enter_own_system(self._user)
+            self._enter_system(self._user)
         self._rank = oom.Rank()
         if self._profile.can_have_ports:
             self._reserved = reserve_ports(self._ports_needed())
@@ -142,28 +141,39 @@ class SessionRoot:
 
     @property
     def _owns_user(self) -> bool:
-        """Whether no other session runs as the same user."""
+        """Whether the session's user is not that of the server and of other sessions, unless they share its files, too."""
         return self._user is not None and self._profile.users is not None and self._user != self._profile.users.server
 
-    def _enter_own_system(self, user: int) -> None:
-        """Give the session a user, mounts and a disk of its own."""
+    def _enter_system(self, user: int) -> None:
+        """Give the session a user, and mounts and a disk: its own, or those of a system that another root has made."""
         assert self._profile.users is not None
-        # The working directory is the shared one, if there is any.
-        hidden = () if self._shared is None else (WORK,)
         try:
-            assert isinstance(self._channel.receive(), EnterOwnSystem)
+            request, namespaces = next(self._channel.requests())
             try:
-                tree = session_user.enter(self._profile.users, user, MOUNTED, hidden=hidden)
+                response, descriptors = self._enter(request, user, namespaces)
             except OSError as error:
                 self._channel.send(Failed(f"the session cannot have a user and a file system: {error}"))
                 os._exit(1)
-            self._channel.send(Mounted(), (tree,))
+            self._channel.send(response, descriptors)
         except (EOFError, ConnectionError):
             # The server has ended the session.
             os._exit(0)
-        os.close(tree)
+        if isinstance(request, FoundSystem):
+            os._exit(0)
+        close_all((*namespaces, *descriptors))
         # The kernel counts tasks per user and user namespace, of which the session has one of its own.
         self._profile = msgspec.structs.replace(self._profile, max_tasks=self._profile.users.max_tasks)
+
+    def _enter(self, request: ToProcess, user: int, namespaces: list[int]) -> tuple[Mounted | Joined, tuple[int, ...]]:
+        """Enter a system; return the response, and the descriptors to pass along with it."""
+        assert self._profile.users is not None
+        if isinstance(request, JoinSystem):
+            session_user.join(user, namespaces)
+            self._layout = msgspec.structs.replace(PRIVATE, authority=request.authority)
+            return Joined(), ()
+        assert isinstance(request, EnterOwnSystem | FoundSystem)
+        tree = session_user.enter(self._profile.users, user, MOUNTED)
+        return Mounted(), (tree, *(session_user.open_namespaces() if isinstance(request, FoundSystem) else ()))
 
     def _handle_requests(self) -> None:
         worker = None
@@ -261,7 +271,7 @@ class SessionRoot:
             Channel(socket.socket(fileno=channel)),
             stdout,
             stderr,
-            PRIVATE if self._directory is None else Layout.below(self._directory),
+            self._layout if self._directory is None else Layout.below(self._directory),
             backend=self._backend,
             authorized_imports=self._authorized_imports,
             profile=self._profile,

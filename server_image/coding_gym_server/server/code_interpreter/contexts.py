@@ -7,7 +7,6 @@ import contextlib
 import os
 import uuid
 from collections.abc import Callable
-from pathlib import Path, PurePosixPath
 
 import msgspec
 
@@ -18,13 +17,15 @@ from coding_gym_server.server.code_interpreter import messages
 from coding_gym_server.server.code_interpreter.languages import DEFAULT_LANGUAGE, USUAL_LANGUAGES, backend_of, normalize
 from coding_gym_server.server.sessions.registry import SessionRegistry
 from coding_gym_server.server.sessions.session import INFRASTRUCTURE_ERRORS, ServerSession
+from coding_gym_server.server.supervisor.shared_files import SharedFiles
 from coding_gym_server.server.supervisor.watchdog import Limits
 from coding_gym_server.server.supervisor.worker_handle import Event, OutputEvent
 from coding_gym_server.worker.backends.registry import UnknownBackendError, check_backend, check_installed
+from coding_gym_server.workspace.layout import PRIVATE
 
 __all__ = ["HOME", "ContextNotFoundError", "ContextRegistry", "ContextSettings", "InterpreterContext", "WorkingDirectoryError"]
 
-HOME = "/home/user"
+HOME = PRIVATE.home
 """The path of the workspace as clients see it."""
 
 
@@ -59,21 +60,19 @@ class InterpreterContext:
     Args:
         language: The language that it executes.
         cwd: The working directory as the client specified it.
-        directory: The path of the working directory in the file system.
         sessions: The registry that opens its session, when the interpreter starts.
-        workspace: The directory that it shares with the other contexts.
+        files: The files that it shares with the other contexts.
         settings: The settings that all contexts share.
     """
 
     def __init__(
-        self, language: str, cwd: str, directory: Path, *, sessions: SessionRegistry, workspace: Path, settings: ContextSettings
+        self, language: str, cwd: str, *, sessions: SessionRegistry, files: SharedFiles, settings: ContextSettings
     ) -> None:
         self.id = str(uuid.uuid4())
         self.language = language
         self.cwd = cwd
-        self._directory = directory
         self._sessions = sessions
-        self._workspace = workspace
+        self._files = files
         self._settings = settings
         self._session: ServerSession | None = None
         self._turn = asyncio.Lock()
@@ -187,12 +186,12 @@ class InterpreterContext:
 
     async def _begin(self) -> ServerSession:
         if self._session is None:
-            self._session = self._sessions.open(shared=self._workspace)
+            self._session = self._sessions.open(shared=self._files)
         backend = backend_of(self.language, python=self._settings.python)
         options = ResetOptions(backend=backend, max_output_chars=self._settings.max_output_chars, show_value=False)
         self._count = 0
         try:
-            await self._session.reset(options, directory=self._directory)
+            await self._session.reset(options, directory=self._files.seen_by_sessions(self.cwd))
         except BaseException:
             self._sessions.close(self._session)
             self._session = None
@@ -205,13 +204,13 @@ class ContextRegistry:
 
     Args:
         sessions: The registry that opens the sessions of the contexts.
-        workspace: The directory that all contexts share.
+        files: The files that all contexts share.
         settings: The settings that all contexts share.
     """
 
-    def __init__(self, sessions: SessionRegistry, workspace: Path, settings: ContextSettings) -> None:
-        self.workspace = workspace
+    def __init__(self, sessions: SessionRegistry, files: SharedFiles, settings: ContextSettings) -> None:
         self._sessions = sessions
+        self._files = files
         self._settings = settings
         self._contexts: dict[str, InterpreterContext] = {}
         self._defaults: dict[str, InterpreterContext] = {}
@@ -246,8 +245,9 @@ class ContextRegistry:
             UnknownBackendError: If no installed backend executes that language.
             WorkingDirectoryError: If ``cwd`` is not the absolute path of an accessible directory.
             SessionLimitError: If no session is available.
-            INFRASTRUCTURE_ERRORS: If the interpreter fails to start.
+            INFRASTRUCTURE_ERRORS: If the files of the contexts cannot be accessed, or the interpreter fails to start.
         """
+        await self._check_directory(cwd)
         context = self._make(normalize(language), cwd)
         await context.begin()
         self._contexts[context.id] = context
@@ -291,24 +291,17 @@ class ContextRegistry:
         return self._defaults[backend]
 
     def _make(self, language: str, cwd: str) -> InterpreterContext:
-        return InterpreterContext(
-            language,
-            cwd,
-            self._directory(cwd),
-            sessions=self._sessions,
-            workspace=self.workspace,
-            settings=self._settings,
-        )
+        return InterpreterContext(language, cwd, sessions=self._sessions, files=self._files, settings=self._settings)
 
-    def _directory(self, cwd: str) -> Path:
-        """Return the file system path of a client's working directory.
+    async def _check_directory(self, cwd: str) -> None:
+        """Check that a client's working directory is the absolute path of an accessible directory.
 
         Raises:
-            WorkingDirectoryError: If it is not the absolute path of an accessible directory.
+            WorkingDirectoryError: If it is not.
+            INFRASTRUCTURE_ERRORS: If the files of the contexts cannot be accessed.
         """
-        path = PurePosixPath(cwd)
-        directory = self.workspace / path.relative_to(HOME) if path.is_relative_to(HOME) else Path(path)
-        if not path.is_absolute() or not directory.is_dir() or not os.access(directory, os.X_OK):
+        await self._files.start()
+        directory = self._files.seen_by_server(cwd)
+        if not os.path.isabs(cwd) or not os.path.isdir(directory) or not os.access(directory, os.X_OK):
             message = f"cwd {cwd!r} is not an accessible directory: expected an absolute path such as {HOME}"
             raise WorkingDirectoryError(message)
-        return directory

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from coding_gym_server.server.sessions.defaults import SessionDefaults
 from coding_gym_server.server.sessions.session import ServerSession
 from coding_gym_server.server.supervisor.display_handle import DisplayFactory
 from coding_gym_server.server.supervisor.executor_pool import ExecutorPool
+from coding_gym_server.server.supervisor.shared_files import SharedFiles
 
 __all__ = ["SessionLimitError", "SessionNotFoundError", "SessionRegistry"]
 
@@ -52,11 +51,11 @@ class SessionRegistry:
         self._limit = limit
         self._active: dict[str, ServerSession] = {}
 
-    def open(self, *, shared: Path | None = None) -> ServerSession:
+    def open(self, *, shared: SharedFiles | None = None) -> ServerSession:
         """Open a session; its processes are acquired at the first reset or step.
 
         Args:
-            shared: Directory shared with other sessions, or None.
+            shared: Files shared with other sessions, or None.
 
         Raises:
             SessionLimitError: If the session limit has been reached.

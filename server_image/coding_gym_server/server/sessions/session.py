@@ -7,7 +7,6 @@ import contextlib
 import secrets
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from msgspec import UNSET
 
@@ -45,6 +44,7 @@ from coding_gym_server.server.supervisor.display_handle import (
 from coding_gym_server.server.supervisor.executor import Executor
 from coding_gym_server.server.supervisor.executor_pool import ExecutorPool
 from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
+from coding_gym_server.server.supervisor.shared_files import SharedFiles
 from coding_gym_server.server.supervisor.watchdog import Limits
 from coding_gym_server.server.supervisor.worker_handle import Event
 from coding_gym_server.server.supervisor.zygote_handle import ForkError
@@ -70,7 +70,7 @@ class ServerSession:
         executors: Pool from which executors are acquired.
         screens: Factory of displays.
         defaults: Defaults for reset options.
-        shared: Directory shared with other sessions, None for only the session's own workspace.
+        shared: Files shared with other sessions, None for only the session's own workspace.
 
     Attributes:
         id: Id by which HTTP requests address the session; a secret.
@@ -78,14 +78,14 @@ class ServerSession:
     """
 
     def __init__(
-        self, executors: ExecutorPool, screens: DisplayFactory, defaults: SessionDefaults, *, shared: Path | None = None
+        self, executors: ExecutorPool, screens: DisplayFactory, defaults: SessionDefaults, *, shared: SharedFiles | None = None
     ) -> None:
         self._executors = executors
         self._screens = screens
         self._screen: DisplayHandle | None = None
         self._defaults = defaults
         self._shared = shared
-        self._directory = shared
+        self._directory: str | None = None
         self._executor: Executor | None = None
         self._loss: str | None = None
         self._is_stepping = False
@@ -96,12 +96,12 @@ class ServerSession:
         self.id = secrets.token_hex(16)
         self.state = SessionState()
 
-    async def reset(self, options: ResetOptions, *, directory: Path | None = None) -> ObservationData:
+    async def reset(self, options: ResetOptions, *, directory: str | None = None) -> ObservationData:
         """Start an episode with a new interpreter in an empty workspace.
 
         Args:
             options: Options of the episode.
-            directory: Working directory inside the shared directory. Defaults to the shared directory itself.
+            directory: Path by which the session accesses its working directory. Defaults to that of its own workspace.
 
         Raises:
             UnknownBackendError: If the backend does not exist or is not installed.
@@ -116,7 +116,7 @@ class ServerSession:
             # The default backend was checked when the server started.
             await asyncio.to_thread(check_installed, backend)
         self._options = options
-        self._directory = directory or self._shared
+        self._directory = directory
         self.state = SessionState(episode_id=options.episode_id or str(uuid.uuid4()))
         async with self._beginning:
             await self._begin()
@@ -370,7 +370,7 @@ class ServerSession:
         configuration = Configure(
             seed=None if seed is None else f"{seed:x}",
             show_value=self._options.show_value,
-            directory=None if self._directory is None else str(self._directory),
+            directory=self._directory,
             display=None if self._screen is None else self._screen.name,
             display_cookie=b"" if self._screen is None else self._screen.cookie,
         )

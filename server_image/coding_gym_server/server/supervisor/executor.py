@@ -10,18 +10,14 @@ import contextlib
 import os
 import socket
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
-from coding_gym_server.ipc.channel import close_all
 from coding_gym_server.ipc.messages import (
     CheckWaiting,
     Configure,
-    EnterOwnSystem,
     Execute,
     Failed,
     Finished,
-    ForkRoot,
     ForkWorker,
     FromProcess,
     Kill,
@@ -39,10 +35,11 @@ from coding_gym_server.server.supervisor.cell_run import SIGKILLED, CellOutcome,
 from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
 from coding_gym_server.server.supervisor.processes import Process, ProcessTable
 from coding_gym_server.server.supervisor.spawner_handle import ROOT_TIMEOUT_SECONDS
+from coding_gym_server.server.supervisor.systems import System
 from coding_gym_server.server.supervisor.watchdog import Limits
 from coding_gym_server.server.supervisor.worker_handle import DEFAULT_MAX_OUTPUT_CHARS, Event, WorkerHandle
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
-from coding_gym_server.workspace.session_directory import MountedDirectory, NamedDirectory, SessionDirectory
+from coding_gym_server.workspace.session_directory import SessionDirectory
 
 __all__ = ["Executor"]
 
@@ -52,11 +49,11 @@ class Executor:
 
     Args:
         spec: Its fixed properties.
-        user: Id of its session's user, None if it is the server's.
+        user: Id of its session's user, None if it has the server's user and no mounts of its own.
 
     Attributes:
         directory: The files of its session.
-        user: Id of its session's user, None if it is the server's.
+        user: Id of its session's user, None if it has the server's user and no mounts of its own.
         spec: Its fixed properties.
         root_pid: Process id of the session root.
         processes: The processes that clients run beside the worker.
@@ -84,52 +81,37 @@ class Executor:
         self._is_killed = False
 
     @classmethod
-    async def start(cls, zygote: ZygoteHandle, base: Path, spec: ExecutorSpec, user: int | None) -> Executor:
+    async def start(cls, zygote: ZygoteHandle, spec: ExecutorSpec, system: System) -> Executor:
         """Fork a root from the zygote and a worker from the root, in a new directory.
 
         Args:
             zygote: Forks the root.
-            base: Parent directory of the workspace, unless the session has a file system of its own.
             spec: Fixed properties of the executor.
-            user: Id of the session's user, None if it is the server's.
+            system: User and files of the session.
 
         Raises:
             ForkError: If the process limit, memory or disk is exhausted, or the backend fails to load.
             ChannelClosedError: If the zygote or the root died.
             TimeoutError: If the root does not respond.
         """
-        executor = cls(spec, user)
-        if user is None:
-            executor.directory = NamedDirectory(base)
+        executor = cls(spec, system.user)
         ours, theirs = socket.socketpair()
-        trees: list[int] = []
         executor._root = AsyncChannel(
             ours,
             on_message=executor._on_root_message,
-            on_descriptors=None if user is None else trees.extend,
+            on_descriptors=system.on_descriptors,
             on_closed=executor._on_root_closed,
         )
         executor.processes = ProcessTable(executor._root)
         try:
             with theirs:
-                name = executor.directory.name if user is None else None
-                request = ForkRoot(name, spec.backend, None if spec.shared is None else str(spec.shared), user)
-                executor.root_pid = await zygote.fork_root(request, theirs)
-            if user is not None:
-                response = await executor._call_root(EnterOwnSystem())
-                if isinstance(response, Failed):
-                    raise ForkError(response.reason)
-                if not trees:
-                    message = "the server has no free file descriptor"
-                    raise ForkError(message)
-                executor.directory = MountedDirectory(trees.pop())
+                executor.root_pid = await zygote.fork_root(system.request(spec.backend), theirs)
+            executor.directory = await system.enter(executor._root)
             executor.directory.repair()
             await executor._replace_worker()
         except BaseException:
             executor.close()
-            close_all(trees)
-            if hasattr(executor, "directory"):
-                asyncio.get_running_loop().run_in_executor(None, executor.take_directory().remove)
+            system.discard()
             raise
         return executor
 
@@ -149,12 +131,6 @@ class Executor:
         self._max_output_chars = max_output_chars
         assert self._worker is not None
         self._worker.configure(self._configuration, max_output_chars)
-
-    @property
-    def working_directory(self) -> str:
-        """Path by which the server accesses the working directory of the episode; the worker must have been configured."""
-        assert self._configuration is not None
-        return self._configuration.directory or str(self.directory.work)
 
     @property
     def is_running(self) -> bool:

@@ -15,6 +15,8 @@ from coding_gym_server.ipc.async_channel import ChannelClosedError
 from coding_gym_server.isolation.session_user import SessionUsers
 from coding_gym_server.server.supervisor.executor import Executor
 from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
+from coding_gym_server.server.supervisor.shared_files import SharedFolder, SharedSystem
+from coding_gym_server.server.supervisor.systems import NamedSystem, OwnSystem, System
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
 from coding_gym_server.workspace.leftovers import ResidualFiles
 
@@ -63,7 +65,7 @@ class ExecutorPool:
         self._residual_files = residual_files
         self._users = users
         # The user that has been free for longest is taken first.
-        self._free_users = deque(range(users.first, users.first + users.count) if users is not None else ())
+        self._free_users = deque(users.of_sessions if users is not None else ())
         self._max_used_bytes = math.inf if max_used_bytes is None else max_used_bytes
         # Of executors whose episode has ended and that are not emptied yet, if each has a disk of its own.
         self._ended_bytes: dict[Executor, int] = {}
@@ -163,7 +165,7 @@ class ExecutorPool:
 
     def _count_until_emptied(self, executor: Executor) -> None:
         """Count the files of an ended episode, which are removed in the background."""
-        if self._users is not None:
+        if self._users is not None and executor.spec.shared is None:
             self._ended_bytes[executor] = _used_bytes(os.statvfs(executor.directory.path))
 
     def _take_spare(self, spec: ExecutorSpec) -> Executor | None:
@@ -178,30 +180,39 @@ class ExecutorPool:
         user = self._take_user(spec)
         try:
             try:
-                executor = await Executor.start(self._zygote, self._base, spec, user)
+                executor = await Executor.start(self._zygote, spec, self._system(spec, user))
             except ChannelClosedError:
                 # The zygote died and has been replaced: retry once.
-                executor = await Executor.start(self._zygote, self._base, spec, user)
+                executor = await Executor.start(self._zygote, spec, self._system(spec, user))
         except BaseException:
             self._return_user(user)
             raise
-        executor.processes.open_terminals = self._users is not None and user != self._users.server
+        executor.processes.open_terminals = self._users is not None and executor.user != self._users.server
         self.all.add(executor)
         return executor
 
+    def _system(self, spec: ExecutorSpec, user: int | None) -> System:
+        if isinstance(spec.shared, SharedSystem):
+            return spec.shared
+        if user is not None:
+            return OwnSystem(user)
+        return NamedSystem(self._base, spec.shared.directory if isinstance(spec.shared, SharedFolder) else None)
+
     def _take_user(self, spec: ExecutorSpec) -> int | None:
+        """Return the id of the user of a new executor's session, None if its files have only a name."""
         if self._users is None:
             return None
-        if spec.shared is not None or not self._users.count:
-            # The server and all sessions that share a directory own its files.
+        if isinstance(spec.shared, SharedSystem):
+            return spec.shared.user
+        if not self._users.count:
             return self._users.server
         if not self._free_users:
-            message = f"all {self._users.count} users of the sandbox are in use"
+            message = f"all {len(self._users.of_sessions)} users of the sandbox are in use"
             raise ForkError(message)
         return self._free_users.popleft()
 
     def _return_user(self, user: int | None) -> None:
-        if self._users is not None and user is not None and user != self._users.server:
+        if self._users is not None and user is not None and user in self._users.of_sessions:
             self._free_users.append(user)
 
     async def _start_spare(self, spec: ExecutorSpec) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+
+from coding_gym_server.server.supervisor.shared_files import SharedFiles
 
 __all__ = ["ExecutorSpec"]
 
@@ -14,8 +15,8 @@ class ExecutorSpec:
 
     Attributes:
         backend: Name of the backend that executes the cells.
-        shared: Directory shared with other executors, or None.
+        shared: Files shared with other executors, or None.
     """
 
     backend: str = "python"
-    shared: Path | None = None
+    shared: SharedFiles | None = None

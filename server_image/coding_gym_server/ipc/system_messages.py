@@ -1,0 +1,43 @@
+"""Messages between the server and a session root about the user, mounts and file system of a session.
+
+Each request is the first to a root that has a user. It fails with ``messages.Failed``.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+__all__ = ["EnterOwnSystem", "FoundSystem", "JoinSystem", "Joined", "Mounted"]
+
+
+class EnterOwnSystem(msgspec.Struct, tag=True):
+    """Request: give the session the user, mounts and a file system."""
+
+
+class FoundSystem(msgspec.Struct, tag=True):
+    """Request: make such a system for other roots, and exit."""
+
+
+class JoinSystem(msgspec.Struct, tag=True):
+    """Request: enter a system that another root has made. Passes its mount and IPC namespaces.
+
+    Attributes:
+        authority: Path of the X authority file of the session's screen.
+    """
+
+    DESCRIPTORS: ClassVar[int] = 2
+
+    authority: str
+
+
+class Mounted(msgspec.Struct, tag=True):
+    """Response to ``EnterOwnSystem`` and ``FoundSystem``.
+
+    Passes a descriptor of the root directory of the file system and, to ``FoundSystem``, of the mount and IPC namespaces.
+    """
+
+
+class Joined(msgspec.Struct, tag=True):
+    """Response to ``JoinSystem``."""

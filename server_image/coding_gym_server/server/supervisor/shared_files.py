@@ -1,0 +1,135 @@
+"""Files that the contexts of the code-interpreter API share, and the system in which they do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import weakref
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+from coding_gym_server.ipc.async_channel import AsyncChannel
+from coding_gym_server.ipc.channel import close_all
+from coding_gym_server.ipc.messages import ForkRoot, FromProcess
+from coding_gym_server.ipc.system_messages import FoundSystem, JoinSystem
+from coding_gym_server.server.supervisor.systems import System, call_new_root
+from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
+from coding_gym_server.workspace.layout import MOUNTED, PRIVATE
+from coding_gym_server.workspace.session_directory import MountedDirectory, SessionDirectory, SharedDirectory
+
+__all__ = ["SharedFiles", "SharedFolder", "SharedSystem"]
+
+
+class SharedFiles(ABC):
+    """Files that several sessions share. Clients refer to them by the paths of a system with a home directory of its own."""
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Make the files available. Idempotent.
+
+        Raises:
+            ForkError: If the process limit, memory or disk is exhausted.
+            ChannelClosedError: If a process of the sandbox died.
+            TimeoutError: If it does not respond.
+        """
+
+    @abstractmethod
+    def seen_by_server(self, path: str) -> Path:
+        """Return the path by which the server accesses a client's absolute path. The files must have been started."""
+
+    @abstractmethod
+    def seen_by_sessions(self, path: str) -> str:
+        """Return the path by which the sessions access a client's absolute path."""
+
+
+class SharedFolder(SharedFiles):
+    """Directory that sessions share in the system of the server.
+
+    Attributes:
+        directory: The directory, which is the home directory of the sessions.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    async def start(self) -> None:
+        """Do nothing: the directory exists."""
+
+    def seen_by_server(self, path: str) -> Path:
+        return Path(self.seen_by_sessions(path))
+
+    def seen_by_sessions(self, path: str) -> str:
+        found = Path(path)
+        return str(self.directory / found.relative_to(PRIVATE.home) if found.is_relative_to(PRIVATE.home) else found)
+
+
+class SharedSystem(SharedFiles, System):
+    """User, mounts and file system that sessions share.
+
+    A root makes it and exits; the descriptors of its namespaces, by which the roots of the sessions join it, keep it.
+
+    Args:
+        zygote: Forks the root that makes it.
+        user: Id of its user; the server's if there are no others.
+        backend: Name of the backend of most sessions, whose modules the zygote has imported.
+    """
+
+    def __init__(self, zygote: ZygoteHandle, user: int, *, backend: str) -> None:
+        self.user = user
+        self._zygote = zygote
+        self._backend = backend
+        self._files: MountedDirectory | None = None
+        self._namespaces: tuple[int, ...] = ()
+        self._starting = asyncio.Lock()
+
+    async def start(self) -> None:
+        async with self._starting:
+            if self._files is None:
+                tree, *namespaces = await self._found()
+                weakref.finalize(self, close_all, namespaces)
+                self._files, self._namespaces = MountedDirectory(tree), tuple(namespaces)
+
+    def seen_by_server(self, path: str) -> Path:
+        assert self._files is not None
+        # Without "..", which would lead from a link to elsewhere, in the system of the server.
+        found = Path(os.path.normpath(path))
+        for name, (mount_point, _) in MOUNTED.items():
+            if found.is_relative_to(mount_point):
+                return self._files.path / name / found.relative_to(mount_point)
+        return found
+
+    def seen_by_sessions(self, path: str) -> str:
+        return path
+
+    def request(self, backend: str) -> ForkRoot:
+        return ForkRoot(None, backend, user=self.user)
+
+    async def enter(self, root: AsyncChannel[FromProcess]) -> SessionDirectory:
+        await self.start()
+        assert self._files is not None
+        directory = SharedDirectory(self._files)
+        await call_new_root(root, JoinSystem(directory.layout.authority), self._namespaces)
+        return directory
+
+    def discard(self) -> None:
+        """Do nothing: the system remains for other sessions."""
+
+    async def _found(self) -> list[int]:
+        """Let a root make the system; return descriptors of the root directory of its files and of its namespaces."""
+        received: list[int] = []
+        ours, theirs = socket.socketpair()
+        root: AsyncChannel[FromProcess] = AsyncChannel(ours, on_descriptors=received.extend)
+        try:
+            with theirs:
+                await self._zygote.fork_root(self.request(self._backend), theirs)
+            await call_new_root(root, FoundSystem())
+            if len(received) != 1 + JoinSystem.DESCRIPTORS:
+                message = "the server has no free file descriptor"
+                raise ForkError(message)
+        except BaseException:
+            close_all(received)
+            raise
+        finally:
+            root.close()
+        return received

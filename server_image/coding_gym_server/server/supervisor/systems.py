@@ -1,0 +1,124 @@
+"""Systems of sessions: the user and the files that a session root starts with."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+
+from coding_gym_server.ipc.async_channel import AsyncChannel
+from coding_gym_server.ipc.channel import close_all
+from coding_gym_server.ipc.messages import Failed, ForkRoot, FromProcess, ToProcess
+from coding_gym_server.ipc.system_messages import EnterOwnSystem
+from coding_gym_server.server.supervisor.spawner_handle import ROOT_TIMEOUT_SECONDS
+from coding_gym_server.server.supervisor.zygote_handle import ForkError
+from coding_gym_server.workspace.session_directory import MountedDirectory, NamedDirectory, SessionDirectory
+
+__all__ = ["NamedSystem", "OwnSystem", "System", "call_new_root"]
+
+
+class System(ABC):
+    """User and files that a session root starts with.
+
+    Attributes:
+        user: Id of the session's user, None if it has the server's user and no mounts of its own.
+    """
+
+    user: int | None
+
+    @property
+    def on_descriptors(self) -> Callable[[list[int]], None] | None:
+        """What to call with the descriptors that the root sends, None if it sends none."""
+        return None
+
+    @abstractmethod
+    def request(self, backend: str) -> ForkRoot:
+        """Return the request that forks the root.
+
+        Args:
+            backend: Name of the backend that executes the cells.
+        """
+
+    @abstractmethod
+    async def enter(self, root: AsyncChannel[FromProcess]) -> SessionDirectory:
+        """Let the root enter the system, before anything else; return the files.
+
+        Args:
+            root: Channel to the root.
+
+        Raises:
+            ForkError: If the root cannot enter it.
+            ChannelClosedError: If the root died.
+            TimeoutError: If the root does not respond.
+        """
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Release what no root has entered, or one that failed to start. Idempotent."""
+
+
+class NamedSystem(System):
+    """Directory under a random name, in the system of the server.
+
+    Args:
+        base: The parent directory.
+        shared: Directory that the session shares with others, or None.
+    """
+
+    def __init__(self, base: Path, shared: Path | None) -> None:
+        self.user = None
+        self._directory = NamedDirectory(base)
+        self._shared = None if shared is None else str(shared)
+
+    def request(self, backend: str) -> ForkRoot:
+        return ForkRoot(self._directory.name, backend, self._shared)
+
+    async def enter(self, root: AsyncChannel[FromProcess]) -> SessionDirectory:
+        return self._directory
+
+    def discard(self) -> None:
+        asyncio.get_running_loop().run_in_executor(None, self._directory.remove)
+
+
+class OwnSystem(System):
+    """Mounts and a file system of the session's own.
+
+    Args:
+        user: Id of the session's user; the server's if there are no others.
+    """
+
+    def __init__(self, user: int) -> None:
+        self.user = user
+        self._received: list[int] = []
+
+    @property
+    def on_descriptors(self) -> Callable[[list[int]], None]:
+        return self._received.extend
+
+    def request(self, backend: str) -> ForkRoot:
+        return ForkRoot(None, backend, user=self.user)
+
+    async def enter(self, root: AsyncChannel[FromProcess]) -> SessionDirectory:
+        await call_new_root(root, EnterOwnSystem())
+        if not self._received:
+            message = "the server has no free file descriptor"
+            raise ForkError(message)
+        return MountedDirectory(self._received.pop())
+
+    def discard(self) -> None:
+        close_all(self._received)
+        self._received.clear()
+
+
+async def call_new_root(root: AsyncChannel[FromProcess], request: ToProcess, descriptors: tuple[int, ...] = ()) -> None:
+    """Send a root its first request, and wait until it has done it.
+
+    Raises:
+        ForkError: If it fails.
+        ChannelClosedError: If the root died.
+        TimeoutError: If the root does not respond.
+    """
+    response = await root.call(request, descriptors, timeout=ROOT_TIMEOUT_SECONDS)
+    if isinstance(response, Failed):
+        raise ForkError(response.reason)
