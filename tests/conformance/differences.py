@@ -92,6 +92,7 @@ _WITH_EVERY_PROVIDER = [
     ),
     Known(("display", "names of environment variables"), ("submission",), "It has no display and no cache of fonts."),
     Known(("display",), _IN_SHARED_SANDBOX, "Displays have random numbers if sessions share a sandbox."),
+    Known(("initial contents",), ("context",), "Contexts share a directory with the X authority files of their screens."),
     Known(
         ("directory watches",),
         (*_IN_SHARED_SANDBOX, "submission"),
@@ -100,8 +101,7 @@ _WITH_EVERY_PROVIDER = [
 ]
 
 _OF_THE_SERVERS_USER = [
-    Known(("terminals",), ("context", "submission"), "They share the server's user and could use each other's terminals."),
-    Known(("file systems",), ("context",), "Contexts share a file system of the sandbox."),
+    Known(("terminals",), ("submission",), "They share the server's user and could use each other's terminals."),
     Known(("security attributes",), ("submission",), "They inherit the server's filter, too."),
     Known(
         (
@@ -117,7 +117,6 @@ KNOWN = {
     "docker": [
         *_WITH_EVERY_PROVIDER,
         *_OF_THE_SERVERS_USER,
-        Known(("modes of directories",), ("context",), "It is the home directory of the container."),
         Known(
             ("owners of system files", "owners", "other users", "capabilities"),
             ("submission",),
@@ -127,8 +126,7 @@ KNOWN = {
     "local": [
         *_WITH_EVERY_PROVIDER,
         *_OF_THE_SERVERS_USER,
-        Known(("space",), ("context",), "Contexts share the machine's disk."),
-        Known(("order of directory entries",), ("context", "submission"), "It is that of the machine's file system."),
+        Known(("order of directory entries",), ("submission",), "It is that of the machine's file system."),
     ],
 }
 """Known differences from an environment with a sandbox of its own, for each provider."""

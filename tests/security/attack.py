@@ -10,14 +10,14 @@ from coding_gym.sandbox import Sandbox
 from coding_gym_server.protocol import Observation, Outcome, ResetOptions, StepAction, StepRequest
 from tests.security.system_calls import HERE
 
-__all__ = ["REFUSED", "Inside", "bracketed"]
+__all__ = ["REFUSED", "TOOLS", "Inside", "bracketed"]
 
 REFUSED = {"EPERM", "EACCES", "EROFS", "ENOSYS"}
 """Errors of the kernel for forbidden operations, whatever their arguments."""
 
 _ANSWER_WITHIN = 30.0
 
-_TOOLS = f"""
+TOOLS = f"""
 import ctypes, errno, fcntl, glob, mmap, os, re, resource, select, signal
 import socket, stat, struct, subprocess, sys, threading, time
 
@@ -55,6 +55,7 @@ def own_memory():
 def memory_has(pattern):
     return any(re.search(pattern.encode(), area) for area in own_memory())
 """
+"""Definitions for hostile code."""
 
 
 class Inside:
@@ -74,7 +75,7 @@ class Inside:
 
     def equip(self) -> None:
         """Define the tools in the session: at its start, and after its namespace was lost."""
-        self.do(_TOOLS)
+        self.do(TOOLS)
 
     def run(self, code: str, timeout: float = 20.0) -> Observation:
         self.begin(code, timeout)

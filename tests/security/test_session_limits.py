@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import textwrap
 
 import pytest
 
+from coding_gym import CodeInterpreter
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.start import start_sandbox
 from coding_gym_server.protocol import Outcome
 from coding_gym_server.protocol.grading import VerdictOutcome
 from tests.grading.judging import Judge
-from tests.security.attack import Inside
+from tests.security.attack import TOOLS, Inside
 from tests.support.sandbox_faults import eventually
 
 pytestmark = pytest.mark.docker
@@ -223,16 +225,46 @@ WATCH_UNTIL_REFUSED = f"""
 """
 
 
+def check_watches(watches):
+    if watches > MOST_WATCHES:
+        pytest.skip(f"{watches} watches, as many as this machine permits, take too much memory and time")
+
+
 @pytest.mark.slow
 def test_epoll_watches_concern_one_session(docker_engine):
     """The kernel permits a user about four percent of the machine's memory; without watches, a server cannot accept."""
     # A dedicated sandbox, because the watches of this machine's limit occupy a gigabyte.
     with start_box(mem="3g") as box, contextlib.closing(Inside(box)) as hog:
         watches = hog.see("int(open('/proc/sys/fs/epoll/max_user_watches').read())")
-        if watches > MOST_WATCHES:
-            pytest.skip(f"{watches} watches, as many as this machine permits, take too much memory and time")
+        check_watches(watches)
         with neighbor_in(box) as neighbor:
             hog.do(f"watches = {watches}")
             hog.do(WATCH_UNTIL_REFUSED, 80)
             assert "ENOSPC" in hog.see("found")
             assert neighbor.see("select.epoll().register(os.eventfd(0), 0)") is None
+
+
+@pytest.mark.slow
+def test_epoll_watches_of_contexts_concern_no_session(docker_engine):
+    """Contexts share a user, but not that of the server, whose API and sessions go on."""
+    with CodeInterpreter(**USERS, preload=(), mem="3g") as interpreter:
+        hog, other = interpreter.contexts.create(), interpreter.contexts.create()
+
+        def do(code, context=hog):
+            execution = interpreter.execute(textwrap.dedent(code), context=context, timeout=80)
+            assert execution.error is None, execution.error
+            return execution.text
+
+        do(TOOLS)
+        watches = int(do("int(open('/proc/sys/fs/epoll/max_user_watches').read())"))
+        check_watches(watches)
+        with neighbor_in(interpreter.sandbox) as neighbor:
+            do(f"watches = {watches}")
+            do(WATCH_UNTIL_REFUSED)
+            assert "ENOSPC" in do("' '.join(found)")
+            assert neighbor.see("select.epoll().register(os.eventfd(0), 0)") is None
+            # It has the same user, but an interpreter needs no watches.
+            assert do("6 * 7", other) == "42"
+            assert do("6 * 7", interpreter.contexts.create()) == "42"
+            interpreter.files.write("file", "text")
+            assert do("open('file').read()") == "text"

@@ -142,16 +142,23 @@ def test_shared_user_needs_no_privilege(docker_engine):
         assert_user_is_shared(docker_engine, sandbox, "session_users=False")
 
 
-def without_namespaces(profile):
-    profile["syscalls"] = [entry for entry in profile["syscalls"] if "unshare" not in entry["names"]]
-    return json.dumps(profile)
+def without(call):
+    def refuse(profile):
+        profile["syscalls"] = [entry for entry in profile["syscalls"] if call not in entry["names"]]
+        return json.dumps(profile)
+
+    return refuse
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("profile", "reason"),
-    [(lambda _: "no profile", "Decoding seccomp profile failed"), (without_namespaces, "may not create user namespaces")],
-    ids=["by the engine", "by the kernel"],
+    [
+        (lambda _: "no profile", "Decoding seccomp profile failed"),
+        (without("unshare"), "may not create user namespaces"),
+        (without("setns"), "setns: Operation not permitted"),
+    ],
+    ids=["by the engine", "creation by the kernel", "entry by the kernel"],
 )
 @pytest.mark.parametrize("transport", ["unix", "tcp"])
 def test_refused_users_cost_no_privilege(docker_engine, tmp_path, monkeypatch, caplog, transport, profile, reason):
@@ -169,7 +176,7 @@ def test_refused_users_cost_no_privilege(docker_engine, tmp_path, monkeypatch, c
 
 def test_required_users_are_not_replaced(docker_engine, tmp_path, monkeypatch):
     refused = tmp_path / "seccomp.json"
-    refused.write_text(without_namespaces(json.loads(provider._SECCOMP_PROFILE.read_text())))
+    refused.write_text(without("unshare")(json.loads(provider._SECCOMP_PROFILE.read_text())))
     monkeypatch.setattr(provider, "_SECCOMP_PROFILE", refused)
     with pytest.raises(SandboxStartError, match="isolation=require is not available"):
         start_sandbox(SandboxConfig(provider="docker", preload=(), isolation="require"))

@@ -30,12 +30,12 @@ LOOK = """
         except OSError as error:
             print(error.strerror)
 """
+LOOK_AROUND = textwrap.dedent(LOOK)
 OWN = "10001 /home/user /home/user /tmp 8\n['mine', 'mine', 'mine'] user\n" + "Read-only file system\n" * 4
 UNPRIVILEGED_USER = 54321
 SANDBOX = SandboxConfig(provider="local", preload=(), sessions=2, disk="8m")
 
-# An interpreter that becomes another user, where that user can read the installation; prints what the sessions and the sandbox
-# report.
+# An interpreter that becomes another user, where that user can read the installation.
 AS_OTHER_USER = """
     import contextlib, json, os, sys
     from coding_gym_server.isolation import namespaces
@@ -46,10 +46,14 @@ AS_OTHER_USER = """
     namespaces.enter(keep={}, readable=python_directories(), covered=[], network=True, **account)
     user_namespaces.become(int(sys.argv[1]))
 
+    from coding_gym import CodeInterpreter
     from coding_gym.sandbox import start_sandbox
     from coding_gym.sandbox.config import SandboxConfig
     from coding_gym_server.protocol.processes import TerminalSize
+"""
 
+# Prints what the sessions and the sandbox report.
+SESSIONS = """
     with contextlib.closing(start_sandbox(SandboxConfig(provider="local", preload=(), sessions=2, disk="8m"))) as sandbox:
         with contextlib.closing(sandbox.connect()) as first, contextlib.closing(sandbox.connect()) as second:
             printed = []
@@ -63,6 +67,25 @@ AS_OTHER_USER = """
         print(json.dumps([printed, sandbox.health()["isolation"]]))
 """
 
+# Prints what contexts report, before and after the death of the zygote.
+CONTEXTS = """
+    import psutil
+
+    with CodeInterpreter(provider="local", preload=(), spare_workers=0, disk="8m") as interpreter:
+        interpreter.files.write("early", "early")
+        printed = [interpreter.execute(sys.argv[2]).stdout]
+        interpreter.execute("open('/tmp/late', 'w').write('late')")
+        for process in psutil.Process().children(recursive=True):
+            if "coding_gym_server.zygote.bootstrap" in " ".join(process.cmdline()):
+                # The zygote is the parent of the roots.
+                process.kill()
+                process.wait()
+                break
+        read = "open('early').read(), open('/tmp/late').read()"
+        printed += [interpreter.execute(read, context=interpreter.contexts.create()).text, interpreter.execute(read).text]
+        print(json.dumps([printed, interpreter.sandbox.health()["isolation"]]))
+"""
+
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts sandboxes for other users")
 
 
@@ -70,7 +93,7 @@ def look(sandbox):
     printed = []
     with contextlib.ExitStack() as stack:
         for session in [stack.enter_context(contextlib.closing(sandbox.connect())) for _ in range(2)]:
-            session.ask_step(textwrap.dedent(LOOK))
+            session.ask_step(LOOK_AROUND)
             observation = session.wait(timeout=20).observation
             printed.append(observation.stdout + observation.stderr)
     return printed
@@ -89,10 +112,10 @@ def test_sessions_of_root_have_users():
     assert gone_within([server], 10) == []
 
 
-@as_root
-def test_sessions_of_other_users_have_mounts():
+def run_as_other_user(program):
+    """Return what a program prints that an unprivileged user runs, and the isolation of its sandbox."""
     process = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(AS_OTHER_USER), str(UNPRIVILEGED_USER), textwrap.dedent(LOOK)],
+        [sys.executable, "-c", textwrap.dedent(AS_OTHER_USER) + textwrap.dedent(program), str(UNPRIVILEGED_USER), LOOK_AROUND],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(filter(os.path.isdir, sys.path))},
         capture_output=True,
         text=True,
@@ -105,7 +128,17 @@ def test_sessions_of_other_users_have_mounts():
     assert (isolation["session_users"], isolation["session_mounts"], isolation["capabilities"]) == (False, True, False)
     assert f"runs as user {UNPRIVILEGED_USER}" in isolation["shared_user_reason"]
     assert isolation["shared_files_reason"] == ""
-    assert printed == [OWN + "terminal\r\n"] * 2
+    return printed
+
+
+@as_root
+def test_sessions_of_other_users_have_mounts():
+    assert run_as_other_user(SESSIONS) == [OWN + "terminal\r\n"] * 2
+
+
+@as_root
+def test_contexts_of_other_users_share_mounts():
+    assert run_as_other_user(CONTEXTS) == [OWN, "('early', 'late')", "('early', 'late')"]
 
 
 @as_root
