@@ -39,69 +39,72 @@ def run_into_timeout(session, code, timeout=TIMEOUT):
     return seen
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "while True: pass",
-        "time.sleep(60)",
-        "threading.Event().wait()",
-        "t = threading.Thread(target=time.sleep, args=(60,), daemon=True); t.start(); t.join()",
-        "import re; re.match('(a+)+b', 'a' * 60)",
-        "subprocess.run(['sleep', '60'])",
-        "subprocess.run('while :; do :; done', shell=True)",
-        "os.system('sleep 60')",
-        "os.read(os.pipe()[0], 1)",
-        "import asyncio; asyncio.run(asyncio.sleep(60))",
-        "lock = threading.Lock(); lock.acquire(); lock.acquire()",
-        "import multiprocessing as mp; mp.Process(target=time.sleep, args=(60,)).start(); mp.Queue().get()",
-        "if os.fork() == 0:\n    while True: pass\nos.wait()",
-        "10 ** 10 ** 9",
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)",
-        "signal.signal(signal.SIGINT, lambda *_: sys.exit(3)); time.sleep(60)",
-        "signal.signal(signal.SIGINT, lambda *_: 1 / 0); time.sleep(60)",
-        "try: time.sleep(60)\nexcept KeyboardInterrupt: pass",
-        "try: time.sleep(60)\nfinally: print('cleaned up')",
-        "class S:\n    def __repr__(self): time.sleep(60)\nS()",
-        "sys.excepthook = lambda *_: time.sleep(60)\n1 / 0",
-    ],
-)
-def test_timeout_of_interruptible_code_keeps_namespace(session, code):
-    seen = run_into_timeout(session, f"print('before')\n{code}")
-    assert seen.stdout.startswith("before\n")
-    assert not seen.metadata.state_lost
-    assert seen.stderr.endswith(f"[timed out after {TIMEOUT:g} s; variables are kept]\n")
-    assert "coding_gym_server" not in seen.stderr
-    assert_works(session, kept=True)
+INTERRUPTIBLE = [
+    "while True: pass",
+    "time.sleep(60)",
+    "threading.Event().wait()",
+    "t = threading.Thread(target=time.sleep, args=(60,), daemon=True); t.start(); t.join()",
+    "import re; re.match('(a+)+b', 'a' * 60)",
+    "subprocess.run(['sleep', '60'])",
+    "subprocess.run('while :; do :; done', shell=True)",
+    "os.system('sleep 60')",
+    "os.read(os.pipe()[0], 1)",
+    "import asyncio; asyncio.run(asyncio.sleep(60))",
+    "lock = threading.Lock(); lock.acquire(); lock.acquire()",
+    "import multiprocessing as mp; mp.Process(target=time.sleep, args=(60,)).start(); mp.Queue().get()",
+    "if os.fork() == 0:\n    while True: pass\nos.wait()",
+    "10 ** 10 ** 9",
+    "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)",
+    "signal.signal(signal.SIGINT, lambda *_: sys.exit(3)); time.sleep(60)",
+    "signal.signal(signal.SIGINT, lambda *_: 1 / 0); time.sleep(60)",
+    "try: time.sleep(60)\nexcept KeyboardInterrupt: pass",
+    "try: time.sleep(60)\nfinally: print('cleaned up')",
+    "class S:\n    def __repr__(self): time.sleep(60)\nS()",
+    "sys.excepthook = lambda *_: time.sleep(60)\n1 / 0",
+]
+
+UNINTERRUPTIBLE = [
+    "signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)",
+    "signal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass",
+    "for s in set(signal.Signals) - {9, 19}: signal.signal(s, lambda *_: None)\nwhile True: pass",
+    "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()); time.sleep(60)",
+    "while True:\n    try: time.sleep(60)\n    except KeyboardInterrupt: print('swallowed')",
+    "def f():\n    try: f()\n    finally: f()\nf()",
+    "try: time.sleep(60)\nfinally: time.sleep(60)",
+    "ctypes.CDLL(None).signal(2, 1); ctypes.CDLL(None).sleep(60)",
+    "sum(range(10 ** 15))",
+    "import hashlib; hashlib.pbkdf2_hmac('sha1', b'', b'', 10 ** 9)",
+    "os.kill(os.getpid(), signal.SIGSTOP)",
+    "os.kill(0, signal.SIGSTOP)",
+    "for _ in range(3):\n    if os.fork() == 0: break\nsignal.signal(2, signal.SIG_IGN)\nwhile True: pass",
+    "try: subprocess.Popen(['sh', '-c', 'trap \"\" INT; sleep 60']).wait()\nfinally: time.sleep(60)",
+    "sys.setswitchinterval(1e9); threading.Thread(target=sum, args=(range(10 ** 15),)).start(); time.sleep(60)",
+]
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)",
-        "signal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass",
-        "for s in set(signal.Signals) - {9, 19}: signal.signal(s, lambda *_: None)\nwhile True: pass",
-        "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()); time.sleep(60)",
-        "while True:\n    try: time.sleep(60)\n    except KeyboardInterrupt: print('swallowed')",
-        "def f():\n    try: f()\n    finally: f()\nf()",
-        "try: time.sleep(60)\nfinally: time.sleep(60)",
-        "ctypes.CDLL(None).signal(2, 1); ctypes.CDLL(None).sleep(60)",
-        "sum(range(10 ** 15))",
-        "import hashlib; hashlib.pbkdf2_hmac('sha1', b'', b'', 10 ** 9)",
-        "os.kill(os.getpid(), signal.SIGSTOP)",
-        "os.kill(0, signal.SIGSTOP)",
-        "for _ in range(3):\n    if os.fork() == 0: break\nsignal.signal(2, signal.SIG_IGN)\nwhile True: pass",
-        "try: subprocess.Popen(['sh', '-c', 'trap \"\" INT; sleep 60']).wait()\nfinally: time.sleep(60)",
-        "sys.setswitchinterval(1e9); threading.Thread(target=sum, args=(range(10 ** 15),)).start(); time.sleep(60)",
-    ],
-)
-def test_timeout_of_uninterruptible_code_loses_namespace(session, code):
-    seen = run_into_timeout(session, f"print('before')\n{code}")
-    assert seen.stdout.startswith("before\n")
-    assert seen.metadata.state_lost
-    assert seen.stderr.endswith(f"[timed out after {TIMEOUT:g} s; variables are lost, files are kept]\n")
-    assert "coding_gym_server" not in seen.stderr
-    assert_works(session, kept=False)
-    assert session.run("open('file').read()").stdout == "'kept'\n"
+def test_timeout_of_interruptible_code_keeps_namespace(check_on_sessions):
+    def check(session, code):
+        seen = run_into_timeout(session, f"print('before')\n{code}")
+        assert seen.stdout.startswith("before\n")
+        assert not seen.metadata.state_lost
+        assert seen.stderr.endswith(f"[timed out after {TIMEOUT:g} s; variables are kept]\n")
+        assert "coding_gym_server" not in seen.stderr
+        assert_works(session, kept=True)
+
+    check_on_sessions(check, INTERRUPTIBLE)
+
+
+def test_timeout_of_uninterruptible_code_loses_namespace(check_on_sessions):
+    def check(session, code):
+        seen = run_into_timeout(session, f"print('before')\n{code}")
+        assert seen.stdout.startswith("before\n")
+        assert seen.metadata.state_lost
+        assert seen.stderr.endswith(f"[timed out after {TIMEOUT:g} s; variables are lost, files are kept]\n")
+        assert "coding_gym_server" not in seen.stderr
+        assert_works(session, kept=False)
+        assert session.run("open('file').read()").stdout == "'kept'\n"
+
+    check_on_sessions(check, UNINTERRUPTIBLE)
 
 
 @pytest.mark.every_provider
@@ -200,17 +203,19 @@ DEATHS = {
 
 
 @pytest.mark.every_provider
-@pytest.mark.parametrize("code", DEATHS)
-def test_interpreter_death_loses_variables_keeps_files(session, code):
-    session.run("kept = 1; import ctypes, os; open('file', 'w').write('kept'); os.makedirs('d/e')")
-    seen = session.run(f"print('before')\n{code}")
-    assert (seen.stdout, seen.exit_code, seen.metadata.outcome) == ("before\n", DEATHS[code], Outcome.KILLED)
-    assert seen.metadata.state_lost
-    assert seen.stderr.endswith(f"[the interpreter died with exit code {DEATHS[code]}; variables are lost, files are kept]\n")
-    assert_works(session, kept=False)
-    assert session.run("import os; open('file').read(), os.listdir('d'), os.path.basename(os.getcwd())").stdout.startswith(
-        "('kept', ['e']"
-    )
+def test_interpreter_death_loses_variables_keeps_files(check_on_sessions):
+    def check(session, code):
+        session.run("kept = 1; import ctypes, os; open('file', 'w').write('kept'); os.makedirs('d/e')")
+        seen = session.run(f"print('before')\n{code}")
+        assert (seen.stdout, seen.exit_code, seen.metadata.outcome) == ("before\n", DEATHS[code], Outcome.KILLED)
+        assert seen.metadata.state_lost
+        died = f"[the interpreter died with exit code {DEATHS[code]}; variables are lost, files are kept]\n"
+        assert seen.stderr.endswith(died)
+        assert_works(session, kept=False)
+        left = session.run("import os; open('file').read(), os.listdir('d'), os.path.basename(os.getcwd())")
+        assert left.stdout.startswith("('kept', ['e']")
+
+    check_on_sessions(check, DEATHS)
 
 
 @pytest.mark.every_provider
@@ -245,35 +250,37 @@ def test_death_with_removed_directories_is_survived(session):
     assert (seen.stdout, seen.metadata.outcome, seen.metadata.state_lost) == ("3\n", Outcome.OK, False)
 
 
+TAMPERING = [
+    "os.closerange(3, 4096)",
+    "os.closerange(0, 4096)",
+    "for fd in range(3, 1024):\n    try: os.write(fd, b'garbage')\n    except OSError: pass",
+    "for fd in range(3, 1024):\n    try: os.write(fd, b'\\xff' * 64)\n    except OSError: pass",
+    "for fd in range(3, 1024):\n    try: os.write(fd, (100).to_bytes(4, 'little'))\n    except OSError: pass",
+    "for fd in range(3, 1024):\n    try: os.write(fd, b'\\0' * 4096)\n    except OSError: pass",
+    "for fd in range(3, 1024):\n    try: os.write(fd, b'\\x02\\0\\0\\0\\x90\\x80')\n    except OSError: pass",
+    "for fd in range(3, 1024):\n    try: os.dup2(1, fd)\n    except OSError: pass",
+    "import socket\nfor fd in range(200, 210):\n    try: socket.socket(fileno=os.dup(fd)).shutdown(2)\n    except: pass",
+    "for fd in range(200, 210):\n    try: os.set_blocking(fd, False)\n    except OSError: pass",
+    "for fd in range(200, 210):\n    try: os.set_blocking(fd, False); print(os.read(fd, 100))\n    except OSError: pass",
+]
+
+
 @pytest.mark.every_provider
-@pytest.mark.parametrize(
-    "code",
-    [
-        "os.closerange(3, 4096)",
-        "os.closerange(0, 4096)",
-        "for fd in range(3, 1024):\n    try: os.write(fd, b'garbage')\n    except OSError: pass",
-        "for fd in range(3, 1024):\n    try: os.write(fd, b'\\xff' * 64)\n    except OSError: pass",
-        "for fd in range(3, 1024):\n    try: os.write(fd, (100).to_bytes(4, 'little'))\n    except OSError: pass",
-        "for fd in range(3, 1024):\n    try: os.write(fd, b'\\0' * 4096)\n    except OSError: pass",
-        "for fd in range(3, 1024):\n    try: os.write(fd, b'\\x02\\0\\0\\0\\x90\\x80')\n    except OSError: pass",
-        "for fd in range(3, 1024):\n    try: os.dup2(1, fd)\n    except OSError: pass",
-        "import socket\nfor fd in range(200, 210):\n    try: socket.socket(fileno=os.dup(fd)).shutdown(2)\n    except: pass",
-        "for fd in range(200, 210):\n    try: os.set_blocking(fd, False)\n    except OSError: pass",
-        "for fd in range(200, 210):\n    try: os.set_blocking(fd, False); print(os.read(fd, 100))\n    except OSError: pass",
-    ],
-)
-def test_descriptor_tampering_is_survived(session, open_session, code):
+def test_descriptor_tampering_is_survived(check_on_sessions, open_session):
+    def check(session, code):
+        session.run("import os")
+        seen = session.run(code, timeout=1)
+        assert seen.metadata.outcome is not Outcome.INFRASTRUCTURE
+        assert "coding_gym_server" not in seen.stderr
+        session.run("1", timeout=1)
+        time.sleep(0.05)
+        session.run("1", timeout=1)
+        seen = session.run("print('works')")
+        assert (seen.stdout, seen.exit_code) == ("works\n", 0)
+
     other = open_session()
     other.run("kept = 1")
-    session.run("import os")
-    seen = session.run(code, timeout=1)
-    assert seen.metadata.outcome is not Outcome.INFRASTRUCTURE
-    assert "coding_gym_server" not in seen.stderr
-    session.run("1", timeout=1)
-    time.sleep(0.05)
-    session.run("1", timeout=1)
-    seen = session.run("print('works')")
-    assert (seen.stdout, seen.exit_code) == ("works\n", 0)
+    check_on_sessions(check, TAMPERING)
     assert_works(other, kept=True)
 
 
