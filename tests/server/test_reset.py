@@ -59,31 +59,48 @@ def wait_until_gone(session, pid):
     assert not is_alive(session, pid)
 
 
+# What a cell leaves in the interpreter, none of which hides another.
+LEFT_IN_INTERPRETER = [
+    ("x = 1", "'x' in globals()", "False"),
+    ("5", "hasattr(__import__('builtins'), '_')", "False"),
+    ("import builtins; builtins.leak = 1", "hasattr(__import__('builtins'), 'leak')", "False"),
+    ("import sys; sys.modules['leak'] = sys", "'leak' in __import__('sys').modules", "False"),
+    ("import json; json.leak = 1", "hasattr(__import__('json'), 'leak')", "False"),
+    ("import sys; sys.path.append('leak')", "'leak' in __import__('sys').path", "False"),
+    ("import sys; sys.argv.append('leak')", "__import__('sys').argv", "['']"),
+    ("import os; os.environ['LEAK'] = '1'", "'LEAK' in __import__('os').environ", "False"),
+    ("import os; os.nice(5)", "__import__('os').nice(0)", "10"),
+    ("import sys; sys.setrecursionlimit(5000)", "__import__('sys').getrecursionlimit()", "1000"),
+    ("import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (64, 64))", "__import__('resource').getrlimit(7)[0] > 64", "True"),
+    ("import signal; signal.signal(15, signal.SIG_IGN)", "__import__('signal').getsignal(15) == 0", "True"),
+    ("import decimal; decimal.getcontext().prec = 3", "__import__('decimal').getcontext().prec", "28"),
+    ("import numpy; numpy.set_printoptions(precision=2)", "__import__('numpy').get_printoptions()['precision']", "8"),
+]
+
+
+def test_reset_restores_the_interpreter(session):
+    session.reset()
+    for leave, look, expected in LEFT_IN_INTERPRETER:
+        assert session.run(leave).exit_code == 0, leave
+        assert show(session, look) != expected, look
+    for _ in range(2):
+        # The first executor may be a spare; the second is the recycled one.
+        session.reset()
+        for _, look, expected in LEFT_IN_INTERPRETER:
+            assert show(session, look) == expected, look
+
+
 @pytest.mark.parametrize(
     ("leave", "look", "expected"),
     [
-        ("x = 1", "'x' in globals()", "False"),
-        ("5", "hasattr(__import__('builtins'), '_')", "False"),
-        ("import builtins; builtins.leak = 1", "hasattr(__import__('builtins'), 'leak')", "False"),
-        ("import sys; sys.modules['leak'] = sys", "'leak' in __import__('sys').modules", "False"),
         ("open('mod.py', 'w').write('x = 1'); import mod", "'mod' in __import__('sys').modules", "False"),
-        ("import json; json.leak = 1", "hasattr(__import__('json'), 'leak')", "False"),
-        ("import sys; sys.path.append('leak')", "'leak' in __import__('sys').path", "False"),
-        ("import sys; sys.argv.append('leak')", "__import__('sys').argv", "['']"),
-        ("import os; os.environ['LEAK'] = '1'", "'LEAK' in __import__('os').environ", "False"),
         ("import os; os.environ.clear()", "'HOME' in __import__('os').environ", "True"),
         ("import os; os.umask(0o777)", "oct(__import__('os').umask(0o22))", "0o22"),
         ("import os; os.chdir('/')", "__import__('os').getcwd() != '/'", "True"),
-        ("import os; os.nice(5)", "__import__('os').nice(0)", "10"),
-        ("import sys; sys.setrecursionlimit(5000)", "__import__('sys').getrecursionlimit()", "1000"),
-        ("import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (64, 64))", "__import__('resource').getrlimit(7)[0] > 64", "True"),
-        ("import signal; signal.signal(15, signal.SIG_IGN)", "__import__('signal').getsignal(15) == 0", "True"),
         ("import locale; locale.setlocale(locale.LC_ALL, 'C')", "__import__('locale').getpreferredencoding()", "UTF-8"),
-        ("import decimal; decimal.getcontext().prec = 3", "__import__('decimal').getcontext().prec", "28"),
         ("import warnings; warnings.simplefilter('error')", "__import__('warnings').warn('w', ImportWarning)", "None"),
         ("from __future__ import annotations", "(lambda: 0).__code__.co_flags & 0x1000000", "0"),
         ("import os; os.dup2(os.open('/dev/null', 1), 1)", "'seen'", "seen"),
-        ("import numpy; numpy.set_printoptions(precision=2)", "__import__('numpy').get_printoptions()['precision']", "8"),
         ("import os; open('f', 'w'); os.mkdir('d')", "__import__('os').listdir()", "[]"),
         (
             "import os; open(os.path.expanduser('~/f'), 'w')",
@@ -375,24 +392,23 @@ def test_sessions_cannot_access_each_others_names_or_files(session, open_session
     assert show(other, "open('f').read(), __import__('os').listdir()") == "secret ['f']"
 
 
-@pytest.mark.parametrize(
-    "attack",
-    [
-        "os.kill({pid}, 0)",
-        "os.kill({pid}, 9)",
-        "signal.pidfd_send_signal(os.pidfd_open({pid}), 9)",
-        "open('/proc/{pid}/environ').read()",
-        "open('/proc/{pid}/mem', 'rb')",
-        "os.readlink('/proc/{pid}/cwd')",
-        "os.listdir('/proc/{pid}/root/')",
-        "open('/proc/{pid}/fd/1', 'w').write('forged')",
-        "open('/proc/{pid}/oom_score_adj', 'w').write('1000')",
-        "check(libc.ptrace(16, {pid}, 0, 0))",
-        "check(libc.syscall(438, os.pidfd_open({pid}), 1, 0))",
-    ],
-)
+ATTACKS_ON_PROCESS = [
+    "os.kill({pid}, 0)",
+    "os.kill({pid}, 9)",
+    "signal.pidfd_send_signal(os.pidfd_open({pid}), 9)",
+    "open('/proc/{pid}/environ').read()",
+    "open('/proc/{pid}/mem', 'rb')",
+    "os.readlink('/proc/{pid}/cwd')",
+    "os.listdir('/proc/{pid}/root/')",
+    "open('/proc/{pid}/fd/1', 'w').write('forged')",
+    "open('/proc/{pid}/oom_score_adj', 'w').write('1000')",
+    "check(libc.ptrace(16, {pid}, 0, 0))",
+    "check(libc.syscall(438, os.pidfd_open({pid}), 1, 0))",
+]
+
+
 @pytest.mark.parametrize("victim", ["worker", "root", "zygote"])
-def test_sessions_cannot_reach_each_others_processes(session, open_session, attack, victim):
+def test_sessions_cannot_reach_each_others_processes(session, open_session, victim):
     other = open_session()
     up = {"worker": 0, "root": 1, "zygote": 2}[victim]
     pid = show(other, "__import__('os').getpid()")
@@ -402,10 +418,11 @@ def test_sessions_cannot_reach_each_others_processes(session, open_session, atta
         "import ctypes, os, signal; libc = ctypes.CDLL(None, use_errno=True)\n"
         "def check(result):\n    if result < 0: raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))"
     )
-    seen = session.run(attack.format(pid=pid))
-    assert "PermissionError" in seen.stderr
-    assert session.run("1").stdout == "1\n"
-    assert other.run("1").stdout == "1\n"
+    for attack in ATTACKS_ON_PROCESS:
+        seen = session.run(attack.format(pid=pid))
+        assert "PermissionError" in seen.stderr, attack
+        assert session.run("1").stdout == "1\n", attack
+        assert other.run("1").stdout == "1\n", attack
 
 
 @pytest.mark.every_provider(always=True)

@@ -37,6 +37,18 @@ def screen(session):
     return session
 
 
+@pytest.fixture
+def check_on_screens(check_on_sessions):
+    def check_cases(check, cases):
+        def check_case(session, case):
+            session.reset(screen=(320, 240), capture="auto")
+            check(session, case)
+
+        check_on_sessions(check_case, cases)
+
+    return check_cases
+
+
 def pixels(observation):
     return decoded(observation.screenshot)
 
@@ -144,7 +156,29 @@ def test_program_waiting_for_events_is_closed(screen):
     assert screen.run("1").screenshot is None
 
 
-def test_program_refusing_close_is_interrupted(screen):
+def test_program_ending_itself_is_not_closed(screen):
+    observation = screen.run(WINDOW + "root.after(300, root.destroy)\nroot.mainloop()\nprint('done')")
+    assert (observation.stdout, observation.metadata.idle) == ("done\n", None)
+    assert color(observation, 100, 80) == GREY
+
+
+PAUSES = [
+    "import time; time.sleep(1.5)",
+    "import subprocess; subprocess.run(['sleep', '1.5'])",
+    "import threading; threading.Event().wait(1.5)",
+    "import time\nend = time.monotonic() + 1.5\nwhile time.monotonic() < end: pass",
+]
+
+
+def test_busy_program_is_not_closed(check_on_screens):
+    def check(screen, pause):
+        observation = screen.run(WINDOW + f"root.update()\n{pause}\nprint('done')")
+        assert (observation.stdout, observation.metadata.idle) == ("done\n", None), observation
+
+    check_on_screens(check, PAUSES)
+
+
+def refused_close_is_followed_by_interrupt(screen):
     observation = screen.run(WINDOW + "root.protocol('WM_DELETE_WINDOW', lambda: print('no'))\nroot.mainloop()")
     assert (observation.metadata.outcome, observation.exit_code, observation.metadata.idle) == (Outcome.ERROR, 130, "closed")
     assert "KeyboardInterrupt" in observation.stderr
@@ -152,7 +186,7 @@ def test_program_refusing_close_is_interrupted(screen):
     assert color(observation, 100, 80) == GREY
 
 
-def test_program_ignoring_close_and_interrupt_is_killed(screen):
+def ignored_interrupt_is_followed_by_kill(screen):
     observation = screen.run(
         WINDOW + "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
         "root.protocol('WM_DELETE_WINDOW', lambda: None)\nroot.mainloop()"
@@ -162,31 +196,16 @@ def test_program_ignoring_close_and_interrupt_is_killed(screen):
     assert screen.run("print('alive')").stdout == "alive\n"
 
 
-def test_program_ending_itself_is_not_closed(screen):
-    observation = screen.run(WINDOW + "root.after(300, root.destroy)\nroot.mainloop()\nprint('done')")
-    assert (observation.stdout, observation.metadata.idle) == ("done\n", None)
-    assert color(observation, 100, 80) == GREY
-
-
-@pytest.mark.parametrize(
-    "pause",
-    [
-        "import time; time.sleep(1.5)",
-        "import subprocess; subprocess.run(['sleep', '1.5'])",
-        "import threading; threading.Event().wait(1.5)",
-        "import time\nend = time.monotonic() + 1.5\nwhile time.monotonic() < end: pass",
-    ],
-)
-def test_busy_program_is_not_closed(screen, pause):
-    observation = screen.run(WINDOW + f"root.update()\n{pause}\nprint('done')")
-    assert (observation.stdout, observation.metadata.idle) == ("done\n", None), observation
-
-
-def test_animation_times_out(screen):
+def animation_times_out(screen):
     code = "def turn(n=0): root.configure(bg=('red', 'blue')[n % 2]); root.after(20, turn, n + 1)\nturn(); root.mainloop()"
     observation = screen.run(WINDOW + code, timeout=1.5)
     assert observation.metadata.outcome is Outcome.TIMEOUT
     assert color(observation, 100, 80) in ((255, 0, 0), (0, 0, 255))
+
+
+def test_program_that_stays_open_is_ended(check_on_screens):
+    ends = [refused_close_is_followed_by_interrupt, ignored_interrupt_is_followed_by_kill, animation_times_out]
+    check_on_screens(lambda screen, check: check(screen), ends)
 
 
 def test_on_idle_return_leaves_program_running(screen):
