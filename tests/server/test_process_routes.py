@@ -74,12 +74,6 @@ def test_stream_has_one_event_per_line(http, base):
     assert base64.b64decode(events[1]["stdout"]) == b"hello\n"
 
 
-@pytest.mark.slow
-def test_stream_sends_keepalives(http, base):
-    events = [json.loads(line)["type"] for line in post(http, f"{base}/processes", {"command": "sleep 6"}).splitlines()]
-    assert events == ["started", "keepalive", "exited"]
-
-
 def test_exec_ends_with_its_client(sandbox, session, base):
     client = HttpClient(sandbox.address, timeout=0.5)
     with pytest.raises(TransportError):
@@ -137,7 +131,7 @@ def test_concurrent_execs_begin_one_episode(connect, sandbox, http):
 
 
 def test_exec_during_reset_waits_for_it(session, http, base):
-    deadline = time.monotonic() + 2
+    deadline = time.monotonic() + 1
     results = []
 
     def run():
