@@ -1,6 +1,6 @@
 """Client of OpenEnv's ``coding_env``, as in its repository, based on ``EnvClient`` of the package ``openenv``.
 
-A test module that imports this one is skipped if ``openenv`` is not installed. Warnings of ``openenv`` are not errors.
+A test that imports this module is skipped if ``openenv`` is not installed. Warnings of ``openenv`` are not errors.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,6 +18,12 @@ from coding_gym.sandbox.docker.cleanup import remove_container
 from coding_gym.sandbox.docker.images import ensure_image
 from coding_gym.sandbox.docker.provider import LABEL_OWNER
 from coding_gym.sandbox.ownership import OwnerProcess
+
+
+@pytest.fixture(scope="session", autouse=True)
+def openenv() -> None:
+    """Require OpenEnv's client, and import it before any test measures time."""
+    importlib.import_module("tests.openenv.coding_env")
 
 
 @dataclass(frozen=True)

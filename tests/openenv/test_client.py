@@ -10,7 +10,7 @@ import time
 import pytest
 
 from coding_gym.sandbox.docker.images import ensure_image
-from tests.openenv.coding_env import CodeAction, CodingEnv, GenericAction, GenericEnvClient
+from tests.openenv import peer
 
 pytestmark = [pytest.mark.docker, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
@@ -19,7 +19,7 @@ KEYS = {"stdout", "stderr", "exit_code", "metadata"}
 
 @pytest.fixture
 def client(server):
-    with GenericEnvClient(**server.options).sync() as client:
+    with peer.GenericEnvClient(**server.options).sync() as client:
         yield client
 
 
@@ -72,9 +72,10 @@ def test_step_before_reset_starts_episode(client):
     assert run(client, "6 * 7") == "42\n"
 
 
-@pytest.mark.parametrize("make", [dict, GenericAction, CodeAction])
+@pytest.mark.parametrize("make", ["dict", "GenericAction", "CodeAction"])
 def test_every_action_type_is_accepted(client, make):
-    assert client.step(make(code="1", metadata={"row": 5})).observation["stdout"] == "1\n"
+    action = dict if make == "dict" else getattr(peer, make)
+    assert client.step(action(code="1", metadata={"row": 5})).observation["stdout"] == "1\n"
 
 
 def test_invalid_actions_are_validation_errors(client):
@@ -118,15 +119,15 @@ def test_large_observation_arrives(client):
 
 
 def test_typed_client_parses_observation_and_state(server):
-    with CodingEnv(**server.options).sync() as env:
+    with peer.CodingEnv(**server.options).sync() as env:
         result = env.reset(seed=1, episode_id="typed")
         assert result.observation.exit_code == 0
         assert env.state().last_exit_code == 0
-        result = env.step(CodeAction(code="print('hi')"))
+        result = env.step(peer.CodeAction(code="print('hi')"))
         assert (result.observation.stdout, result.observation.stderr, result.observation.exit_code) == ("hi\n", "", 0)
         assert result.observation.metadata == {"outcome": "ok", "state_lost": False}
         assert (result.reward, result.done) == (0.0, False)
-        env.step(CodeAction(code="raise SystemExit(3)"))
+        env.step(peer.CodeAction(code="raise SystemExit(3)"))
         state = env.state()
         assert (state.episode_id, state.step_count, state.last_exit_code) == ("typed", 2, 3)
 
@@ -134,10 +135,10 @@ def test_typed_client_parses_observation_and_state(server):
 @pytest.mark.skipif(shutil.which("docker") is None, reason="OpenEnv's own provider calls the command docker")
 def test_from_docker_image_starts_container(docker_engine):
     image = ensure_image(docker_engine, None)
-    env = CodingEnv.from_docker_image(image, env_vars={"REWARDS": "quality"}).sync()
+    env = peer.CodingEnv.from_docker_image(image, env_vars={"REWARDS": "quality"}).sync()
     try:
         assert env.reset().observation.exit_code == 0
-        result = env.step(CodeAction(code="print('hi')"))
+        result = env.step(peer.CodeAction(code="print('hi')"))
         assert (result.observation.stdout, result.reward) == ("hi\n", 0.1)
     finally:
         env.close()
@@ -145,30 +146,30 @@ def test_from_docker_image_starts_container(docker_engine):
 
 def test_async_client_runs_episode(server):
     async def main():
-        async with CodingEnv(**server.options) as env:
+        async with peer.CodingEnv(**server.options) as env:
             await env.reset()
-            result = await env.step(CodeAction(code="6 * 7"))
+            result = await env.step(peer.CodeAction(code="6 * 7"))
             assert result.observation.stdout == "42\n"
             child = await env.new_session()
-            await child.step(CodeAction(code="x = 1"))
-            assert "NameError" in (await env.step(CodeAction(code="x"))).observation.stderr
+            await child.step(peer.CodeAction(code="x = 1"))
+            assert "NameError" in (await env.step(peer.CodeAction(code="x"))).observation.stderr
             return (await env.state()).step_count
 
     assert asyncio.run(main()) == 2
 
 
 def test_client_blocks_without_event_loop(server):
-    env = CodingEnv(**server.options)
+    env = peer.CodingEnv(**server.options)
     try:
         assert env.reset().observation.exit_code == 0
-        assert env.step(CodeAction(code="print('hi')")).observation.stdout == "hi\n"
+        assert env.step(peer.CodeAction(code="print('hi')")).observation.stdout == "hi\n"
     finally:
         env.close()
 
 
 def test_eight_clients_run_concurrently(server):
     async def episode(number):
-        async with GenericEnvClient(**server.options) as env:
+        async with peer.GenericEnvClient(**server.options) as env:
             await env.reset(seed=number)
             await env.step({"code": f"x = {number}; import time; time.sleep(0.5)"})
             return (await env.step({"code": "x"})).observation["stdout"]
@@ -186,13 +187,13 @@ def test_eight_clients_run_concurrently(server):
 
 def test_pings_are_answered_during_step(server):
     options = {**server.options, "websocket_ping_interval_s": 0.2, "websocket_ping_timeout_s": 0.3}
-    with GenericEnvClient(**options).sync() as client:
+    with peer.GenericEnvClient(**options).sync() as client:
         for code in ("import time; time.sleep(1.5); print('done')", "n = 0\nfor _ in range(3 * 10**6): n += 1\nprint('done')"):
             assert run(client, code) == "done\n"
 
 
 def test_endless_step_is_answered_before_client_timeout(server):
-    with GenericEnvClient(**server.options).sync() as client:
+    with peer.GenericEnvClient(**server.options).sync() as client:
         client.reset(step_timeout=0.5)
         client.step({"code": "x = 1"})
         result = client.step({"code": "while True: pass"})
@@ -202,7 +203,7 @@ def test_endless_step_is_answered_before_client_timeout(server):
 
 
 def test_next_answer_after_client_timeout_is_correct(server):
-    with GenericEnvClient(**server.options, message_timeout_s=2).sync() as client:
+    with peer.GenericEnvClient(**server.options, message_timeout_s=2).sync() as client:
         client.step({"code": "x = 1"})
         with pytest.raises(TimeoutError):
             client.step({"code": "import time; time.sleep(20); print('late')"})
@@ -212,10 +213,10 @@ def test_next_answer_after_client_timeout_is_correct(server):
 
 def test_client_timeout_frees_its_session(small):
     """OpenEnv's own server keeps such a session until the step ends."""
-    with GenericEnvClient(**small.options, message_timeout_s=0.5).sync() as hurried:
+    with peer.GenericEnvClient(**small.options, message_timeout_s=0.5).sync() as hurried:
         with pytest.raises(TimeoutError):
             hurried.step({"code": "import time; time.sleep(60)"})
-        with GenericEnvClient(**small.options).sync() as other:
+        with peer.GenericEnvClient(**small.options).sync() as other:
             assert retry(lambda: run(other, "6 * 7"), within=10) == "42\n"
 
 
@@ -234,9 +235,9 @@ def retry(action, within):
 
 
 def test_capacity(small):
-    with GenericEnvClient(**small.options).sync() as first:
+    with peer.GenericEnvClient(**small.options).sync() as first:
         retry(first.reset, within=2)
-        second = GenericEnvClient(**small.options).sync()
+        second = peer.GenericEnvClient(**small.options).sync()
         # The connection succeeds; the refusal is the response to the first request.
         with contextlib.closing(second.connect()):
             with pytest.raises(RuntimeError, match=r"Server at capacity: 1/1 .*\(code: CAPACITY_REACHED\)"):
@@ -246,14 +247,14 @@ def test_capacity(small):
 
 
 def test_server_default_rewards_apply(small):
-    with CodingEnv(**small.options).sync() as env:
+    with peer.CodingEnv(**small.options).sync() as env:
         assert retry(env.reset, within=2).reward == 0.0
-        assert env.step(CodeAction(code="print(1)")).reward == 0.1
-        result = env.step(CodeAction(code="import os"))
+        assert env.step(peer.CodeAction(code="print(1)")).reward == 0.1
+        result = env.step(peer.CodeAction(code="import os"))
         assert result.reward == -0.9
         assert result.observation.metadata["safety_violation"] == r"import\s+os"
         env.reset(rewards=[])
-        assert env.step(CodeAction(code="import os")).reward == 0.0
+        assert env.step(peer.CodeAction(code="import os")).reward == 0.0
 
 
 def test_reset_selects_rewards_of_episode(client):
@@ -265,4 +266,4 @@ def test_reset_selects_rewards_of_episode(client):
 
 def test_missing_token_is_refused(provided):
     with pytest.raises(ConnectionError, match="403"):
-        GenericEnvClient(base_url=provided.url).sync().connect()
+        peer.GenericEnvClient(base_url=provided.url).sync().connect()

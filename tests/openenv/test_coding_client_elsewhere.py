@@ -9,7 +9,6 @@ import time
 import httpx
 import pytest
 
-import tests.openenv.coding_env  # noqa: F401 - skips this module without openenv
 from coding_gym import CodeAction, CodingClient
 from coding_gym.errors import CapacityError, ProtocolError
 from tests.peers.openenv_steps import OPENENV_SERVER

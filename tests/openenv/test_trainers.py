@@ -13,7 +13,7 @@ import httpx
 import jsonschema
 import pytest
 
-from tests.openenv.coding_env import CodeAction, CodingEnv, GenericEnvClient
+from tests.openenv import peer
 
 pytestmark = [pytest.mark.docker, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
@@ -23,7 +23,7 @@ def test_trl(server):
 
     class Environment:
         def __init__(self):
-            self.client = CodingEnv(**server.options)
+            self.client = peer.CodingEnv(**server.options)
             self.reward, self.done = 0.0, False
 
         def reset(self, **row):
@@ -32,7 +32,7 @@ def test_trl(server):
 
         def run(self, code: str) -> str:
             """Run Python code."""
-            result = self.client.step(CodeAction(code=code))
+            result = self.client.step(peer.CodeAction(code=code))
             self.reward, self.done = result.reward, result.done
             return result.observation.stdout or result.observation.stderr
 
@@ -51,7 +51,7 @@ def test_trl(server):
 
 def test_unsloth(plain):
     """``launch_openenv`` gives ``/health`` 0.1 s to respond, at launch and on every reuse, under any load."""
-    busy = GenericEnvClient(base_url=plain.url).sync()
+    busy = peer.GenericEnvClient(base_url=plain.url).sync()
     # The client is created in advance: most of its cost is the setup of TLS, which is unrelated to the server.
     with contextlib.closing(busy.connect()), ThreadPoolExecutor(1) as thread, httpx.Client(timeout=10) as health:
         running = thread.submit(busy.step, {"code": "n = 0\nwhile n < 10**8: n += 1", "timeout_s": 1.0})
@@ -62,19 +62,19 @@ def test_unsloth(plain):
             took.append(time.perf_counter() - started)
             time.sleep(0.02)
     assert sorted(took)[len(took) // 2] < 0.1
-    client = CodingEnv(base_url=plain.url)
+    client = peer.CodingEnv(base_url=plain.url)
     assert client.reset().observation.exit_code == 0
-    assert client.step(CodeAction(code="1")).observation.stdout == "1\n"
+    assert client.step(peer.CodeAction(code="1")).observation.stdout == "1\n"
     client.close()
 
 
 def test_skyrl(server):
     """Written for the original, synchronous client: resets in ``__init__``, and extracts actions from ``<action>`` tags."""
-    env = CodingEnv(**server.options)
+    env = peer.CodingEnv(**server.options)
     try:
         env.reset()
         (code,) = re.findall(r"<action>(.*?)</action>", "I try <action>print('hi')</action>", re.DOTALL)
-        result = env.step(CodeAction(code=code))
+        result = env.step(peer.CodeAction(code=code))
         assert "stdout='hi\\n'" in str(result.observation)
         assert (result.reward, result.done) == (0.0, False)
     finally:
@@ -88,9 +88,9 @@ def test_miles(small):
         deadline = time.monotonic() + 20
         while True:
             try:
-                async with CodingEnv(**small.options) as env:
+                async with peer.CodingEnv(**small.options) as env:
                     await env.reset()
-                    return (await env.step(CodeAction(code=f"print({number})"))).reward
+                    return (await env.step(peer.CodeAction(code=f"print({number})"))).reward
             except RuntimeError as error:
                 if "CAPACITY_REACHED" not in str(error) or time.monotonic() > deadline:
                     raise
@@ -107,7 +107,7 @@ def test_verifiers(plain):
     schema = httpx.get(f"{plain.url}/schema").json()["action"]
     assert schema["required"] == ["code"]
     assert schema["properties"]["code"]["type"] == "string"
-    client = GenericEnvClient(base_url=plain.url).sync()
+    client = peer.GenericEnvClient(base_url=plain.url).sync()
     client.connect()
     try:
         result = client.reset(seed=7, split="train")
@@ -122,7 +122,7 @@ def test_verifiers(plain):
 
 
 def test_torchforge(server):
-    env = GenericEnvClient(**server.options)
+    env = peer.GenericEnvClient(**server.options)
     env.reset()
     env.step({"code": "1"})
     assert env.state()["step_count"] == 1
@@ -133,7 +133,7 @@ def test_art(server):
     """Makes blocking calls, each in an arbitrary thread."""
 
     async def main():
-        env = GenericEnvClient(**server.options).sync()
+        env = peer.GenericEnvClient(**server.options).sync()
         await asyncio.to_thread(env.reset)
         result = await asyncio.to_thread(env.step, {"code": "6 * 7"})
         await asyncio.to_thread(env.close)

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import json
-import warnings
 from types import SimpleNamespace
 
 import pytest
 
-import tests.openenv.coding_env  # noqa: F401 - skips this module without openenv
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from openenv.cli.__main__ import app
-    from openenv.validation.graders.runtime import ObservationSchemaGrader, RewardWellFormedGrader, StateContractGrader
-    from openenv.validation.runtime.collector import collect_runtime_evidence
-    from openenv.validation.runtime.contracts import RuntimePlan, RuntimeReset
-    from typer.testing import CliRunner
+from tests.support.requirements import import_extra
 
 pytestmark = [pytest.mark.docker, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
-GRADERS = [RewardWellFormedGrader, ObservationSchemaGrader, StateContractGrader]
+GRADERS = ["RewardWellFormedGrader", "ObservationSchemaGrader", "StateContractGrader"]
 
 
 def test_openenv_validate_passes(plain):
-    result = CliRunner().invoke(app, ["validate", plain.url, "--json"])
+    app = import_extra("openenv.cli.__main__").app
+    result = import_extra("typer.testing").CliRunner().invoke(app, ["validate", plain.url, "--json"])
     assert result.exit_code == 0, result.output
     report = json.loads(result.output)
     assert report["passed"] is True
@@ -33,6 +25,8 @@ def test_openenv_validate_passes(plain):
 
 @pytest.fixture(scope="module")
 def evidence(plain):
+    collect = import_extra("openenv.validation.runtime.collector").collect_runtime_evidence
+    contracts = import_extra("openenv.validation.runtime.contracts")
     actions = [
         {"code": "print('hi')"},
         {"code": "1 / 0"},
@@ -43,11 +37,11 @@ def evidence(plain):
         {"code": "import os; os.kill(os.getpid(), 9)", "metadata": {"note": 1}},
     ]
     return {
-        rewards: collect_runtime_evidence(
+        rewards: collect(
             plain.url,
-            RuntimePlan(
+            contracts.RuntimePlan(
                 plan_schema_version="1",
-                reset=RuntimeReset(episode_id="graded", seed=2**32 - 1, options={"rewards": rewards.split()}),
+                reset=contracts.RuntimeReset(episode_id="graded", seed=2**32 - 1, options={"rewards": rewards.split()}),
                 actions=actions,
             ),
             episode_timeout_s=30,
@@ -62,5 +56,6 @@ def test_runtime_graders_pass(evidence, grader, rewards):
     assert evidence[rewards].failure_reason is None
     assert len(evidence[rewards].exchanges) == 2 + 2 * 7
     manifest = SimpleNamespace(reward=SimpleNamespace(range=(-1.2, 0.1)))
-    result = grader().run(SimpleNamespace(runtime_evidence=evidence[rewards], manifest=manifest))
+    graders = import_extra("openenv.validation.graders.runtime")
+    result = getattr(graders, grader)().run(SimpleNamespace(runtime_evidence=evidence[rewards], manifest=manifest))
     assert result.status.value == "pass", result.evidence

@@ -26,6 +26,7 @@ from websockets.sync.client import connect
 from coding_gym_server.isolation.probe import probe
 from tests.support.running_server import RunningServer, gone_within
 from tests.support.sandbox_faults import eventually
+from tests.support.side_by_side import check_side_by_side
 
 SLEEP = "import time; time.sleep({})"
 CODES = {"INVALID_JSON", "UNKNOWN_TYPE", "VALIDATION_ERROR", "EXECUTION_ERROR", "SESSION_ERROR"}
@@ -1104,26 +1105,30 @@ def test_token_file_is_read_and_removed(tmp_path):
 
 
 @pytest.mark.lifecycle
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_signal_ends_server_and_all_children(tmp_path, number):
-    server = RunningServer(tmp_path)
-    try:
-        with contextlib.ExitStack() as stack:
-            wires = [stack.enter_context(Wire(server.ws_url)) for _ in range(3)]
-            for wire in wires:
-                wire.stdout("import subprocess; p = subprocess.Popen(['sleep', '300'], start_new_session=True)")
-            wires[0].send({"type": "step", "data": {"code": SLEEP.format(30)}})
-            wires[1].send({"type": "step", "data": {"code": "import signal; signal.signal(2, 1)\nwhile True: pass"}})
-            time.sleep(0.3)
-            family = server.family()
-            assert len(family) > 8
-            server.process.send_signal(number)
-            server.process.wait(20)
-            assert gone_within(family, 10) == []
-    finally:
-        if server.is_alive():
-            server.process.kill()
-        server.process.wait()
+def test_signal_ends_server_and_all_children(tmp_path):
+    def check(number):
+        directory = tmp_path / number.name
+        directory.mkdir()
+        server = RunningServer(directory)
+        try:
+            with contextlib.ExitStack() as stack:
+                wires = [stack.enter_context(Wire(server.ws_url)) for _ in range(3)]
+                for wire in wires:
+                    wire.stdout("import subprocess; p = subprocess.Popen(['sleep', '300'], start_new_session=True)")
+                wires[0].send({"type": "step", "data": {"code": SLEEP.format(30)}})
+                wires[1].send({"type": "step", "data": {"code": "import signal; signal.signal(2, 1)\nwhile True: pass"}})
+                time.sleep(0.3)
+                family = server.family()
+                assert len(family) > 8
+                server.process.send_signal(number)
+                server.process.wait(20)
+                assert gone_within(family, 10) == []
+        finally:
+            if server.is_alive():
+                server.process.kill()
+            server.process.wait()
+
+    check_side_by_side(check, [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 
 
 def test_occupied_port_is_an_error(server, tmp_path):
