@@ -434,19 +434,21 @@ def test_memory_exhaustion_affects_only_its_session(connect, small_sandbox, code
     assert_works(other, kept=True)
 
 
+RECURSION = [
+    "sys.setrecursionlimit(10 ** 9)\ndef f(n): return f(n + 1)\nf(0)",
+    "sys.setrecursionlimit(10 ** 6)\nx = []\nfor _ in range(500_000): x = [x]\nrepr(x)",
+]
+
+
 @pytest.mark.every_provider
-@pytest.mark.parametrize(
-    "code",
-    [
-        "sys.setrecursionlimit(10 ** 9)\ndef f(n): return f(n + 1)\nf(0)",
-        "sys.setrecursionlimit(10 ** 6)\nx = []\nfor _ in range(500_000): x = [x]\nrepr(x)",
-    ],
-)
-def test_unlimited_recursion_is_survived(session, code):
-    seen = session.run(f"import sys\n{code}", timeout=1)
-    assert seen.exit_code != 0
-    assert seen.metadata.outcome is not Outcome.INFRASTRUCTURE
-    assert session.run("print('works')").stdout == "works\n"
+def test_unlimited_recursion_is_survived(check_on_sessions):
+    def check(session, code):
+        seen = session.run(f"import sys\n{code}", timeout=1)
+        assert seen.exit_code != 0
+        assert seen.metadata.outcome is not Outcome.INFRASTRUCTURE
+        assert session.run("print('works')").stdout == "works\n"
+
+    check_on_sessions(check, RECURSION)
 
 
 @pytest.mark.every_provider(always=True)

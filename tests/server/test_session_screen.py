@@ -4,6 +4,7 @@ import base64
 import io
 import itertools
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -335,17 +336,18 @@ def test_matplotlib_shows_figures_on_screen(session):
 def test_json_clients_receive_png(provider, tmp_path):
     if provider == "docker":
         pytest.skip("the server is the same as that of the local provider")
-    with RunningServer(tmp_path) as server:
-        answer = httpx.post(
-            f"{server.url}/step", json={"action": {"code": WINDOW + "root.mainloop()", "capture_screenshot": True}}, timeout=30
-        )
-        observation = answer.json()["observation"]
-        picture = Image.open(io.BytesIO(base64.b64decode(observation["screenshot"])))
+
+    def answer(path, **body):
+        return httpx.post(f"{server.url}{path}", json=body, timeout=30)
+
+    with RunningServer(tmp_path) as server, ThreadPoolExecutor(2) as threads:
+        code = WINDOW + "root.mainloop()"
+        step = threads.submit(answer, "/step", action={"code": code, "capture_screenshot": True})
+        cell = threads.submit(answer, "/execute", code=code)
+        picture = Image.open(io.BytesIO(base64.b64decode(step.result().json()["observation"]["screenshot"])))
         assert (picture.format, picture.size, picture.getpixel((100, 80))) == ("PNG", (640, 480), GREY)
-        lines = httpx.post(f"{server.url}/execute", json={"code": WINDOW + "root.mainloop()"}, timeout=30).text.splitlines()
-        assert any('"png"' in line for line in lines)
-        lines = httpx.post(f"{server.url}/execute", json={"code": "1"}, timeout=30).text.splitlines()
-        assert not any('"png"' in line for line in lines)
+        assert any('"png"' in line for line in cell.result().text.splitlines())
+        assert not any('"png"' in line for line in answer("/execute", code="1").text.splitlines())
 
 
 def own_processes(name):
