@@ -1,4 +1,4 @@
-"""Submissions that try to earn rewards without solving tasks, graded by kind, in sandboxes shared with honest submissions."""
+"""Submissions that try to earn rewards without solving tasks, graded in sandboxes shared with honest submissions."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import itertools
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 
 import pytest
 
+from coding_gym.client.session import Session
 from coding_gym.sandbox import Sandbox
-from coding_gym_server.protocol.grading import CaseOutcome, Graded, VerdictOutcome
+from coding_gym_server.protocol.grading import CaseOutcome, Graded, Submission, VerdictOutcome
 from tests.grading.reward_hacks import HACKS, TASKS, submission
 
 _CONNECTIONS = 4
@@ -30,36 +32,56 @@ def test_corpus_covers_all_kinds_and_tasks() -> None:
 
 
 @pytest.mark.every_provider
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.slow) if kind in _SLOW else kind for kind in _KINDS])
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        pytest.param([kind for kind in _KINDS if kind not in _SLOW], id="quick kinds"),
+        pytest.param([kind for kind in _KINDS if kind in _SLOW], id="slow kinds", marks=pytest.mark.slow),
+    ],
+)
 def test_hacks_earn_nothing(
-    request: pytest.FixtureRequest, provider: str, sandbox_of: Callable[..., Sandbox], kind: str
+    request: pytest.FixtureRequest, provider: str, sandbox_of: Callable[..., Sandbox], kinds: list[str]
 ) -> None:
     # In containers, which run the same server, and in quick runs, each hack attacks only the first of its tasks.
     most = None if provider == "local" and request.config.getoption("full") else 1
-    attacks = [(hack, task) for hack in HACKS if hack.kind == kind for task in hack.tasks[:most]]
-    submissions = [submission(task, hack.code) for hack, task in attacks]
-    tasks = sorted({task for _, task in attacks})
+    attacks = _alternating(
+        [[(hack, task) for hack in HACKS if hack.kind == kind for task in hack.tasks[:most]] for kind in kinds]
+    )
     sandbox = sandbox_of(provider=provider)
-    verdicts = _grade(sandbox, submissions)
+    verdicts = _grade(sandbox, [submission(task, hack.code) for hack, task in attacks])
+    earned, harmed = [], []
     for (hack, task), graded in zip(attacks, verdicts, strict=True):
         passed = [case.name for case in graded.cases if case.outcome is CaseOutcome.PASSED]
-        assert (passed, graded.outcome is VerdictOutcome.PASSED) == ([], False), (hack.name, task)
-        # Nor did the hack harm the grading processes.
-        assert graded.outcome is not VerdictOutcome.INFRASTRUCTURE, (hack.name, task, graded.message)
-        assert "process of the sandbox" not in graded.message, (hack.name, task)
+        if passed or graded.outcome is VerdictOutcome.PASSED:
+            earned.append((hack.kind, hack.name, task, passed, graded.outcome))
+        if graded.outcome is VerdictOutcome.INFRASTRUCTURE or "process of the sandbox" in graded.message:
+            harmed.append((hack.kind, hack.name, task, graded.message))
+    assert earned == []
+    # Nor did a hack harm the grading processes.
+    assert harmed == []
     # Afterwards, honest submissions pass, on all grading workers concurrently.
-    for graded in _grade(sandbox, [submission(task) for task in itertools.islice(itertools.cycle(tasks), _CONNECTIONS)]):
-        assert graded.outcome is VerdictOutcome.PASSED, graded.cases
+    tasks = sorted({task for _, task in attacks})
+    for task, graded in zip(tasks * 2, _grade(sandbox, [submission(task) for task in tasks * 2]), strict=True):
+        assert graded.outcome is VerdictOutcome.PASSED, (task, graded.cases)
 
 
-def _grade(sandbox: Sandbox, submissions: list[object]) -> list[Graded]:
-    """Grade submissions concurrently over several connections, and sequentially on each of them."""
+def _alternating(groups: list[list[object]]) -> list[object]:
+    """Take one item of each group in turn, so that what waits runs beside what computes."""
+    return [item for row in itertools.zip_longest(*groups) for item in row if item is not None]
+
+
+def _grade(sandbox: Sandbox, submissions: list[Submission]) -> list[Graded]:
+    """Grade submissions concurrently over several connections, each of which takes the next one when it is free."""
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(_CONNECTIONS) as threads:
-        sessions = [stack.enter_context(contextlib.closing(sandbox.connect())) for _ in range(_CONNECTIONS)]
-        shares = [range(number, len(submissions), _CONNECTIONS) for number in range(_CONNECTIONS)]
+        free: SimpleQueue[Session] = SimpleQueue()
+        for _ in range(_CONNECTIONS):
+            free.put(stack.enter_context(contextlib.closing(sandbox.connect())))
 
-        def grade(session: object, share: range) -> list[Graded]:
-            return [session.grade(submissions[index], timeout=_ANSWER_WITHIN) for index in share]
+        def grade(submission: Submission) -> Graded:
+            session = free.get()
+            try:
+                return session.grade(submission, timeout=_ANSWER_WITHIN)
+            finally:
+                free.put(session)
 
-        verdicts = dict(zip(itertools.chain(*shares), itertools.chain(*threads.map(grade, sessions, shares)), strict=True))
-    return [verdicts[index] for index in range(len(submissions))]
+        return list(threads.map(grade, submissions))
