@@ -1,7 +1,7 @@
 """Forms in which a program can run: environments, processes, contexts and submissions.
 
-Each form is a context manager that starts what it needs and yields a function that runs a program. The function returns what
-each session of the form saw: one, or several in a vector environment.
+A place, such as an environment, is a generator that starts what it needs and yields its forms: each a name and a function
+that runs a program. The function returns what each session of the form saw: one, or several in a vector environment.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -20,9 +20,10 @@ from coding_gym.code_interpreter.execution import ExecutionError
 from coding_gym.tasks import Grader, GradingLimits, ProgramCase, Programs, Task
 from tests.conformance.behaviors import BEHAVIORS
 
-__all__ = ["EPISODES", "FORMS", "Form", "Observed", "Run", "Seen", "observe"]
+__all__ = ["EPISODES", "FORMS", "Observed", "Seen", "observe_environment", "observe_episodes", "observe_forms"]
 
-_SESSIONS = 4
+_SESSIONS = 2
+_SIDE_BY_SIDE = 3
 _TIMEOUT = 60.0
 
 _LEAVE_TRACES = """
@@ -52,78 +53,62 @@ class Seen(NamedTuple):
 
 
 Run = Callable[[str], list[Seen]]
-Form = Callable[..., AbstractContextManager[Run]]
+Form = tuple[str, Run]
 Observed = dict[str, dict[str, list[Seen]]]
 """Observations by form and behavior, one per session."""
 
+EPISODES = ("environment", "environment after reset", "asynchronous environment")
+"""Forms that can share a pool."""
 
-def observe(forms: dict[str, Form], **options: Any) -> Observed:
-    """Run all behaviors in each form.
-
-    Args:
-        forms: The forms by name.
-        options: Passed to each form: those of the sandbox, or ``pool=``.
-    """
-    observed: Observed = {}
-    for name, form in forms.items():
-        with form(**options) as run:
-            observed[name] = {behavior: run(program) for behavior, program in BEHAVIORS.items()}
-    return observed
+FORMS = (*EPISODES, "vector environment", "vector environment after reset", "process", "context", "submission")
+"""All forms. The others are compared with the first."""
 
 
-@contextlib.contextmanager
-def _environment(**options: Any) -> Iterator[Run]:
-    """Environment in its first episode; with several sessions per sandbox if there is a pool."""
+def observe_forms(**options: Any) -> Observed:
+    """Run all behaviors in each form, in sandboxes with the given options."""
+    return _observe(FORMS, [_environment_and_process, _vector, _submission, _context, _asynchronous], options)
+
+
+def observe_episodes(pool: SandboxPool) -> Observed:
+    """Run all behaviors in environments without screens that share a pool."""
+    return _observe(EPISODES, [_environment, _asynchronous], {"pool": pool, "screen": None})
+
+
+def observe_environment(**options: Any) -> dict[str, list[Seen]]:
+    """Run all behaviors in the first episode of an environment."""
+    return _observe(FORMS[:1], [_first_episode], options)[FORMS[0]]
+
+
+def _observe(names: Sequence[str], places: Sequence[Callable[..., Iterator[Form]]], options: dict[str, Any]) -> Observed:
+    """Run all behaviors in the forms of each place: places side by side, and the forms of a place one after the other."""
+
+    def observe(place: Callable[..., Iterator[Form]]) -> Observed:
+        with contextlib.closing(place(**options)) as forms:
+            return {name: {behavior: run(program) for behavior, program in BEHAVIORS.items()} for name, run in forms}
+
+    with ThreadPoolExecutor(_SIDE_BY_SIDE) as threads:
+        observed = {name: seen for part in threads.map(observe, places) for name, seen in part.items()}
+    return {name: observed[name] for name in names}
+
+
+def _first_episode(**options: Any) -> Iterator[Form]:
+    """Environment in its first episode."""
     with contextlib.closing(gym.make("CodingEnv-v0", step_timeout=_TIMEOUT, **options)) as env:
         env.reset(seed=1)
-        yield lambda code: [_seen_in_step(*env.step(code))]
+        yield "environment", lambda code: [_seen_in_step(*env.step(code))]
 
 
-@contextlib.contextmanager
-def _environment_after_reset(**options: Any) -> Iterator[Run]:
-    """Environment whose previous episode has left traces."""
+def _environment(**options: Any) -> Iterator[Form]:
+    """Environment in its first episode, and after a reset; with several sessions per sandbox if there is a pool."""
     with contextlib.closing(gym.make("CodingEnv-v0", step_timeout=_TIMEOUT, **options)) as env:
-        env.reset(seed=1)
-        assert _seen_in_step(*env.step(_LEAVE_TRACES)) == Seen("", "", 0)
-        env.reset(seed=2)
-        yield lambda code: [_seen_in_step(*env.step(code))]
+        yield from _episodes_of(env)
 
 
-@contextlib.contextmanager
-def _vector(**options: Any) -> Iterator[Run]:
-    """Vector environment whose sessions share a sandbox and run each program at the same time."""
-    with contextlib.closing(gym.make_vec("CodingEnv-v0", num_envs=_SESSIONS, step_timeout=_TIMEOUT, **options)) as envs:
-        envs.reset(seed=1)
-        yield lambda code: _seen_in_vector_step(*envs.step([code] * _SESSIONS))
-
-
-@contextlib.contextmanager
-def _vector_after_reset(**options: Any) -> Iterator[Run]:
-    """Vector environment whose previous episodes have left traces."""
-    with contextlib.closing(gym.make_vec("CodingEnv-v0", num_envs=_SESSIONS, step_timeout=_TIMEOUT, **options)) as envs:
-        envs.reset(seed=1)
-        assert {*_seen_in_vector_step(*envs.step([_LEAVE_TRACES] * _SESSIONS))} == {Seen("", "", 0)}
-        envs.reset(seed=2)
-        yield lambda code: _seen_in_vector_step(*envs.step([code] * _SESSIONS))
-
-
-@contextlib.contextmanager
-def _asynchronous(*, pool: SandboxPool | None = None, screen: str | None = "auto", **options: Any) -> Iterator[Run]:
-    """Asynchronous environment in a pool with several sessions per sandbox."""
-    with contextlib.ExitStack() as stack:
-        if pool is None:
-            pool = stack.enter_context(SandboxPool(1, sessions=_SESSIONS, **options))
-        runner = stack.enter_context(asyncio.Runner())
-        env = runner.run(AsyncCodingEnv.acquire(pool, screen=screen, step_timeout=_TIMEOUT))
-        stack.callback(lambda: runner.run(env.aclose()))
-        yield lambda code: [_seen_in_step(*runner.run(env.step(code)))]
-
-
-@contextlib.contextmanager
-def _process(**options: Any) -> Iterator[Run]:
-    """Process beside the interpreter of an environment."""
+def _environment_and_process(**options: Any) -> Iterator[Form]:
+    """Environment as above, and a process beside its interpreter."""
     with contextlib.closing(gym.make("CodingEnv-v0", step_timeout=_TIMEOUT, **options)) as env:
-        env.reset(seed=1)
+        yield from _episodes_of(env)
+        env.reset(seed=3)
         # Once the interpreter has run a cell, the files of the session are complete.
         env.step("pass")
 
@@ -131,11 +116,48 @@ def _process(**options: Any) -> Iterator[Run]:
             result = env.unwrapped.exec(["python3", "-c", code], timeout=_TIMEOUT)
             return [Seen(result.stdout_text, result.stderr_text, result.exit_code)]
 
-        yield run
+        yield "process", run
 
 
-@contextlib.contextmanager
-def _context(**options: Any) -> Iterator[Run]:
+def _episodes_of(env: gym.Env[Any, Any]) -> Iterator[Form]:
+    """First episode, and an episode whose previous one has left traces."""
+
+    def run(code: str) -> list[Seen]:
+        return [_seen_in_step(*env.step(code))]
+
+    env.reset(seed=1)
+    yield "environment", run
+    assert run(_LEAVE_TRACES) == [Seen("", "", 0)]
+    env.reset(seed=2)
+    yield "environment after reset", run
+
+
+def _vector(**options: Any) -> Iterator[Form]:
+    """Vector environment whose sessions share a sandbox and run each program at the same time; episodes as above."""
+    with contextlib.closing(gym.make_vec("CodingEnv-v0", num_envs=_SESSIONS, step_timeout=_TIMEOUT, **options)) as envs:
+
+        def run(code: str) -> list[Seen]:
+            return _seen_in_vector_step(*envs.step([code] * _SESSIONS))
+
+        envs.reset(seed=1)
+        yield "vector environment", run
+        assert {*run(_LEAVE_TRACES)} == {Seen("", "", 0)}
+        envs.reset(seed=2)
+        yield "vector environment after reset", run
+
+
+def _asynchronous(*, pool: SandboxPool | None = None, screen: str | None = "auto", **options: Any) -> Iterator[Form]:
+    """Asynchronous environment in a pool with several sessions per sandbox."""
+    with contextlib.ExitStack() as stack:
+        if pool is None:
+            pool = stack.enter_context(SandboxPool(1, sessions=_SESSIONS, **options))
+        runner = stack.enter_context(asyncio.Runner())
+        env = runner.run(AsyncCodingEnv.acquire(pool, screen=screen, step_timeout=_TIMEOUT))
+        stack.callback(lambda: runner.run(env.aclose()))
+        yield "asynchronous environment", lambda code: [_seen_in_step(*runner.run(env.step(code)))]
+
+
+def _context(**options: Any) -> Iterator[Form]:
     """Context of a code interpreter."""
     with CodeInterpreter(**options) as interpreter:
         context = interpreter.contexts.create()
@@ -144,11 +166,10 @@ def _context(**options: Any) -> Iterator[Run]:
             execution = interpreter.execute(code, context=context, timeout=_TIMEOUT)
             return [Seen(execution.stdout, execution.stderr, _exit_code_of(execution.error))]
 
-        yield run
+        yield "context", run
 
 
-@contextlib.contextmanager
-def _submission(**options: Any) -> Iterator[Run]:
+def _submission(**options: Any) -> Iterator[Form]:
     """Submission that is graded: a verdict has the output of the first run that did not pass."""
     task = Task(
         id="conformance",
@@ -164,25 +185,7 @@ def _submission(**options: Any) -> Iterator[Run]:
             exit_code = re.match(r"exit code (\d+)", verdict.cases[0].message)
             return [Seen(verdict.stdout, verdict.stderr, int(exit_code[1]) if exit_code else 0)]
 
-        yield run
-
-
-EPISODES: dict[str, Form] = {
-    "environment": _environment,
-    "environment after reset": _environment_after_reset,
-    "asynchronous environment": _asynchronous,
-}
-"""Forms that can share a pool."""
-
-FORMS: dict[str, Form] = {
-    **EPISODES,
-    "vector environment": _vector,
-    "vector environment after reset": _vector_after_reset,
-    "process": _process,
-    "context": _context,
-    "submission": _submission,
-}
-"""All forms. The others are compared with the first."""
+        yield "submission", run
 
 
 def _seen_in_step(observation: dict[str, Any], *rest: Any) -> Seen:

@@ -12,7 +12,7 @@ from tests.conformance.differences import (
     OF_THE_MACHINE,
     Comparison,
 )
-from tests.conformance.forms import EPISODES, FORMS, observe
+from tests.conformance.forms import EPISODES, FORMS, observe_environment, observe_episodes, observe_forms
 from tests.support.requirements import missing, require_display
 
 OPTIONS = {"preload": ()}
@@ -42,7 +42,7 @@ def assert_same(comparison, forms):
 
 def test_episodes_in_shared_sandbox_are_same(require_isolation, pool):
     require_isolation("local")
-    assert_same(Comparison(observe(EPISODES, pool=pool, screen=None), KNOWN_BETWEEN_EPISODES), len(EPISODES))
+    assert_same(Comparison(observe_episodes(pool), KNOWN_BETWEEN_EPISODES), len(EPISODES))
 
 
 @pytest.mark.slow
@@ -50,7 +50,7 @@ def test_episodes_in_shared_sandbox_are_same(require_isolation, pool):
 @pytest.mark.every_provider
 def test_forms_are_same(require_isolation, screen_provider):
     require_isolation(screen_provider)
-    assert_same(Comparison(observe(FORMS, provider=screen_provider, **OPTIONS), KNOWN[screen_provider]), len(FORMS))
+    assert_same(Comparison(observe_forms(provider=screen_provider, **OPTIONS), KNOWN[screen_provider]), len(FORMS))
 
 
 @pytest.mark.slow
@@ -60,7 +60,7 @@ def test_providers_are_same(require_isolation, docker_engine):
     observed = {}
     for provider in ("docker", "local"):
         require_isolation(provider)
-        observed[provider] = observe({provider: FORMS["environment"]}, provider=provider, **OPTIONS)[provider]
+        observed[provider] = observe_environment(provider=provider, **OPTIONS)
     assert_same(Comparison(observed, KNOWN_BETWEEN_PROVIDERS, ignored=OF_THE_MACHINE), len(observed))
 
 
