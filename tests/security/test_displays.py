@@ -16,6 +16,7 @@ pytestmark = pytest.mark.every_provider
 
 WINDOW = next(scene for scene in SCENES if scene.name == "xcb_window").code
 ATTACK_SECONDS = 1.0
+FLOOD_SECONDS = 0.5
 ANSWER_SECONDS = 8.0
 
 TOOLS = """
@@ -212,7 +213,6 @@ def test_disabling_access_control_admits_no_other_session(attacker, victim):
 # Processes and files of displays
 
 
-@pytest.mark.parametrize("target", ["server", "display"])
 @pytest.mark.parametrize(
     "action",
     [
@@ -236,12 +236,12 @@ def test_disabling_access_control_admits_no_other_session(attacker, victim):
         "os.open(f'/proc/{pid}/oom_score_adj', os.O_WRONLY)",
     ],
 )
-def test_display_processes_are_inaccessible(neighbor, victim, shown, action, target):
-    neighbor.do(f"pid = {shown[2][target]}; page = ctypes.create_string_buffer(64)")
-    assert neighbor.attempt(action) in {*REFUSED, "ENOENT"}
+def test_display_processes_are_inaccessible(neighbor, victim, shown, action):
+    for target in ("server", "display"):
+        neighbor.do(f"pid = {shown[2][target]}; page = ctypes.create_string_buffer(64)")
+        assert neighbor.attempt(action) in {*REFUSED, "ENOENT"}, target
 
 
-@pytest.mark.parametrize("whose", ["its own", "another's"])
 @pytest.mark.parametrize(
     "action",
     [
@@ -257,18 +257,19 @@ def test_display_processes_are_inaccessible(neighbor, victim, shown, action, tar
         "open(f'/proc/self/root{directory}/{file}', 'rb')",
     ],
 )
-def test_display_files_are_inaccessible(neighbor, victim, shown, action, whose):
+def test_display_files_are_inaccessible(neighbor, victim, shown, action):
     """Reading the file of pixels would reveal the screen; truncating it would kill the process that maps it."""
     theirs = shown[2]["server"]
-    neighbor.do(f"""
-        lines = servers()
-        wanted = [pid == {theirs} for pid in lines].index({whose == "another's"})
-        words = list(lines.values())[wanted]
-        directory = words[words.index("-fbdir") + 1]
-    """)
-    for name in ("Xvfb_screen0", "authority"):
-        neighbor.do(f"file = {name!r}")
-        assert neighbor.attempt(action) in {*REFUSED, "ENOENT", "EXDEV"}
+    for is_others in (False, True):
+        neighbor.do(f"""
+            lines = servers()
+            wanted = [pid == {theirs} for pid in lines].index({is_others})
+            words = list(lines.values())[wanted]
+            directory = words[words.index("-fbdir") + 1]
+        """)
+        for name in ("Xvfb_screen0", "authority"):
+            neighbor.do(f"file = {name!r}")
+            assert neighbor.attempt(action) in {*REFUSED, "ENOENT", "EXDEV"}, (is_others, name)
 
 
 @pytest.mark.parametrize(
@@ -445,14 +446,16 @@ def test_screenshot_works_under_display_attacks(attacker, victim, code):
     mapping descriptors sizes""".split(),  # noqa: SIM905
 )
 def test_display_floods_do_not_delay_other_sessions(attacker, victim, shown, code):
-    attacker.begin(code, ATTACK_SECONDS)
+    attacker.begin(code, FLOOD_SECONDS)
     start = time.monotonic()
     for _ in range(3):
         begin = time.monotonic()
         assert victim.see("sync() and 6 * 7") == 42
         assert time.monotonic() - begin < ANSWER_SECONDS
-    seen = attacker.wait(ATTACK_SECONDS)
+        # Spread over the attack.
+        time.sleep(FLOOD_SECONDS / 4)
+    seen = attacker.wait(FLOOD_SECONDS)
     assert seen.metadata.outcome is not Outcome.INFRASTRUCTURE
-    assert time.monotonic() - start < ATTACK_SECONDS + ANSWER_SECONDS
+    assert time.monotonic() - start < FLOOD_SECONDS + ANSWER_SECONDS
     equip(attacker)
     assert draw(attacker) == shown[1]
