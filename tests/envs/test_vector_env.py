@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import functools
 import itertools
 import subprocess
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import gymnasium as gym
 import numpy as np
@@ -13,7 +14,7 @@ from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics, RecordVideo
 
-from coding_gym import CodingVectorEnv
+from coding_gym import CodingVectorEnv, SandboxPool
 from coding_gym.errors import CodingGymError, ConfigurationError, InvalidActionError
 from tests.support.interruption import interrupted_after
 from tests.support.requirements import import_extra
@@ -21,7 +22,8 @@ from tests.support.running_server import gone_within
 from tests.support.sandbox_faults import kill_sandbox
 from tests.support.sandbox_processes import server_of
 
-FAST = {"provider": "local", "preload": (), "screen": None, "step_timeout": 10}
+ENV = {"screen": None, "step_timeout": 10}
+FAST = {"provider": "local", "preload": (), **ENV}
 
 
 @pytest.fixture(scope="module")
@@ -31,17 +33,42 @@ def envs():
         yield envs
 
 
+@pytest.fixture(scope="module")
+def pairs_of():
+    """Function that returns four environments in two sandboxes, shared by the tests that begin with a reset and kill them."""
+    with ExitStack() as stack:
+
+        @functools.cache
+        def get(provider):
+            options = {**FAST, "provider": provider, "step_timeout": 30}
+            return stack.enter_context(closing(gym.make_vec("CodingEnv-v0", num_envs=4, sessions_per_sandbox=2, **options)))
+
+        yield get
+
+
+@pytest.fixture(scope="module")
+def pool():
+    """Pool with one sandbox of eight sessions, for tests that close their environments."""
+    with SandboxPool(provider="local", preload=(), sessions=8, max_episodes=None, acquire_timeout=60) as pool:
+        yield pool
+
+
 @pytest.fixture
-def make():
-    made = []
+def make(pool):
+    """Make environments in the shared pool."""
+    with ExitStack() as stack:
+        yield functools.partial(_make, stack, **{**ENV, "pool": pool})
 
-    def make(num_envs=2, **options):
-        made.append(gym.make_vec("CodingEnv-v0", num_envs=num_envs, **{**FAST, **options}))
-        return made[-1]
 
-    yield make
-    for envs in made:
-        envs.close()
+@pytest.fixture
+def make_own():
+    """Make environments with dedicated sandboxes."""
+    with ExitStack() as stack:
+        yield functools.partial(_make, stack, **FAST)
+
+
+def _make(stack, num_envs=2, **options):
+    return stack.enter_context(closing(gym.make_vec("CodingEnv-v0", num_envs=num_envs, **options)))
 
 
 def sandboxes(envs):
@@ -118,12 +145,12 @@ def test_bad_setting_is_refused(options, named):
 
 
 @pytest.mark.lifecycle
-@pytest.mark.parametrize(("num_envs", "per_sandbox", "expected"), [(5, 2, 3), (4, 8, 1), (3, 1, 3)])
-def test_environments_share_sandboxes(make, num_envs, per_sandbox, expected):
-    envs = make(num_envs, sessions_per_sandbox=per_sandbox)
-    envs.reset(seed=0)
-    assert len(sandboxes(envs)) == expected
-    assert stdout(envs, *map(str, range(num_envs))) == tuple(f"{number}\n" for number in range(num_envs))
+def test_environments_share_sandboxes(envs, pairs_of, make_own):
+    for several, expected in ((envs, 1), (pairs_of("local"), 2), (make_own(2, sessions_per_sandbox=1), 2)):
+        several.reset(seed=0)
+        assert len(sandboxes(several)) == expected
+        numbers = range(several.num_envs)
+        assert stdout(several, *map(str, numbers)) == tuple(f"{number}\n" for number in numbers)
 
 
 def test_environments_in_one_sandbox_are_isolated(envs):
@@ -152,7 +179,7 @@ def test_every_step_equals_sync_vector_env(mode, screen, pool):
         return gym.make("CodingEnv-v0", pool=pool, **settings)
 
     with (
-        closing(gym.make_vec("CodingEnv-v0", num_envs=3, autoreset_mode=mode, **{**FAST, **settings})) as ours,
+        closing(gym.make_vec("CodingEnv-v0", num_envs=3, autoreset_mode=mode, pool=pool, **settings)) as ours,
         closing(SyncVectorEnv([one] * 3, autoreset_mode=mode)) as theirs,
     ):
         assert ours.observation_space == theirs.observation_space
@@ -392,24 +419,18 @@ def test_step_timeout_applies_per_environment(make):
 # Sandbox lifecycle
 
 
-def test_close_is_idempotent_and_allowed_before_reset(make):
-    never = make(3)
+def test_close_is_idempotent_and_allowed_before_reset(make_own):
+    never = make_own(3)
     never.close()
     never.close()
-    envs = make(3, sessions_per_sandbox=2)
+    envs = make_own(3, sessions_per_sandbox=2)
     envs.reset()
     servers = [server_of(sandbox) for sandbox in sandboxes(envs)]
     assert len(servers) == 2
     envs.close()
     envs.close()
     assert gone_within(servers, 10) == []
-
-
-def test_closed_environment_raises(make):
-    envs = make(2)
-    envs.reset()
-    envs.close()
-    for use in (envs.reset, lambda: envs.step(("1", "2"))):
+    for use in (envs.reset, lambda: envs.step(("1", "2", "3"))):
         with pytest.raises(gym.error.ClosedEnvironmentError, match="closed"):
             use()
 
@@ -421,46 +442,45 @@ def test_failed_constructor_is_collected_silently():
 
 @pytest.mark.lifecycle
 @pytest.mark.every_provider
-def test_dead_sandbox_affects_only_its_environments(provider):
-    settings = {**FAST, "provider": provider}
-    with closing(gym.make_vec("CodingEnv-v0", num_envs=4, sessions_per_sandbox=2, **settings)) as envs:
-        envs.reset(seed=1)
-        assert all(fresh_namespaces(envs))
-        dead, alive = envs.envs[0].sandbox, envs.envs[2].sandbox
-        kill_sandbox(dead)
-        observations, rewards, terminations, truncations, infos = envs.step([str(number) for number in range(4)])
-        assert list(truncations) == [True, True, False, False]
-        assert not terminations.any()
-        assert not rewards.any()
-        assert list(infos["outcome"]) == ["infrastructure", "infrastructure", "ok", "ok"]
-        assert list(observations["exit_code"]) == [255, 255, 0, 0]
-        assert observations["stdout"] == ("", "", "2\n", "3\n")
-        assert observations in envs.observation_space
-        observations, _, _, truncations, infos = envs.step([str(number) for number in range(4)])
-        assert not truncations.any()
-        assert list(infos["outcome"]) == ["ok"] * 4
-        assert observations["stdout"] == ("", "", "2\n", "3\n")
-        assert fresh_namespaces(envs) == [True, True, False, False]
-        assert envs.envs[0].sandbox is envs.envs[1].sandbox is not dead
-        assert envs.envs[2].sandbox is envs.envs[3].sandbox is alive
+def test_dead_sandbox_affects_only_its_environments(provider, pairs_of):
+    envs = pairs_of(provider)
+    envs.reset(seed=1)
+    assert all(fresh_namespaces(envs))
+    dead, alive = envs.envs[0].sandbox, envs.envs[2].sandbox
+    kill_sandbox(dead)
+    observations, rewards, terminations, truncations, infos = envs.step([str(number) for number in range(4)])
+    assert list(truncations) == [True, True, False, False]
+    assert not terminations.any()
+    assert not rewards.any()
+    assert list(infos["outcome"]) == ["infrastructure", "infrastructure", "ok", "ok"]
+    assert list(observations["exit_code"]) == [255, 255, 0, 0]
+    assert observations["stdout"] == ("", "", "2\n", "3\n")
+    assert observations in envs.observation_space
+    observations, _, _, truncations, infos = envs.step([str(number) for number in range(4)])
+    assert not truncations.any()
+    assert list(infos["outcome"]) == ["ok"] * 4
+    assert observations["stdout"] == ("", "", "2\n", "3\n")
+    assert fresh_namespaces(envs) == [True, True, False, False]
+    assert envs.envs[0].sandbox is envs.envs[1].sandbox is not dead
+    assert envs.envs[2].sandbox is envs.envs[3].sandbox is alive
 
 
 @pytest.mark.lifecycle
-@pytest.mark.parametrize("attempt", range(3))
-def test_dead_full_sandbox_is_replaced_for_all(make, attempt):
+def test_dead_full_sandbox_is_replaced_for_all(make_own):
     # All environments request slots of the replacement, which has exactly as many.
-    envs = make(8)
-    envs.reset(seed=attempt)
-    kill_sandbox(envs.envs[0].sandbox)
-    assert envs.step(["1"] * 8)[3].all()
-    time.sleep(attempt / 2)
-    assert not envs.step(["1"] * 8)[3].any()
-    assert stdout(envs, *["2"] * 8) == ("2\n",) * 8
+    envs = make_own(8)
+    for attempt in range(3):
+        envs.reset(seed=attempt)
+        kill_sandbox(envs.envs[0].sandbox)
+        assert envs.step(["1"] * 8)[3].all()
+        time.sleep(attempt / 2)
+        assert not envs.step(["1"] * 8)[3].any()
+        assert stdout(envs, *["2"] * 8) == ("2\n",) * 8
 
 
 @pytest.mark.lifecycle
-def test_sandbox_death_during_step_truncates_its_environments(make):
-    envs = make(4, sessions_per_sandbox=2, step_timeout=30)
+def test_sandbox_death_during_step_truncates_its_environments(pairs_of):
+    envs = pairs_of("local")
     envs.reset()
     killer = subprocess.Popen(["sh", "-c", f"sleep 0.5; kill -9 {server_of(envs.envs[0].sandbox).pid}"])
     started = time.perf_counter()
@@ -472,31 +492,30 @@ def test_sandbox_death_during_step_truncates_its_environments(make):
 
 
 @pytest.mark.lifecycle
-def test_broken_session_leaves_neighbors_unaffected(make):
-    envs = make(3)
+def test_broken_session_leaves_neighbors_unaffected(envs):
     envs.reset()
     assert all(fresh_namespaces(envs))
     sandbox = envs.envs[0].sandbox
-    pids = [int(text) for text in stdout(envs, *["import os; os.getpid()"] * 3)]
+    pids = [int(text) for text in stdout(envs, *["import os; os.getpid()"] * 4)]
     root = psutil.Process(pids[0]).parent()
     root.kill()
     gone_within([root], 5)
-    _, _, _, truncations, infos = envs.step(["1"] * 3)
-    assert list(infos["outcome"]) == ["infrastructure", "ok", "ok"]
-    assert list(truncations) == [True, False, False]
+    _, _, _, truncations, infos = envs.step(["1"] * 4)
+    assert list(infos["outcome"]) == ["infrastructure", "ok", "ok", "ok"]
+    assert list(truncations) == [True, False, False, False]
     time.sleep(0.5)
-    assert not envs.step(["1"] * 3)[3].any()
+    assert not envs.step(["1"] * 4)[3].any()
     assert envs.envs[1].sandbox is sandbox
-    assert fresh_namespaces(envs) == [True, False, False]
+    assert fresh_namespaces(envs) == [True, False, False, False]
 
 
-def test_sandboxes_dead_between_episodes_are_replaced_silently(make):
-    envs = make(3, sessions_per_sandbox=2)
+def test_sandboxes_dead_between_episodes_are_replaced_silently(pairs_of):
+    envs = pairs_of("local")
     envs.reset(seed=1)
     for sandbox in sandboxes(envs):
         kill_sandbox(sandbox)
     envs.reset(seed=1)
-    assert stdout(envs, "1", "2", "3") == ("1\n", "2\n", "3\n")
+    assert stdout(envs, *"1234") == ("1\n", "2\n", "3\n", "4\n")
 
 
 # Ctrl-C
@@ -516,8 +535,8 @@ def test_reset_after_ctrl_c_leaves_no_stale_answer(envs, delay):
 
 
 @pytest.mark.lifecycle
-def test_reset_works_after_ctrl_c_in_first_reset(make):
-    envs = make(4, sessions_per_sandbox=2)
+def test_reset_works_after_ctrl_c_in_first_reset(make_own):
+    envs = make_own(4, sessions_per_sandbox=2)
     assert interrupted_after(0.2, lambda: (envs.reset(), time.sleep(5)))
     envs.reset(seed=1)
     assert stdout(envs, *["1"] * 4) == ("1\n",) * 4
