@@ -748,7 +748,7 @@ def test_environment_keeps_pool_alive():
 EXIT = """
     import os, threading
     from coding_gym import CodingEnv, SandboxPool
-    pool = SandboxPool(2, provider={provider!r}, preload=(), idle_timeout=3)
+    pool = SandboxPool({size}, sessions=2, provider={provider!r}, preload=(), idle_timeout=3)
     pool.start()
     env, other = CodingEnv(pool=pool, screen=None), pool.acquire()
     env.reset()
@@ -761,8 +761,9 @@ EXIT = """
 @pytest.mark.every_provider
 def test_process_exit_leaves_no_sandboxes(provider, request):
     ends = ("", "threading.Thread(target=pool.acquire, daemon=True).start(); 1 / 0", "os.kill(os.getpid(), 9)")
+    size = 1 if provider == "docker" else 2
     with ThreadPoolExecutor(len(ends)) as threads:
-        processes = list(threads.map(lambda end: run_script(EXIT.format(provider=provider, end=end)), ends))
+        processes = list(threads.map(lambda end: run_script(EXIT.format(size=size, provider=provider, end=end)), ends))
     assert [process.stderr.count("Error") for process in processes] == [0, 1, 0], [process.stderr for process in processes]
     owners, servers = set(), []
     for process in processes:
