@@ -55,7 +55,7 @@ def image(docker_engine: docker.DockerClient) -> str:
 @pytest.fixture
 def living(image: str, label: str) -> Iterator[str]:
     """Name of the container of a running environment."""
-    with contextlib.closing(gym.make("CodingEnv-v0", provider="docker")) as env:
+    with contextlib.closing(gym.make("CodingEnv-v0", provider="docker", preload=())) as env:
         env.reset(seed=0)
         yield env.unwrapped.sandbox.container.name
 
@@ -94,7 +94,7 @@ def test_cli_import_loads_no_provider():
 
 @pytest.mark.lifecycle
 @pytest.mark.docker
-def test_ps_shows_alive_gone_and_foreign_owners(living: str, orphan: Container, make_container):
+def test_ps_shows_owners_and_prune_removes_orphans(living: str, orphan: Container, make_container):
     elsewhere = make_container(OwnerProcess("another-machine/boot/1", 1, 1))
     result = run("ps")
     assert result.exit_code == 0
@@ -105,18 +105,6 @@ def test_ps_shows_alive_gone_and_foreign_owners(living: str, orphan: Container, 
     assert image_module.image_name() in row
     assert "gone" in line_of(orphan.name, result)
     assert "elsewhere" in line_of(elsewhere.name, result)
-
-
-@pytest.mark.docker
-def test_ps_without_containers_prints_message(docker_engine, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(cleanup, "our_containers", lambda _: [])
-    assert run("ps").output == "There are no containers.\n"
-
-
-@pytest.mark.lifecycle
-@pytest.mark.docker
-def test_prune_removes_only_containers_of_dead_owners(living: str, orphan: Container, make_container):
-    elsewhere = make_container(OwnerProcess("another-machine/boot/1", 1, 1))
     result = run("prune")
     assert result.exit_code == 0
     assert f"removed container {orphan.name}\n" in result.output
@@ -124,6 +112,12 @@ def test_prune_removes_only_containers_of_dead_owners(living: str, orphan: Conta
     assert not line_of(orphan.name, listed)
     assert line_of(living, listed)
     assert line_of(elsewhere.name, listed)
+
+
+@pytest.mark.docker
+def test_ps_without_containers_prints_message(docker_engine, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cleanup, "our_containers", lambda _: [])
+    assert run("ps").output == "There are no containers.\n"
 
 
 @pytest.mark.lifecycle

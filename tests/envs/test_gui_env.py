@@ -39,8 +39,8 @@ def test_make_returns_gui_env():
 
 
 @pytest.mark.slow
-def test_gymnasium_checker_accepts_environment():
-    with gym.make("CodingEnvGUI-v0", **FAST) as env, warnings.catch_warnings():
+def test_gymnasium_checker_accepts_environment(pool):
+    with gym.make("CodingEnvGUI-v0", step_timeout=10, pool=pool) as env, warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(env.unwrapped)
 

@@ -56,7 +56,7 @@ def test_results_equal_sync_vector_env(mode, pool):
     def one():
         return gym.make("CodingEnvGUI-v0", max_episode_steps=3, pool=pool, **OPTIONS)
 
-    made = gym.make_vec("CodingEnvGUI-v0", num_envs=2, max_episode_steps=3, autoreset_mode=mode, **FAST)
+    made = gym.make_vec("CodingEnvGUI-v0", num_envs=2, max_episode_steps=3, autoreset_mode=mode, pool=pool, **OPTIONS)
     with closing(made) as ours, closing(SyncVectorEnv([one] * 2, autoreset_mode=mode)) as theirs:
         assert ours.observation_space == theirs.observation_space
         assert ours.action_space == theirs.action_space

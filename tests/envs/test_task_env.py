@@ -343,8 +343,8 @@ def test_vector_environment_refuses_pool(pool):
         gym.make_vec("CodingTask-v0", num_envs=2, suite=SUITE, pool=pool)
 
 
-def test_infos_are_json_serializable():
-    with closing(gym.make("CodingTask-v0", suite=SUITE, **FAST)) as env:
+def test_infos_are_json_serializable(pool):
+    with closing(gym.make("CodingTask-v0", suite=SUITE, pool=pool, screen=None)) as env:
         env.reset(options={"task_id": "counter"})
         assert json.loads(json.dumps(env.step(COUNTER.reference)[4]))["tests_passed"] == 2
 

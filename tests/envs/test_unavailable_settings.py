@@ -92,15 +92,16 @@ def test_automatic_screen_stays_black(pool):
         assert env.step("print(1)")[0]["stdout"] == "1\n"
 
 
-@pytest.mark.parametrize("size", [None, SCREEN])
-def test_window_manager_is_refused_without_blackbox(tmp_path, readable, size):
+def test_window_manager_is_refused_without_blackbox(tmp_path, readable):
     # Xvfb must be found, but is never started, because no program draws anything.
     (tmp_path / "Xvfb").touch(mode=0o755)
-    options = {**NO_XVFB, "environment": {"PATH": str(tmp_path), **readable}, "window_manager": True}
-    if size is not None:
-        options["screen"] = size
-    with gym.make("CodingEnv-v0", **options) as env, pytest.raises(ConfigurationError, match=NO_WINDOW_MANAGER):
-        env.reset(seed=1)
+    with SandboxPool(**{**NO_XVFB, "environment": {"PATH": str(tmp_path), **readable}}) as pool:
+        for screen in ({}, {"screen": SCREEN}):
+            with (
+                gym.make("CodingEnv-v0", pool=pool, window_manager=True, **screen) as env,
+                pytest.raises(ConfigurationError, match=NO_WINDOW_MANAGER),
+            ):
+                env.reset(seed=1)
 
 
 def test_async_reset_refuses_at_once(pool):
@@ -117,9 +118,9 @@ def test_async_reset_refuses_at_once(pool):
 
 
 @pytest.mark.parametrize("env_id", ["CodingEnv-v0", "CodingEnvGUI-v0", "CodingTask-v0"])
-def test_vector_reset_refuses_at_once(resets, env_id):
-    suite = {"suite": "basics"} if env_id == "CodingTask-v0" else {}
-    with closing(gym.make_vec(env_id, num_envs=2, screen=SCREEN, **suite, **NO_XVFB)) as envs:
+def test_vector_reset_refuses_at_once(pool, resets, env_id):
+    options = {"suite": "basics", **NO_XVFB} if env_id == "CodingTask-v0" else {"pool": pool}
+    with closing(gym.make_vec(env_id, num_envs=2, screen=SCREEN, **options)) as envs:
         with pytest.raises(ConfigurationError, match=NO_SCREEN):
             envs.reset(seed=1)
         assert len(resets) <= 2
@@ -127,10 +128,10 @@ def test_vector_reset_refuses_at_once(resets, env_id):
             envs.reset(seed=1)
 
 
-def test_collect_refuses_at_once(tmp_path, resets):
-    options = {**NO_XVFB, "screen": SCREEN}
+def test_collect_refuses_at_once(pool, tmp_path, resets):
+    options = {"env_options": {"screen": SCREEN}, "sessions": 1}
     with pytest.raises(ConfigurationError, match=NO_SCREEN):
-        collect("CodingEnv-v0", "random", 3, seed=1, path=tmp_path / "data", env_options=options, sessions=1)
+        collect("CodingEnv-v0", "random", 3, seed=1, path=tmp_path / "data", pool=pool, **options)
     assert len(resets) == 1
     assert not (tmp_path / "data" / "faults.jsonl").exists()
 
