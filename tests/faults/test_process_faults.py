@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import gymnasium as gym
 import psutil
@@ -51,12 +52,35 @@ def env(envs):
     return envs.envs[1]
 
 
+@pytest.fixture(scope="module")
+def dedicated(provider):
+    """Environment in a sandbox that tests kill and replace."""
+    with contextlib.closing(gym.make("CodingEnv-v0", provider=provider, **SMALL).unwrapped) as env:
+        yield env
+
+
 @pytest.fixture
-def alone(make, provider):
+def alone(dedicated):
     """Environment in a dedicated sandbox."""
-    env = make(provider=provider, step_timeout=1)
-    env.reset(seed=1)
-    return env
+    dedicated.reset(seed=1)
+    return dedicated
+
+
+@pytest.fixture(scope="module")
+def hasty_shared(provider):
+    """Two sessions with a short step timeout, each in a sandbox that tests replace."""
+    options = {**SMALL, "step_timeout": 1}
+    with contextlib.closing(
+        gym.make_vec("CodingEnv-v0", num_envs=2, sessions_per_sandbox=1, provider=provider, **options)
+    ) as envs:
+        yield envs
+
+
+@pytest.fixture
+def hasty(hasty_shared):
+    """Two sessions with a short step timeout, each in a dedicated sandbox."""
+    hasty_shared.reset(seed=1)
+    return hasty_shared
 
 
 @pytest.fixture
@@ -90,9 +114,7 @@ def spare_worker_of(envs):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
 @pytest.mark.parametrize("moment", ["in a step", "before a step"])
-def test_killed_server_truncates_episode(make, provider, number, moment):
-    alone = make(provider=provider)
-    alone.reset(seed=1)
+def test_killed_server_truncates_episode(alone, number, moment):
     sandbox, server, family = alone.sandbox, server_of(alone.sandbox), processes_of(alone.sandbox)
     killer = after(0.3 if moment == "in a step" else 0, lambda: server.send_signal(number))
     if moment == "before a step":
@@ -105,20 +127,27 @@ def test_killed_server_truncates_episode(make, provider, number, moment):
     assert alone.sandbox is not sandbox
 
 
-@pytest.mark.parametrize("moment", ["in a step", "before a reset"])
-def test_stopped_server_is_replaced(alone, impatient, moment):
-    sandbox, server, family = alone.sandbox, server_of(alone.sandbox), processes_of(alone.sandbox)
-    if moment == "before a reset":
-        server.suspend()
-    else:
-        stopper = after(0.3, server.suspend)
+def test_stopped_server_is_replaced(hasty, impatient):
+    def stop_before_reset(env):
+        server_of(env.sandbox).suspend()
+        assert_starts_over(env)
+
+    def stop_in_step(env):
+        stopper = after(0.3, server_of(env.sandbox).suspend)
         started = time.monotonic()
-        assert_infrastructure(alone.step(SLEEP))
+        assert_infrastructure(env.step(SLEEP))
         assert time.monotonic() - started < 6
         stopper.join()
-    assert_starts_over(alone)
-    assert alone.sandbox is not sandbox
-    assert gone_within(family, 10) == []
+        assert_starts_over(env)
+
+    sandboxes = [env.sandbox for env in hasty.envs]
+    families = [processes_of(sandbox) for sandbox in sandboxes]
+    with ThreadPoolExecutor(2) as threads:
+        for result in [threads.submit(*case) for case in zip((stop_before_reset, stop_in_step), hasty.envs, strict=True)]:
+            result.result()
+    for env, sandbox, family in zip(hasty.envs, sandboxes, families, strict=True):
+        assert env.sandbox is not sandbox
+        assert gone_within(family, 10) == []
 
 
 # The zygote
@@ -148,7 +177,7 @@ def test_resets_outlive_the_zygote(env):
     assert server_of(sandbox) == server
 
 
-def test_replacement_zygote_forks_new_sessions(alone):
+def test_dead_zygote_is_replaced_until_repeated(alone):
     sandbox, server, zygote = alone.sandbox, server_of(alone.sandbox), zygote_of(alone.sandbox)
     workers = workers_of(sandbox)
     assert workers
@@ -161,10 +190,6 @@ def test_replacement_zygote_forks_new_sessions(alone):
     assert alone.sandbox is sandbox
     assert server_of(sandbox) == server
     assert zygote_of(sandbox) != zygote
-
-
-def test_repeated_zygote_deaths_end_sandbox(alone):
-    sandbox, server = alone.sandbox, server_of(alone.sandbox)
 
     def kill():
         with contextlib.suppress(StopIteration, psutil.Error, APIError):
@@ -251,17 +276,23 @@ def test_worker_killed_between_steps_loses_state(env, number, exit_code):
     assert shown(env, "import os; 'mark' in globals(), os.listdir()") == "(False, ['mark'])\n"
 
 
-@pytest.mark.parametrize("moment", ["before a step", "in a step"])
-def test_stopped_worker_times_out(alone, moment):
-    worker = worker_of(alone)
-    stopper = after(0.3 if moment == "in a step" else 0, worker.suspend)
-    if moment == "before a step":
-        stopper.join()
-    assert outcome(alone, SLEEP) == ("timeout", 124, True)
+def test_stopped_worker_times_out(hasty):
+    # One is stopped before a step, the other in a step.
+    first, second = workers = [worker_of(env) for env in hasty.envs]
+    first.suspend()
+    stopper = after(0.3, second.suspend)
+    observations, rewards, terminations, truncations, infos = hasty.step([SLEEP] * 2)
     stopper.join()
-    assert gone_within([worker], 5) == []
-    assert shown(alone, "1") == "1\n"
-    assert_starts_over(alone)
+    assert list(infos["outcome"]) == ["timeout"] * 2
+    assert list(infos["state_lost"]) == [True] * 2
+    assert list(observations["exit_code"]) == [124] * 2
+    assert not truncations.any(), observations["stderr"]
+    assert not rewards.any()
+    assert not terminations.any()
+    assert gone_within(workers, 5) == []
+    for env in hasty.envs:
+        assert shown(env, "1") == "1\n"
+        assert_starts_over(env)
 
 
 @pytest.mark.parametrize("victim", ["worker", "root"])

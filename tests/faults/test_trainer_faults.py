@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -17,32 +19,59 @@ from tests.support.sandbox_faults import eventually
 
 pytestmark = [pytest.mark.lifecycle, pytest.mark.every_provider]
 
-TRAINER = """
-    import os, signal, sys, threading, time
+MOMENTS = [("idle", 0.0), ("reset", 0.01), ("step", None), ("close", 0.001), ("close", 0.05), ("start", 0.1), ("start", 0.5)]
+"""When a trainer is killed, and after how many seconds; None if the test kills it."""
+
+TRAINERS = """
+    import json, multiprocessing, os, signal, sys, threading, time
     import gymnasium as gym
     import coding_gym
 
-    provider, moment, delay = sys.argv[1:]
+    provider, duration, moments = sys.argv[1:]
+    forked = multiprocessing.get_context("fork")
+    ready, go_on = forked.Semaphore(0), forked.Event()
 
-    def die_soon():
-        threading.Timer(float(delay), os.kill, (os.getpid(), signal.SIGKILL)).start()
+    def train(moment, delay):
+        def die_soon():
+            threading.Timer(delay, os.kill, (os.getpid(), signal.SIGKILL)).start()
 
-    envs = gym.make_vec(
-        "CodingEnv-v0", num_envs=4, sessions_per_sandbox=2, provider=provider, preload=(), screen=None, step_timeout=60,
-        idle_timeout=2, start_timeout=1 if moment == "start" else 60,
-    )
-    if moment == "start":
+        sandboxes = 2 if moment in ("start", "step") else 1
+        envs = gym.make_vec(
+            "CodingEnv-v0", num_envs=2 * sandboxes, sessions_per_sandbox=2, provider=provider, preload=(), screen=None,
+            step_timeout=60, idle_timeout=2, start_timeout=1 if moment == "start" else 60,
+        )
+        if moment == "start":
+            die_soon()
+        envs.reset(seed=1)
+        ready.release()
+        go_on.wait()
+        if moment == "step":
+            stay = "import signal; [signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)]"
+            stay += f"; import subprocess; subprocess.Popen(['sleep', '{duration}'], start_new_session=True).wait()"
+            envs.step([stay] * 4)
         die_soon()
-    envs.reset(seed=1)
-    die_soon()
-    if moment == "step":
-        stay = "import signal; [signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)]"
-        stay += "; import subprocess; subprocess.Popen(['sleep', '300'], start_new_session=True).wait()"
-        envs.step([stay] * 4)
-    while moment == "reset":
-        envs.reset()
-    envs.close()
-    time.sleep(60)
+        while moment == "reset":
+            envs.reset()
+        if moment == "close":
+            envs.close()
+        time.sleep(60)
+
+    trainers = [(moment, forked.Process(target=train, args=(moment, delay))) for moment, delay in json.loads(moments)]
+    starting = [trainer for moment, trainer in trainers if moment == "start"]
+    others = [trainer for moment, trainer in trainers if moment != "start"]
+    for trainer in others:
+        trainer.start()
+    assert all([ready.acquire(timeout=60) for _ in others])
+    # A trainer that starts removes what dead trainers have left, so the others die later.
+    for trainer in starting:
+        trainer.start()
+    for trainer in starting:
+        trainer.join()
+    go_on.set()
+    print(json.dumps([[moment, trainer.pid] for moment, trainer in trainers]), flush=True)
+    for _, trainer in trainers:
+        trainer.join()
+    print(json.dumps([trainer.exitcode for _, trainer in trainers]))
 """
 
 
@@ -70,22 +99,24 @@ def command_of(process):
         return []
 
 
-@pytest.mark.parametrize(
-    ("moment", "delays"),
-    [
-        ("start", [0.1, 0.5]),
-        ("reset", [0.01]),
-        ("step", [0.5]),
-        ("close", [0.001, 0.05]),
-    ],
-)
-def test_killed_trainer_leaves_no_sandbox(provider, request, moment, delays):
+def test_killed_trainers_leave_no_sandboxes(provider, request):
     engine = request.getfixturevalue("docker_engine") if provider == "docker" else None
-    trainers = [
-        subprocess.Popen([sys.executable, "-c", textwrap.dedent(TRAINER), provider, moment, str(delay)]) for delay in delays
-    ]
-    pids = {trainer.pid for trainer in trainers}
-    assert [trainer.wait(60) for trainer in trainers] == [-signal.SIGKILL] * len(delays)
+    # The command line of a program in a session contains no directory, so it gets a unique argument.
+    duration = f"300.{os.getpid()}"
+    command = [sys.executable, "-c", textwrap.dedent(TRAINERS), provider, duration, json.dumps(MOMENTS)]
+
+    def sleepers():
+        return [process for process in psutil.process_iter() if command_of(process) == ["sleep", duration]]
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trainers:
+        started = json.loads(trainers.stdout.readline())
+        stepping = dict(started)["step"]
+        assert eventually(lambda: len(sleepers()) == 4, 60)
+        assert len(directories_of(stepping)) == 2
+        os.kill(stepping, signal.SIGKILL)
+        output, _ = trainers.communicate(timeout=60)
+    assert json.loads(output) == [-signal.SIGKILL] * len(MOMENTS)
+    pids = {pid for _, pid in started}
 
     def containers():
         found = our_containers(engine) if engine else ()
@@ -93,26 +124,14 @@ def test_killed_trainer_leaves_no_sandbox(provider, request, moment, delays):
 
     def alive():
         directories = [directory for pid in pids for directory in directories_of(pid)]
-        return processes_in(directories) + [container for container in containers() if container.status != "created"]
+        return (
+            sleepers()
+            or processes_in(directories)
+            or [container for container in containers() if container.status != "created"]
+        )
 
-    assert eventually(lambda: not alive(), 15), alive()
+    assert eventually(lambda: not alive(), 20), alive()
     # The rest is removed by the next process that starts a sandbox.
     remove_orphans(engine) if engine else remove_orphaned_directories()
     assert not containers()
     assert not [directory for pid in pids for directory in directories_of(pid)]
-
-
-def test_local_session_children_end_with_trainer(tmp_path):
-    # The command line of a program in a session contains no directory, so it gets a unique argument.
-    mark = f"300.{hash(tmp_path) % 10**9}"
-    script = textwrap.dedent(TRAINER).replace("'300'", f"'{mark}'")
-    trainer = subprocess.Popen([sys.executable, "-c", script, "local", "step", "100"])
-
-    def sleepers():
-        return [process for process in psutil.process_iter() if command_of(process) == ["sleep", mark]]
-
-    with trainer:
-        started = eventually(sleepers, 60)
-        trainer.kill()
-    assert started
-    assert eventually(lambda: not sleepers(), 15)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -26,7 +25,6 @@ from coding_gym.sandbox.docker.engine import connect_to_engine
 from coding_gym.sandbox.docker.provider import LABEL_OWNER
 from coding_gym.sandbox.ownership import OwnerProcess
 from coding_gym_server.protocol import ResetOptions
-from tests.support.sandbox_faults import eventually
 
 pytestmark = pytest.mark.docker
 SMALL = {"cpu": 1.5, "mem": "512m", "pids_limit": 48, "disk": "16m", "inodes": 5000, "shm_size": "8m"}
@@ -528,38 +526,6 @@ def test_closing_vanished_container_logs_nothing(start, caplog):
     killed.close()
     removed.close()
     assert not caplog.records
-
-
-TRAINER = """
-    import sys
-    import gymnasium as gym, coding_gym
-    settings = dict(provider="docker", idle_timeout=2, preload=(), screen=None, step_timeout=60)
-    if sys.argv[1] == "single":
-        env = gym.make("CodingEnv-v0", **settings)
-        env.reset(seed=1)
-        print("ready", flush=True)
-        sys.stdin.read()
-    else:
-        envs = gym.make_vec("CodingEnv-v0", num_envs=4, sessions_per_sandbox=2, **settings)
-        envs.reset(seed=1)
-        print("ready", flush=True)
-        envs.step(["import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(50)"] * 4)
-"""
-
-
-@pytest.mark.lifecycle
-@pytest.mark.parametrize(("kind", "count"), [("single", 1), ("vector", 2)])
-def test_containers_of_killed_trainer_end(docker_engine, kind, count):
-    trainer = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(TRAINER), kind], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
-    )
-    with trainer:
-        assert trainer.stdout.readline() == "ready\n"
-        assert len(containers_of(docker_engine, trainer.pid)) == count
-        if kind == "vector":
-            time.sleep(0.5)
-        trainer.send_signal(signal.SIGKILL)
-    assert eventually(lambda: not containers_of(docker_engine, trainer.pid), 10)
 
 
 @pytest.mark.lifecycle
