@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import docker.errors
+import gymnasium as gym
 import pytest
 
 from coding_gym.errors import SandboxStartError
 from coding_gym.sandbox.docker.cleanup import our_containers
 from coding_gym.sandbox.ownership import OwnerProcess
-from tests.faults.episodes import after, assert_infrastructure, assert_starts_over, shown
+from tests.faults.episodes import SMALL, after, assert_infrastructure, assert_starts_over, shown
 from tests.support.sandbox_faults import eventually
 from tests.support.sandbox_processes import server_of
 
@@ -21,9 +23,25 @@ pytestmark = [pytest.mark.lifecycle, pytest.mark.docker]
 SLEEP = "import time; time.sleep(30)"
 
 
+@pytest.fixture(scope="module")
+def shared(docker_engine):
+    """Environment whose container tests kill and replace."""
+    with contextlib.closing(gym.make("CodingEnv-v0", provider="docker", **SMALL).unwrapped) as env:
+        yield env
+
+
 @pytest.fixture
-def env(make, docker_engine):
-    env = make(provider="docker")
+def env(shared):
+    return with_mark(shared)
+
+
+@pytest.fixture
+def alone(make, docker_engine):
+    """Environment that the test closes."""
+    return with_mark(make(provider="docker"))
+
+
+def with_mark(env):
     env.reset(seed=1)
     shown(env, "mark = 1; open('mark', 'w').close()")
     return env
@@ -64,15 +82,14 @@ def strike_the_next_one(docker_engine):
 
 
 @pytest.mark.parametrize(("action", "options"), [("kill", {}), ("remove", {"force": True})])
-def test_container_gone_between_steps_truncates_episode(env, containers, action, options):
+def test_container_gone_between_steps_truncates_episode(env, docker_engine, action, options):
     container = env.sandbox.container
     getattr(container, action)(**options)
     assert_infrastructure(env.step("1"))
     assert_infrastructure(env.step("1"))
     assert_starts_over(env)
     assert env.sandbox.container.id != container.id
-    env.close()
-    assert eventually(lambda: not containers() & {container.id}, 5)
+    assert eventually(lambda: container.id not in {found.id for found, _ in our_containers(docker_engine)}, 5)
 
 
 def test_container_killed_between_episodes_is_replaced(env):
@@ -142,14 +159,14 @@ def test_container_killed_during_start_raises(make, docker_engine, containers, s
     assert_starts_over(env)
 
 
-def test_container_killed_during_close_is_removed(env, containers, caplog):
+def test_container_killed_during_close_is_removed(alone, containers, caplog):
     def kill():
         with contextlib.suppress(docker.errors.APIError):
             container.kill()
 
-    container = env.sandbox.container
+    container = alone.sandbox.container
     killer = after(0, kill)
-    env.close()
+    alone.close()
     killer.join()
     assert eventually(lambda: not containers(), 5)
     assert not caplog.records
@@ -173,37 +190,38 @@ def pause(container):
     assert eventually(try_to, 5)
 
 
-def test_container_paused_before_step_is_replaced(make, impatient, containers):
-    env = make(provider="docker", step_timeout=0.5)
-    env.reset()
-    shown(env, "mark = 1")
-    container = env.sandbox.container
-    pause(container)
-    started = time.monotonic()
-    assert_infrastructure(env.step("1"))
-    assert 1 <= time.monotonic() - started < 4
-    assert_starts_over(env)
-    assert containers() == {env.sandbox.container.id} != {container.id}
+def test_paused_containers_are_replaced(make, impatient, containers):
+    def pause_before_step(env):
+        pause(env.sandbox.container)
+        started = time.monotonic()
+        assert_infrastructure(env.step("1"))
+        assert 1.5 <= time.monotonic() - started < 4.5
+        assert_starts_over(env)
 
+    def pause_during_step(env):
+        container = env.sandbox.container
+        pauser = after(0.3, lambda: pause(container))
+        started = time.monotonic()
+        assert_infrastructure(env.step(SLEEP))
+        assert time.monotonic() - started < 6
+        pauser.join()
+        assert_starts_over(env)
 
-def test_container_paused_during_step_is_replaced(make, impatient, containers):
-    env = make(provider="docker", step_timeout=1)
-    env.reset()
-    container = env.sandbox.container
-    pauser = after(0.3, lambda: pause(container))
-    started = time.monotonic()
-    assert_infrastructure(env.step(SLEEP))
-    assert time.monotonic() - started < 6
-    pauser.join()
-    assert_starts_over(env)
-    assert containers() == {env.sandbox.container.id} != {container.id}
+    def pause_between_episodes(env):
+        pause(env.sandbox.container)
+        assert_starts_over(env)
 
-
-def test_container_paused_between_episodes_is_replaced(env, impatient, containers):
-    container = env.sandbox.container
-    pause(container)
-    assert_starts_over(env)
-    assert containers() == {env.sandbox.container.id} != {container.id}
+    cases = (pause_before_step, pause_during_step, pause_between_episodes)
+    envs = make(provider="docker", num_envs=len(cases), sessions_per_sandbox=1, step_timeout=1)
+    envs.reset(seed=1)
+    envs.step(["mark = 1; open('mark', 'w').close()"] * len(cases))
+    paused = containers()
+    assert len(paused) == len(cases)
+    with ThreadPoolExecutor(len(cases)) as threads:
+        for result in [threads.submit(case, env) for case, env in zip(cases, envs.envs, strict=True)]:
+            result.result()
+    assert containers() == {env.sandbox.container.id for env in envs.envs}
+    assert not containers() & paused
 
 
 def test_briefly_paused_container_only_delays_step(env):
@@ -238,9 +256,9 @@ def test_paused_container_affects_only_its_environments(make, docker_engine, imp
     assert eventually(lambda: len(containers()) == 2, 5)
 
 
-def test_paused_container_is_closed_at_once(env, containers):
-    pause(env.sandbox.container)
+def test_paused_container_is_closed_at_once(alone, containers):
+    pause(alone.sandbox.container)
     started = time.monotonic()
-    env.close()
+    alone.close()
     assert time.monotonic() - started < 5
     assert eventually(lambda: not containers(), 5)
