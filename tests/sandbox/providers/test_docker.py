@@ -11,6 +11,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import psutil
 import pytest
 from docker.errors import NotFound
@@ -319,8 +320,15 @@ def test_shared_memory_is_limited(run):
 # Other configurations
 
 
-def test_tcp_transport_listens_on_loopback_only(start, docker_engine):
-    sandbox = start(transport="tcp")
+@pytest.fixture(scope="module")
+def tcp_sandbox(docker_engine):
+    config = SandboxConfig(provider="docker", preload=(), idle_timeout=3600, transport="tcp")
+    with contextlib.closing(start_sandbox(config)) as sandbox:
+        yield sandbox
+
+
+def test_tcp_transport_listens_on_loopback_only(tcp_sandbox, docker_engine):
+    sandbox = tcp_sandbox
     assert printed(once(sandbox, "40 + 2")) == "42"
     attributes = docker_engine.containers.get(sandbox.container.id).attrs
     (bindings,) = attributes["NetworkSettings"]["Ports"].values()
@@ -345,13 +353,11 @@ def test_tcp_transport_listens_on_loopback_only(start, docker_engine):
     assert environment == "False Permission denied"
 
 
-def test_tcp_server_requires_token(start):
-    import httpx
-
-    sandbox = start(transport="tcp")
-    assert httpx.get(f"{sandbox.address}/health").status_code == 200
-    assert httpx.get(f"{sandbox.address}/state").status_code == 401
-    assert httpx.get(f"{sandbox.address}/state", headers=sandbox.address.headers).status_code == 200
+def test_tcp_server_requires_token(tcp_sandbox):
+    address = tcp_sandbox.address
+    assert httpx.get(f"{address}/health").status_code == 200
+    assert httpx.get(f"{address}/state").status_code == 401
+    assert httpx.get(f"{address}/state", headers=address.headers).status_code == 200
 
 
 @pytest.mark.lifecycle
@@ -505,7 +511,8 @@ def test_closing_removes_container_and_directory(start, docker_engine):
 
 @pytest.mark.lifecycle
 def test_concurrent_close_removes_all_containers(start, docker_engine):
-    sandboxes = [start() for _ in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        sandboxes = list(pool.map(lambda _: start(), range(3)))
     barrier = threading.Barrier(6)
 
     def close(sandbox):
@@ -520,7 +527,8 @@ def test_concurrent_close_removes_all_containers(start, docker_engine):
 
 @pytest.mark.lifecycle
 def test_closing_vanished_container_logs_nothing(start, caplog):
-    killed, removed = start(), start()
+    with ThreadPoolExecutor(2) as pool:
+        killed, removed = pool.map(lambda _: start(), range(2))
     killed.container.kill()
     removed.container.remove(force=True)
     killed.close()
