@@ -41,25 +41,23 @@ def test_provider_is_registered():
 def test_provider_passes_conformance_suite():
     failures = {}
 
+    async def check(sandbox, names):
+        for name in names:
+            try:
+                await getattr(self_check, name)(sandbox)
+            except BaseException as error:
+                failures[name] = repr(error)
+
     async def check_all():
-        async with opened() as sandbox:
-            for name in CHECKS:
-                try:
-                    await getattr(self_check, name)(sandbox)
-                except BaseException as error:
-                    failures[name] = repr(error)
+        async with opened() as sandbox, anyio.create_task_group() as tasks:
+            # Checks of timeouts wait for several seconds.
+            waiting = [name for name in CHECKS if "timeout" in name]
+            for names in (sorted(set(CHECKS) - set(waiting)), *([name] for name in waiting)):
+                tasks.start_soon(check, sandbox, names)
 
     anyio.run(check_all)
     assert failures == {}
     assert len(CHECKS) >= 43
-
-
-def test_other_users_are_unsupported():
-    async def check():
-        async with opened() as sandbox:
-            await self_check.test_exec_as_nonexistent_user(sandbox)
-
-    anyio.run(check)
 
 
 async def raised(kind, work):
