@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 from python_blocks import same_output
+from typer.testing import CliRunner
 
+from coding_gym.cli.main import app
 from tests.support.running_server import RunningServer, free_port
 
 __all__ = ["CommandServer", "ExampleServer", "run_console"]
 
 _COMMAND_TIMEOUT = 240
 _START_TIMEOUT = 180
+_SHELL_SYNTAX = re.compile(r"[|&;<>$`(){}*?~#\n]")
 _COMMAND = re.compile(r"^\$ (?P<command>(?:.*\\\n)*.*)\n?", re.MULTILINE)
 
 
@@ -30,11 +36,10 @@ def run_console(text: str, directory: Path) -> None:
         AssertionError: A command fails, or its standard output differs from the one shown.
     """
     for command, expected in _commands(text):
-        done = subprocess.run(["bash", "-c", command], cwd=directory, env=_environment(), timeout=_COMMAND_TIMEOUT, **_OUTPUT)
-        assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}[exit code {done.returncode}]"
-        assert not expected.strip() or same_output(expected, done.stdout), (
-            f"$ {command}\nshown:\n{expected}found:\n{done.stdout}"
-        )
+        run = _run_here if command.startswith("coding-gym ") and not _SHELL_SYNTAX.search(command) else _run_in_shell
+        code, stdout, stderr = run(command, directory)
+        assert code == 0, f"$ {command}\n{stdout}{stderr}[exit code {code}]"
+        assert not expected.strip() or same_output(expected, stdout), f"$ {command}\nshown:\n{expected}found:\n{stdout}"
 
 
 class ExampleServer:
@@ -92,7 +97,25 @@ class CommandServer:
                 return
 
 
-_OUTPUT = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, "text": True}
+def _run_in_shell(command: str, directory: Path) -> tuple[int, str, str]:
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=directory,
+        env=_environment(),
+        timeout=_COMMAND_TIMEOUT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def _run_here(command: str, directory: Path) -> tuple[int, str, str]:
+    """Run a command of ours in this process, which has imported everything already."""
+    with contextlib.chdir(directory):
+        done = CliRunner().invoke(app, shlex.split(command)[1:])
+    trace = "".join(traceback.format_exception(done.exception)) if done.exit_code else ""
+    return done.exit_code, done.stdout, done.stderr + trace
 
 
 def _commands(text: str) -> Iterator[tuple[str, str]]:
