@@ -1,4 +1,7 @@
-"""The documentation site builds without warnings, and all its internal links resolve."""
+"""The documentation site builds without warnings, and all its internal links resolve.
+
+``CODING_GYM_SITE`` names the directory of a site that has just been built, as ``.ci/run`` does, so that it is not built again.
+"""
 
 from __future__ import annotations
 
@@ -49,17 +52,14 @@ class _Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, _Page]:
-    directory = tmp_path_factory.mktemp("site")
-    built = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(directory)],
-        cwd=_ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
-        text=True,
-        timeout=250,
-    )
-    assert built.returncode == 0, built.stdout + built.stderr
-    return {path: _Page(path.read_text(encoding="utf-8")) for path in directory.rglob("*.html")}
+    if built := os.environ.get("CODING_GYM_SITE"):
+        directory = Path(built)
+    else:
+        directory = tmp_path_factory.mktemp("site")
+        _build(directory)
+    pages = {path: _Page(path.read_text(encoding="utf-8")) for path in directory.rglob("*.html")}
+    assert directory / "index.html" in pages
+    return pages
 
 
 def test_links_resolve(site):
@@ -91,6 +91,18 @@ def test_named_files_exist():
     named = [name for name in _NAMED.findall(text) if not name.endswith(_EXAMPLES)]
     assert len(named) > 10
     assert [name for name in named if not (_ROOT / name).is_file()] == []
+
+
+def _build(directory: Path) -> None:
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(directory)],
+        cwd=_ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
 
 
 def _local(page: Path, link: str) -> Path | None:
