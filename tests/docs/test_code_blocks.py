@@ -42,7 +42,8 @@ from tests.support.requirements import missing, require_display, require_docker
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 _ROOT = Path(__file__).parents[2]
-_PAGES = [_ROOT / "README.md", _ROOT / "CONTRIBUTING.md", *sorted((_ROOT / "docs").rglob("*.md"))]
+_FILES = [_ROOT / "README.md", _ROOT / "CONTRIBUTING.md", *sorted((_ROOT / "docs").rglob("*.md"))]
+_PAGES = [file for file in _FILES if any(find_blocks(file))]
 _SERVER = re.compile(r"\b(127\.0\.0\.1|localhost):8000\b")
 _PLAIN = ("", "text", "mermaid")
 _PROGRAMS = ("curl",)
