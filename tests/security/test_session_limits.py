@@ -87,15 +87,12 @@ def test_files_of_closed_sessions_free_memory(box):
     def used():
         return box.container.stats(stream=False)["memory_stats"]["usage"]
 
-    before = used()
     for _ in range(2):
-        sessions = [Inside(box) for _ in range(4)]
-        for session in sessions:
-            session.do("open('hog', 'wb').write(bytes(30 << 20))")
-        assert used() - before > 100 << 20
-        for session in sessions:
-            session.close()
-        assert eventually(lambda: used() - before < 60 << 20, 20)
+        with contextlib.ExitStack() as stack:
+            for session in [stack.enter_context(contextlib.closing(Inside(box))) for _ in range(4)]:
+                session.do("open('hog', 'wb').write(bytes(30 << 20))")
+            full = used()
+        assert eventually(lambda full=full: full - used() > 90 << 20, 20)
 
 
 def test_locked_system_files_concern_one_session(hog, neighbor):

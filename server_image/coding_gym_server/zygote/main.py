@@ -55,6 +55,8 @@ _BASE_PRELOAD = (
     "asyncio",
     "inspect",
     "json",
+    # Its random numbers are part of the seed of an episode.
+    "numpy",
     "multiprocessing.pool",
     "multiprocessing.shared_memory",
     "subprocess",
