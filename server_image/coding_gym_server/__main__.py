@@ -70,7 +70,7 @@ def main() -> None:
     config = _with_packages(config)
     _require_backend(config.backend)
     directories = [str(config.workspaces), *([os.path.dirname(config.uds)] if config.uds else [])]
-    fonts = fontconfig.prepare(config.workspaces, seems_writable=kernel.landlock_abi > 0)
+    fonts = fontconfig.prepare(config.workspaces)
     # Not listable, so that the random names below it stay secret.
     with contextlib.suppress(PermissionError):
         config.workspaces.chmod(0o1733 if config.confine_server else 0o311)

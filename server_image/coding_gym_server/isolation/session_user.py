@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
@@ -57,15 +57,13 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
         return self.first + self.count - 1 if self.count else self.server
 
 
-def enter(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]], *, caches: Collection[str] = ()) -> int:
+def enter(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]]) -> int:
     """Give the calling process, a session root with capabilities in its user namespace, a user and file system of its own.
 
     Args:
         users: Users and disks of the sandbox.
         user: The user's id; the server's if there are no others.
         directories: Directories of the file system by name, each with its mount point and mode.
-        caches: Directories of the sandbox that do not become read-only, because libraries ignore caches that are. What protects
-            them is Landlock.
 
     Returns:
         A descriptor of the root directory of the file system, for the server.
@@ -73,19 +71,17 @@ def enter(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]
     Raises:
         OSError: If the kernel, its configuration or a seccomp filter does not permit it.
     """
-    tree = _create(users, user, directories, caches)
+    tree = _create(users, user, directories)
     _become(user)
     return tree
 
 
-def _create(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]], caches: Collection[str] = ()) -> int:
+def _create(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]]) -> int:
     namespace = None if user == users.server else user_namespaces.create([(user, users.server, 1)])
     mounts.unshare(mounts.NEW_MOUNTS | mounts.NEW_IPC)
     mounts.make_private()
     # Where the session runs as the server's user, it owns the server's files.
-    for cache in caches:
-        mounts.bind(cache, cache)
-    mounts.protect("/proc", *caches)
+    mounts.protect("/proc")
     owner = f"uid={user},gid={user}"
     mounts.mount_tmpfs(_TEMPORARY, f"size={users.disk_bytes},nr_inodes={users.inodes},mode=0700,{owner}")
     for name, (_, mode) in directories.items():

@@ -12,20 +12,10 @@ __all__ = ["prepare"]
 _DIRECTORY = "matplotlib"
 
 
-def prepare(base: Path, *, seems_writable: bool) -> Path:
-    """Create matplotlib's directory with a copy of the existing font cache.
-
-    Args:
-        base: The parent directory.
-        seems_writable: Whether its mode permits all users to write, which matplotlib requires before it reads the cache. Then
-            Landlock must not permit it.
-
-    Returns:
-        The directory.
-    """
+def prepare(base: Path) -> Path:
+    """Create matplotlib's directory below ``base`` with a copy of the existing font cache; return the directory."""
     directory = base / _DIRECTORY
-    directory.mkdir(exist_ok=True)
-    directory.chmod(0o1777 if seems_writable else 0o755)
+    directory.mkdir(mode=0o755, exist_ok=True)
     # A user without a home directory has no cache.
     existing = Path(os.environ.get("MPLCONFIGDIR") or os.path.expanduser("~/.cache/matplotlib"))
     for cache in existing.glob("fontlist-*.json"):

@@ -172,8 +172,7 @@ class SessionRoot:
             self._layout = msgspec.structs.replace(PRIVATE, authority=request.authority)
             return Joined(), ()
         assert isinstance(request, EnterOwnSystem | FoundSystem)
-        caches = self._profile.readable if self._profile.landlock else ()
-        tree = session_user.enter(self._profile.users, user, MOUNTED, caches=caches)
+        tree = session_user.enter(self._profile.users, user, MOUNTED)
         return Mounted(), (tree, *(session_user.open_namespaces() if isinstance(request, FoundSystem) else ()))
 
     def _handle_requests(self) -> None:
