@@ -109,12 +109,19 @@ def main() -> None:
         capabilities.drop_all()
         seccomp.install(internet=True, inotify=True)
     # The zygote imports for most of a second: start it before the server imports its own modules.
+    namespace = None
+    if form.users is not None and form.launcher is None:
+        # One for all zygotes, so that the roots of a new one can enter what those of its predecessor have left. Only a process
+        # that is dumpable can create it.
+        own = form.users.server
+        namespace = user_namespaces.create([(own, own, 1)], [(own, os.getegid(), 1)])
     zygote_config = ZygoteConfig(
         preload=list(config.preload),
         backend=config.backend,
         profile=profile,
         authorized_imports=config.authorized_imports,
         overlay=None if config.overlay is None else str(config.overlay),
+        namespace=namespace,
     )
     zygote = ZygoteHandle(zygote_config, font_cache=fonts, launcher=form.launcher)
     # Processes of the same user must not read the server's memory or environment.

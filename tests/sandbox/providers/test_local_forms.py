@@ -49,6 +49,7 @@ AS_OTHER_USER = """
     from coding_gym import CodeInterpreter
     from coding_gym.sandbox import start_sandbox
     from coding_gym.sandbox.config import SandboxConfig
+    from coding_gym_server.protocol.grading import Asserts, Submission
     from coding_gym_server.protocol.processes import TerminalSize
 """
 
@@ -64,6 +65,9 @@ SESSIONS = """
                 command = "test -t 0 && echo terminal"
                 with session.http.processes.start(command, terminal=TerminalSize(), user="user") as process:
                     printed[-1] += process.wait().stdout.decode()
+            submission = Submission(code="def f(): return 1", tests=Asserts(cases=("assert f() == 1", "assert f() == 2")))
+            graded = first.grade(submission, timeout=30)
+            printed.append([graded.message, *(case.outcome.value for case in graded.cases)])
         print(json.dumps([printed, sandbox.health()["isolation"]]))
 """
 
@@ -133,7 +137,7 @@ def run_as_other_user(program):
 
 @as_root
 def test_sessions_of_other_users_have_mounts():
-    assert run_as_other_user(SESSIONS) == [OWN + "terminal\r\n"] * 2
+    assert run_as_other_user(SESSIONS) == [OWN + "terminal\r\n", OWN + "terminal\r\n", ["", "passed", "failed"]]
 
 
 @as_root

@@ -111,7 +111,9 @@ class GradingService:
                 return worker
             self._discard(worker)
         if self._submission_zygote is None:
-            config = ZygoteConfig(preload=list(_PRELOAD), backend=SUBMISSION, profile=self._profile)
+            config = ZygoteConfig(
+                preload=list(_PRELOAD), backend=SUBMISSION, profile=self._profile, namespace=self._zygote.namespace
+            )
             self._submission_zygote = ZygoteHandle(config)
             self._submission_zygote.attach(on_gone=self._on_zygote_gone)
         worker = await GradingWorker.open(self._base, zygote=self._zygote, submission_zygote=self._submission_zygote)

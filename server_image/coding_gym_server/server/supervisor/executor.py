@@ -292,7 +292,9 @@ class Executor:
             used.close()
 
     async def revive(self) -> None:
-        """Replace the worker if it has exited. For an executor that has run no cell, so that nothing is lost.
+        """Repair the directories, and replace the worker if it has exited.
+
+        For an executor that has run no cell, so that nothing is lost.
 
         While files of other episodes exhaust the memory, the kernel kills workers, the idle ones first.
 
@@ -302,6 +304,8 @@ class Executor:
             TimeoutError: If the root does not respond.
         """
         assert self._worker is not None
+        # Others that share them may have changed the modes of the directories.
+        self._repair_workspace()
         # The root may not have reported it yet.
         if self._worker.has_exited or procfs.has_exited(self._worker.pid):
             dead, _ = await self._replace_worker()

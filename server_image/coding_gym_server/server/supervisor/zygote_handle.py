@@ -27,7 +27,6 @@ from coding_gym_server.ipc.messages import (
 )
 from coding_gym_server.launcher.client import LaunchedZygote, LauncherClient
 from coding_gym_server.launcher.messages import StartZygote
-from coding_gym_server.linux import user_namespaces
 from coding_gym_server.zygote.main import ZygoteConfig
 
 __all__ = ["ForkError", "ZygoteHandle"]
@@ -56,11 +55,6 @@ class ZygoteHandle:
 
     def __init__(self, config: ZygoteConfig, *, font_cache: Path | None = None, launcher: LauncherClient | None = None) -> None:
         self._config = config
-        self._namespace = None
-        if launcher is None and (users := config.profile.users) is not None and not users.count:
-            # One for all zygotes, so that the roots of a new one can enter what those of its predecessor have left.
-            own = users.server
-            self._namespace = user_namespaces.create([(own, own, 1)], [(own, os.getegid(), 1)])
         self._font_cache = font_cache
         self._launcher = launcher
         self._channel: AsyncChannel[FromProcess] | None = None
@@ -69,6 +63,11 @@ class ZygoteHandle:
         self._restarts_left = _RESTART_BUDGET
         self._process: subprocess.Popen[bytes] | LaunchedZygote
         self._start()
+
+    @property
+    def namespace(self) -> int | None:
+        """Descriptor of the user namespace that the zygote enters, None if it stays in that of its parent."""
+        return self._config.namespace
 
     @property
     def pid(self) -> int:
@@ -127,9 +126,6 @@ class ZygoteHandle:
         if self._channel is not None:
             self._channel.close()
         self._end()
-        if self._namespace is not None:
-            os.close(self._namespace)
-            self._namespace = None
 
     async def _fork(self, request: ForkRoot | ForkDisplay | ForkTestRunner, *sockets: socket.socket) -> int:
         await self.ready()
@@ -143,7 +139,7 @@ class ZygoteHandle:
     def _start(self) -> None:
         self._socket, theirs = socket.socketpair()
         environment = _environment(self._font_cache)
-        configuration = msgspec.json.encode(msgspec.structs.replace(self._config, namespace=self._namespace)).decode()
+        configuration = msgspec.json.encode(self._config).decode()
         with theirs:
             if self._launcher is not None:
                 request = StartZygote(self._config.heap_bytes, configuration, environment)
@@ -157,7 +153,7 @@ class ZygoteHandle:
                     str(theirs.fileno()),
                     configuration,
                 ],
-                pass_fds=[theirs.fileno(), *([] if self._namespace is None else [self._namespace])],
+                pass_fds=[theirs.fileno(), *([] if self.namespace is None else [self.namespace])],
                 stdin=subprocess.DEVNULL,
                 env=environment,
             )
