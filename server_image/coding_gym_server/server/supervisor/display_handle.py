@@ -174,7 +174,8 @@ class DisplayHandle:
         self._pid: int | None = None
         self._observer: StepObserver | None = None
         self._request_lock = asyncio.Lock()
-        self._listener, self._number, self._files = listener, number, files
+        self._listener, self._number = listener, number
+        self._files: SessionDirectory | None = files
         self._loop.add_reader(self._listener.fileno(), self._on_connection)
 
     @property
@@ -257,9 +258,11 @@ class DisplayHandle:
         if self._start_task is not None:
             self._start_task.cancel()
         self._stop()
-        if self._listener.fileno() >= 0:
+        if self._files is not None:
             self._listener.close()
             self._files.remove_x_socket(socket_name(self._number))
+            # The file system of a session is freed with the last reference.
+            self._files = None
 
     def _on_connection(self) -> None:
         self._loop.remove_reader(self._listener.fileno())
