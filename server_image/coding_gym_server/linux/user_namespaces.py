@@ -25,7 +25,7 @@ def create(users: Sequence[_Range], groups: Sequence[_Range] | None = None) -> i
     Args:
         users: Users of the namespace: first id inside, first id outside, and number of ids. A calling process without the
             capability to set ids may give its own user only.
-        groups: Groups of the namespace, likewise. Defaults to the same ids as the users.
+        groups: Groups of the namespace in the same form. Defaults to the ids of the users.
 
     Raises:
         OSError: If the kernel, its configuration or a seccomp filter does not permit it.

@@ -153,7 +153,7 @@ class Workspace:
 
         Raises:
             NotFoundError: If the path does not exist.
-            FilesError: If the path is outside the workspace or the workspace itself.
+            FilesError: If the path is outside the workspace or the workspace itself, or an entry cannot be removed.
         """
         relative = self._relative(path)
         if not relative.parts:
@@ -168,6 +168,11 @@ class Workspace:
                     os.unlink(relative.name, dir_fd=parent)
             except FileNotFoundError:
                 raise NotFoundError(path) from None
+            except OSError as error:
+                raise _files_error(error, path) from error
+            except RecursionError as error:
+                message = f"Too many nested directories: {path}"
+                raise FilesError(message) from error
 
     def _relative(self, path: str) -> PurePosixPath:
         """Return a client's path relative to the workspace.
@@ -241,6 +246,7 @@ class Upload:
         self._name = name
         self._path = path
         self._temporary = f".{secrets.token_hex(8)}.upload"
+        self._is_finished = False
         try:
             existing = self._mode_of_target()
             self.is_new = existing is None
@@ -279,18 +285,23 @@ class Upload:
             os.close(self._descriptor)
             self._descriptor = -1
             os.rename(self._temporary, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+            self._is_finished = True
         except OSError as error:
             raise _files_error(error, self._path) from error
 
     def close(self) -> None:
         """Discard an unfinished file and close the descriptors. Idempotent."""
+        if self._directory < 0:
+            return
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-            os.unlink(self._temporary, dir_fd=self._directory)
-        if self._directory >= 0:
-            os.close(self._directory)
-            self._directory = -1
+        if not self._is_finished:
+            # Code of the session may have removed it, or its permissions.
+            with contextlib.suppress(OSError):
+                os.unlink(self._temporary, dir_fd=self._directory)
+        os.close(self._directory)
+        self._directory = -1
 
     def _mode_of_target(self) -> int | None:
         """Return the mode of an existing file, None if there is none; refuse a directory."""

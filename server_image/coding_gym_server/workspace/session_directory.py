@@ -239,6 +239,14 @@ class MountedDirectory(SessionDirectory):
     def remove(self) -> None:
         """Do nothing: the kernel frees the file system with the last process and descriptor that use it."""
 
+    def restore_links(self) -> None:
+        """Restore links that code of a session has removed or replaced; what has replaced one gets another name."""
+        for link, target in self._links.items():
+            with contextlib.suppress(OSError):
+                if not link.is_symlink() or os.readlink(link) != target:
+                    _move_aside(link)
+                    os.symlink(target, link)
+
     def _restore(self) -> None:
         """Restore the content and attributes of the empty directories."""
         for link, target in self._links.items():
@@ -292,16 +300,29 @@ class SharedDirectory(SessionDirectory):
 
     def repair(self) -> None:
         self._shared.repair()
+        self._shared.restore_links()
+        with contextlib.suppress(OSError):
+            if not stat.S_ISDIR(self.x_sockets.lstat().st_mode):
+                _move_aside(self.x_sockets)
+            else:
+                with _opened(self.x_sockets, os.O_PATH) as directory:
+                    os.chmod(f"/proc/self/fd/{directory}", 0o1777)
 
     def remove(self) -> None:
         with contextlib.suppress(OSError):
             os.unlink(self.path / workspace.TEMPORARY / os.path.basename(self._layout.authority))
 
 
+def _move_aside(path: Path) -> None:
+    """Give an entry that code of a session has created another name, if it exists."""
+    with contextlib.suppress(FileNotFoundError):
+        path.rename(path.with_name(f"{path.name}.{secrets.token_hex(4)}"))
+
+
 @contextlib.contextmanager
-def _opened(directory: Path) -> Iterator[int]:
+def _opened(directory: Path, access: int = os.O_RDONLY) -> Iterator[int]:
     """Open a directory that code of a session may have replaced by a link."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = os.open(directory, access | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         yield descriptor
     finally:

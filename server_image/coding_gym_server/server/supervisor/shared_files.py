@@ -9,7 +9,7 @@ import weakref
 from abc import ABC, abstractmethod
 from pathlib import Path
 
-from coding_gym_server.ipc.async_channel import AsyncChannel
+from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.channel import close_all
 from coding_gym_server.ipc.messages import ForkRoot, FromProcess
 from coding_gym_server.ipc.system_messages import FoundSystem, JoinSystem
@@ -86,7 +86,11 @@ class SharedSystem(SharedFiles, System):
     async def start(self) -> None:
         async with self._starting:
             if self._files is None:
-                tree, *namespaces = await self._found()
+                try:
+                    tree, *namespaces = await self._found()
+                except ChannelClosedError:
+                    # The zygote died and has been replaced: retry once.
+                    tree, *namespaces = await self._found()
                 weakref.finalize(self, close_all, namespaces)
                 self._files, self._namespaces = MountedDirectory(tree), tuple(namespaces)
 
@@ -118,7 +122,11 @@ class SharedSystem(SharedFiles, System):
     async def _found(self) -> list[int]:
         """Let a root make the system; return descriptors of the root directory of its files and of its namespaces."""
         received: list[int] = []
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            message = f"the server cannot connect to a process: {error.strerror}; close sessions or processes"
+            raise ForkError(message) from error
         root: AsyncChannel[FromProcess] = AsyncChannel(ours, on_descriptors=received.extend)
         try:
             with theirs:
