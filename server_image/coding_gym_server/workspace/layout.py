@@ -43,7 +43,9 @@ class Layout(msgspec.Struct, kw_only=True, frozen=True):
 
     def variables(self) -> dict[str, str]:
         """Return the environment variables that name the directories."""
-        return {"HOME": self.home, "TMPDIR": self.temporary, "PWD": self.work}
+        # Matplotlib warns about a directory that it may not write.
+        cache = f"{self.temporary}/.matplotlib"
+        return {"HOME": self.home, "TMPDIR": self.temporary, "PWD": self.work, "MPLCONFIGDIR": cache}
 
     def screen_variables(self, display: str) -> dict[str, str]:
         """Return the environment variables by which programs find the screen.
