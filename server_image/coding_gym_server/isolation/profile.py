@@ -16,7 +16,7 @@ import sysconfig
 
 import msgspec
 
-from coding_gym_server.isolation import capabilities, landlock, seccomp
+from coding_gym_server.isolation import capabilities, landlock, namespaces, seccomp
 from coding_gym_server.isolation.probe import SIGNAL_SCOPE_ABI
 from coding_gym_server.isolation.session_user import SessionUsers
 
@@ -124,7 +124,7 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
                 _lower_limit(kind, limit)
         if self.landlock:
             rules = landlock.Rules(
-                read=(*_SYSTEM, *python_directories(), *self.readable),
+                read=(*_SYSTEM, *map(_behind_cover, python_directories()), *self.readable),
                 write=(*directories, *_DEVICES, *(_TERMINALS if has_terminals else ()), *self.private_directories),
                 drop_boxes=() if "/dev/shm" in directories else ("/dev/shm",),
                 tcp=self.network,
@@ -221,6 +221,12 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
 def python_directories() -> set[str]:
     """Return the directories of the interpreter and of importable modules."""
     return {sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), *filter(os.path.isabs, sys.path)}
+
+
+def _behind_cover(directory: str) -> str:
+    """Return the path of a directory that a session's own may have covered, without links that its code can replace."""
+    covered = f"{namespaces.COVERED}{directory}"
+    return covered if os.path.isdir(covered) else directory
 
 
 def _public(directory: str) -> list[str]:

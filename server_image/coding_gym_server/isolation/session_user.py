@@ -4,7 +4,7 @@ A session root enters a mount and an IPC namespace, in which the working directo
 file system of the session's own, with a limited size. Then it becomes a user of its own, if the sandbox has users for sessions,
 and enters a user namespace in which its user has the same id as in every other session. The server accesses the files through a
 descriptor of the file system, by which they appear to belong to the server's user (see "ID-mapped mounts" in
-mount_setattr(2)). Session roots that share a system, those of contexts, join the namespaces of a root that has made them and exited.
+mount_setattr(2)). Session roots that share a system, those of contexts, join the namespaces that another root has made.
 """
 
 from __future__ import annotations

@@ -170,9 +170,6 @@ class Workspace:
                 raise NotFoundError(path) from None
             except OSError as error:
                 raise _files_error(error, path) from error
-            except RecursionError as error:
-                message = f"Too many nested directories: {path}"
-                raise FilesError(message) from error
 
     def _relative(self, path: str) -> PurePosixPath:
         """Return a client's path relative to the workspace.
@@ -332,17 +329,12 @@ def write_files(directory: Path, files: Mapping[str, str | FileContent]) -> None
             upload.finish()
 
 
-class _closing:
-    """Context manager that closes a descriptor."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def __enter__(self) -> int:
-        return self._descriptor
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
+@contextlib.contextmanager
+def _closing(descriptor: int) -> Iterator[int]:
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _entries(directory: int, status_of_target: Callable[[str], os.stat_result]) -> Iterator[DirectoryEntry]:
@@ -358,11 +350,9 @@ def _entries(directory: int, status_of_target: Callable[[str], os.stat_result]) 
                 with contextlib.suppress(OSError):
                     status = status_of_target(entry.name)
             is_directory = stat.S_ISDIR(status.st_mode)
-            name = entry.name.encode(errors="surrogateescape").decode(errors="replace")
-            kind = "dir" if is_directory else "file"
             yield DirectoryEntry(
-                name=name,
-                type=kind,
+                name=entry.name.encode(errors="surrogateescape").decode(errors="replace"),
+                type="dir" if is_directory else "file",
                 size=None if is_directory else status.st_size,
                 modified=status.st_mtime,
                 is_link=entry.is_symlink(),

@@ -306,7 +306,7 @@ class SharedDirectory(SessionDirectory):
                 _move_aside(self.x_sockets)
             else:
                 with _opened(self.x_sockets, os.O_PATH) as directory:
-                    os.chmod(f"/proc/self/fd/{directory}", 0o1777)
+                    os.chmod(f"/proc/self/fd/{directory}", 0o1777)  # noqa: S103 - as /tmp itself
 
     def remove(self) -> None:
         with contextlib.suppress(OSError):

@@ -113,6 +113,8 @@ class SharedSystem(SharedFiles, System):
         await self.start()
         assert self._files is not None
         directory = SharedDirectory(self._files)
+        # The root must find Python there.
+        directory.repair()
         await call_new_root(root, JoinSystem(directory.layout.authority), self._namespaces)
         return directory
 
