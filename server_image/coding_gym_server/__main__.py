@@ -108,21 +108,18 @@ def main() -> None:
         # launcher, the zygote inherits the filter, which would deny mounts to the session roots.
         capabilities.drop_all()
         seccomp.install(internet=True, inotify=True)
-    # The zygote imports for most of a second: start it before the server imports its own modules.
-    namespace = None
-    if form.users is not None and form.launcher is None:
-        # One for all zygotes, so that the roots of a new one can enter what those of its predecessor have left. Only a process
-        # that is dumpable can create it.
-        own = form.users.server
-        namespace = user_namespaces.create([(own, own, 1)], [(own, os.getegid(), 1)])
+    # One user namespace for all zygotes, so that the roots of a new one can enter what those of its predecessor have left. Only
+    # a process that is dumpable can create it.
+    needs_namespace = form.users is not None and form.launcher is None
     zygote_config = ZygoteConfig(
         preload=list(config.preload),
         backend=config.backend,
         profile=profile,
         authorized_imports=config.authorized_imports,
         overlay=None if config.overlay is None else str(config.overlay),
-        namespace=namespace,
+        namespace=_create_namespace() if needs_namespace else None,
     )
+    # The zygote imports for most of a second: start it before the server imports its own modules.
     zygote = ZygoteHandle(zygote_config, font_cache=fonts, launcher=form.launcher)
     # Processes of the same user must not read the server's memory or environment.
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
@@ -201,7 +198,7 @@ def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _For
     def try_to_enter() -> str:
         # Without capabilities, as the zygote.
         capabilities.drop_all()
-        mounts.join(user_namespaces.create([(own, own, 1)], [(own, os.getegid(), 1)]), mounts.NEW_USERS)
+        mounts.join(_create_namespace(), mounts.NEW_USERS)
         return session_user.try_to_enter(users, MOUNTED, readable)
 
     if obstacle := ask_child(try_to_enter):
@@ -209,6 +206,12 @@ def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _For
         return _Form(None, None, reason, obstacle)
     _log.warning("sessions share a user: %s", reason)
     return _Form(users, None, reason)
+
+
+def _create_namespace() -> int:
+    """Return a descriptor of a new user namespace with the calling process's own user."""
+    own = os.geteuid()
+    return user_namespaces.create([(own, own, 1)], [(own, os.getegid(), 1)])
 
 
 def _become_user_of_image(users: SessionUsers) -> None:

@@ -62,7 +62,7 @@ def enter(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]
 
     Args:
         users: Users and disks of the sandbox.
-        user: The user's id; the server's if there are no others.
+        user: The user's id: the server's, unless the sandbox has users for sessions.
         directories: Directories of the file system by name, each with its mount point and mode.
 
     Returns:

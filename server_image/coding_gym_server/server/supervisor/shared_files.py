@@ -71,7 +71,7 @@ class SharedSystem(SharedFiles, System):
 
     Args:
         zygote: Forks the root that makes it.
-        user: Id of its user; the server's if there are no others.
+        user: Id of its user: the server's, unless the sandbox has users for sessions.
         backend: Name of the backend of most sessions, whose modules the zygote has imported.
     """
 

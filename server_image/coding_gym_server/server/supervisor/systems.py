@@ -29,7 +29,7 @@ class System(ABC):
 
     @property
     def on_descriptors(self) -> Callable[[list[int]], None] | None:
-        """What to call with the descriptors that the root sends, None if it sends none."""
+        """Callback for the descriptors that the root sends, None if it sends none."""
         return None
 
     @abstractmethod
@@ -85,7 +85,7 @@ class OwnSystem(System):
     """Mounts and a file system of the session's own.
 
     Args:
-        user: Id of the session's user; the server's if there are no others.
+        user: Id of the session's user: the server's, unless the sandbox has users for sessions.
     """
 
     def __init__(self, user: int) -> None:
