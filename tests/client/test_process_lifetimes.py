@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
 
 import pytest
@@ -278,17 +277,10 @@ def test_number_of_processes_is_limited(processes):
 
 
 def test_many_processes_run_concurrently(processes):
-    results = {}
-
     def run(number):
-        results[number] = processes.run(f"sleep 0.2; echo {number}").stdout
+        assert processes.run(f"sleep 0.2; echo {number}").stdout == f"{number}\n".encode()
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == {number: f"{number}\n".encode() for number in range(20)}
+    check_side_by_side(run, range(20), at_once=20)
 
 
 def test_processes_of_closed_session_are_gone(connect, sandbox):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from coding_gym.errors import ConfigurationError, ProtocolError
 from coding_gym_server.protocol.processes import TerminalSize
 from tests.support.sandbox_faults import eventually
+from tests.support.side_by_side import check_side_by_side
 
 pytestmark = pytest.mark.every_provider(always=False)
 
@@ -208,17 +208,11 @@ def test_arguments_do_not_reach_later_workers(session, processes):
 
 
 def test_concurrent_large_requests_keep_their_streams(processes):
-    results = {}
-
     def run(number):
-        results[number] = processes.run(["echo", str(number)], env={"LARGE": "x" * 100_000, "N": str(number)}).stdout
+        environment = {"LARGE": "x" * 100_000, "N": str(number)}
+        assert processes.run(["echo", str(number)], env=environment).stdout == f"{number}\n".encode()
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == {number: f"{number}\n".encode() for number in range(16)}
+    check_side_by_side(run, range(16), at_once=16)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from coding_gym.client.session import Session
 from coding_gym.errors import ConfigurationError
 from coding_gym_server.protocol import ResetOptions
 from coding_gym_server.protocol.processes import TerminalSize
+from tests.security.attack import FORK_UNTIL_REFUSED
 from tests.support.sandbox_faults import eventually, is_gone
 from tests.support.sandbox_processes import host_process, server_of, zygote_of
 
@@ -217,22 +218,8 @@ def test_end_of_one_context_leaves_others_running(interpreter, create, language,
 def test_limit_of_processes_is_of_each_context(provider):
     with start(provider, session_pids_limit=50) as interpreter:
         first, second = interpreter.contexts.create(), interpreter.contexts.create()
-        forked = interpreter.execute(
-            """
-            import errno, os, time
-            children = 0
-            try:
-                while True:
-                    if os.fork() == 0:
-                        time.sleep(60)
-                        os._exit(0)
-                    children += 1
-            except OSError as error:
-                print(errno.errorcode[error.errno], 20 < children < 50)
-            """,
-            context=first,
-        )
-        assert forked.stdout == "EAGAIN True\n"
+        interpreter.execute(FORK_UNTIL_REFUSED, context=first)
+        assert see(interpreter, "(found, 20 < children < 50)", first) == ("EAGAIN", True)
         assert see(interpreter, "__import__('subprocess').run(['true']).returncode", second) == 0
         interpreter.contexts.restart(second)
         assert see(interpreter, "__import__('subprocess').run(['true']).returncode", second) == 0

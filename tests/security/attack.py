@@ -10,12 +10,25 @@ from coding_gym.sandbox import Sandbox
 from coding_gym_server.protocol import Observation, Outcome, ResetOptions, StepAction, StepRequest
 from tests.security.system_calls import HERE
 
-__all__ = ["REFUSED", "TOOLS", "Inside", "bracketed"]
+__all__ = ["FORK_UNTIL_REFUSED", "REFUSED", "TOOLS", "Inside", "bracketed"]
 
 REFUSED = {"EPERM", "EACCES", "EROFS", "ENOSYS"}
 """Errors of the kernel for forbidden operations, whatever their arguments."""
 
 _ANSWER_WITHIN = 30.0
+
+FORK_UNTIL_REFUSED = """
+    import errno, os, time
+    children = 0
+    try:
+        while True:
+            if os.fork() == 0:
+                time.sleep(60)
+                os._exit(0)
+            children += 1
+    except OSError as error:
+        found = errno.errorcode[error.errno]
+"""
 
 TOOLS = f"""
 import ctypes, errno, fcntl, glob, mmap, os, re, resource, select, signal

@@ -13,7 +13,7 @@ from coding_gym.sandbox.start import start_sandbox
 from coding_gym_server.protocol import Outcome
 from coding_gym_server.protocol.grading import VerdictOutcome
 from tests.grading.judging import Judge
-from tests.security.attack import TOOLS, Inside
+from tests.security.attack import FORK_UNTIL_REFUSED, TOOLS, Inside
 from tests.support.sandbox_faults import eventually
 
 pytestmark = pytest.mark.docker
@@ -113,18 +113,6 @@ def test_locked_system_files_concern_one_session(hog, neighbor):
 
 
 # Processes
-
-FORK_UNTIL_REFUSED = """
-    children = 0
-    try:
-        while True:
-            if os.fork() == 0:
-                time.sleep(60)
-                os._exit(0)
-            children += 1
-    except OSError as error:
-        found = errno.errorcode[error.errno]
-"""
 
 
 def test_processes_concern_one_session(hog, neighbor):
