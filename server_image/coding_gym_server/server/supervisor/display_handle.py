@@ -171,6 +171,7 @@ class DisplayHandle:
         self._loop = asyncio.get_running_loop()
         self._channel: AsyncChannel[FromDisplay] | None = None
         self._start_task: asyncio.Task[None] | None = None
+        self._restart: asyncio.TimerHandle | None = None
         self._pid: int | None = None
         self._observer: StepObserver | None = None
         self._request_lock = asyncio.Lock()
@@ -257,6 +258,8 @@ class DisplayHandle:
         self._loop.remove_reader(self._listener.fileno())
         if self._start_task is not None:
             self._start_task.cancel()
+        if self._restart is not None:
+            self._restart.cancel()
         self._stop()
         if self._files is not None:
             self._listener.close()
@@ -290,7 +293,7 @@ class DisplayHandle:
         except (ForkError, ChannelClosedError) as error:
             channel.close()
             _log.warning("no display could be started: %s", error)
-            self._loop.call_later(_RESTART_DELAY, self._listen_again)
+            self._schedule_restart()
             return
         except BaseException:
             channel.close()
@@ -299,8 +302,13 @@ class DisplayHandle:
         if self._observer is not None and self._observer is not observer:
             self._send(self._observer.watch())
 
+    def _schedule_restart(self) -> None:
+        """Let the next program that connects start a display, after a delay. Idempotent."""
+        if self._restart is None:
+            self._restart = self._loop.call_later(_RESTART_DELAY, self._listen_again)
+
     def _listen_again(self) -> None:
-        self._start_task = None
+        self._start_task = self._restart = None
         if self._listener.fileno() >= 0:
             self._loop.add_reader(self._listener.fileno(), self._on_connection)
 
@@ -309,9 +317,9 @@ class DisplayHandle:
             self._observer.on_idle(message)
 
     def _on_disconnected(self) -> None:
-        """Stop a display that failed; the next program that connects starts another one."""
+        """Stop a display that failed; the next program that connects starts another one. Idempotent."""
         self._stop()
-        self._loop.call_later(_RESTART_DELAY, self._listen_again)
+        self._schedule_restart()
 
     def _stop(self) -> None:
         if self._channel is not None:
