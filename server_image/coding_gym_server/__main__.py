@@ -47,7 +47,7 @@ _FALLBACK_SESSION_USER = 20001
 _USER_RANGES, _FIRST_USER_RANGE, _USERS_PER_RANGE = 1 << 15, 1 << 5, 1 << 16
 _MIN_SESSION_USERS, _MAX_SESSION_USERS = 256, 1 << 14
 _USERS_PER_SESSION = 4
-"""Users of ended sessions are not taken again at once."""
+"""Users of ended sessions, and of grading workers, are not taken again at once."""
 
 _SHUTDOWN_SECONDS = 1
 
@@ -171,11 +171,14 @@ def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _For
         return _Form(None, None, reason, reason)
     readable = [path for path in (sys.executable, *python_directories()) if os.access(path, os.R_OK)]
     first = _first_session_user()
+    graders = min(_USERS_PER_SESSION * config.grading_workers, _MAX_SESSION_USERS // 2)
+    of_sessions = max(_MIN_SESSION_USERS, _USERS_PER_SESSION * config.max_sessions)
     users = SessionUsers(
         # On a machine, unlike in a container, the user of the image may be a person.
         server=first + _MAX_SESSION_USERS if config.confine_server else session_user.USER,
         first=first,
-        count=min(max(_MIN_SESSION_USERS, _USERS_PER_SESSION * config.max_sessions), _MAX_SESSION_USERS - RESERVED_USERS),
+        count=min(of_sessions + graders, _MAX_SESSION_USERS - RESERVED_USERS),
+        graders=graders,
         disk_bytes=config.session_disk_bytes,
         inodes=config.max_inodes,
         max_tasks=config.session_processes or default_session_limit(config.max_sessions, config.max_processes),

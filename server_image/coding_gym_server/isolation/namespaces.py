@@ -19,10 +19,13 @@ from pathlib import Path
 
 from coding_gym_server.linux import mounts, user_namespaces
 
-__all__ = ["COVERED", "disown", "enter"]
+__all__ = ["BESIDE", "COVERED", "disown", "enter"]
 
 COVERED = "/run/covered"
 """Directory with the readable directories below those that sessions cover by their own, such as ``/tmp/venv``."""
+
+BESIDE = "/run/beside"
+"""Directory with a mount point for each of those that sessions cover, for processes that must not cover it."""
 
 _PRESERVED = {"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "opt", "proc", "sbin", "sys", "usr"}
 _EMPTY_DIRECTORIES = ("/dev/shm", "/sys/kernel/debug", "/sys/kernel/tracing")
@@ -57,7 +60,8 @@ def enter(
         keep: Directories that stay accessible and writable, each with its path in the namespaces, which is below an emptied
             directory or its own.
         readable: Directories that stay accessible read-only, even below emptied directories.
-        covered: Directories that sessions cover by their own. What is readable below is also accessible below ``COVERED``.
+        covered: Directories that sessions cover by their own. What is readable below is also accessible below ``COVERED``, and
+            there is an empty directory for each of them below ``BESIDE``.
         network: Whether the host's network stays accessible.
         user: Id of a session's user as the session sees it, which is added to the list of users.
         home: Home directory of that user.
@@ -77,6 +81,7 @@ def enter(
     emptied = [entry.path for entry in os.scandir("/") if entry.name not in _PRESERVED and entry.is_dir(follow_symlinks=False)]
     below = tuple(f"{directory}/" for directory in emptied)
     preserved = [path for path in sorted({*readable, *map(os.path.realpath, readable)}) if path.startswith(below)]
+    covered = tuple(covered)
     below_covered = tuple(f"{directory}/" for directory in covered)
     moved = [(path, path) for path in preserved]
     moved += [(path, f"{COVERED}{path}") for path in preserved if path.startswith(below_covered)]
@@ -95,6 +100,8 @@ def enter(
         os.makedirs(target, exist_ok=True)
         mounts.bind(f"/proc/self/fd/{descriptor}", target, recursive=True)
         os.close(descriptor)
+    for directory in covered:
+        os.makedirs(f"{BESIDE}{directory}")
     _add_user(user, home)
     # The terminals of the host's users are not for sessions.
     mounts.mount_devpts(_TERMINALS, _MAX_TERMINALS)

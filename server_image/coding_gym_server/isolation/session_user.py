@@ -4,21 +4,22 @@ A session root enters a mount and an IPC namespace, in which the working directo
 file system of the session's own, with a limited size. Then it becomes a user of its own, if the sandbox has users for sessions,
 and enters a user namespace in which its user has the same id as in every other session. The server accesses the files through a
 descriptor of the file system, by which they appear to belong to the server's user (see "ID-mapped mounts" in
-mount_setattr(2)). Session roots that share a system, those of contexts, join the namespaces that another root has made.
+mount_setattr(2)). Session roots that share a system, those of contexts, join the namespaces that another root has made. A test
+runner opens the files of submissions without entering their system.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
 from coding_gym_server.isolation import namespaces
 from coding_gym_server.linux import mounts, user_namespaces
 
-__all__ = ["USER", "SessionUsers", "enter", "join", "links", "open_namespaces", "try_to_enter"]
+__all__ = ["USER", "SessionUsers", "borrow", "enter", "join", "links", "open_mounts", "open_namespaces", "try_to_enter"]
 
 USER = 10001
 """Id of a session's user as the session sees it. The list of users has an entry for it."""
@@ -33,7 +34,9 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
     Attributes:
         server: Id of the server's user.
         first: Id of the first session's user.
-        count: Number of users, of which the last one is that of the contexts; 0 if all sessions run as the server's user.
+        count: Number of users: those of sessions, of submissions and, the last one, of the contexts; 0 if all sessions run as
+            the server's user.
+        graders: Number of users of submissions.
         disk_bytes: Size of a session's file system.
         inodes: Maximum number of files and directories in it.
         max_tasks: Limit on a session's processes and threads, None for no limit.
@@ -42,6 +45,7 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
     server: int
     first: int
     count: int
+    graders: int
     disk_bytes: int
     inodes: int
     max_tasks: int | None
@@ -49,7 +53,12 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
     @property
     def of_sessions(self) -> range:
         """Ids of the users that sessions with a system of their own take, empty if they run as the server's user."""
-        return range(self.first, self.first + self.count - 1)
+        return range(self.first, self.of_submissions.start)
+
+    @property
+    def of_submissions(self) -> range:
+        """Ids of the users that grading workers take for their submissions, empty if these run as the server's user."""
+        return range(self.first + self.count - 1 - self.graders, self.first + self.count - 1) if self.count else range(0)
 
     @property
     def of_contexts(self) -> int:
@@ -125,6 +134,55 @@ def join(user: int, namespaces: Iterable[int]) -> None:
     _become(user)
 
 
+def open_mounts() -> int:
+    """Return a descriptor of the calling process's mount namespace, by which other processes can borrow its files."""
+    return os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def borrow(users: SessionUsers, user: int, system: int, directories: Sequence[str]) -> list[str]:
+    """Give the calling process, which has a session root's privileges, the server's user and files of a session.
+
+    The process does not enter the session's system, in which code of the session could replace what leads to Python (see
+    ``links``): it has mounts of its own, in which the files of the session belong to its user.
+
+    Args:
+        users: Users and disks of the sandbox.
+        user: Id of the session's user; the server's if there are no others.
+        system: Descriptor of the session's mount namespace, from ``open_mounts``.
+        directories: Mount points of the session's directories.
+
+    Returns:
+        Paths of the directories: their mount points, except for those above Python.
+
+    Raises:
+        OSError: If the kernel or a seccomp filter does not permit it.
+    """
+    targets = _borrow(users, user, system, directories)
+    _become(users.server)
+    return targets
+
+
+def _borrow(users: SessionUsers, user: int, system: int, directories: Sequence[str]) -> list[str]:
+    mounts.unshare(mounts.NEW_MOUNTS)
+    mounts.make_private()
+    own = open_mounts()
+    mounts.join(system, mounts.NEW_MOUNTS)
+    trees = [mounts.clone_tree(directory) for directory in directories]
+    mounts.join(own, mounts.NEW_MOUNTS)
+    os.close(own)
+    # Before the first mount covers what leads to Python.
+    targets = [f"{namespaces.BESIDE}{directory}" if links(directory) else directory for directory in directories]
+    namespace = None if user == users.server else user_namespaces.create([(user, users.server, 1)])
+    for tree, target in zip(trees, targets, strict=True):
+        if namespace is not None:
+            mounts.map_owner(tree, namespace)
+        mounts.attach(tree, target)
+        os.close(tree)
+    if namespace is not None:
+        os.close(namespace)
+    return targets
+
+
 def _become(user: int) -> None:
     if user != os.geteuid():
         user_namespaces.become(user)
@@ -148,7 +206,7 @@ def links(directory: str) -> dict[str, str]:
 
 
 def try_to_enter(users: SessionUsers, directories: dict[str, tuple[str, int]], readable: Iterable[str]) -> str:
-    """Call what ``enter`` and ``join`` do in a process that has a session root's privileges and exits afterwards.
+    """Call what ``enter``, ``borrow`` and ``join`` do in a process that has a session root's privileges and exits afterwards.
 
     Args:
         users: Users and disks of the sandbox.
@@ -162,6 +220,8 @@ def try_to_enter(users: SessionUsers, directories: dict[str, tuple[str, int]], r
         OSError: If the kernel, its configuration or a seccomp filter does not permit it.
     """
     os.close(_create(users, users.of_contexts, directories))
-    join(users.of_contexts, open_namespaces())
+    system = open_namespaces()
+    _borrow(users, users.of_contexts, system[0], [mount_point for mount_point, _ in directories.values()])
+    join(users.of_contexts, system)
     hidden = [path for path in sorted(readable) if not os.access(path, os.R_OK)]
     return f"a session cannot read {hidden[0]}: install Python where all users can read it" if hidden else ""

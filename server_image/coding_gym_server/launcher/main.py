@@ -91,7 +91,7 @@ def become_server(users: SessionUsers) -> None:
     """
     user_namespaces.become(users.server)
     if users.server != session_user.USER:
-        # Submissions, which share the server's user, see the same user as sessions.
+        # As in a container, the server sees the id that the list of users contains.
         user_namespaces.enter(session_user.USER, session_user.USER)
     capabilities.drop_all()
 

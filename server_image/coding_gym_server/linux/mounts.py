@@ -1,4 +1,4 @@
-"""Mount namespaces and mounts (see mount_namespaces(7), mount(2), open_tree(2), mount_setattr(2))."""
+"""Mount namespaces and mounts (see mount_namespaces(7), mount(2), open_tree(2), move_mount(2), mount_setattr(2))."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ __all__ = [
     "NEW_MOUNTS",
     "NEW_NETWORK",
     "NEW_USERS",
+    "attach",
     "bind",
     "clone_tree",
     "join",
@@ -35,11 +36,12 @@ _MS_BIND = 4096
 _MS_REC = 16384
 _MS_PRIVATE = 1 << 18
 
-_NR_OPEN_TREE, _NR_MOUNT_SETATTR = 428, 442
+_NR_OPEN_TREE, _NR_MOVE_MOUNT, _NR_MOUNT_SETATTR = 428, 429, 442
 _AT_FDCWD = -100
 _AT_EMPTY_PATH = 0x1000
 _AT_RECURSIVE = 0x8000
 _OPEN_TREE_CLONE = 1
+_MOVE_MOUNT_FROM_DESCRIPTOR = 4
 _MOUNT_ATTR_RDONLY = 1
 _MOUNT_ATTR_IDMAP = 0x00100000
 
@@ -117,6 +119,17 @@ def clone_tree(path: str) -> int:
     tree: int = _libc.syscall(_NR_OPEN_TREE, _AT_FDCWD, path.encode(), _OPEN_TREE_CLONE | os.O_CLOEXEC)
     _check(f"open_tree {path}", min(tree, 0))
     return tree
+
+
+def attach(tree: int, target: str) -> None:
+    """Attach a detached mount, which may come from another mount namespace, to that of the calling process.
+
+    Args:
+        tree: Descriptor of the mount.
+        target: The mount point.
+    """
+    result = _libc.syscall(_NR_MOVE_MOUNT, tree, b"", _AT_FDCWD, target.encode(), _MOVE_MOUNT_FROM_DESCRIPTOR)
+    _check(f"move_mount {target}", result)
 
 
 def map_owner(tree: int, namespace: int) -> None:

@@ -13,6 +13,9 @@ from coding_gym_server.worker.backends.registry import UnknownBackendError, chec
 
 __all__ = ["ServerConfig", "parse_arguments"]
 
+_SPARE_GRADERS = 1
+"""Number of grading workers beyond the number of cores: tests and submissions wait for each other and for the server."""
+
 _DEFAULT_PRELOAD = "numpy,pandas,matplotlib.pyplot"
 
 
@@ -99,6 +102,11 @@ class ServerConfig:
         if self.home is not None and os.access(self.home, os.W_OK | os.X_OK):
             return self.home
         return self.workspaces / "user"
+
+    @property
+    def grading_workers(self) -> int:
+        """Maximum number of submissions that are graded at the same time."""
+        return (os.cpu_count() or 1) + _SPARE_GRADERS
 
     @property
     def private_directories(self) -> tuple[str, ...]:

@@ -141,6 +141,13 @@ def test_shared_user_needs_no_privilege(docker_engine):
         assert_user_is_shared(docker_engine, sandbox, "session_users=False")
 
 
+def without_name(call, profile):
+    """Remove a call from a profile, and keep those that it is listed with."""
+    for entry in profile["syscalls"]:
+        entry["names"] = [name for name in entry["names"] if name != call]
+    return json.dumps(profile)
+
+
 def without(call):
     def refuse(profile):
         profile["syscalls"] = [entry for entry in profile["syscalls"] if call not in entry["names"]]
@@ -156,8 +163,9 @@ def without(call):
         (lambda _: "no profile", "Decoding seccomp profile failed"),
         (without("unshare"), "may not create user namespaces"),
         (without("setns"), "setns: Operation not permitted"),
+        (lambda profile: without_name("move_mount", profile), "move_mount /home/user: Operation not permitted"),
     ],
-    ids=["by the engine", "creation by the kernel", "entry by the kernel"],
+    ids=["by the engine", "creation by the kernel", "entry by the kernel", "files of tests by the kernel"],
 )
 @pytest.mark.parametrize("transport", ["unix", "tcp"])
 def test_refused_users_cost_no_privilege(docker_engine, tmp_path, monkeypatch, caplog, transport, profile, reason):
