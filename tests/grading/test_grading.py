@@ -196,10 +196,11 @@ def test_submissions_leave_nothing_for_next_one(judge: Judge) -> None:
     )
     judge.asserts(planted, "f()")
     code = (
-        "import os\ndef f(): return os.listdir('.') + os.listdir(os.environ['TMPDIR']), 'MARK' in os.environ\n"
+        "import os\ndef f():\n    names = os.listdir('.') + os.listdir(os.environ['TMPDIR'])\n"
+        "    return 'numpy.py' in names, 'MARK' in os.environ\n"
         "def g():\n    import numpy\n    return numpy.array([1]).tolist()"
     )
-    graded = judge.asserts(code, "assert f() == ([], False)", "assert g() == [1]", "import os\nassert 'MARK' not in os.environ")
+    graded = judge.asserts(code, "assert f() == (False, False)", "assert g() == [1]", "import os\nassert 'MARK' not in os.environ")
     assert graded.outcome is VerdictOutcome.PASSED, graded.cases
 
 

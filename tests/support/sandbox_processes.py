@@ -12,6 +12,7 @@ from coding_gym.sandbox import Sandbox
 __all__ = ["host_process", "processes_of", "server_of", "workers_of", "zygote_of"]
 
 _ZYGOTE = "coding_gym_server.zygote.bootstrap"
+_OF_SUBMISSIONS = '"backend":"submission"'
 
 
 def processes_of(sandbox: Sandbox) -> list[psutil.Process]:
@@ -44,9 +45,9 @@ def zygote_of(sandbox: Sandbox) -> psutil.Process:
     parent = server.parent()
     if parent is not None and _command(parent) == _command(server):
         # The launcher, which also adopts the roots of a zygote that has died.
-        zygotes = [child for child in parent.children() if _ZYGOTE in _command(child)]
+        zygotes = [child for child in parent.children() if _is_zygote(child)]
         return next(iter(sorted(zygotes, key=_start_time, reverse=True)))
-    return next(child for child in server.children() if _ZYGOTE in _command(child))
+    return next(child for child in server.children() if _is_zygote(child))
 
 
 def workers_of(sandbox: Sandbox) -> list[psutil.Process]:
@@ -66,6 +67,12 @@ def _start_time(process: psutil.Process) -> float:
     with contextlib.suppress(psutil.Error):
         return process.create_time()
     return 0.0
+
+
+def _is_zygote(process: psutil.Process) -> bool:
+    """Return whether a process is a zygote other than that of submissions."""
+    command = _command(process)
+    return _ZYGOTE in command and _OF_SUBMISSIONS not in command
 
 
 def _first_process(sandbox: Sandbox) -> psutil.Process:

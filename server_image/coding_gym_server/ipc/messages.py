@@ -88,12 +88,12 @@ class ForkTestRunner(msgspec.Struct, tag=True):
     """Request to the zygote: fork a test runner. Passes its control socket.
 
     Attributes:
-        directory: Parent directory of the workspaces of the submissions that it tests.
+        directory: Directory of the submissions that it tests, None if it borrows their files.
     """
 
     DESCRIPTORS: ClassVar[int] = 1
 
-    directory: str
+    directory: str | None
 
 
 class ForkWorker(msgspec.Struct, tag=True):

@@ -13,7 +13,13 @@ __all__ = ["EnterOwnSystem", "FoundSystem", "JoinSystem", "Joined", "Mounted"]
 
 
 class EnterOwnSystem(msgspec.Struct, tag=True):
-    """Request: give the session the user, mounts and a file system."""
+    """Request: give the session the user, mounts and a file system.
+
+    Attributes:
+        lends_files: Whether a test runner borrows its files.
+    """
+
+    lends_files: bool = False
 
 
 class FoundSystem(msgspec.Struct, tag=True):
@@ -35,7 +41,8 @@ class JoinSystem(msgspec.Struct, tag=True):
 class Mounted(msgspec.Struct, tag=True):
     """Response to ``EnterOwnSystem`` and ``FoundSystem``.
 
-    Passes a descriptor of the root directory of the file system and, to ``FoundSystem``, of the mount and IPC namespaces.
+    Passes a descriptor of the root directory of the file system and, to ``FoundSystem``, of the mount and IPC namespaces, or, if
+    the session lends its files, of the mount namespace.
     """
 
 

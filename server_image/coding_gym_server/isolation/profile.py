@@ -161,11 +161,11 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
         if self.seccomp:
             seccomp.forbid_internet()
 
-    def apply_to_test_runner(self, directory: str) -> None:
+    def apply_to_test_runner(self, *directories: str) -> None:
         """Confine the calling process, a test runner, and its future children.
 
         Args:
-            directory: Parent directory of the workspaces of the submissions that it tests.
+            *directories: Directories of the submissions that it tests.
         """
         self._begin()
         for kind, limit in (
@@ -176,7 +176,7 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
             with contextlib.suppress(OSError, ValueError):
                 _lower_limit(kind, limit)
         if self.landlock:
-            landlock.restrict_self(landlock.Rules(read=(*_SYSTEM, *python_directories()), write=(directory, *_DEVICES)))
+            landlock.restrict_self(landlock.Rules(read=(*_SYSTEM, *python_directories()), write=(*directories, *_DEVICES)))
         if self.seccomp:
             seccomp.forbid_internet()
 

@@ -101,7 +101,9 @@ def create_app(
     if profile.users is not None:
         files = SharedSystem(zygote, profile.users.of_contexts, backend=config.backend)
     contexts = ContextRegistry(sessions, files, ContextSettings(python=python))
-    grading = GradingService(zygote, config.workspaces, residual_files=residual_files, profile=profile)
+    grading = GradingService(
+        zygote, config.workspaces, workers=config.grading_workers, residual_files=residual_files, profile=profile
+    )
     limiter = ProcessLimiter(
         lambda: [*executors.all, *grading.workers],
         limit=config.max_processes,

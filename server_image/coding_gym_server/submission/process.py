@@ -38,7 +38,7 @@ from coding_gym_server.remote_objects.exchange import (
 )
 from coding_gym_server.remote_objects.policy import AccessPolicy
 from coding_gym_server.remote_objects.values import Encoder, Tag
-from coding_gym_server.workspace import directory as workspace
+from coding_gym_server.workspace.layout import PRIVATE, Layout
 
 __all__ = ["SubmissionProcess", "warm_up"]
 
@@ -52,14 +52,13 @@ class SubmissionProcess:
     """Holds one submission. Created before the fork, with the state that all submissions share.
 
     Args:
-        directory: The workspace.
+        layout: Paths of its directories.
         profile: The isolation profile.
         prepared: The part of the profile that the root has prepared.
     """
 
-    def __init__(self, directory: str, *, profile: IsolationProfile, prepared: int | None) -> None:
-        self._work = f"{directory}/{workspace.WORK}"
-        self._temporary = f"{directory}/{workspace.TEMPORARY}"
+    def __init__(self, layout: Layout, *, profile: IsolationProfile, prepared: int | None) -> None:
+        self._layout = layout
         self._profile = profile
         self._prepared = prepared
         self._descriptors = (0, 1, 2)
@@ -68,7 +67,7 @@ class SubmissionProcess:
 
     def prepare(self) -> None:
         """Set up the state that all submissions share, in the process that they are forked from."""
-        os.environ.update(HOME=self._work, PWD=self._work, TMPDIR=self._temporary)
+        os.environ.update(self._layout.variables())
         sys.argv = [""]
         sys.path.insert(0, "")
 
@@ -96,7 +95,7 @@ class SubmissionProcess:
         moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _HIGH_DESCRIPTOR)
         os.close(descriptor)
         self._profile.apply_to_worker(self._prepared)
-        os.chdir(self._work)
+        os.chdir(self._layout.work)
         random.seed(0)
         connection = PeerConnection(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, moved), self._answer_and_flush)
         self._peer.attach(connection)
@@ -144,7 +143,7 @@ def warm_up() -> None:
     """
     arguments = msgspec.Raw(msgspec.msgpack.encode([[1, "a", [Tag.LIST, [1, 2]]], {}]))
     for _ in range(_WARM_UP_RUNS):
-        process = SubmissionProcess("/", profile=IsolationProfile(), prepared=None)
+        process = SubmissionProcess(PRIVATE, profile=IsolationProfile(), prepared=None)
         process._peer.attach(PeerConnection(socket.socket(), process._answer_and_flush))
         process._answer_and_flush(Load("def solve(*values): return values", "solve"))
         process._answer_and_flush(Call([Tag.BACK, 0], arguments))

@@ -6,16 +6,43 @@ from typing import ClassVar
 
 import msgspec
 
+from coding_gym_server.ipc.messages import Failed
 from coding_gym_server.protocol.grading import Asserts, CaseResult, UnitTests
 
-__all__ = ["RunTests", "TestsRun", "test_runner_messages", "test_runner_requests"]
+__all__ = [
+    "BorrowFiles",
+    "FilesBorrowed",
+    "FromTestRunner",
+    "RunTests",
+    "TestsRun",
+    "ToTestRunner",
+    "test_runner_messages",
+    "test_runner_requests",
+]
+
+
+class BorrowFiles(msgspec.Struct, tag=True):
+    """First request to a test runner of submissions with a file system of their own: give it access to their files.
+
+    Passes a descriptor of their mount namespace.
+
+    Attributes:
+        user: Id of their user; the server's if there are no others.
+    """
+
+    DESCRIPTORS: ClassVar[int] = 1
+
+    user: int
+
+
+class FilesBorrowed(msgspec.Struct, tag=True):
+    """Response to ``BorrowFiles``."""
 
 
 class RunTests(msgspec.Struct, tag=True, kw_only=True):
     """Request to a test runner to test a submission, with the descriptor of the connection with it.
 
     Attributes:
-        directory: The submission's workspace.
         code: The source code of the submission.
         entry_point: The name that it must define; None if there is none.
         tests: The tests.
@@ -23,7 +50,6 @@ class RunTests(msgspec.Struct, tag=True, kw_only=True):
 
     DESCRIPTORS: ClassVar[int] = 1
 
-    directory: str
     code: str
     entry_point: str | None
     tests: Asserts | UnitTests
@@ -47,7 +73,8 @@ class TestsRun(msgspec.Struct, tag=True, kw_only=True):
     cases: list[CaseResult] = []
 
 
-test_runner_requests = msgspec.msgpack.Decoder(RunTests)
+ToTestRunner = BorrowFiles | RunTests
+FromTestRunner = FilesBorrowed | TestsRun | Failed
 
-
-test_runner_messages = msgspec.msgpack.Decoder(TestsRun)
+test_runner_requests = msgspec.msgpack.Decoder(ToTestRunner)
+test_runner_messages = msgspec.msgpack.Decoder(FromTestRunner)

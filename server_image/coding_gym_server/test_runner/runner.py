@@ -15,17 +15,21 @@ import socket
 import sys
 import time
 
-from coding_gym_server.ipc.channel import Channel
+import msgspec
+
+from coding_gym_server.ipc.channel import Channel, close_all
+from coding_gym_server.ipc.messages import Failed
+from coding_gym_server.isolation import session_user
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.linux.forking import die_with_parent
 from coding_gym_server.protocol.grading import UnitTests
 from coding_gym_server.remote_objects.endpoint import RemoteObjectEndpoint
 from coding_gym_server.remote_objects.exchange import Answer, Load, PeerConnection, PeerGoneError
 from coding_gym_server.test_runner.cases import run_cases
-from coding_gym_server.test_runner.messages import RunTests, TestsRun
+from coding_gym_server.test_runner.messages import BorrowFiles, FilesBorrowed, RunTests, TestsRun, ToTestRunner
 from coding_gym_server.test_runner.namespace import Namespace
 from coding_gym_server.test_runner.policy import TestSidePolicy
-from coding_gym_server.workspace import directory as workspace
+from coding_gym_server.workspace.layout import PRIVATE, Layout
 
 __all__ = ["TestRunner"]
 
@@ -41,12 +45,14 @@ class TestRunner:
 
     Args:
         channel: Channel with the server's requests.
-        directory: Workspace directory of its submissions.
+        directory: Directory of its submissions, None if it borrows their files.
         profile: Isolation profile of sessions.
         parent: Process id of the zygote, whose end ends a test that never does.
     """
 
-    def __init__(self, channel: Channel[RunTests], directory: str, profile: IsolationProfile, *, parent: int) -> None:
+    def __init__(
+        self, channel: Channel[ToTestRunner], directory: str | None, profile: IsolationProfile, *, parent: int
+    ) -> None:
         self._channel = channel
         self._parent = parent
         self._directory = directory
@@ -58,13 +64,20 @@ class TestRunner:
             self._set_up()
             while True:
                 for request, descriptors in self._channel.requests():
+                    assert isinstance(request, RunTests)
                     self._channel.send(self._run_tests(request, socket.socket(fileno=descriptors[0])))
         os._exit(0)
 
     def _set_up(self) -> None:
         os.setsid()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self._profile.apply_to_test_runner(self._directory)
+        if self._directory is None:
+            self._layout = self._borrow_files()
+            self._profile.apply_to_test_runner(self._layout.work, self._layout.temporary)
+        else:
+            layout = Layout.below(self._directory)
+            self._layout = layout.at(layout.work)
+            self._profile.apply_to_test_runner(self._directory)
         die_with_parent(self._parent)
         null = os.open(os.devnull, os.O_RDWR)
         for number in range(3):
@@ -74,6 +87,21 @@ class TestRunner:
         sys.setrecursionlimit(_RECURSION_LIMIT)
         gc.freeze()
 
+    def _borrow_files(self) -> Layout:
+        """Become the server's user, with access to the files of the submissions; return their directories."""
+        request, descriptors = next(self._channel.requests())
+        assert isinstance(request, BorrowFiles)
+        assert self._profile.users is not None
+        try:
+            directories = [PRIVATE.work, PRIVATE.temporary]
+            work, temporary = session_user.borrow(self._profile.users, request.user, descriptors[0], directories)
+        except OSError as error:
+            self._channel.send(Failed(f"tests cannot access the files of submissions: {error}"))
+            os._exit(1)
+        close_all(descriptors)
+        self._channel.send(FilesBorrowed())
+        return msgspec.structs.replace(PRIVATE, temporary=temporary).at(work)
+
     def _run_tests(self, request: RunTests, connection: socket.socket) -> TestsRun:
         began = time.perf_counter()
         source = request.tests.source if isinstance(request.tests, UnitTests) else "".join(request.tests.cases)
@@ -81,10 +109,9 @@ class TestRunner:
         peer = RemoteObjectEndpoint(rules)
         exchange = PeerConnection(connection, peer.answer)
         peer.attach(exchange)
-        work = f"{request.directory}/{workspace.WORK}"
         try:
-            os.chdir(work)
-            os.environ.update(HOME=work, PWD=work, TMPDIR=f"{request.directory}/{workspace.TEMPORARY}")
+            os.chdir(self._layout.work)
+            os.environ.update(self._layout.variables())
             random.seed(0)
             answer = exchange.ask(Load(request.code, request.entry_point))
             load_seconds = time.perf_counter() - began

@@ -246,7 +246,8 @@ class _Zygote:
     ) -> SessionRoot | DisplayProcess | TestRunner:
         """Create the object that a forked child runs."""
         users = self._config.profile.users
-        if users is not None and users.count and not isinstance(request, ForkRoot):
+        # Session roots, and test runners that borrow files, do so themselves.
+        if users is not None and users.count and isinstance(request, ForkDisplay):
             user_namespaces.become(users.server)
         control, *others = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         if isinstance(request, ForkDisplay):

@@ -173,7 +173,9 @@ class SessionRoot:
             return Joined(), ()
         assert isinstance(request, EnterOwnSystem | FoundSystem)
         tree = session_user.enter(self._profile.users, user, MOUNTED)
-        return Mounted(), (tree, *(session_user.open_namespaces() if isinstance(request, FoundSystem) else ()))
+        if isinstance(request, FoundSystem):
+            return Mounted(), (tree, *session_user.open_namespaces())
+        return Mounted(), (tree, session_user.open_mounts()) if request.lends_files else (tree,)
 
     def _handle_requests(self) -> None:
         worker = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from coding_gym_server.ipc.messages import End, Ended, ToProcess
 from coding_gym_server.linux.forking import fork_bare
 from coding_gym_server.submission.process import SubmissionProcess
+from coding_gym_server.workspace.layout import Layout
 from coding_gym_server.zygote.session_root import Forked, SessionRoot, reaped_cpu_time
 
 __all__ = ["SubmissionRoot"]
@@ -27,8 +28,8 @@ class SubmissionRoot(SessionRoot):
 
     def _apply_profile(self) -> None:
         super()._apply_profile()
-        assert self._directory is not None
-        self._process = SubmissionProcess(self._directory, profile=self._profile, prepared=self._prepared)
+        layout = self._layout if self._directory is None else Layout.below(self._directory)
+        self._process = SubmissionProcess(layout.at(layout.work), profile=self._profile, prepared=self._prepared)
         self._process.prepare()
 
     def _fork_process(self) -> int:

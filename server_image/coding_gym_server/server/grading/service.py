@@ -1,11 +1,11 @@
-"""``GradingService``: assigns each submission to a grading worker; there are only slightly more workers than cores."""
+"""``GradingService``: assigns each submission to a grading worker, and starts and discards the workers."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-import os
+from collections import deque
 from pathlib import Path
 
 import msgspec
@@ -15,6 +15,7 @@ from coding_gym_server.ipc.messages import SUBMISSION
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.protocol.grading import Graded, Submission, VerdictOutcome
 from coding_gym_server.server.grading.worker import GradingWorker, not_run
+from coding_gym_server.server.supervisor.systems import NamedSystem, OwnSystem
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
 from coding_gym_server.workspace.leftovers import ResidualFiles
 from coding_gym_server.zygote.main import ZygoteConfig
@@ -23,10 +24,8 @@ __all__ = ["GradingService"]
 
 _log = logging.getLogger(__name__)
 
-_SPARE_WORKERS = 1
-"""Number of grading workers beyond the number of cores: tests and submissions wait for each other and for the server."""
-
-_INFRASTRUCTURE_ERRORS = (ForkError, ChannelClosedError, TimeoutError)
+# EOFError: without the launcher, no zygote can start.
+_INFRASTRUCTURE_ERRORS = (ForkError, ChannelClosedError, TimeoutError, OSError, EOFError)
 
 _PRELOAD = (
     *("abc", "bisect", "cmath", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions", "functools"),
@@ -39,22 +38,28 @@ class GradingService:
     """Grades submissions in parallel.
 
     Args:
-        zygote: Forks test runners.
+        zygote: Forks test runners, and starts the zygote of submissions.
         base: Parent directory of all workspaces.
+        workers: Maximum number of grading workers.
         residual_files: Locations outside its workspace where a submission can leave files.
         profile: Isolation profile of sessions.
     """
 
-    def __init__(self, zygote: ZygoteHandle, base: Path, *, residual_files: ResidualFiles, profile: IsolationProfile) -> None:
+    def __init__(
+        self, zygote: ZygoteHandle, base: Path, *, workers: int, residual_files: ResidualFiles, profile: IsolationProfile
+    ) -> None:
         self._zygote = zygote
         self._base = base
+        self._users = profile.users
+        # The user that has been free for longest is taken first: processes of an earlier worker may still be ending.
+        self._free_users = deque(profile.users.of_submissions if profile.users is not None else ())
         # What is private to a single session must not be shared with submissions, which run alongside it.
         self._residual_files = msgspec.structs.replace(residual_files, private=())
         self._profile = msgspec.structs.replace(profile, shared=True, private_directories=(), adopted_by_init=False, ports=())
         self._submission_zygote: ZygoteHandle | None = None
         self._idle: list[GradingWorker] = []
         self._busy: set[GradingWorker] = set()
-        self._slots = asyncio.Semaphore((os.cpu_count() or 1) + _SPARE_WORKERS)
+        self._slots = asyncio.Semaphore(workers)
 
     @property
     def workers(self) -> list[GradingWorker]:
@@ -74,7 +79,7 @@ class GradingService:
             for is_last in (False, True):
                 try:
                     worker = await self._acquire()
-                except (*_INFRASTRUCTURE_ERRORS, OSError) as error:
+                except _INFRASTRUCTURE_ERRORS as error:
                     return _infrastructure_error(error)
                 try:
                     graded = await worker.grade(submission)
@@ -83,7 +88,7 @@ class GradingService:
                     if is_last:
                         return _lost(submission)
                     _log.warning("a submission is graded again: %s", error)
-                except (*_INFRASTRUCTURE_ERRORS, OSError) as error:
+                except _INFRASTRUCTURE_ERRORS as error:
                     self._discard(worker)
                     return _infrastructure_error(error)
                 except BaseException:
@@ -102,7 +107,7 @@ class GradingService:
             self._submission_zygote.close()
 
     async def _acquire(self) -> GradingWorker:
-        if self._residual_files.exist():
+        if self._users is None and self._residual_files.exist():
             await asyncio.to_thread(self._residual_files.remove)
         while self._idle:
             worker = self._idle.pop()
@@ -111,14 +116,36 @@ class GradingService:
                 return worker
             self._discard(worker)
         if self._submission_zygote is None:
-            config = ZygoteConfig(
-                preload=list(_PRELOAD), backend=SUBMISSION, profile=self._profile, namespace=self._zygote.namespace
-            )
-            self._submission_zygote = ZygoteHandle(config)
+            config = ZygoteConfig(preload=list(_PRELOAD), backend=SUBMISSION, profile=self._profile)
+            self._submission_zygote = self._zygote.start_another(config)
             self._submission_zygote.attach(on_gone=self._on_zygote_gone)
-        worker = await GradingWorker.open(self._base, zygote=self._zygote, submission_zygote=self._submission_zygote)
+        worker = await self._open(self._submission_zygote)
         self._busy.add(worker)
         return worker
+
+    async def _open(self, submission_zygote: ZygoteHandle) -> GradingWorker:
+        user = self._take_user()
+        try:
+            system = NamedSystem(self._base, None) if user is None else OwnSystem(user, lends_files=True)
+            return await GradingWorker.open(system, zygote=self._zygote, submission_zygote=submission_zygote)
+        except BaseException:
+            self._return_user(user)
+            raise
+
+    def _take_user(self) -> int | None:
+        """Return the id of the user of a new worker's submissions, None if their files have only a name."""
+        if self._users is None:
+            return None
+        if not self._users.count:
+            return self._users.server
+        if not self._free_users:
+            message = f"all {len(self._users.of_submissions)} users of submissions are in use"
+            raise ForkError(message)
+        return self._free_users.popleft()
+
+    def _return_user(self, user: int | None) -> None:
+        if self._users is not None and user is not None and user in self._users.of_submissions:
+            self._free_users.append(user)
 
     def _on_zygote_gone(self) -> None:
         _log.error("the zygote of submissions died too often; the next submission starts another one")
@@ -135,9 +162,11 @@ class GradingService:
 
     def _discard(self, worker: GradingWorker) -> None:
         self._busy.discard(worker)
+        self._return_user(worker.user)
         worker.close()
         with contextlib.suppress(RuntimeError):
-            asyncio.get_running_loop().run_in_executor(None, worker.remove_directory)
+            # The reference is dropped: a file system in memory is freed with the last one.
+            asyncio.get_running_loop().run_in_executor(None, worker.take_directory().remove)
 
 
 def _infrastructure_error(error: Exception) -> Graded:

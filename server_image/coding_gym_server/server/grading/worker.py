@@ -1,35 +1,18 @@
-"""``GradingWorker``: grades one submission at a time, with a persistent test runner."""
+"""``GradingWorker``: grades one submission at a time, with processes and a file system that all its submissions have."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
-import secrets
 import signal
 import socket
 import time
-from pathlib import Path
 
 import msgspec
 
-from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.channel import HEADER
-from coding_gym_server.ipc.messages import (
-    SUBMISSION,
-    CpuTime,
-    CpuTimeUsed,
-    End,
-    Ended,
-    Failed,
-    ForkRoot,
-    ForkTestRunner,
-    ForkWorker,
-    FromProcess,
-    Kill,
-    WorkerExited,
-    WorkerForked,
-)
+from coding_gym_server.ipc.messages import CpuTime, CpuTimeUsed, End, Ended, Failed, ForkWorker, WorkerForked
 from coding_gym_server.ipc.text import truncate_middle
 from coding_gym_server.linux import oom
 from coding_gym_server.protocol.grading import (
@@ -46,18 +29,16 @@ from coding_gym_server.protocol.grading import (
 )
 from coding_gym_server.remote_objects.exchange import RunProgram
 from coding_gym_server.server.grading.output_match import is_same_output
-from coding_gym_server.server.grading.submission_files import is_clean
+from coding_gym_server.server.grading.processes import GradingProcesses
 from coding_gym_server.server.grading.submission_run import LimitWatch, SubmissionRun
 from coding_gym_server.server.supervisor.output_capture import OutputCapture
+from coding_gym_server.server.supervisor.systems import System
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
-from coding_gym_server.test_runner.messages import RunTests, TestsRun, test_runner_messages
-from coding_gym_server.workspace import directory as workspace
-from coding_gym_server.workspace.files import write_files
+from coding_gym_server.test_runner.messages import RunTests, TestsRun
+from coding_gym_server.workspace.session_directory import SessionDirectory
 
 __all__ = ["GradingWorker", "not_run"]
 
-_ANSWER_TIMEOUT = 10.0
-_MAX_ACCOUNT_BYTES = 64 << 20
 _EXTRA_OUTPUT_CHARS = 4096
 """Number of characters that a program may print beyond the expected output before the middle is dropped."""
 
@@ -68,58 +49,37 @@ _END_OF = {
 }
 
 
-class _Unsolicited(msgspec.Struct):
-    """Placeholder for unsolicited messages, which a test runner never sends."""
-
-
 class GradingWorker:
-    """A workspace, the root of the submissions' processes, and a test runner. Created by ``GradingWorker.open``.
+    """Files and processes that grade one submission after the other. Created by ``GradingWorker.open``.
 
     Args:
-        directory: Workspace of its submissions.
-        zygote: Forks test runners, with the modules that tests import.
-        submission_zygote: Forks root processes, with a small memory footprint.
+        processes: The processes.
+        user: Id of the submissions' user, None if they have the server's user and no mounts of their own.
 
     Attributes:
+        user: Id of the submissions' user, None if they have the server's user and no mounts of their own.
         root_pid: Process id of the root, the ancestor of all processes of the submission.
         is_recycling: Whether the submission's processes are being replaced by those of the next one.
     """
 
-    def __init__(self, directory: Path, *, zygote: ZygoteHandle, submission_zygote: ZygoteHandle) -> None:
-        self._directory = directory
-        self._zygote = zygote
-        self._submission_zygote = submission_zygote
-        self.root_pid = 0
+    def __init__(self, processes: GradingProcesses, user: int | None) -> None:
+        self.user = user
+        self.root_pid = processes.root_pid
         self.is_recycling = False
-        self._root: AsyncChannel[FromProcess] | None = None
-        self._test_runner: AsyncChannel[TestsRun] | None = None
-        self._test_runner_pid = 0
-        self._ended: asyncio.Future[int] | None = None
+        self._processes = processes
+        self._directory = processes.directory
         self._kill_reason = ""
 
     @classmethod
-    async def open(cls, base: Path, *, zygote: ZygoteHandle, submission_zygote: ZygoteHandle) -> GradingWorker:
-        """Create a grading worker in a new directory below ``base``.
-
-        Raises:
-            ForkError: If processes, memory or disk space are exhausted.
-            ChannelClosedError: If a zygote died.
-        """
-        worker = cls(base / secrets.token_hex(16), zygote=zygote, submission_zygote=submission_zygote)
-        worker._directory.mkdir(mode=0o700)
-        try:
-            await worker._start_root()
-            await worker._start_test_runner()
-        except BaseException:
-            worker.close()
-            asyncio.get_running_loop().run_in_executor(None, worker.remove_directory)
-            raise
-        return worker
+    async def open(cls, system: System, *, zygote: ZygoteHandle, submission_zygote: ZygoteHandle) -> GradingWorker:
+        """Create a grading worker; see ``GradingProcesses.start``."""
+        processes = await GradingProcesses.start(system, zygote=zygote, submission_zygote=submission_zygote)
+        return cls(processes, system.user)
 
     @property
     def is_alive(self) -> bool:
         """Whether the root and the test runner are still running, as far as known."""
-        return self._root is not None and self._test_runner is not None
+        return self._processes.are_alive
 
     async def grade(self, submission: Submission) -> Graded:
         """Grade a submission; its errors are part of the result.
@@ -138,6 +98,10 @@ class GradingWorker:
         else:
             graded = await self._run_tests(submission, submission.tests)
         graded.seconds = time.perf_counter() - began
+        if self._directory.name is None:
+            # Files in memory must not remain until the next submission. If that fails, the next one reports it.
+            with contextlib.suppress(OSError):
+                await self._empty()
         return graded
 
     def kill_with_reason(self, reason: str) -> None:
@@ -147,40 +111,34 @@ class GradingWorker:
             reason: Reported in its verdict: the resource that it has exhausted.
         """
         self._kill_reason = reason
-        self._kill()
+        self._processes.kill()
 
     def close(self) -> None:
-        """Close the grading worker; call ``remove_directory`` afterwards to delete its directory."""
-        if self._root is not None:
-            self._root.close()
-            self._root = None
-        self._end_test_runner()
+        """Close the grading worker. Its files remain until they are removed."""
+        self._processes.close()
 
-    def remove_directory(self) -> None:
-        """Delete the directory. Call it after ``close``, outside the event loop."""
-        with contextlib.suppress(OSError):
-            workspace.clear(self._directory)
-            self._directory.rmdir()
+    def take_directory(self) -> SessionDirectory:
+        """Return the files of the submissions, which the worker does not access any more. Call it after ``close``."""
+        directory = self._directory
+        del self._directory, self._processes.directory
+        return directory
 
     async def _run_tests(self, submission: Submission, tests: Asserts | UnitTests) -> Graded:
         run = await self._fork(submission, submission.limits.max_output_chars)
-        if self._test_runner is None:
-            raise ChannelClosedError
-        request = RunTests(
-            directory=str(self._directory), code=submission.code, entry_point=submission.entry_point, tests=tests
-        )
         with run, run.connection:
+            test_runner = self._processes.test_runner
+            request = RunTests(code=submission.code, entry_point=submission.entry_point, tests=tests)
             watch = self._watch(submission.limits, run)
             try:
-                self._test_runner.send(request, (run.connection.fileno(),))
-                tests_run = await watch.over(self._test_runner.expect())
+                test_runner.send(request, (run.connection.fileno(),))
+                tests_run = await watch.over(test_runner.expect())
             finally:
                 watch.stop()
             cpu_seconds = await self._end(run)
             if tests_run is None:
                 # The test runner is stuck in a value from the submission, or in its own tests.
-                self._end_test_runner()
-                await self._start_test_runner()
+                await self._processes.replace_test_runner()
+            assert isinstance(tests_run, TestsRun | None)
             return self._verdict(submission, tests_run, run, expired=watch.expired, cpu_seconds=cpu_seconds)
 
     def _verdict(
@@ -241,7 +199,7 @@ class GradingWorker:
         max_output_chars = max(len(case.stdout) + _EXTRA_OUTPUT_CHARS, submission.limits.max_output_chars)
         run = await self._fork(submission, max_output_chars)
         request = msgspec.msgpack.encode(RunProgram(submission.code, case.stdin))
-        ended = self._ended = asyncio.get_running_loop().create_future()
+        ended = self._processes.expect_exit()
         with run, run.connection:
             watch = self._watch(submission.limits, run)
             sending = asyncio.ensure_future(_send(run.connection, HEADER.pack(len(request)) + request))
@@ -275,11 +233,10 @@ class GradingWorker:
         return CaseOutcome.PASSED, ""
 
     async def _fork(self, submission: Submission, max_output_chars: int) -> SubmissionRun:
-        """Fork a process for a submission, in a workspace that contains only its files."""
-        if not is_clean(self._directory):
-            await asyncio.to_thread(workspace.empty, str(self._directory))
+        """Fork a process for a submission, among only its files."""
+        await self._empty()
         if submission.files:
-            await asyncio.to_thread(write_files, self._directory / workspace.WORK, submission.files)
+            await asyncio.to_thread(self._directory.write, submission.files)
         ours, theirs = socket.socketpair()
         out_read, out_write = os.pipe2(os.O_CLOEXEC)
         err_read, err_write = os.pipe2(os.O_CLOEXEC)
@@ -291,7 +248,7 @@ class GradingWorker:
         self.is_recycling = True
         try:
             descriptors = (theirs.fileno(), out_write, err_write)
-            answer = await self._ask_root(ForkWorker(str(self._directory)), descriptors)
+            answer = await self._processes.ask_root(ForkWorker(self._directory.name), descriptors)
             if isinstance(answer, Failed):
                 raise ForkError(answer.reason)
             assert isinstance(answer, WorkerForked)
@@ -307,9 +264,18 @@ class GradingWorker:
         run.cpu_before = answer.cpu_seconds
         return run
 
+    async def _empty(self) -> None:
+        """Remove what a submission and its tests have left.
+
+        Raises:
+            OSError: If something cannot be removed.
+        """
+        if not self._directory.empty_if_bare():
+            await asyncio.to_thread(self._directory.empty)
+
     async def _end(self, run: SubmissionRun) -> float:
         """Kill all remaining processes; returns the CPU time used, in seconds."""
-        answer = await self._ask_root(End())
+        answer = await self._processes.ask_root(End())
         assert isinstance(answer, Ended)
         return answer.cpu_seconds - run.cpu_before
 
@@ -317,63 +283,12 @@ class GradingWorker:
         async def cpu_time() -> float:
             return await self._cpu_time() - run.cpu_before
 
-        return LimitWatch(limits, kill=self._kill, cpu_time=cpu_time)
+        return LimitWatch(limits, kill=self._processes.kill, cpu_time=cpu_time)
 
     async def _cpu_time(self) -> float:
-        answer = await self._ask_root(CpuTime())
+        answer = await self._processes.ask_root(CpuTime())
         assert isinstance(answer, CpuTimeUsed)
         return answer.seconds
-
-    async def _ask_root(self, request: msgspec.Struct, descriptors: tuple[int, ...] = ()) -> FromProcess:
-        if self._root is None:
-            raise ChannelClosedError
-        return await self._root.call(request, descriptors, timeout=_ANSWER_TIMEOUT)
-
-    def _kill(self) -> None:
-        if self._root is not None:
-            with contextlib.suppress(ChannelClosedError):
-                self._root.send(Kill())
-                self._root.expect()
-
-    async def _start_root(self) -> None:
-        ours, theirs = socket.socketpair()
-        self._root = AsyncChannel(ours, on_message=self._on_root_message, on_closed=self._on_root_closed)
-        with theirs:
-            request = ForkRoot(str(self._directory), SUBMISSION)
-            self.root_pid = await self._submission_zygote.fork_root(request, theirs)
-        workspace.repair(str(self._directory))
-
-    async def _start_test_runner(self) -> None:
-        ours, theirs = socket.socketpair()
-        self._test_runner = AsyncChannel(
-            ours,
-            decoder=test_runner_messages,
-            unsolicited=_Unsolicited,
-            max_bytes=_MAX_ACCOUNT_BYTES,
-            on_closed=self._on_test_runner_closed,
-        )
-        with theirs:
-            self._test_runner_pid = await self._zygote.fork_test_runner(ForkTestRunner(str(self._directory)), theirs)
-
-    def _end_test_runner(self) -> None:
-        test_runner, self._test_runner = self._test_runner, None
-        if test_runner is not None:
-            test_runner.close()
-            # It may not be the server's user yet; then it has not begun either, and ends with its channel.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(self._test_runner_pid, signal.SIGKILL)
-
-    def _on_root_message(self, message: FromProcess) -> None:
-        if isinstance(message, WorkerExited) and self._ended is not None and not self._ended.done():
-            self._ended.set_result(message.status)
-
-    def _on_root_closed(self) -> None:
-        self._root = None
-        if self._ended is not None and not self._ended.done():
-            self._ended.set_exception(ChannelClosedError())
-
-    def _on_test_runner_closed(self) -> None:
-        self._test_runner = None
 
 
 async def _send(connection: socket.socket, data: bytes) -> None:

@@ -53,6 +53,10 @@ class System(ABC):
             TimeoutError: If the root does not respond.
         """
 
+    def take_mounts(self) -> int | None:
+        """Return a descriptor of the mounts of a root that lends its files, which the caller closes; None if it lends none."""
+        return None
+
     @abstractmethod
     def discard(self) -> None:
         """Release what no root has entered, or one that failed to start. Idempotent."""
@@ -86,10 +90,12 @@ class OwnSystem(System):
 
     Args:
         user: Id of the session's user: the server's, unless the sandbox has users for sessions.
+        lends_files: Whether a test runner borrows its files, for which it needs the descriptor from ``take_mounts``.
     """
 
-    def __init__(self, user: int) -> None:
+    def __init__(self, user: int, *, lends_files: bool = False) -> None:
         self.user = user
+        self._lends_files = lends_files
         self._received: list[int] = []
 
     @property
@@ -100,11 +106,14 @@ class OwnSystem(System):
         return ForkRoot(None, backend, user=self.user)
 
     async def enter(self, root: AsyncChannel[FromProcess]) -> SessionDirectory:
-        await call_new_root(root, EnterOwnSystem())
-        if not self._received:
+        await call_new_root(root, EnterOwnSystem(self._lends_files))
+        if len(self._received) <= self._lends_files:
             message = "the server has no free file descriptor"
             raise ForkError(message)
-        return MountedDirectory(self._received.pop())
+        return MountedDirectory(self._received.pop(0))
+
+    def take_mounts(self) -> int | None:
+        return self._received.pop() if self._received else None
 
     def discard(self) -> None:
         close_all(self._received)

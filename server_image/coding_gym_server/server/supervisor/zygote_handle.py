@@ -64,10 +64,17 @@ class ZygoteHandle:
         self._process: subprocess.Popen[bytes] | LaunchedZygote
         self._start()
 
-    @property
-    def namespace(self) -> int | None:
-        """Descriptor of the user namespace that the zygote enters, None if it stays in that of its parent."""
-        return self._config.namespace
+    def start_another(self, config: ZygoteConfig) -> ZygoteHandle:
+        """Start another zygote in the same user namespace, whose forks can thus enter what those of this one have made.
+
+        Args:
+            config: Configuration of the other zygote.
+
+        Raises:
+            OSError: If it cannot be started.
+            EOFError: If the launcher has exited.
+        """
+        return ZygoteHandle(msgspec.structs.replace(config, namespace=self._config.namespace), launcher=self._launcher)
 
     @property
     def pid(self) -> int:
@@ -153,7 +160,7 @@ class ZygoteHandle:
                     str(theirs.fileno()),
                     configuration,
                 ],
-                pass_fds=[theirs.fileno(), *([] if self.namespace is None else [self.namespace])],
+                pass_fds=[theirs.fileno(), *([] if (namespace := self._config.namespace) is None else [namespace])],
                 stdin=subprocess.DEVNULL,
                 env=environment,
             )
