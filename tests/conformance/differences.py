@@ -70,9 +70,7 @@ _ASYNCHRONOUS = "asynchronous environment"
 _AFTER_RESET = "environment after reset"
 _IN_SHARED_SANDBOX = (_ASYNCHRONOUS, "vector environment", "vector environment after reset", "context")
 
-_PATHS = ("working directory", "home directory", "temporary directory")
-
-_WITH_EVERY_PROVIDER = [
+KNOWN = [
     Known(
         ("arguments",), ("process", "submission"), "A process has those of its command, and a submission the name of a file."
     ),
@@ -90,7 +88,11 @@ _WITH_EVERY_PROVIDER = [
         ("submission",),
         "Submissions are never interrupted; they ignore SIGINT as the zygote does.",
     ),
-    Known(("display", "names of environment variables"), ("submission",), "It has no display and no cache of fonts."),
+    Known(
+        ("display", "initial contents", "names of environment variables"),
+        ("submission",),
+        "It has no display, and so no socket and authority file of one, and no cache of fonts.",
+    ),
     Known(("display",), _IN_SHARED_SANDBOX, "Displays have random numbers if sessions share a sandbox."),
     Known(("initial contents",), ("context",), "Contexts share a directory with the X authority files of their screens."),
     Known(
@@ -99,37 +101,7 @@ _WITH_EVERY_PROVIDER = [
         "The kernel limits the watches of all sessions together, so only a single session has any.",
     ),
 ]
-
-_OF_THE_SERVERS_USER = [
-    Known(("terminals",), ("submission",), "They share the server's user and could use each other's terminals."),
-    Known(("security attributes",), ("submission",), "They inherit the server's filter, too."),
-    Known(
-        (
-            *(*_PATHS, "initial contents", "creation of files", "creation of directories", "modes of directories"),
-            *("space", "file systems", "moving to temporary directory"),
-        ),
-        ("submission",),
-        "It has a directory with a random name, without mounts of its own.",
-    ),
-]
-
-KNOWN = {
-    "docker": [
-        *_WITH_EVERY_PROVIDER,
-        *_OF_THE_SERVERS_USER,
-        Known(
-            ("owners of system files", "owners", "other users", "capabilities"),
-            ("submission",),
-            "It has no user namespace of its own.",
-        ),
-    ],
-    "local": [
-        *_WITH_EVERY_PROVIDER,
-        *_OF_THE_SERVERS_USER,
-        Known(("order of directory entries",), ("submission",), "It is that of the machine's file system."),
-    ],
-}
-"""Known differences from an environment with a sandbox of its own, for each provider."""
+"""Known differences from an environment with a sandbox of its own, with every provider."""
 
 KNOWN_BETWEEN_EPISODES: list[Known] = []
 """Known differences between environments without screens that share a local sandbox."""

@@ -200,7 +200,9 @@ def test_submissions_leave_nothing_for_next_one(judge: Judge) -> None:
         "    return 'numpy.py' in names, 'MARK' in os.environ\n"
         "def g():\n    import numpy\n    return numpy.array([1]).tolist()"
     )
-    graded = judge.asserts(code, "assert f() == (False, False)", "assert g() == [1]", "import os\nassert 'MARK' not in os.environ")
+    graded = judge.asserts(
+        code, "assert f() == (False, False)", "assert g() == [1]", "import os\nassert 'MARK' not in os.environ"
+    )
     assert graded.outcome is VerdictOutcome.PASSED, graded.cases
 
 

@@ -44,6 +44,16 @@ body = {"action": {"code": "import os; open('/tmp/a', 'w').close(); print(os.get
 request = u.Request("http://127.0.0.1:8123/step", json.dumps(body).encode(), {"Content-Type": "application/json"})
 print(json.load(u.urlopen(request))["observation"]["stdout"], end="")
 """
+GRADE = """
+import json
+from websockets.sync.client import connect
+code = "import os; open('mine', 'w').close(); print(os.getcwd(), os.getuid())"
+tests = {"type": "asserts", "cases": ["assert workspace.listdir() == ['mine']"]}
+with connect("ws://127.0.0.1:8123/ws") as connection:
+    connection.send(json.dumps({"type": "grade", "data": {"code": code, "tests": tests}}))
+    graded = json.loads(connection.recv())["data"]
+    print(graded["outcome"], graded.get("message", ""), graded.get("stdout", ""), end="")
+"""
 LOOK = "import json, urllib.request as u; print(u.urlopen('http://127.0.0.1:8123/health').read().decode())"
 
 
@@ -71,6 +81,9 @@ def test_sessions_share_user_where_they_must(start_container, options, reason):
     assert reason in isolation["shared_user_reason"]
     assert "may not create user namespaces" in isolation["shared_files_reason"]
     assert "sessions share a user" in container.logs().decode()
+    code, printed = container.exec_run(["python3", "-c", GRADE])
+    assert code == 0
+    assert printed.startswith(b"passed  /workspaces/")
     servers = [row[1] for row in container.top(ps_args="-eo pid,uid,args")["Processes"] if "coding-gym-server" in row[2]]
     assert servers[-1] == "10001"
 
@@ -83,6 +96,8 @@ def test_sessions_of_unprivileged_container_have_mounts_where_engine_permits(sta
     assert "runs as user 10001" in isolation["shared_user_reason"]
     code, printed = container.exec_run(["python3", "-c", STEP])
     assert (code, printed.decode()) == (0, "/home/user 10001\n")
+    code, printed = container.exec_run(["python3", "-c", GRADE])
+    assert (code, printed.decode()) == (0, "passed  /home/user 10001\n")
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 
+import psutil
 import pytest
 
 from coding_gym import CodeInterpreter
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.start import start_sandbox
 from coding_gym_server.protocol import Outcome
-from coding_gym_server.protocol.grading import VerdictOutcome
+from coding_gym_server.protocol.grading import Asserts, GradingLimits, Submission, VerdictOutcome
 from tests.grading.judging import Judge
 from tests.security.attack import FORK_UNTIL_REFUSED, TOOLS, Inside
 from tests.support.sandbox_faults import eventually
+from tests.support.sandbox_processes import processes_of
 
 pytestmark = pytest.mark.docker
 
@@ -253,3 +256,39 @@ def test_epoll_watches_of_contexts_concern_no_session(docker_engine):
             assert do("6 * 7", interpreter.contexts.create()) == "42"
             interpreter.files.write("file", "text")
             assert do("open('file').read()") == "text"
+
+
+HELD = "20.25"
+"""Seconds for which a submission keeps what it has used up, in the arguments of a program that shows the beginning."""
+
+
+def is_holding(box):
+    for process in processes_of(box):
+        with contextlib.suppress(psutil.Error):
+            if HELD in process.cmdline():
+                return True
+    return False
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_epoll_watches_of_submissions_concern_no_one_else(docker_engine):
+    """Submissions have users of their own: not only the server and sessions go on, but also grading."""
+    with start_box(mem="3g") as box, contextlib.closing(box.connect()) as session, ThreadPoolExecutor(1) as threads:
+        with contextlib.closing(Inside(box)) as inside:
+            watches = inside.see("int(open('/proc/sys/fs/epoll/max_user_watches').read())")
+        check_watches(watches)
+        hold = f"print(found)\nsubprocess.run(['sleep', '{HELD}'])\nprint(attempt(watch))"
+        code = f"{TOOLS}\nwatches = {watches}\n{textwrap.dedent(WATCH_UNTIL_REFUSED)}\n{hold}"
+        limits = GradingLimits(cpu_timeout=100, wall_timeout=110)
+        submission = Submission(code=code, tests=Asserts(cases=("assert True",)), limits=limits)
+        graded = threads.submit(session.grade, submission, timeout=120)
+        assert eventually(lambda: graded.done() or is_holding(box), 90)
+        with neighbor_in(box) as neighbor:
+            assert neighbor.see("select.epoll().register(os.eventfd(0), 0)") is None
+        assert not graded.done()
+        result = graded.result()
+        assert result.outcome is VerdictOutcome.PASSED, result
+        held, at_the_end = result.stdout.splitlines()
+        assert "ENOSPC" in held
+        assert at_the_end == "ENOSPC"

@@ -41,7 +41,7 @@ class JoinSystem(msgspec.Struct, tag=True):
 class Mounted(msgspec.Struct, tag=True):
     """Response to ``EnterOwnSystem`` and ``FoundSystem``.
 
-    Passes a descriptor of the root directory of the file system and, to ``FoundSystem``, of the mount and IPC namespaces, or, if
+    Passes a descriptor of the root directory of the file system and, to ``FoundSystem``, of the mount and IPC namespaces; if
     the session lends its files, of the mount namespace.
     """
 

@@ -13,6 +13,7 @@ import pytest
 
 from coding_gym.sandbox import start_sandbox
 from coding_gym.sandbox.config import SandboxConfig
+from tests.grading.judging import Judge
 from tests.support.running_server import gone_within
 from tests.support.sandbox_processes import server_of
 
@@ -90,6 +91,18 @@ CONTEXTS = """
         print(json.dumps([printed, interpreter.sandbox.health()["isolation"]]))
 """
 
+# Prints what submissions report, whose tests read their files.
+SUBMISSIONS = """
+    from coding_gym_server.protocol.grading import Asserts, Submission
+
+    tests = Asserts(cases=("assert 'mine' in workspace.listdir()", "assert workspace.read_text('mine') == ''"))
+    with contextlib.closing(start_sandbox(SandboxConfig(provider="local", preload=(), sessions=2, disk="8m"))) as sandbox:
+        with contextlib.closing(sandbox.connect()) as session:
+            graded = [session.grade(Submission(code=sys.argv[2], tests=tests), timeout=20) for _ in range(2)]
+        printed = [(verdict.stdout + verdict.stderr, verdict.outcome.value) for verdict in graded]
+        print(json.dumps([printed, sandbox.health()["isolation"]]))
+"""
+
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts sandboxes for other users")
 
 
@@ -111,6 +124,9 @@ def test_sessions_of_root_have_users():
             pytest.skip(isolation["shared_user_reason"])
         assert (isolation["session_users"], isolation["session_mounts"], isolation["capabilities"]) == (True, True, False)
         assert look(sandbox) == [OWN, OWN]
+        with contextlib.closing(sandbox.connect()) as session:
+            graded = Judge(session).asserts(LOOK_AROUND, "assert workspace.read_text('mine') == ''")
+        assert (graded.stdout, graded.outcome.value) == (OWN, "passed")
         server = server_of(sandbox)
         assert server.uids().real > 1 << 20
     assert gone_within([server], 10) == []
@@ -146,6 +162,11 @@ def test_contexts_of_other_users_share_mounts():
 
 
 @as_root
+def test_submissions_of_other_users_have_mounts():
+    assert run_as_other_user(SUBMISSIONS) == [[OWN, "passed"]] * 2
+
+
+@as_root
 def test_sessions_share_user_if_only_root_can_read_modules(tmp_path):
     config = SandboxConfig(provider="local", preload=(), environment={"PYTHONPATH": str(tmp_path)})
     tmp_path.chmod(0o700)
@@ -168,6 +189,10 @@ def test_sessions_share_user_and_file_system_on_request():
         with contextlib.closing(sandbox.connect()) as session:
             session.ask_step(code)
             assert session.wait(timeout=20).observation.stdout == "False\n"
+            written = "import os\nopen('mine', 'x').close()\nprint(os.getcwd() == os.environ['HOME'] != '/home/user')"
+            graded = Judge(session).asserts(written, "assert workspace.listdir() == ['mine']")
+            assert (graded.stdout, graded.outcome.value) == ("True\n", "passed")
+            assert Judge(session).asserts("", "assert workspace.listdir() == []").outcome.value == "passed"
 
 
 @as_root
