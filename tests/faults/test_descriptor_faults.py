@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
 import resource
 
 import pytest
@@ -10,28 +12,81 @@ import pytest
 from coding_gym.errors import CodingGymError
 from coding_gym.sandbox import start_sandbox
 from coding_gym.sandbox.config import SandboxConfig
+from coding_gym_server.protocol import Outcome
+from coding_gym_server.protocol.grading import VerdictOutcome
+from tests.grading.judging import Judge
+from tests.support.sandbox_faults import eventually
 from tests.support.sandbox_processes import server_of
 
 pytestmark = pytest.mark.lifecycle
 
 
+@contextlib.contextmanager
+def sandbox_of_own_user():
+    """Sandbox whose server has the user of the tests, who may change its limits."""
+    config = SandboxConfig(provider="local", preload=(), session_users=False)
+    with contextlib.closing(start_sandbox(config)) as sandbox:
+        yield sandbox
+
+
+@contextlib.contextmanager
+def free_descriptors(server, number):
+    used, limits = {*map(int, os.listdir(f"/proc/{server.pid}/fd"))}, server.rlimit(resource.RLIMIT_NOFILE)
+    # The limit applies to the number of a descriptor, and there are unused numbers among the used ones.
+    first_unavailable = next(itertools.islice((fd for fd in itertools.count() if fd not in used), number, None))
+    server.rlimit(resource.RLIMIT_NOFILE, (first_unavailable, limits[1]))
+    try:
+        yield
+    finally:
+        server.rlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_interpreters_start_again_once_descriptors_are_free():
+    with sandbox_of_own_user() as sandbox, contextlib.closing(sandbox.connect()) as session:
+
+        def run(code):
+            session.ask_step(code)
+            return session.wait(timeout=30).observation
+
+        assert run("1").exit_code == 0
+        server = server_of(sandbox)
+        used = server.num_fds()
+        for free in range(3):
+            with free_descriptors(server, free):
+                observation = run("import os; os._exit(7)")
+                assert (observation.exit_code, observation.metadata.outcome) == (255, Outcome.INFRASTRUCTURE)
+                assert "Too many open files" in observation.stderr
+            assert run("print('again')").stdout == "again\n"
+        assert eventually(lambda: server.num_fds() <= used + 2, 5)
+
+
+def test_submissions_are_graded_again_once_descriptors_are_free():
+    with sandbox_of_own_user() as sandbox, contextlib.closing(sandbox.connect()) as session:
+        judge = Judge(session)
+        assert judge.asserts("x = 1", "assert x == 1").outcome is VerdictOutcome.PASSED
+        server = server_of(sandbox)
+        used = server.num_fds()
+        for free in range(6):
+            with free_descriptors(server, free):
+                graded = judge.asserts("x = 1", "assert x == 1")
+                assert graded.outcome is VerdictOutcome.INFRASTRUCTURE
+                assert "Too many open files" in graded.message
+            assert judge.asserts("x = 1", "assert x == 1").outcome is VerdictOutcome.PASSED
+        assert eventually(lambda: server.num_fds() <= used + 2, 5)
+
+
 def test_processes_start_again_once_descriptors_are_free():
-    with contextlib.ExitStack() as stack:
-        # The server is this user's, who may change its limits.
-        config = SandboxConfig(provider="local", preload=(), session_users=False)
-        sandbox = stack.enter_context(contextlib.closing(start_sandbox(config)))
-        session = stack.enter_context(contextlib.closing(sandbox.connect()))
+    with sandbox_of_own_user() as sandbox, contextlib.closing(sandbox.connect()) as session:
         session.ask_step("1")
         session.wait(timeout=30)
         processes = session.http.processes
         assert processes.run("true").exit_code == 0
         server = server_of(sandbox)
-        used, limits = server.num_fds(), server.rlimit(resource.RLIMIT_NOFILE)
+        used = server.num_fds()
         # One descriptor is for the connection; a process needs six, two of which are opened at a time.
         for free in range(2, 7):
-            server.rlimit(resource.RLIMIT_NOFILE, (used + free, limits[1]))
-            with pytest.raises(CodingGymError, match="cannot connect to a process: Too many open files"):
+            refused = pytest.raises(CodingGymError, match="cannot connect to a process: Too many open files")
+            with free_descriptors(server, free), refused:
                 processes.run("true")
-            server.rlimit(resource.RLIMIT_NOFILE, limits)
             assert processes.run("echo again").stdout == b"again\n"
         assert server.num_fds() <= used + 2

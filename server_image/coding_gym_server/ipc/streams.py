@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TextIO
 
-__all__ = ["adopt_descriptors", "flush_streams", "open_pipe", "open_stream", "open_streams_ahead"]
+__all__ = ["adopt_descriptors", "flush_streams", "open_output_pipes", "open_pipe", "open_stream", "open_streams_ahead"]
 
 
 def adopt_descriptors(stdout: int, stderr: int) -> None:
@@ -25,6 +25,21 @@ def open_pipe() -> tuple[int, int]:
     # Only processes that hold the pipe can name it.
     os.fchmod(read, 0o666)
     return read, write
+
+
+def open_output_pipes() -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return two pipes for a session, as ``open_pipe`` does, for stdout and stderr.
+
+    Raises:
+        OSError: If file descriptors are exhausted; no pipe is left open.
+    """
+    stdout = open_pipe()
+    try:
+        return stdout, open_pipe()
+    except OSError:
+        for end in stdout:
+            os.close(end)
+        raise
 
 
 def open_stream(number: int) -> TextIO:

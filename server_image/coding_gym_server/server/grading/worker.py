@@ -13,6 +13,7 @@ import msgspec
 
 from coding_gym_server.ipc.channel import HEADER
 from coding_gym_server.ipc.messages import CpuTime, CpuTimeUsed, End, Ended, Failed, ForkWorker, WorkerForked
+from coding_gym_server.ipc.streams import open_output_pipes
 from coding_gym_server.ipc.text import truncate_middle
 from coding_gym_server.linux import oom
 from coding_gym_server.protocol.grading import (
@@ -238,8 +239,7 @@ class GradingWorker:
         if submission.files:
             await asyncio.to_thread(self._directory.write, submission.files)
         ours, theirs = socket.socketpair()
-        out_read, out_write = os.pipe2(os.O_CLOEXEC)
-        err_read, err_write = os.pipe2(os.O_CLOEXEC)
+        (out_read, out_write), (err_read, err_write) = open_output_pipes()
         run = SubmissionRun(
             ours,
             OutputCapture(out_read, max_chars=max_output_chars),

@@ -27,7 +27,7 @@ from coding_gym_server.ipc.messages import (
     WorkerExited,
     WorkerForked,
 )
-from coding_gym_server.ipc.streams import open_pipe
+from coding_gym_server.ipc.streams import open_output_pipes
 from coding_gym_server.linux import oom, procfs
 from coding_gym_server.protocol import TIMEOUT_EXIT_CODE, Outcome
 from coding_gym_server.protocol.processes import ProcessRequest
@@ -327,11 +327,14 @@ class Executor:
 
     async def _replace_worker(self) -> tuple[WorkerHandle | None, int | None]:
         """Kill all processes and fork a new worker; return the old one, which the caller closes, and its wait status."""
+        try:
+            ours, theirs = socket.socketpair()
+            (out_read, out_write), (err_read, err_write) = open_output_pipes()
+        except OSError as error:
+            message = f"cannot connect to an interpreter: {error.strerror}"
+            raise ForkError(message) from error
         self.is_recycling = True
         self.processes.expect_end("the interpreter was killed, and all processes of the session with it")
-        ours, theirs = socket.socketpair()
-        out_read, out_write = open_pipe()
-        err_read, err_write = open_pipe()
         new = WorkerHandle(ours, out_read, err_read, on_finished=self._resolve)
         try:
             request = ForkWorker(self.directory.name)
