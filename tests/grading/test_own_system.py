@@ -240,6 +240,27 @@ def test_full_disk_concerns_one_submission(provider: str) -> None:
             session.reset()
 
 
+def test_programs_of_tests_import_nothing_of_submissions(judge: Judge) -> None:
+    for directory in (".", "/tmp"):
+        code = f"""
+for name in ("colorsys", "sitecustomize", "usercustomize"):
+    open(f"{directory}/{{name}}.py", "w").write("raise SystemExit(3)")
+"""
+        setup = f"import os, subprocess, sys\nos.chdir({directory!r})\nrun = lambda *args: subprocess.run([sys.executable, *args]).returncode"
+        graded = judge.asserts(
+            code, "assert run('-c', 'import colorsys') == 0", "assert run('-m', 'colorsys') == 0", setup=setup
+        )
+        assert graded.outcome is VerdictOutcome.PASSED, graded.cases
+
+
+def test_temporary_directory_of_tests_is_found_each_time(judge: Judge) -> None:
+    setup = "import os, tempfile"
+    cases = ("assert tempfile.gettempdir() == os.environ['TMPDIR']",)
+    for mode in (0o000, 0o1777):
+        graded = judge.asserts(f"import os; os.chmod('/tmp', {mode})", *cases, setup=setup)
+        assert graded.outcome is VerdictOutcome.PASSED, graded.cases
+
+
 # Users and processes
 
 

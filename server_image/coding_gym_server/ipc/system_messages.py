@@ -41,8 +41,8 @@ class JoinSystem(msgspec.Struct, tag=True):
 class Mounted(msgspec.Struct, tag=True):
     """Response to ``EnterOwnSystem`` and ``FoundSystem``.
 
-    Passes a descriptor of the root directory of the file system and, to ``FoundSystem``, of the mount and IPC namespaces; if
-    the session lends its files, of the mount namespace.
+    Passes a descriptor of the root directory of the file system. The response to ``FoundSystem`` also passes the mount and IPC
+    namespaces, and that to ``EnterOwnSystem`` the mount namespace if the session lends its files.
     """
 
 

@@ -53,7 +53,7 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
     @property
     def of_sessions(self) -> range:
         """Ids of the users that sessions with a system of their own take, empty if they run as the server's user."""
-        return range(self.first, self.of_submissions.start)
+        return range(self.first, self.of_submissions.start) if self.count else range(0)
 
     @property
     def of_submissions(self) -> range:
@@ -139,7 +139,7 @@ def open_mounts() -> int:
     return os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
 
 
-def borrow(users: SessionUsers, user: int, system: int, directories: Sequence[str]) -> list[str]:
+def borrow(users: SessionUsers, user: int, mount_namespace: int, directories: Sequence[str]) -> list[str]:
     """Give the calling process, which has a session root's privileges, the server's user and files of a session.
 
     The process does not enter the session's system, in which code of the session could replace what leads to Python (see
@@ -148,7 +148,7 @@ def borrow(users: SessionUsers, user: int, system: int, directories: Sequence[st
     Args:
         users: Users and disks of the sandbox.
         user: Id of the session's user; the server's if there are no others.
-        system: Descriptor of the session's mount namespace, from ``open_mounts``.
+        mount_namespace: Descriptor of the session's, from ``open_mounts``.
         directories: Mount points of the session's directories.
 
     Returns:
@@ -157,20 +157,19 @@ def borrow(users: SessionUsers, user: int, system: int, directories: Sequence[st
     Raises:
         OSError: If the kernel or a seccomp filter does not permit it.
     """
-    targets = _borrow(users, user, system, directories)
+    targets = _borrow(users, user, mount_namespace, directories)
     _become(users.server)
     return targets
 
 
-def _borrow(users: SessionUsers, user: int, system: int, directories: Sequence[str]) -> list[str]:
+def _borrow(users: SessionUsers, user: int, mount_namespace: int, directories: Sequence[str]) -> list[str]:
     mounts.unshare(mounts.NEW_MOUNTS)
     mounts.make_private()
     own = open_mounts()
-    mounts.join(system, mounts.NEW_MOUNTS)
+    mounts.join(mount_namespace, mounts.NEW_MOUNTS)
     trees = [mounts.clone_tree(directory) for directory in directories]
     mounts.join(own, mounts.NEW_MOUNTS)
     os.close(own)
-    # Before the first mount covers what leads to Python.
     targets = [f"{namespaces.BESIDE}{directory}" if links(directory) else directory for directory in directories]
     namespace = None if user == users.server else user_namespaces.create([(user, users.server, 1)])
     for tree, target in zip(trees, targets, strict=True):

@@ -16,7 +16,7 @@ _responses = msgspec.msgpack.Decoder(ZygoteStarted | Failed)
 
 
 class LauncherClient:
-    """Blocking client of the launcher, which responds within a millisecond.
+    """Blocking client of the launcher, which responds within a millisecond, or a second if there are too many processes.
 
     Args:
         connection: A connected stream socket. The client takes ownership of it.

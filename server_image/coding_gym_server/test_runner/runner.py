@@ -13,6 +13,7 @@ import random
 import signal
 import socket
 import sys
+import tempfile
 import time
 
 import msgspec
@@ -83,7 +84,10 @@ class TestRunner:
         for number in range(3):
             os.dup2(null, number)
         os.close(null)
-        sys.path[:] = [path for path in sys.path if path]
+        # What a submission can write is not a source of modules, neither here nor in programs that tests start.
+        writable = {"", self._layout.work, self._layout.temporary}
+        sys.path[:] = [path for path in sys.path if path not in writable]
+        os.environ.update(PYTHONSAFEPATH="1", PYTHONNOUSERSITE="1")
         sys.setrecursionlimit(_RECURSION_LIMIT)
         gc.freeze()
 
@@ -111,7 +115,8 @@ class TestRunner:
         peer.attach(exchange)
         try:
             os.chdir(self._layout.work)
-            os.environ.update(self._layout.variables())
+            os.environ.update(self._layout.directories())
+            tempfile.tempdir = self._layout.temporary
             random.seed(0)
             answer = exchange.ask(Load(request.code, request.entry_point))
             load_seconds = time.perf_counter() - began

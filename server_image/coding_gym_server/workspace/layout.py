@@ -41,11 +41,14 @@ class Layout(msgspec.Struct, kw_only=True, frozen=True):
         """Return the layout with another working and home directory, or unchanged if it is None."""
         return self if directory is None else msgspec.structs.replace(self, work=directory, home=directory)
 
-    def variables(self) -> dict[str, str]:
+    def directories(self) -> dict[str, str]:
         """Return the environment variables that name the directories."""
+        return {"HOME": self.home, "TMPDIR": self.temporary, "PWD": self.work}
+
+    def variables(self) -> dict[str, str]:
+        """Return the environment variables of user code."""
         # Matplotlib warns about a directory that it may not write.
-        cache = f"{self.temporary}/.matplotlib"
-        return {"HOME": self.home, "TMPDIR": self.temporary, "PWD": self.work, "MPLCONFIGDIR": cache}
+        return {**self.directories(), "MPLCONFIGDIR": f"{self.temporary}/.matplotlib"}
 
     def screen_variables(self, display: str) -> dict[str, str]:
         """Return the environment variables by which programs find the screen.

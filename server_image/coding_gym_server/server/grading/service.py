@@ -25,7 +25,7 @@ __all__ = ["GradingService"]
 _log = logging.getLogger(__name__)
 
 # EOFError: without the launcher, no zygote can start.
-_INFRASTRUCTURE_ERRORS = (ForkError, ChannelClosedError, TimeoutError, OSError, EOFError)
+_INFRASTRUCTURE_ERRORS = (ForkError, OSError, EOFError)
 
 _PRELOAD = (
     *("abc", "bisect", "cmath", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions", "functools"),

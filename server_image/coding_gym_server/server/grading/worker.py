@@ -100,9 +100,12 @@ class GradingWorker:
             graded = await self._run_tests(submission, submission.tests)
         graded.seconds = time.perf_counter() - began
         if self._directory.name is None:
-            # Files in memory must not remain until the next submission. If that fails, the next one reports it.
-            with contextlib.suppress(OSError):
+            # Files in memory must not remain until the next submission.
+            try:
                 await self._empty()
+            except OSError:
+                # Without processes, the worker is discarded, and its file system with it.
+                self._processes.close()
         return graded
 
     def kill_with_reason(self, reason: str) -> None:

@@ -107,7 +107,7 @@ class OwnSystem(System):
 
     async def enter(self, root: AsyncChannel[FromProcess]) -> SessionDirectory:
         await call_new_root(root, EnterOwnSystem(self._lends_files))
-        if len(self._received) <= self._lends_files:
+        if len(self._received) < (2 if self._lends_files else 1):
             message = "the server has no free file descriptor"
             raise ForkError(message)
         return MountedDirectory(self._received.pop(0))
