@@ -175,8 +175,11 @@ class MountedDirectory(SessionDirectory):
 
     def __init__(self, tree: int) -> None:
         self._path = Path(f"/proc/self/fd/{tree}")
+        # As strings, since each reset uses them.
+        self._modes = {f"{self._path}/{name}": mode for name, (_, mode) in MOUNTED.items()}
+        self._authority = f"{self._path}/{workspace.TEMPORARY}/{os.path.basename(PRIVATE.authority)}"
         self._links = {
-            self._path / name / os.path.relpath(link, mount_point): target
+            f"{self._path}/{name}/{os.path.relpath(link, mount_point)}": target
             for name, (mount_point, _) in MOUNTED.items()
             for link, target in session_user.links(mount_point).items()
         }
@@ -207,12 +210,12 @@ class MountedDirectory(SessionDirectory):
     def empty_if_bare(self) -> bool:
         self.repair()
         with contextlib.suppress(OSError):
-            os.unlink(self._path / workspace.TEMPORARY / os.path.basename(PRIVATE.authority))
+            os.unlink(self._authority)
         self._remove_x_socket()
         for link in self._links:
             with contextlib.suppress(OSError):
                 os.unlink(link)
-        if any(_first_names(self._path / name, 1) for name in MOUNTED):
+        if any(_first_names(directory, 1) for directory in self._modes):
             return False
         self._restore()
         return True
@@ -226,15 +229,15 @@ class MountedDirectory(SessionDirectory):
             os.rmdir(self.x_sockets)
 
     def empty(self) -> None:
-        for name in MOUNTED:
-            os.chmod(self._path / name, stat.S_IRWXU)
-            workspace.clear(self._path / name)
+        for directory in self._modes:
+            os.chmod(directory, stat.S_IRWXU)
+            workspace.clear(Path(directory))
         self._restore()
         self.repair()
 
     def repair(self) -> None:
-        for name, (_, mode) in MOUNTED.items():
-            os.chmod(self._path / name, mode)
+        for directory, mode in self._modes.items():
+            os.chmod(directory, mode)
 
     def remove(self) -> None:
         """Do nothing: the kernel frees the file system with the last process and descriptor that use it."""
@@ -243,16 +246,16 @@ class MountedDirectory(SessionDirectory):
         """Restore links that code of a session has removed or replaced; what has replaced one gets another name."""
         for link, target in self._links.items():
             with contextlib.suppress(OSError):
-                if not link.is_symlink() or os.readlink(link) != target:
-                    _move_aside(link)
+                if not os.path.islink(link) or os.readlink(link) != target:
+                    _move_aside(Path(link))
                     os.symlink(target, link)
 
     def _restore(self) -> None:
         """Restore the content and attributes of the empty directories."""
         for link, target in self._links.items():
             os.symlink(target, link)
-        for name in MOUNTED:
-            workspace.reset_attributes(f"{self._path}/{name}")
+        for directory in self._modes:
+            workspace.reset_attributes(directory)
 
 
 class SharedDirectory(SessionDirectory):
@@ -329,7 +332,7 @@ def _opened(directory: Path, access: int = os.O_RDONLY) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _first_names(directory: Path | int, count: int) -> list[str]:
+def _first_names(directory: str | int, count: int) -> list[str]:
     """Return the first names in a directory, which may contain many."""
     with os.scandir(directory) as entries:
         return [entry.name for entry in itertools.islice(entries, count)]

@@ -70,6 +70,7 @@ class GradingWorker:
         self._processes = processes
         self._directory = processes.directory
         self._kill_reason = ""
+        self._has_files = False
 
     @classmethod
     async def open(cls, system: System, *, zygote: ZygoteHandle, submission_zygote: ZygoteHandle) -> GradingWorker:
@@ -238,7 +239,9 @@ class GradingWorker:
 
     async def _fork(self, submission: Submission, max_output_chars: int) -> SubmissionRun:
         """Fork a process for a submission, among only its files."""
-        await self._empty()
+        if self._has_files:
+            await self._empty()
+        self._has_files = True
         if submission.files:
             await asyncio.to_thread(self._directory.write, submission.files)
         ours, theirs = socket.socketpair()
@@ -275,6 +278,7 @@ class GradingWorker:
         """
         if not self._directory.empty_if_bare():
             await asyncio.to_thread(self._directory.empty)
+        self._has_files = False
 
     async def _end(self, run: SubmissionRun) -> float:
         """Kill all remaining processes; returns the CPU time used, in seconds."""
