@@ -82,7 +82,7 @@ def show(event):
         event.x_root, event.y_root))
 for kind in ("KeyPress", "KeyRelease", "ButtonPress", "ButtonRelease", "Motion"): root.bind(f"<{kind}>", show)
 root.bind("<Double-Button-1>", lambda event: print(("double",)))
-root.bind("<Map>", lambda event: print(("shown",)))
+root.wait_visibility(); print(("shown",))
 root.mainloop()
 """
 
@@ -107,7 +107,8 @@ def act(desktop: WindowList, hands: InputInjector) -> Act:
 def start_events(desktop: WindowList, start: Callable[[str], Program]) -> Program:
     """Start the program that prints its events, and wait until its window receives them.
 
-    The frame that Tk puts around a window is listed shortly before the window in it is shown.
+    The frame that Tk puts around a window is listed before the window in it is shown, and Tk calls the handlers of <Map>
+    before the X server has been asked to show it. Only the server's own event, <Visibility>, says that it is shown.
     """
     program = start(EVENTS)
     window_of(desktop, "events")
