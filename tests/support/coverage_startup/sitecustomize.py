@@ -53,6 +53,8 @@ class _Measurement:
         # No public API reads the collected data without a database in every fork.
         collector = self._coverage._collector
         assert collector is not None
+        # A finalizer that runs while the tracer holds its lock, or a fork by another thread, would wait for it forever.
+        collector.data_lock = None
         self._executed: dict[str, set[int]] = collector.data  # type: ignore[assignment]
         self._tracer = sys.gettrace()
         atexit.register(self.store)
