@@ -84,11 +84,6 @@ KNOWN = [
         "Cells flush each line, in case they are killed, and print lone surrogates; a process has Python's defaults.",
     ),
     Known(
-        ("signal handlers", "interrupted child processes"),
-        ("submission",),
-        "Submissions are never interrupted; they ignore SIGINT as the zygote does.",
-    ),
-    Known(
         ("display", "initial contents", "names of environment variables"),
         ("submission",),
         "It has no display, and so no socket and authority file of one, and no cache of fonts.",

@@ -89,6 +89,8 @@ class SubmissionProcess:
 
     def _set_up(self) -> PeerConnection:
         os.setsid()
+        # As in any Python program; the zygote ignores it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
         descriptor, *outputs = self._descriptors
         adopt_descriptors(*outputs)
