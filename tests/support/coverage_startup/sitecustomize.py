@@ -127,7 +127,15 @@ def _measure_server() -> None:
             options["env"] = {**options["env"], "PYTHONPATH": _HERE, _TABLE_VARIABLE: str(descriptor)}
         start(process, command, *arguments, **options)
 
+    execute = os.execve
+
+    def execute_with_table(path: str, arguments: list[str], environment: dict[str, str]) -> None:
+        # The launcher, a fork of the server, starts zygotes.
+        os.set_inheritable(descriptor, True)
+        execute(path, arguments, {**environment, "PYTHONPATH": _HERE, _TABLE_VARIABLE: str(descriptor)})
+
     subprocess.Popen.__init__ = start_with_table  # type: ignore[assignment,method-assign]
+    os.execve = execute_with_table  # type: ignore[assignment]
 
 
 def _measure_zygote(descriptor: int) -> None:
