@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import resource
+import time
 
 import pytest
 
@@ -29,9 +30,21 @@ def sandbox_of_own_user():
         yield sandbox
 
 
+def permanent_descriptors(server):
+    """Return the descriptors that stay open, without those of a process that is ending and of files that are being read."""
+    used = {*map(int, os.listdir(f"/proc/{server.pid}/fd"))}
+    unchanged = 0
+    while unchanged < 10:
+        time.sleep(0.03)
+        still_used = used & {*map(int, os.listdir(f"/proc/{server.pid}/fd"))}
+        unchanged = unchanged + 1 if still_used == used else 0
+        used = still_used
+    return used
+
+
 @contextlib.contextmanager
 def free_descriptors(server, number):
-    used, limits = {*map(int, os.listdir(f"/proc/{server.pid}/fd"))}, server.rlimit(resource.RLIMIT_NOFILE)
+    used, limits = permanent_descriptors(server), server.rlimit(resource.RLIMIT_NOFILE)
     # The limit applies to the number of a descriptor, and there are unused numbers among the used ones.
     first_unavailable = next(itertools.islice((fd for fd in itertools.count() if fd not in used), number, None))
     server.rlimit(resource.RLIMIT_NOFILE, (first_unavailable, limits[1]))
