@@ -13,7 +13,7 @@ import msgspec
 from coding_gym.errors import ConfigurationError
 from coding_gym.tasks.screen.tests import ScreenTests
 from coding_gym.tasks.submission import complete
-from coding_gym_server.protocol.grading import Asserts, FileContent, GradingLimits, Programs, UnitTests
+from coding_gym_server.protocol.grading import Asserts, FileContent, GradingLimits, GradingMode, Programs, UnitTests
 
 __all__ = ["Task", "Tests"]
 
@@ -36,6 +36,8 @@ class Task:
         limits: Resource limits of a submission.
         reference: Reference solution; None if there is none. Never shown to the agent.
         metadata: Further information: difficulty, tags, source.
+        grading: Where the tests run: ``"isolated"`` from the submission, the default, or ``"faithful"``, in its process; see
+            ``GradingMode``. The faithful mode requires ``Asserts`` or ``UnitTests``, and a reference.
 
     Raises:
         ConfigurationError: If there is no id, there are no tests, or an attribute is invalid.
@@ -50,6 +52,7 @@ class Task:
     limits: GradingLimits = field(default_factory=GradingLimits)
     reference: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    grading: GradingMode | str = GradingMode.ISOLATED
 
     def __post_init__(self) -> None:
         identity: object = self.id
@@ -67,6 +70,11 @@ class Task:
         for path, content in self.files.items():
             self._expect(_is_inside(path), "files whose paths stay below the working directory", path)
             self._expect(isinstance(content, (str, bytes)), f"the content of {path} to be str or bytes", content)
+        self._expect(self.grading in list(GradingMode), "grading 'isolated' or 'faithful'", self.grading)
+        if self.grading == GradingMode.FAITHFUL:
+            self._expect(isinstance(self.tests, Asserts | UnitTests), "Asserts or UnitTests for faithful grading", self.tests)
+            self._expect(self.reference is not None, "a reference for faithful grading, which validates canaries", None)
+        object.__setattr__(self, "grading", GradingMode(self.grading))
         try:
             msgspec.json.encode([self.tests, self.prefix, dict(self.files), self.limits])
         except UnicodeEncodeError as error:
@@ -94,6 +102,7 @@ class Task:
             "limits": msgspec.to_builtins(self.limits) if self.limits != GradingLimits() else None,
             "reference": self.reference,
             "metadata": dict(self.metadata),
+            "grading": self.grading if self.grading != GradingMode.ISOLATED else None,
         }
         try:
             return msgspec.json.encode({name: value for name, value in known.items() if value or name == "prompt"}).decode()
@@ -149,6 +158,7 @@ class _TaskRow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     limits: GradingLimits = GradingLimits()
     reference: str | None = None
     metadata: dict[str, Any] = {}
+    grading: GradingMode = GradingMode.ISOLATED
 
     def task(self) -> Task:
         fields = msgspec.structs.asdict(self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coding_gym_server.protocol.grading import CaseOutcome, CaseResult, Graded, VerdictOutcome
+from coding_gym_server.protocol.grading import CaseOutcome, CaseResult, Graded, GradingMode, VerdictOutcome
 
 __all__ = ["Verdict"]
 
@@ -23,6 +23,8 @@ class Verdict:
         load_seconds: Wall-clock time until the submission was loaded, in seconds.
         seconds: Total wall-clock time, in seconds.
         cpu_seconds: CPU time used by the submission, in seconds.
+        mode: Where the tests ran: ``isolated`` from the submission, or in its process, ``faithful`` to the test framework.
+        is_weak: Whether the tests ran in the faithful mode with too few canaries to detect forged results reliably.
     """
 
     task_id: str
@@ -34,6 +36,8 @@ class Verdict:
     load_seconds: float = 0.0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+    mode: GradingMode = GradingMode.ISOLATED
+    is_weak: bool = False
 
     @classmethod
     def of(cls, task_id: str, graded: Graded) -> Verdict:
@@ -48,6 +52,8 @@ class Verdict:
             load_seconds=graded.load_seconds,
             seconds=graded.seconds,
             cpu_seconds=graded.cpu_seconds,
+            mode=graded.mode,
+            is_weak=graded.is_weak,
         )
 
     @property
@@ -62,15 +68,25 @@ class Verdict:
 
     @property
     def score(self) -> float | None:
-        """Fraction of tests that passed, 0 to 1; None after an infrastructure error, to keep it out of averages."""
+        """Fraction of tests that passed, 0 to 1; None after an infrastructure error, to keep it out of averages.
+
+        In the faithful mode, 1 if all tests passed, and 0 otherwise.
+        """
         if self.is_infrastructure:
             return None
+        if self.mode is GradingMode.FAITHFUL:
+            return float(self.solved)
         return self.passed / self.total if self.total else 0.0
 
     @property
     def solved(self) -> bool:
         """Whether all tests passed."""
         return self.outcome is VerdictOutcome.PASSED
+
+    @property
+    def tamper_resistant(self) -> bool:
+        """Whether the submission had no access to the process that decided: True in the isolated mode only."""
+        return self.mode is GradingMode.ISOLATED
 
     @property
     def is_infrastructure(self) -> bool:

@@ -20,7 +20,15 @@ from coding_gym.sandbox import ManagedSandbox
 from coding_gym.tasks.screen.tests import ScreenTests, run_screen_tests
 from coding_gym.tasks.task import Task
 from coding_gym_server.protocol import MAX_FRAME_BYTES, GradeRequest
-from coding_gym_server.protocol.grading import CaseOutcome, CaseResult, Graded, Programs, Submission, VerdictOutcome
+from coding_gym_server.protocol.grading import (
+    CaseOutcome,
+    CaseResult,
+    Graded,
+    GradingMode,
+    Programs,
+    Submission,
+    VerdictOutcome,
+)
 
 if TYPE_CHECKING:
     from coding_gym.client.session import Session
@@ -128,7 +136,13 @@ class GradingConnection:
             self._drop_session()
             return graded
         submission = Submission(
-            code=code, tests=task.tests, entry_point=task.entry_point, files=task.wire_files(), limits=task.limits
+            code=code,
+            tests=task.tests,
+            entry_point=task.entry_point,
+            files=task.wire_files(),
+            limits=task.limits,
+            mode=GradingMode(task.grading),
+            reference=task.reference if task.grading == GradingMode.FAITHFUL else None,
         )
         return _grade_in_parts(session, submission, task)
 

@@ -17,6 +17,7 @@ __all__ = [
     "FileContent",
     "Graded",
     "GradingLimits",
+    "GradingMode",
     "ProgramCase",
     "Programs",
     "Submission",
@@ -91,6 +92,15 @@ class Programs(msgspec.Struct, tag="programs", tag_field="type", forbid_unknown_
 TestSource = Asserts | UnitTests | Programs
 
 
+class GradingMode(StrEnum):
+    """Where the tests of a submission run."""
+
+    ISOLATED = "isolated"
+    """In another process than the submission, which values and calls cross: tamper-resistant."""
+    FAITHFUL = "faithful"
+    """In the process of the submission, as a test framework runs them. Canaries, tests that must fail, detect forged results."""
+
+
 class GradingLimits(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """Resource limits of a submission. CPU time, which does not depend on other load on the machine, is the decisive limit.
 
@@ -114,6 +124,8 @@ class Submission(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         entry_point: The function or class that the code must define; None for a program.
         files: Initial content of the working directory: workspace paths to contents.
         limits: Resource limits.
+        mode: Where the tests run.
+        reference: A program that passes the tests; the faithful mode requires it, to validate canaries.
     """
 
     code: str
@@ -121,6 +133,8 @@ class Submission(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     entry_point: str | None = None
     files: dict[str, str | FileContent] = {}
     limits: GradingLimits = GradingLimits()
+    mode: GradingMode = GradingMode.ISOLATED
+    reference: str | None = None
 
 
 class CaseOutcome(StrEnum):
@@ -144,6 +158,8 @@ class VerdictOutcome(StrEnum):
 
     INFRASTRUCTURE = "infrastructure"
     """An infrastructure error; says nothing about the submission."""
+    FORGED = "forged"
+    """It passed all tests, and a canary, which no solution passes. Faithful mode only."""
     PASSED = "passed"
     """All tests passed."""
     TIMEOUT = "timeout"
@@ -184,6 +200,8 @@ class Graded(msgspec.Struct, kw_only=True, omit_defaults=True):
         load_seconds: Wall-clock time until the submission was loaded, in seconds.
         seconds: Total wall-clock time, in seconds.
         cpu_seconds: CPU time used by the submission, in seconds.
+        mode: Where the tests ran.
+        is_weak: Whether the tests ran in the faithful mode with too few canaries to detect forged results reliably.
     """
 
     outcome: VerdictOutcome
@@ -194,3 +212,5 @@ class Graded(msgspec.Struct, kw_only=True, omit_defaults=True):
     load_seconds: float = 0.0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+    mode: GradingMode = GradingMode.ISOLATED
+    is_weak: bool = False
