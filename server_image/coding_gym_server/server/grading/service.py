@@ -14,7 +14,8 @@ from coding_gym_server.ipc.async_channel import ChannelClosedError
 from coding_gym_server.ipc.messages import SUBMISSION
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.protocol.grading import Graded, Submission, VerdictOutcome
-from coding_gym_server.server.grading.worker import GradingWorker, not_run
+from coding_gym_server.server.grading.base_worker import not_run
+from coding_gym_server.server.grading.worker import GradingWorker
 from coding_gym_server.server.supervisor.systems import NamedSystem, OwnSystem
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
 from coding_gym_server.workspace.leftovers import ResidualFiles

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from coding_gym_server.ipc.async_channel import ChannelClosedError
+from coding_gym_server.ipc.channel import close_all
+from coding_gym_server.ipc.streams import open_output_pipes
 from coding_gym_server.protocol.grading import GradingLimits
 from coding_gym_server.server.supervisor.output_capture import OutputCapture
 
@@ -26,24 +28,48 @@ _Result = TypeVar("_Result")
 
 @dataclass
 class SubmissionRun:
-    """A submission's process.
+    """A submission's process. Created by ``SubmissionRun.open``.
 
     Attributes:
         connection: The tests' end of the connection with it.
         stdout: Capture of its stdout.
         stderr: Capture of its stderr.
+        descriptors: Those that its process receives: its end of the connection, stdout and stderr.
         cpu_before: CPU time used by earlier processes, in seconds.
     """
 
     connection: socket.socket
     stdout: OutputCapture
     stderr: OutputCapture
+    descriptors: tuple[int, ...]
     cpu_before: float = 0.0
     _read_timer: asyncio.TimerHandle = field(init=False)
 
     def __post_init__(self) -> None:
         # The output of a short run fits into the pipe buffers, so that reading need not start.
         self._read_timer = asyncio.get_running_loop().call_later(_READ_DELAY, self._start_reading)
+
+    @classmethod
+    def open(cls, *, max_stdout_chars: int, max_stderr_chars: int) -> SubmissionRun:
+        """Open the connection and the pipes of a process that is not forked yet.
+
+        Args:
+            max_stdout_chars: Maximum number of characters that are kept of its stdout.
+            max_stderr_chars: Maximum number of characters that are kept of its stderr.
+        """
+        ours, theirs = socket.socketpair()
+        (out_read, out_write), (err_read, err_write) = open_output_pipes()
+        return cls(
+            ours,
+            OutputCapture(out_read, max_chars=max_stdout_chars),
+            OutputCapture(err_read, max_chars=max_stderr_chars),
+            (theirs.detach(), out_write, err_write),
+        )
+
+    def close_descriptors(self) -> None:
+        """Close the descriptors of the process, once it has received them. Idempotent."""
+        close_all(self.descriptors)
+        self.descriptors = ()
 
     def __enter__(self) -> SubmissionRun:
         return self
@@ -55,7 +81,10 @@ class SubmissionRun:
         return self.stdout.take(), self.stderr.take()
 
     def close(self) -> None:
+        """Close the connection and the pipes."""
         self._read_timer.cancel()
+        self.close_descriptors()
+        self.connection.close()
         self.stdout.close()
         self.stderr.close()
 

@@ -1,4 +1,4 @@
-"""``GradingWorker``: grades one submission at a time, with processes and a file system that all its submissions have."""
+"""``GradingWorker``: tests submissions from another process, and compares the output of programs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ import time
 import msgspec
 
 from coding_gym_server.ipc.channel import HEADER
-from coding_gym_server.ipc.messages import CpuTime, CpuTimeUsed, End, Ended, Failed, ForkWorker, WorkerForked
-from coding_gym_server.ipc.streams import open_output_pipes
 from coding_gym_server.ipc.text import truncate_middle
 from coding_gym_server.linux import oom
 from coding_gym_server.protocol.grading import (
@@ -21,7 +19,6 @@ from coding_gym_server.protocol.grading import (
     CaseOutcome,
     CaseResult,
     Graded,
-    GradingLimits,
     ProgramCase,
     Programs,
     Submission,
@@ -29,16 +26,16 @@ from coding_gym_server.protocol.grading import (
     VerdictOutcome,
 )
 from coding_gym_server.remote_objects.exchange import RunProgram
+from coding_gym_server.server.grading.base_worker import BaseWorker, not_run
 from coding_gym_server.server.grading.output_match import is_same_output
-from coding_gym_server.server.grading.processes import GradingProcesses
-from coding_gym_server.server.grading.submission_run import LimitWatch, SubmissionRun
-from coding_gym_server.server.supervisor.output_capture import OutputCapture
+from coding_gym_server.server.grading.submission_processes import SubmissionProcesses
+from coding_gym_server.server.grading.submission_run import SubmissionRun
+from coding_gym_server.server.grading.test_runner_process import TestRunnerProcess
 from coding_gym_server.server.supervisor.systems import System
-from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
+from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
 from coding_gym_server.test_runner.messages import RunTests, TestsRun
-from coding_gym_server.workspace.session_directory import SessionDirectory
 
-__all__ = ["GradingWorker", "not_run"]
+__all__ = ["GradingWorker"]
 
 _EXTRA_OUTPUT_CHARS = 4096
 """Number of characters that a program may print beyond the expected output before the middle is dropped."""
@@ -50,88 +47,58 @@ _END_OF = {
 }
 
 
-class GradingWorker:
-    """Files and processes that grade one submission after the other. Created by ``GradingWorker.open``.
+class GradingWorker(BaseWorker):
+    """Worker whose tests run in another process than the submission. Created by ``GradingWorker.open``.
 
     Args:
-        processes: The processes.
-        user: Id of the submissions' user, None if they have the server's user and no mounts of their own.
-
-    Attributes:
-        user: Id of the submissions' user, None if they have the server's user and no mounts of their own.
-        root_pid: Process id of the root, the ancestor of all processes of the submission.
-        is_recycling: Whether the submission's processes are being replaced by those of the next one.
+        processes: The processes of the submissions.
+        test_runner: Test runner with their files.
     """
 
-    def __init__(self, processes: GradingProcesses, user: int | None) -> None:
-        self.user = user
-        self.root_pid = processes.root_pid
-        self.is_recycling = False
-        self._processes = processes
-        self._directory = processes.directory
-        self._kill_reason = ""
-        self._has_files = False
+    def __init__(self, processes: SubmissionProcesses, test_runner: TestRunnerProcess) -> None:
+        super().__init__(processes)
+        self._test_runner = test_runner
 
     @classmethod
     async def open(cls, system: System, *, zygote: ZygoteHandle, submission_zygote: ZygoteHandle) -> GradingWorker:
-        """Create a grading worker; see ``GradingProcesses.start``."""
-        processes = await GradingProcesses.start(system, zygote=zygote, submission_zygote=submission_zygote)
-        return cls(processes, system.user)
+        """Create a grading worker.
+
+        Args:
+            system: User and files of the submissions.
+            zygote: Forks test runners, with the modules that tests import.
+            submission_zygote: Forks root processes, with a small memory footprint.
+
+        Raises:
+            ForkError: If processes, memory or disk space are exhausted.
+            ChannelClosedError: If a zygote or a started process died.
+            TimeoutError: If a started process does not respond.
+            OSError: If the directories cannot be created.
+        """
+        processes = await SubmissionProcesses.start(system, zygote=submission_zygote)
+        try:
+            return cls(processes, await TestRunnerProcess.start(processes, zygote))
+        except BaseException:
+            processes.close()
+            system.discard()
+            raise
 
     @property
     def is_alive(self) -> bool:
-        """Whether the root and the test runner are still running, as far as known."""
-        return self._processes.are_alive
-
-    async def grade(self, submission: Submission) -> Graded:
-        """Grade a submission; its errors are part of the result.
-
-        Raises:
-            FilesError: If one of its files cannot be written.
-            ForkError: If processes, memory or disk space are exhausted.
-            ChannelClosedError: If the root or the test runner died.
-            TimeoutError: If the root does not respond.
-        """
-        began = time.perf_counter()
-        oom.has_killed()
-        self._kill_reason = ""
-        if isinstance(submission.tests, Programs):
-            graded = await self._run_programs(submission, submission.tests)
-        else:
-            graded = await self._run_tests(submission, submission.tests)
-        graded.seconds = time.perf_counter() - began
-        if self._directory.name is None:
-            # Files in memory must not remain until the next submission.
-            try:
-                await self._empty()
-            except OSError:
-                # Without processes, the worker is discarded, and its file system with it.
-                self._processes.close()
-        return graded
-
-    def kill_with_reason(self, reason: str) -> None:
-        """Kill all processes of the submission immediately.
-
-        Args:
-            reason: Reported in its verdict: the resource that it has exhausted.
-        """
-        self._kill_reason = reason
-        self._processes.kill()
+        return super().is_alive and self._test_runner.is_alive
 
     def close(self) -> None:
-        """Close the grading worker. Its files remain until they are removed."""
-        self._processes.close()
+        super().close()
+        self._test_runner.close()
 
-    def take_directory(self) -> SessionDirectory:
-        """Return the files of the submissions, which the worker does not access any more. Call it after ``close``."""
-        directory = self._directory
-        del self._directory, self._processes.directory
-        return directory
+    async def _grade(self, submission: Submission) -> Graded:
+        if isinstance(submission.tests, Programs):
+            return await self._run_programs(submission, submission.tests)
+        return await self._run_tests(submission, submission.tests)
 
     async def _run_tests(self, submission: Submission, tests: Asserts | UnitTests) -> Graded:
-        run = await self._fork(submission, submission.limits.max_output_chars)
-        with run, run.connection:
-            test_runner = self._processes.test_runner
+        with await self._open_run(submission, submission.limits.max_output_chars) as run:
+            await self._fork(run)
+            test_runner = self._test_runner.channel
             request = RunTests(code=submission.code, entry_point=submission.entry_point, tests=tests)
             watch = self._watch(submission.limits, run)
             try:
@@ -142,7 +109,7 @@ class GradingWorker:
             cpu_seconds = await self._end(run)
             if tests_run is None:
                 # The test runner is stuck in a value from the submission, or in its own tests.
-                await self._processes.replace_test_runner()
+                await self._test_runner.replace()
             assert isinstance(tests_run, TestsRun | None)
             return self._verdict(submission, tests_run, run, expired=watch.expired, cpu_seconds=cpu_seconds)
 
@@ -202,10 +169,10 @@ class GradingWorker:
         """Run a program once; returns the result, stdout, stderr, and the CPU time used in seconds."""
         began = time.perf_counter()
         max_output_chars = max(len(case.stdout) + _EXTRA_OUTPUT_CHARS, submission.limits.max_output_chars)
-        run = await self._fork(submission, max_output_chars)
         request = msgspec.msgpack.encode(RunProgram(submission.code, case.stdin))
-        ended = self._processes.expect_exit()
-        with run, run.connection:
+        with await self._open_run(submission, max_output_chars) as run:
+            await self._fork(run)
+            ended = self._processes.expect_exit()
             watch = self._watch(submission.limits, run)
             sending = asyncio.ensure_future(_send(run.connection, HEADER.pack(len(request)) + request))
             try:
@@ -237,74 +204,8 @@ class GradingWorker:
             return CaseOutcome.FAILED, "its output differs from the expected output"
         return CaseOutcome.PASSED, ""
 
-    async def _fork(self, submission: Submission, max_output_chars: int) -> SubmissionRun:
-        """Fork a process for a submission, among only its files."""
-        if self._has_files:
-            await self._empty()
-        self._has_files = True
-        if submission.files:
-            await asyncio.to_thread(self._directory.write, submission.files)
-        ours, theirs = socket.socketpair()
-        (out_read, out_write), (err_read, err_write) = open_output_pipes()
-        run = SubmissionRun(
-            ours,
-            OutputCapture(out_read, max_chars=max_output_chars),
-            OutputCapture(err_read, max_chars=submission.limits.max_output_chars),
-        )
-        self.is_recycling = True
-        try:
-            descriptors = (theirs.fileno(), out_write, err_write)
-            answer = await self._processes.ask_root(ForkWorker(self._directory.name), descriptors)
-            if isinstance(answer, Failed):
-                raise ForkError(answer.reason)
-            assert isinstance(answer, WorkerForked)
-        except BaseException:
-            run.close()
-            ours.close()
-            raise
-        finally:
-            self.is_recycling = False
-            theirs.close()
-            os.close(out_write)
-            os.close(err_write)
-        run.cpu_before = answer.cpu_seconds
-        return run
-
-    async def _empty(self) -> None:
-        """Remove what a submission and its tests have left.
-
-        Raises:
-            OSError: If something cannot be removed.
-        """
-        if not self._directory.empty_if_bare():
-            await asyncio.to_thread(self._directory.empty)
-        self._has_files = False
-
-    async def _end(self, run: SubmissionRun) -> float:
-        """Kill all remaining processes; returns the CPU time used, in seconds."""
-        answer = await self._processes.ask_root(End())
-        assert isinstance(answer, Ended)
-        return answer.cpu_seconds - run.cpu_before
-
-    def _watch(self, limits: GradingLimits, run: SubmissionRun) -> LimitWatch:
-        async def cpu_time() -> float:
-            return await self._cpu_time() - run.cpu_before
-
-        return LimitWatch(limits, kill=self._processes.kill, cpu_time=cpu_time)
-
-    async def _cpu_time(self) -> float:
-        answer = await self._processes.ask_root(CpuTime())
-        assert isinstance(answer, CpuTimeUsed)
-        return answer.seconds
-
 
 async def _send(connection: socket.socket, data: bytes) -> None:
     connection.setblocking(False)
     with contextlib.suppress(OSError):
         await asyncio.get_running_loop().sock_sendall(connection, data)
-
-
-def not_run(submission: Submission) -> list[CaseResult]:
-    """Return the results of tests, none of which was run."""
-    count = len(submission.tests.cases) if isinstance(submission.tests, Asserts | Programs) else 1
-    return [CaseResult(name=str(number), outcome=CaseOutcome.NOT_RUN) for number in range(count)]

@@ -1,0 +1,146 @@
+"""``BaseWorker``: the part of a grading worker that does not depend on how submissions are tested."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+
+from coding_gym_server.ipc.messages import CpuTime, CpuTimeUsed, End, Ended, Failed, ForkWorker, WorkerForked
+from coding_gym_server.linux import oom
+from coding_gym_server.protocol.grading import Asserts, CaseOutcome, CaseResult, Graded, GradingLimits, Programs, Submission
+from coding_gym_server.server.grading.submission_processes import SubmissionProcesses
+from coding_gym_server.server.grading.submission_run import LimitWatch, SubmissionRun
+from coding_gym_server.server.supervisor.zygote_handle import ForkError
+from coding_gym_server.workspace.session_directory import SessionDirectory
+
+__all__ = ["BaseWorker", "not_run"]
+
+
+class BaseWorker(ABC):
+    """Files and processes that grade one submission after the other.
+
+    Args:
+        processes: The processes of the submissions.
+
+    Attributes:
+        user: Id of the submissions' user, None if they have the server's user and no mounts of their own.
+        root_pid: Process id of the root, the ancestor of all processes of the submission.
+        is_recycling: Whether the submission's processes are being replaced by those of the next one.
+    """
+
+    def __init__(self, processes: SubmissionProcesses) -> None:
+        self.user = processes.user
+        self.root_pid = processes.root_pid
+        self.is_recycling = False
+        self._processes = processes
+        self._kill_reason = ""
+        self._has_files = False
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the processes that all submissions need are still running, as far as known."""
+        return self._processes.is_alive
+
+    async def grade(self, submission: Submission) -> Graded:
+        """Grade a submission; its errors are part of the result.
+
+        Raises:
+            FilesError: If one of its files cannot be written.
+            ForkError: If processes, memory or disk space are exhausted.
+            ChannelClosedError: If a process that the submission cannot reach died.
+            TimeoutError: If a root does not respond.
+        """
+        began = time.perf_counter()
+        oom.has_killed()
+        self._kill_reason = ""
+        graded = await self._grade(submission)
+        graded.seconds = time.perf_counter() - began
+        if self._processes.directory.name is None:
+            # Files in memory must not remain until the next submission.
+            try:
+                await self._empty()
+            except OSError:
+                # Without processes, the worker is discarded, and its file system with it.
+                self._processes.close()
+        return graded
+
+    def kill_with_reason(self, reason: str) -> None:
+        """Kill all processes of the submission immediately.
+
+        Args:
+            reason: Reported in its verdict: the resource that it has exhausted.
+        """
+        self._kill_reason = reason
+        self._processes.kill()
+
+    def close(self) -> None:
+        """Close the grading worker. Its files remain until they are removed."""
+        self._processes.close()
+
+    def take_directory(self) -> SessionDirectory:
+        """Return the files of the submissions, which the worker does not access any more. Call it after ``close``."""
+        return self._processes.take_directory()
+
+    @abstractmethod
+    async def _grade(self, submission: Submission) -> Graded:
+        """Grade a submission, with files and processes that no other one has."""
+
+    async def _open_run(self, submission: Submission, max_output_chars: int) -> SubmissionRun:
+        """Write the files of a submission, the only ones, and open the descriptors of its process.
+
+        Args:
+            submission: The submission.
+            max_output_chars: Maximum number of characters that are kept of its stdout.
+        """
+        if self._has_files:
+            await self._empty()
+        self._has_files = True
+        if submission.files:
+            await asyncio.to_thread(self._processes.directory.write, submission.files)
+        return SubmissionRun.open(max_stdout_chars=max_output_chars, max_stderr_chars=submission.limits.max_output_chars)
+
+    async def _fork(self, run: SubmissionRun) -> None:
+        """Fork the process of a submission."""
+        self.is_recycling = True
+        try:
+            request = ForkWorker(self._processes.directory.name)
+            answer = await self._processes.ask_root(request, run.descriptors)
+        finally:
+            self.is_recycling = False
+            run.close_descriptors()
+        if isinstance(answer, Failed):
+            raise ForkError(answer.reason)
+        assert isinstance(answer, WorkerForked)
+        run.cpu_before = answer.cpu_seconds
+
+    async def _empty(self) -> None:
+        """Remove what a submission and its tests have left.
+
+        Raises:
+            OSError: If something cannot be removed.
+        """
+        directory = self._processes.directory
+        if not directory.empty_if_bare():
+            await asyncio.to_thread(directory.empty)
+        self._has_files = False
+
+    async def _end(self, run: SubmissionRun) -> float:
+        """Kill all remaining processes; returns the CPU time used, in seconds."""
+        answer = await self._processes.ask_root(End())
+        assert isinstance(answer, Ended)
+        return answer.cpu_seconds - run.cpu_before
+
+    def _watch(self, limits: GradingLimits, run: SubmissionRun) -> LimitWatch:
+        async def cpu_time() -> float:
+            answer = await self._processes.ask_root(CpuTime())
+            assert isinstance(answer, CpuTimeUsed)
+            return answer.seconds - run.cpu_before
+
+        return LimitWatch(limits, kill=self._processes.kill, cpu_time=cpu_time)
+
+
+def not_run(submission: Submission) -> list[CaseResult]:
+    """Return the results of tests, none of which was run."""
+    count = len(submission.tests.cases) if isinstance(submission.tests, Asserts | Programs) else 1
+    return [CaseResult(name=str(number), outcome=CaseOutcome.NOT_RUN) for number in range(count)]
