@@ -171,13 +171,13 @@ def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _For
         return _Form(None, None, reason, reason)
     readable = [path for path in (sys.executable, *python_directories()) if os.access(path, os.R_OK)]
     first = _first_session_user()
-    graders = min(_USERS_PER_SESSION * config.grading_workers, _MAX_SESSION_USERS // 2)
+    graders = min(_USERS_PER_SESSION * config.grading_workers, _MAX_SESSION_USERS // 4)
     of_sessions = max(_MIN_SESSION_USERS, _USERS_PER_SESSION * config.max_sessions)
     users = SessionUsers(
         # On a machine, unlike in a container, the user of the image may be a person.
         server=first + _MAX_SESSION_USERS if config.confine_server else session_user.USER,
         first=first,
-        count=min(of_sessions + graders, _MAX_SESSION_USERS - RESERVED_USERS),
+        count=min(of_sessions + 2 * graders, _MAX_SESSION_USERS - RESERVED_USERS),
         graders=graders,
         disk_bytes=config.session_disk_bytes,
         inodes=config.max_inodes,

@@ -197,7 +197,7 @@ for directory in ("/home/user", "/tmp"):
     assert graded.outcome is VerdictOutcome.PASSED, graded.cases
 
 
-def test_hanging_tests_are_replaced_by_tests_with_files(judge: Judge) -> None:
+def test_hanging_tests_are_followed_by_tests_with_files(judge: Judge) -> None:
     limits = GradingLimits(cpu_timeout=5, wall_timeout=0.5)
     assert judge.asserts("x = 1", "while True: pass", limits=limits).outcome is VerdictOutcome.TIMEOUT
     code = "open('made', 'w').write('text')"
@@ -280,7 +280,7 @@ def test_submissions_have_users_of_their_own(box: Sandbox) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        tests = user_of(see_in_tests(judges[0], "os.getpid()"))
+        tests = user_of(see_in_tests(judges[0], "os.getppid()"))
         session = stack.enter_context(contextlib.closing(Inside(box)))
         others = {server_of(box).uids().real, user_of(session.see("os.getpid()"))}
         users = {user_of(pid) for pid in found}
@@ -327,7 +327,7 @@ def test_dead_processes_are_replaced(provider: str) -> None:
             return see(judge, "os.getppid()", "open('/tmp/left', 'w').close()")
 
         def tests() -> Any:
-            return see_in_tests(judge, "os.getpid()")
+            return see_in_tests(judge, "os.getppid()")
 
         first = host_process(sandbox, root())
         user, descriptors = first.uids().real, server.num_fds()

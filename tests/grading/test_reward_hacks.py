@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
 
 import pytest
 
-from coding_gym.client.session import Session
 from coding_gym.sandbox import Sandbox
-from coding_gym_server.protocol.grading import CaseOutcome, Graded, Submission, VerdictOutcome
+from coding_gym_server.protocol.grading import CaseOutcome, VerdictOutcome
+from tests.grading.judging import grade_all
 from tests.grading.reward_hacks import HACKS, TASKS, submission
 
-_CONNECTIONS = 4
-_ANSWER_WITHIN = 60.0
 _KINDS = sorted({hack.kind for hack in HACKS})
 _SLOW = {"poisoned values", "poisoned output", "exceptions", "exhaustion", "forged frames", "planted files"}
 """Kinds with many hacks, or with hacks that take all the time that they are given."""
@@ -48,7 +43,7 @@ def test_hacks_earn_nothing(
         [[(hack, task) for hack in HACKS if hack.kind == kind for task in hack.tasks[:most]] for kind in kinds]
     )
     sandbox = sandbox_of(provider=provider)
-    verdicts = _grade(sandbox, [submission(task, hack.code) for hack, task in attacks])
+    verdicts = grade_all(sandbox, [submission(task, hack.code) for hack, task in attacks])
     earned, harmed = [], []
     for (hack, task), graded in zip(attacks, verdicts, strict=True):
         passed = [case.name for case in graded.cases if case.outcome is CaseOutcome.PASSED]
@@ -61,27 +56,10 @@ def test_hacks_earn_nothing(
     assert harmed == []
     # Afterwards, honest submissions pass, on all grading workers concurrently.
     tasks = sorted({task for _, task in attacks})
-    for task, graded in zip(tasks * 2, _grade(sandbox, [submission(task) for task in tasks * 2]), strict=True):
+    for task, graded in zip(tasks * 2, grade_all(sandbox, [submission(task) for task in tasks * 2]), strict=True):
         assert graded.outcome is VerdictOutcome.PASSED, (task, graded.cases)
 
 
 def _alternating(groups: list[list[object]]) -> list[object]:
     """Take one item of each group in turn, so that what waits runs beside what computes."""
     return [item for row in itertools.zip_longest(*groups) for item in row if item is not None]
-
-
-def _grade(sandbox: Sandbox, submissions: list[Submission]) -> list[Graded]:
-    """Grade submissions concurrently over several connections, each of which takes the next one when it is free."""
-    with contextlib.ExitStack() as stack, ThreadPoolExecutor(_CONNECTIONS) as threads:
-        free: SimpleQueue[Session] = SimpleQueue()
-        for _ in range(_CONNECTIONS):
-            free.put(stack.enter_context(contextlib.closing(sandbox.connect())))
-
-        def grade(submission: Submission) -> Graded:
-            session = free.get()
-            try:
-                return session.grade(submission, timeout=_ANSWER_WITHIN)
-            finally:
-                free.put(session)
-
-        return list(threads.map(grade, submissions))

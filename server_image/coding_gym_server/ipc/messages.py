@@ -29,7 +29,7 @@ __all__ = [
     "ForkDisplay",
     "ForkRoot",
     "ForkSpawner",
-    "ForkTestRunner",
+    "ForkTestRunnerRoot",
     "ForkWorker",
     "FromProcess",
     "InterruptWorker",
@@ -40,7 +40,7 @@ __all__ = [
     "Ready",
     "RootForked",
     "SpawnerForked",
-    "TestRunnerForked",
+    "TestRunnerRootForked",
     "ToProcess",
     "Waiting",
     "WorkerExited",
@@ -84,11 +84,11 @@ class ForkDisplay(msgspec.Struct, tag=True):
     config: bytes
 
 
-class ForkTestRunner(msgspec.Struct, tag=True):
-    """Request to the zygote: fork a test runner. Passes its control socket.
+class ForkTestRunnerRoot(msgspec.Struct, tag=True):
+    """Request to the zygote: fork a root of test runners. Passes its control socket.
 
     Attributes:
-        directory: Directory of the submissions that it tests, None if it borrows their files.
+        directory: Directory of the submissions that they test, None if it borrows their files.
     """
 
     DESCRIPTORS: ClassVar[int] = 1
@@ -186,11 +186,11 @@ class RootForked(msgspec.Struct, tag=True):
     pid: int
 
 
-class TestRunnerForked(msgspec.Struct, tag=True):
-    """Response to ``ForkTestRunner``.
+class TestRunnerRootForked(msgspec.Struct, tag=True):
+    """Response to ``ForkTestRunnerRoot``.
 
     Attributes:
-        pid: The process id of the test runner, in the server's pid namespace.
+        pid: The process id of the root, in the server's pid namespace.
     """
 
     pid: int
@@ -335,7 +335,7 @@ class Failed(msgspec.Struct, tag=True):
 ToProcess = (
     ForkRoot
     | ForkDisplay
-    | ForkTestRunner
+    | ForkTestRunnerRoot
     | ForkWorker
     | ForkSpawner
     | InterruptWorker
@@ -354,7 +354,7 @@ FromProcess = (
     Ready
     | RootForked
     | DisplayForked
-    | TestRunnerForked
+    | TestRunnerRootForked
     | WorkerForked
     | SpawnerForked
     | Interrupted

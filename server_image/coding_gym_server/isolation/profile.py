@@ -161,20 +161,24 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
         if self.seccomp:
             seccomp.forbid_internet()
 
-    def apply_to_test_runner(self, *directories: str) -> None:
-        """Confine the calling process, a test runner, and its future children.
+    def apply_to_test_runners(self, *directories: str) -> None:
+        """Confine the calling process, a root of test runners, and its future children.
 
         Args:
-            *directories: Directories of the submissions that it tests.
+            *directories: Directories of the submissions that they test.
         """
         self._begin()
         for kind, limit in (
             *_FIXED_LIMITS,
+            (resource.RLIMIT_NOFILE, _most_open_files()),
             (resource.RLIMIT_DATA, _TEST_RUNNER_MEMORY_BYTES),
             (resource.RLIMIT_FSIZE, _TEST_RUNNER_FILE_BYTES),
         ):
             with contextlib.suppress(OSError, ValueError):
                 _lower_limit(kind, limit)
+        if self.users is not None and self.users.max_tasks is not None:
+            # The kernel counts tasks per user and user namespace, of which the root has one of its own.
+            _lower_limit(resource.RLIMIT_NPROC, self.users.max_tasks)
         if self.landlock:
             landlock.restrict_self(landlock.Rules(read=(*_SYSTEM, *python_directories()), write=(*directories, *_DEVICES)))
         if self.seccomp:
@@ -209,8 +213,7 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
 
     def _resource_limits(self) -> list[tuple[int, int]]:
         limits = [
-            # Descriptors in flight through sockets are counted per user, too.
-            (resource.RLIMIT_NOFILE, min(_OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)),
+            (resource.RLIMIT_NOFILE, _most_open_files()),
             (resource.RLIMIT_DATA, self.max_memory_bytes),
             (resource.RLIMIT_FSIZE, self.max_file_bytes),
             (resource.RLIMIT_NPROC, self.max_tasks),
@@ -247,6 +250,11 @@ def _public(directory: str) -> list[str]:
         all_public &= public == [entry.path]
         found += public
     return [directory] if all_public else found
+
+
+def _most_open_files() -> int:
+    """Return the limit on descriptors, which also limits those in flight through sockets, and these are counted per user."""
+    return min(_OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
 
 def _lower_limit(kind: int, limit: int) -> None:

@@ -34,9 +34,9 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
     Attributes:
         server: Id of the server's user.
         first: Id of the first session's user.
-        count: Number of users: those of sessions, of submissions and, the last one, of the contexts; 0 if all sessions run as
-            the server's user.
-        graders: Number of users of submissions.
+        count: Number of users: those of sessions, of tests, of submissions and, the last one, of the contexts; 0 if all of them
+            run as the server's user.
+        graders: Number of users of submissions, and of tests.
         disk_bytes: Size of a session's file system.
         inodes: Maximum number of files and directories in it.
         max_tasks: Limit on a session's processes and threads, None for no limit.
@@ -53,12 +53,20 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
     @property
     def of_sessions(self) -> range:
         """Ids of the users that sessions with a system of their own take, empty if they run as the server's user."""
-        return range(self.first, self.of_submissions.start) if self.count else range(0)
+        return range(self.first, self.of_submissions.start - self.graders) if self.count else range(0)
 
     @property
     def of_submissions(self) -> range:
         """Ids of the users that grading workers take for their submissions, empty if these run as the server's user."""
         return range(self.first + self.count - 1 - self.graders, self.first + self.count - 1) if self.count else range(0)
+
+    def of_tests(self, user: int) -> int:
+        """Return the id of the user of the tests of a user's submissions: the kernel counts some resources per user.
+
+        Args:
+            user: Id of the submissions' user; the server's if there are no others.
+        """
+        return user - self.graders if self.count else self.server
 
     @property
     def of_contexts(self) -> int:
@@ -140,7 +148,7 @@ def open_mounts() -> int:
 
 
 def borrow(users: SessionUsers, user: int, mount_namespace: int, directories: Sequence[str]) -> list[str]:
-    """Give the calling process, which has a session root's privileges, the server's user and files of a session.
+    """Give the calling process, which has a session root's privileges, a user for tests and the files of a session.
 
     The process does not enter the session's system, in which code of the session could replace what leads to Python (see
     ``links``): it has mounts of its own, in which the files of the session belong to its user.
@@ -158,7 +166,7 @@ def borrow(users: SessionUsers, user: int, mount_namespace: int, directories: Se
         OSError: If the kernel or a seccomp filter does not permit it.
     """
     targets = _borrow(users, user, mount_namespace, directories)
-    _become(users.server)
+    _become(users.of_tests(user))
     return targets
 
 
@@ -171,7 +179,8 @@ def _borrow(users: SessionUsers, user: int, mount_namespace: int, directories: S
     mounts.join(own, mounts.NEW_MOUNTS)
     os.close(own)
     targets = [f"{namespaces.BESIDE}{directory}" if links(directory) else directory for directory in directories]
-    namespace = None if user == users.server else user_namespaces.create([(user, users.server, 1)])
+    own_user = users.of_tests(user)
+    namespace = None if user == own_user else user_namespaces.create([(user, own_user, 1)])
     for tree, target in zip(trees, targets, strict=True):
         if namespace is not None:
             mounts.map_owner(tree, namespace)
@@ -220,7 +229,12 @@ def try_to_enter(users: SessionUsers, directories: dict[str, tuple[str, int]], r
     """
     os.close(_create(users, users.of_contexts, directories))
     system = open_namespaces()
-    _borrow(users, users.of_contexts, system[0], [mount_point for mount_point, _ in directories.values()])
+    _borrow(
+        users,
+        users.of_submissions[0] if users.count else users.server,
+        system[0],
+        [mount_point for mount_point, _ in directories.values()],
+    )
     join(users.of_contexts, system)
     hidden = [path for path in sorted(readable) if not os.access(path, os.R_OK)]
     return f"a session cannot read {hidden[0]}: install Python where all users can read it" if hidden else ""

@@ -105,7 +105,7 @@ def create_app(
         zygote, config.workspaces, workers=config.grading_workers, residual_files=residual_files, profile=profile
     )
     limiter = ProcessLimiter(
-        lambda: [*executors.all, *grading.workers],
+        lambda: [*executors.all, *grading.process_groups],
         limit=config.max_processes,
         group_count=lambda: config.max_sessions + len(grading.workers),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import functools
 import inspect
 import io
@@ -21,14 +22,33 @@ from coding_gym_server.remote_objects.exchange import SUBMISSION_MODULE, PeerCon
 from coding_gym_server.test_runner.namespace import Namespace
 from coding_gym_server.test_runner.policy import TESTS_MODULE, TestSidePolicy
 
-__all__ = ["run_cases"]
+__all__ = ["compile_ahead", "run_cases"]
 
 _FILE = "<tests>"
 _FILE_OF_CASE = "<test {}>"
 _FILES = "<test"
 _MAX_SOURCES = 1024
+_MAX_AHEAD_CHARS = 1 << 20
 _MAX_MESSAGE_CHARS = 2000
 _Case = Callable[[], None]
+
+
+def compile_ahead(tests: Asserts | UnitTests) -> None:
+    """Compile tests, which executes nothing, for processes that are forked later.
+
+    Args:
+        tests: The tests. Those that cannot be compiled, or whose size makes it expensive to keep them, are left to the process
+            that runs them.
+    """
+    if isinstance(tests, Asserts):
+        sources = [(tests.setup, _FILE), *((case, _FILE_OF_CASE.format(number)) for number, case in enumerate(tests.cases))]
+    else:
+        sources = [(tests.source, _FILE)]
+    if sum(len(source) for source, _ in sources) > _MAX_AHEAD_CHARS:
+        return
+    for source, file in sources:
+        with contextlib.suppress(SyntaxError, ValueError, OverflowError, RecursionError, MemoryError):
+            _compile(source, file)
 
 
 def run_cases(

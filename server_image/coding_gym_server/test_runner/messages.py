@@ -1,4 +1,7 @@
-"""Messages between the server and the test runner."""
+"""Messages between the server, the root of test runners and the test runners.
+
+The root receives what leads to a test runner over one channel; each test runner has a channel of its own, which ends with it.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,28 @@ from coding_gym_server.ipc.messages import Failed
 from coding_gym_server.protocol.grading import Asserts, CaseResult, UnitTests
 
 __all__ = [
+    "MAX_REPORT_BYTES",
     "BorrowFiles",
+    "EndTests",
     "FilesBorrowed",
-    "FromTestRunner",
+    "FromTestRunnerRoot",
     "RunTests",
+    "TestSubmission",
+    "TestsEnded",
     "TestsRun",
-    "ToTestRunner",
-    "test_runner_messages",
+    "ToTestRunnerRoot",
     "test_runner_requests",
+    "test_runner_root_messages",
+    "test_runner_root_requests",
+    "tests_run_messages",
 ]
+
+MAX_REPORT_BYTES = 8 << 20
+"""Maximum size of a ``TestsRun`` in bytes."""
 
 
 class BorrowFiles(msgspec.Struct, tag=True):
-    """First request to a test runner of submissions with a file system of their own: give it access to their files.
+    """First request to a root whose submissions have a file system of their own: give it access to their files.
 
     Passes a descriptor of their mount namespace.
 
@@ -39,24 +51,46 @@ class FilesBorrowed(msgspec.Struct, tag=True):
     """Response to ``BorrowFiles``."""
 
 
-class RunTests(msgspec.Struct, tag=True, kw_only=True):
-    """Request to a test runner to test a submission, with the descriptor of the connection with it.
+class RunTests(msgspec.Struct, tag=True):
+    """Request to the root: fork a test runner. Passes its connection with the submission, and its channel. Not answered.
+
+    Attributes:
+        tests: The tests.
+    """
+
+    DESCRIPTORS: ClassVar[int] = 2
+
+    tests: Asserts | UnitTests
+
+
+class EndTests(msgspec.Struct, tag=True):
+    """Request to the root: kill the test runner with all its processes. The response is sent once all are reaped."""
+
+
+class TestsEnded(msgspec.Struct, tag=True):
+    """Response to ``EndTests``.
+
+    Attributes:
+        failure: Why no test runner was forked; empty if it was.
+    """
+
+    failure: str
+
+
+class TestSubmission(msgspec.Struct, tag=True):
+    """Request to a test runner: run its tests.
 
     Attributes:
         code: The source code of the submission.
         entry_point: The name that it must define; None if there is none.
-        tests: The tests.
     """
-
-    DESCRIPTORS: ClassVar[int] = 1
 
     code: str
     entry_point: str | None
-    tests: Asserts | UnitTests
 
 
 class TestsRun(msgspec.Struct, tag=True, kw_only=True):
-    """Response to ``RunTests``.
+    """Response to ``TestSubmission``.
 
     Attributes:
         is_loaded: Whether the submission could be executed, and defines its entry point.
@@ -73,8 +107,10 @@ class TestsRun(msgspec.Struct, tag=True, kw_only=True):
     cases: list[CaseResult] = []
 
 
-ToTestRunner = BorrowFiles | RunTests
-FromTestRunner = FilesBorrowed | TestsRun | Failed
+ToTestRunnerRoot = BorrowFiles | RunTests | EndTests
+FromTestRunnerRoot = FilesBorrowed | TestsEnded | Failed
 
-test_runner_requests = msgspec.msgpack.Decoder(ToTestRunner)
-test_runner_messages = msgspec.msgpack.Decoder(FromTestRunner)
+test_runner_root_requests = msgspec.msgpack.Decoder(ToTestRunnerRoot)
+test_runner_root_messages = msgspec.msgpack.Decoder(FromTestRunnerRoot)
+test_runner_requests = msgspec.msgpack.Decoder(TestSubmission)
+tests_run_messages = msgspec.msgpack.Decoder(TestsRun)

@@ -1,4 +1,4 @@
-"""Zygote: imports heavy modules once, then forks session roots, display processes and test runners on request.
+"""Zygote: imports heavy modules once, then forks session roots, roots of test runners and display processes on request.
 
 It stays single-threaded, holds no secrets and never runs user code, so a fork of it is equivalent to a new process.
 """
@@ -25,10 +25,10 @@ from coding_gym_server.ipc.messages import (
     Failed,
     ForkDisplay,
     ForkRoot,
-    ForkTestRunner,
+    ForkTestRunnerRoot,
     Ready,
     RootForked,
-    TestRunnerForked,
+    TestRunnerRootForked,
     ToProcess,
 )
 from coding_gym_server.ipc.streams import open_streams_ahead
@@ -45,7 +45,7 @@ from coding_gym_server.zygote.submission_root import SubmissionRoot
 
 if TYPE_CHECKING:
     from coding_gym_server.display.process import DisplayProcess
-    from coding_gym_server.test_runner.runner import TestRunner
+    from coding_gym_server.test_runner.root import TestRunnerRoot
 
 __all__ = ["ZygoteConfig", "main"]
 
@@ -64,7 +64,7 @@ _BASE_PRELOAD = (
 )
 
 
-_RESPONSES = {ForkRoot: RootForked, ForkDisplay: DisplayForked, ForkTestRunner: TestRunnerForked}
+_RESPONSES = {ForkRoot: RootForked, ForkDisplay: DisplayForked, ForkTestRunnerRoot: TestRunnerRootForked}
 
 # Small objects of submissions; of sessions; and of sessions that preload numpy, pandas and matplotlib.
 _MINIMAL_BYTES = 5 << 20
@@ -185,7 +185,7 @@ class _Zygote:
         adopt_orphans()
         self._exits = ChildExits()
 
-    def serve(self) -> SessionRoot | DisplayProcess | TestRunner | None:
+    def serve(self) -> SessionRoot | DisplayProcess | TestRunnerRoot | None:
         """Handle requests; return what to run in each forked child, and None in the zygote once the server has exited."""
         poll = select.poll()
         poll.register(self._channel.fileno(), select.POLLIN)
@@ -205,8 +205,8 @@ class _Zygote:
             except (EOFError, ConnectionError):
                 return None
 
-    def _handle(self, request: ToProcess, descriptors: list[int]) -> SessionRoot | DisplayProcess | TestRunner | None:
-        assert isinstance(request, ForkRoot | ForkDisplay | ForkTestRunner)
+    def _handle(self, request: ToProcess, descriptors: list[int]) -> SessionRoot | DisplayProcess | TestRunnerRoot | None:
+        assert isinstance(request, ForkRoot | ForkDisplay | ForkTestRunnerRoot)
         self._reap()
         pid = None
         try:
@@ -227,9 +227,9 @@ class _Zygote:
             self._channel.send(_RESPONSES[type(request)](pid))
         return None
 
-    def _import_for(self, request: ForkRoot | ForkDisplay | ForkTestRunner) -> None:
+    def _import_for(self, request: ForkRoot | ForkDisplay | ForkTestRunnerRoot) -> None:
         """Import what the first display or the first session with another backend requires, for all that follow."""
-        if isinstance(request, ForkTestRunner):
+        if isinstance(request, ForkTestRunnerRoot):
             return
         name = request.backend if isinstance(request, ForkRoot) else _DISPLAY_MODULE
         if name in self._prepared:
@@ -242,11 +242,11 @@ class _Zygote:
         self._prepared.add(name)
 
     def _child(
-        self, request: ForkRoot | ForkDisplay | ForkTestRunner, descriptors: list[int]
-    ) -> SessionRoot | DisplayProcess | TestRunner:
+        self, request: ForkRoot | ForkDisplay | ForkTestRunnerRoot, descriptors: list[int]
+    ) -> SessionRoot | DisplayProcess | TestRunnerRoot:
         """Create the object that a forked child runs."""
         users = self._config.profile.users
-        # Session roots, and test runners that borrow files, do so themselves.
+        # Session roots, and roots of test runners that borrow files, do so themselves.
         if users is not None and users.count and isinstance(request, ForkDisplay):
             user_namespaces.become(users.server)
         control, *others = [socket.socket(fileno=descriptor) for descriptor in descriptors]
@@ -256,16 +256,12 @@ class _Zygote:
 
             display = msgspec.msgpack.decode(request.config, type=DisplayConfig)
             return DisplayProcess(Channel(control, display_requests), others[0], display, self._config.profile)
-        if isinstance(request, ForkTestRunner):
-            from coding_gym_server.test_runner.messages import (
-                test_runner_requests,
-            )
-            from coding_gym_server.test_runner.runner import (
-                TestRunner,
-            )
+        if isinstance(request, ForkTestRunnerRoot):
+            from coding_gym_server.test_runner.messages import test_runner_root_requests
+            from coding_gym_server.test_runner.root import TestRunnerRoot
 
-            channel = Channel(control, test_runner_requests)
-            return TestRunner(channel, request.directory, self._config.profile, parent=self._pid)
+            requests = Channel(control, test_runner_root_requests)
+            return TestRunnerRoot(requests, request.directory, self._config.profile, parent=self._pid)
         make = SubmissionRoot if request.backend == SUBMISSION else SessionRoot
         return make(
             Channel(control),

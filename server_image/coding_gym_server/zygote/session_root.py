@@ -43,15 +43,15 @@ from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.linux import oom, procfs
 from coding_gym_server.linux.forking import adopt_orphans, die_with_parent, fork_bare, fork_when_possible
 from coding_gym_server.linux.niceness import lower_priority
+from coding_gym_server.linux.process_root import ProcessRoot, reaped_cpu_time
 from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.linux.wait_state import waits_without_limit
 from coding_gym_server.worker.backends.registry import backend_class
 from coding_gym_server.workspace.layout import MOUNTED, PRIVATE, Layout
 from coding_gym_server.zygote.spawner import Spawner
 
-__all__ = ["Forked", "SessionRoot", "reaped_cpu_time"]
+__all__ = ["Forked", "SessionRoot"]
 
-_INIT = 1
 _CELL_START_SECONDS = 0.25
 """Maximum delay from the request to the first line of the cell on a busy machine."""
 
@@ -63,7 +63,7 @@ class Forked(Protocol):
         """Run the process; it exits when this returns."""
 
 
-class SessionRoot:
+class SessionRoot(ProcessRoot):
     """Root process of one session.
 
     Args:
@@ -87,6 +87,7 @@ class SessionRoot:
         user: int | None,
         authorized_imports: tuple[str, ...],
     ) -> None:
+        super().__init__(scopes_signals=profile.scopes_signals, adopted_by_init=profile.adopted_by_init)
         self._channel = channel
         self._profile = profile
         self._directory = workspace
@@ -95,7 +96,6 @@ class SessionRoot:
         self._backend = backend
         self._shared = shared
         self._authorized_imports = authorized_imports
-        self._scopes_signals = profile.scopes_signals
         self._worker: int | None = None
         self._worker_status: int | None = None
         self._has_exited = False
@@ -291,20 +291,6 @@ class SessionRoot:
     def _fork_process(self) -> int:
         return os.fork()
 
-    def _kill(self) -> None:
-        """Kill all processes of the session; afterwards none of them executes user code."""
-        if self._scopes_signals:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(-1, signal.SIGKILL)
-            return
-        # Without a signal scope, kill(-1) would reach other sessions: kill by pid until no process is left.
-        while pids := self._processes():
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-            self._reap()
-            time.sleep(0.0005)
-
     def _interrupt(self, worker: int) -> None:
         """Interrupt the running cell; if the worker has not started it yet, as soon as it has."""
         deadline = time.monotonic() + _CELL_START_SECONDS
@@ -312,33 +298,6 @@ class SessionRoot:
             time.sleep(0.002)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(worker, signal.SIGINT)
-
-    def _processes(self) -> set[int]:
-        """Return the processes of the session, as far as they can be determined without a signal scope."""
-        found = procfs.descendants(os.getpid())
-        if self._profile.adopted_by_init:
-            # Kernels without subreapers, such as gVisor's, reparent orphans to init.
-            orphans = procfs.children(_INIT) - procfs.ancestors(os.getpid())
-            found |= orphans.union(*map(procfs.descendants, orphans))
-        return found
-
-    def _reap(self) -> None:
-        """Reap terminated children."""
-        with contextlib.suppress(ChildProcessError):
-            while (exited := os.wait4(-1, os.WNOHANG))[0]:
-                self._record_exit(*exited)
-
-    def _reap_all(self) -> None:
-        """Wait until all killed processes have exited; orphans become children of this process."""
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                self._record_exit(*os.wait4(-1, 0))
-
-    def _reap_all_but(self, survivor: int) -> None:
-        """Wait until all children except ``survivor`` have exited."""
-        while orphans := procfs.children(os.getpid()) - {survivor}:
-            for pid in orphans:
-                self._record_exit(*os.wait4(pid, 0))
 
     def _record_exit(self, pid: int, status: int, usage: resource.struct_rusage) -> None:
         if pid == self._worker:
@@ -351,9 +310,3 @@ class SessionRoot:
         """Return the CPU seconds used by the session's processes, without the spawner and the programs below it."""
         alive = sum(procfs.cpu_time(pid) for pid in procfs.descendants(os.getpid(), without=self._spawners))
         return reaped_cpu_time() - self._spawners_cpu_time + alive
-
-
-def reaped_cpu_time() -> float:
-    """Return the CPU seconds used by all processes that this one has reaped."""
-    reaped = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return reaped.ru_utime + reaped.ru_stime

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from coding_gym_server.ipc.messages import End, Ended, ToProcess
 from coding_gym_server.linux.forking import fork_bare
+from coding_gym_server.linux.process_root import reaped_cpu_time
 from coding_gym_server.submission.process import SubmissionProcess
 from coding_gym_server.workspace.layout import Layout
-from coding_gym_server.zygote.session_root import Forked, SessionRoot, reaped_cpu_time
+from coding_gym_server.zygote.session_root import Forked, SessionRoot
 
 __all__ = ["SubmissionRoot"]
 

@@ -11,6 +11,7 @@ from coding_gym_server.linux import oom
 from coding_gym_server.protocol.grading import Asserts, CaseOutcome, CaseResult, Graded, GradingLimits, Programs, Submission
 from coding_gym_server.server.grading.submission_processes import SubmissionProcesses
 from coding_gym_server.server.grading.submission_run import LimitWatch, SubmissionRun
+from coding_gym_server.server.process_limiter import ProcessGroup
 from coding_gym_server.server.supervisor.zygote_handle import ForkError
 from coding_gym_server.workspace.session_directory import SessionDirectory
 
@@ -41,6 +42,11 @@ class BaseWorker(ABC):
     def is_alive(self) -> bool:
         """Whether the processes that all submissions need are still running, as far as known."""
         return self._processes.is_alive
+
+    @property
+    def process_groups(self) -> list[ProcessGroup]:
+        """Groups of processes, each of which is killed if it exhausts the processes of the sandbox."""
+        return [self]
 
     async def grade(self, submission: Submission) -> Graded:
         """Grade a submission; its errors are part of the result.

@@ -15,7 +15,9 @@ from coding_gym_server.ipc.messages import SUBMISSION
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.protocol.grading import Graded, Submission, VerdictOutcome
 from coding_gym_server.server.grading.base_worker import not_run
+from coding_gym_server.server.grading.test_runners import TestRunnerLostError
 from coding_gym_server.server.grading.worker import GradingWorker
+from coding_gym_server.server.process_limiter import ProcessGroup
 from coding_gym_server.server.supervisor.systems import NamedSystem, OwnSystem
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
 from coding_gym_server.workspace.leftovers import ResidualFiles
@@ -39,7 +41,7 @@ class GradingService:
     """Grades submissions in parallel.
 
     Args:
-        zygote: Forks test runners, and starts the zygote of submissions.
+        zygote: Forks roots of test runners, and starts the zygote of submissions.
         base: Parent directory of all workspaces.
         workers: Maximum number of grading workers.
         residual_files: Locations outside its workspace where a submission can leave files.
@@ -67,11 +69,16 @@ class GradingService:
         """All current grading workers."""
         return [*self._idle, *self._busy]
 
+    @property
+    def process_groups(self) -> list[ProcessGroup]:
+        """Groups of processes, each of which is killed if it exhausts the processes of the sandbox."""
+        return [group for worker in self.workers for group in worker.process_groups]
+
     async def grade(self, submission: Submission) -> Graded:
         """Grade a submission.
 
         Infrastructure errors are reported in the verdict. However, if grading a submission twice ends processes that it has no
-        access to, the submission is assumed to be the cause, and its verdict is ``killed``.
+        access to, or those of its tests, the submission is assumed to be the cause, and its verdict is ``killed``.
 
         Raises:
             FilesError: If one of its files cannot be written.
@@ -84,8 +91,11 @@ class GradingService:
                     return _infrastructure_error(error)
                 try:
                     graded = await worker.grade(submission)
-                except ChannelClosedError as error:
-                    self._discard(worker)
+                except (ChannelClosedError, TestRunnerLostError) as error:
+                    if isinstance(error, TestRunnerLostError):
+                        self._release(worker)
+                    else:
+                        self._discard(worker)
                     if is_last:
                         return _lost(submission)
                     _log.warning("a submission is graded again: %s", error)

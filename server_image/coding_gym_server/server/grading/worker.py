@@ -11,6 +11,7 @@ import time
 
 import msgspec
 
+from coding_gym_server.ipc.async_channel import ChannelClosedError
 from coding_gym_server.ipc.channel import HEADER
 from coding_gym_server.ipc.text import truncate_middle
 from coding_gym_server.linux import oom
@@ -30,10 +31,11 @@ from coding_gym_server.server.grading.base_worker import BaseWorker, not_run
 from coding_gym_server.server.grading.output_match import is_same_output
 from coding_gym_server.server.grading.submission_processes import SubmissionProcesses
 from coding_gym_server.server.grading.submission_run import SubmissionRun
-from coding_gym_server.server.grading.test_runner_process import TestRunnerProcess
+from coding_gym_server.server.grading.test_runners import TestRunnerLostError, TestRunners
+from coding_gym_server.server.process_limiter import ProcessGroup
 from coding_gym_server.server.supervisor.systems import System
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
-from coding_gym_server.test_runner.messages import RunTests, TestsRun
+from coding_gym_server.test_runner.messages import TestsRun, TestSubmission
 
 __all__ = ["GradingWorker"]
 
@@ -52,12 +54,12 @@ class GradingWorker(BaseWorker):
 
     Args:
         processes: The processes of the submissions.
-        test_runner: Test runner with their files.
+        test_runners: Root of test runners with their files.
     """
 
-    def __init__(self, processes: SubmissionProcesses, test_runner: TestRunnerProcess) -> None:
+    def __init__(self, processes: SubmissionProcesses, test_runners: TestRunners) -> None:
         super().__init__(processes)
-        self._test_runner = test_runner
+        self._test_runners = test_runners
 
     @classmethod
     async def open(cls, system: System, *, zygote: ZygoteHandle, submission_zygote: ZygoteHandle) -> GradingWorker:
@@ -65,7 +67,7 @@ class GradingWorker(BaseWorker):
 
         Args:
             system: User and files of the submissions.
-            zygote: Forks test runners, with the modules that tests import.
+            zygote: Forks roots of test runners, with the modules that tests import.
             submission_zygote: Forks root processes, with a small memory footprint.
 
         Raises:
@@ -76,7 +78,7 @@ class GradingWorker(BaseWorker):
         """
         processes = await SubmissionProcesses.start(system, zygote=submission_zygote)
         try:
-            return cls(processes, await TestRunnerProcess.start(processes, zygote))
+            return cls(processes, await TestRunners.start(processes, zygote))
         except BaseException:
             processes.close()
             system.discard()
@@ -84,11 +86,15 @@ class GradingWorker(BaseWorker):
 
     @property
     def is_alive(self) -> bool:
-        return super().is_alive and self._test_runner.is_alive
+        return super().is_alive and self._test_runners.is_alive
+
+    @property
+    def process_groups(self) -> list[ProcessGroup]:
+        return [*super().process_groups, self._test_runners]
 
     def close(self) -> None:
         super().close()
-        self._test_runner.close()
+        self._test_runners.close()
 
     async def _grade(self, submission: Submission) -> Graded:
         if isinstance(submission.tests, Programs):
@@ -96,21 +102,27 @@ class GradingWorker(BaseWorker):
         return await self._run_tests(submission, submission.tests)
 
     async def _run_tests(self, submission: Submission, tests: Asserts | UnitTests) -> Graded:
-        with await self._open_run(submission, submission.limits.max_output_chars) as run:
+        with (
+            await self._open_run(submission, submission.limits.max_output_chars) as run,
+            self._test_runners.fork(tests, run.connection) as test_runner,
+        ):
+            test_runner.send(TestSubmission(submission.code, submission.entry_point))
+            report = test_runner.expect()
+            # A test runner may end without a report, and nothing may have awaited it.
+            report.add_done_callback(_retrieve)
+            # Both processes are forked at the same time.
             await self._fork(run)
-            test_runner = self._test_runner.channel
-            request = RunTests(code=submission.code, entry_point=submission.entry_point, tests=tests)
             watch = self._watch(submission.limits, run)
             try:
-                test_runner.send(request, (run.connection.fileno(),))
-                tests_run = await watch.over(test_runner.expect())
+                tests_run = await watch.over(report)
+            except ChannelClosedError:
+                tests_run = None
             finally:
                 watch.stop()
-            cpu_seconds = await self._end(run)
-            if tests_run is None:
-                # The test runner is stuck in a value from the submission, or in its own tests.
-                await self._test_runner.replace()
-            assert isinstance(tests_run, TestsRun | None)
+            cpu_seconds, _ = await asyncio.gather(self._end(run), self._test_runners.end())
+            self._kill_reason = self._kill_reason or self._test_runners.kill_reason
+            if tests_run is None and not watch.expired and not self._kill_reason:
+                raise TestRunnerLostError
             return self._verdict(submission, tests_run, run, expired=watch.expired, cpu_seconds=cpu_seconds)
 
     def _verdict(
@@ -203,6 +215,11 @@ class GradingWorker(BaseWorker):
         if not is_same_output(stdout, case.stdout, tolerance=tolerance):
             return CaseOutcome.FAILED, "its output differs from the expected output"
         return CaseOutcome.PASSED, ""
+
+
+def _retrieve(report: asyncio.Future[TestsRun]) -> None:
+    if not report.cancelled():
+        report.exception()
 
 
 async def _send(connection: socket.socket, data: bytes) -> None:

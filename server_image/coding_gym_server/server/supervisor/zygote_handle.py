@@ -19,11 +19,11 @@ from coding_gym_server.ipc.messages import (
     Failed,
     ForkDisplay,
     ForkRoot,
-    ForkTestRunner,
+    ForkTestRunnerRoot,
     FromProcess,
     Ready,
     RootForked,
-    TestRunnerForked,
+    TestRunnerRootForked,
 )
 from coding_gym_server.launcher.client import LaunchedZygote, LauncherClient
 from coding_gym_server.launcher.messages import StartZygote
@@ -119,8 +119,8 @@ class ZygoteHandle:
         """
         return await self._fork(request, control, listener)
 
-    async def fork_test_runner(self, request: ForkTestRunner, control: socket.socket) -> int:
-        """Fork a test runner that is controlled over ``control``; return its process id.
+    async def fork_test_runner_root(self, request: ForkTestRunnerRoot, control: socket.socket) -> int:
+        """Fork a root of test runners that is controlled over ``control``; return its process id.
 
         Raises:
             ForkError: If the process limit or memory is exhausted.
@@ -134,13 +134,13 @@ class ZygoteHandle:
             self._channel.close()
         self._end()
 
-    async def _fork(self, request: ForkRoot | ForkDisplay | ForkTestRunner, *sockets: socket.socket) -> int:
+    async def _fork(self, request: ForkRoot | ForkDisplay | ForkTestRunnerRoot, *sockets: socket.socket) -> int:
         await self.ready()
         assert self._channel is not None
         response = await self._channel.call(request, tuple(connection.fileno() for connection in sockets))
         if isinstance(response, Failed):
             raise ForkError(response.reason)
-        assert isinstance(response, RootForked | DisplayForked | TestRunnerForked)
+        assert isinstance(response, RootForked | DisplayForked | TestRunnerRootForked)
         return response.pid
 
     def _start(self) -> None:

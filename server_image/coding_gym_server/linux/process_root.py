@@ -1,0 +1,78 @@
+"""``ProcessRoot``: ancestor of processes that it can kill and reap at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import time
+
+from coding_gym_server.linux import procfs
+
+__all__ = ["ProcessRoot", "reaped_cpu_time"]
+
+_INIT = 1
+
+
+class ProcessRoot:
+    """Base of processes that own all their descendants, whose orphans they adopt (see ``adopt_orphans``).
+
+    Args:
+        scopes_signals: Whether Landlock restricts the signals of the process to its descendants.
+        adopted_by_init: Whether all orphans adopted by init belong to it.
+    """
+
+    def __init__(self, *, scopes_signals: bool, adopted_by_init: bool) -> None:
+        self._scopes_signals = scopes_signals
+        self._adopted_by_init = adopted_by_init
+
+    def _kill(self) -> None:
+        """Kill all descendants; afterwards none of them executes user code."""
+        if self._scopes_signals:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(-1, signal.SIGKILL)
+            return
+        # Without a signal scope, kill(-1) would reach other sessions: kill by pid until no process is left.
+        while pids := self._processes():
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            self._reap()
+            time.sleep(0.0005)
+
+    def _processes(self) -> set[int]:
+        """Return the descendants, as far as they can be determined without a signal scope."""
+        found = procfs.descendants(os.getpid())
+        if self._adopted_by_init:
+            # Kernels without subreapers, such as gVisor's, reparent orphans to init.
+            orphans = procfs.children(_INIT) - procfs.ancestors(os.getpid())
+            found |= orphans.union(*map(procfs.descendants, orphans))
+        return found
+
+    def _reap(self) -> None:
+        """Reap terminated children."""
+        with contextlib.suppress(ChildProcessError):
+            while (exited := os.wait4(-1, os.WNOHANG))[0]:
+                self._record_exit(*exited)
+
+    def _reap_all(self) -> None:
+        """Wait until all killed processes have exited; orphans become children of this process."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                self._record_exit(*os.wait4(-1, 0))
+
+    def _reap_all_but(self, survivor: int) -> None:
+        """Wait until all children except ``survivor`` have exited."""
+        while orphans := procfs.children(os.getpid()) - {survivor}:
+            for pid in orphans:
+                self._record_exit(*os.wait4(pid, 0))
+
+    def _record_exit(self, pid: int, status: int, usage: resource.struct_rusage) -> None:
+        """Take note of a child that has been reaped."""
+
+
+def reaped_cpu_time() -> float:
+    """Return the CPU seconds used by all processes that this one has reaped."""
+    reaped = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return reaped.ru_utime + reaped.ru_stime
