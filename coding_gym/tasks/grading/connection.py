@@ -183,7 +183,7 @@ def _grade_in_parts(session: Session, submission: Submission, task: Task) -> Gra
     tests = submission.tests
     if len(_encoder.encode(GradeRequest(submission))) <= MAX_FRAME_BYTES:
         runs = len(tests.cases) if isinstance(tests, Programs) else 1
-        return session.grade(submission, timeout=submission.limits.wall_timeout * runs + _ANSWER_SLACK)
+        return session.grade(submission, timeout=submission.limits.max_seconds * runs + _ANSWER_SLACK)
     if not isinstance(tests, Programs) or len(tests.cases) < 2:
         message = f"The tests of task {task.id!r} are too large: expected at most {MAX_FRAME_BYTES >> 20} MiB"
         raise ConfigurationError(message)

@@ -20,6 +20,7 @@ __all__ = [
     "is_runnable",
     "tasks_below",
     "tasks_of_user",
+    "waiting_times",
 ]
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -161,6 +162,18 @@ def cpu_time(pid: int) -> float:
     """Return the CPU seconds that a process and its reaped children have used; 0 if it has exited."""
     fields = _stat(pid)
     return sum(map(int, fields[_UTIME : _CSTIME + 1])) / _TICKS_PER_SECOND if fields else 0.0
+
+
+def waiting_times(pid: int) -> dict[int, int]:
+    """Return how long each thread of a process has been runnable without a processor, in nanoseconds by thread id.
+
+    Empty if the process has exited, or if the kernel does not report it.
+    """
+    found = {}
+    with contextlib.suppress(OSError, IndexError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            found[int(thread)] = int(_read(f"/proc/{pid}/task/{thread}/schedstat").split()[1])
+    return found
 
 
 def ignores(pid: int, number: int) -> bool:

@@ -28,6 +28,8 @@ __all__ = [
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
+_MAX_WALL_FACTOR = 10
+
 
 class FileContent(msgspec.Struct, forbid_unknown_fields=True):
     """Content of a binary file.
@@ -98,21 +100,27 @@ class GradingMode(StrEnum):
     ISOLATED = "isolated"
     """In another process than the submission, which values and calls cross: tamper-resistant."""
     FAITHFUL = "faithful"
-    """In the process of the submission, as a test framework runs them. Canaries, tests that must fail, detect forged results."""
+    """In the process of the submission, as a test framework runs them. Canaries, which must fail, reveal forged results."""
 
 
 class GradingLimits(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """Resource limits of a submission. CPU time, which does not depend on other load on the machine, is the decisive limit.
+    """Resource limits of a submission, which do not depend on other load on the machine. CPU time is the decisive one.
 
     Attributes:
         cpu_timeout: CPU time of a submission with all its tests, over all its processes, in seconds; for programs, per run.
-        wall_timeout: Wall-clock time of a submission with all its tests, in seconds; for programs, per run.
+        wall_timeout: Wall-clock time of a submission with all its tests, in seconds; for programs, per run. Time in which a
+            process waits for a processor does not count, as far as the kernel reports it.
         max_output_chars: Maximum number of code points kept of stdout, and of stderr.
     """
 
     cpu_timeout: Seconds = 10.0
     wall_timeout: Seconds = 60.0
     max_output_chars: Annotated[int, msgspec.Meta(ge=0)] = 2000
+
+    @property
+    def max_seconds(self) -> float:
+        """Wall-clock time after which a submission or a run is ended even if its processes were waiting for a processor."""
+        return _MAX_WALL_FACTOR * self.wall_timeout
 
 
 class Submission(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

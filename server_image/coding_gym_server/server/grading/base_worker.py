@@ -143,7 +143,8 @@ class BaseWorker(ABC):
             assert isinstance(answer, CpuTimeUsed)
             return answer.seconds - run.cpu_before
 
-        return LimitWatch(limits, kill=self._processes.kill, cpu_time=cpu_time)
+        roots = [group.root_pid for group in self.process_groups]
+        return LimitWatch(limits, kill=self._processes.kill, cpu_time=cpu_time, roots=roots)
 
 
 def not_run(submission: Submission) -> list[CaseResult]:

@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from coding_gym_server.ipc.async_channel import ChannelClosedError
 from coding_gym_server.ipc.channel import close_all
 from coding_gym_server.ipc.streams import open_output_pipes
+from coding_gym_server.linux import procfs
 from coding_gym_server.protocol.grading import GradingLimits
 from coding_gym_server.server.supervisor.output_capture import OutputCapture
 
@@ -22,6 +23,9 @@ _GRACE = 2.0
 """Seconds that a test runner has to report its results after the submission has been killed."""
 
 _READ_DELAY = 0.01
+
+_MAX_INTERVAL = 1.0
+"""Maximum number of seconds between two looks at the time that processes waited for a processor."""
 
 _Result = TypeVar("_Result")
 
@@ -100,18 +104,29 @@ class LimitWatch:
         limits: The limits.
         kill: Kills the submission.
         cpu_time: Returns the CPU time that it has used, in seconds.
+        roots: Ids of the processes whose descendants are those of the submission and of its tests.
 
     Attributes:
         expired: Whether it has exceeded a limit.
     """
 
-    def __init__(self, limits: GradingLimits, *, kill: Callable[[], None], cpu_time: Callable[[], Awaitable[float]]) -> None:
+    def __init__(
+        self,
+        limits: GradingLimits,
+        *,
+        kill: Callable[[], None],
+        cpu_time: Callable[[], Awaitable[float]],
+        roots: Collection[int],
+    ) -> None:
         self.expired = False
         self._limits = limits
         self._kill = kill
         self._cpu_time = cpu_time
         self._loop = asyncio.get_running_loop()
-        self._wall = self._loop.call_later(limits.wall_timeout, self._expire)
+        self._clock = _Clock(self._loop, roots)
+        # Processes that exit take their waiting time along, so it is looked up while they run.
+        self._interval = min(_MAX_INTERVAL, limits.wall_timeout / 8)
+        self._wall = self._loop.call_later(self._interval, self._watch_wall)
         # The earliest time at which the CPU time can be used up.
         self._cpu = self._loop.call_later(limits.cpu_timeout / (os.cpu_count() or 1), self._watch_cpu)
         self._watching: asyncio.Task[None] | None = None
@@ -132,6 +147,8 @@ class LimitWatch:
             self._watching.cancel()
 
     def _expire(self) -> None:
+        if self.expired or (self._result is not None and self._result.done()):
+            return
         self.expired = True
         self._grace = self._loop.call_later(_GRACE, self._give_up)
         self._kill()
@@ -139,6 +156,14 @@ class LimitWatch:
     def _give_up(self) -> None:
         if self._result is not None and not self._result.done():
             self._result.set_result(None)
+
+    def _watch_wall(self) -> None:
+        counted, elapsed = self._clock.read()
+        left = min(self._limits.wall_timeout - counted, self._limits.max_seconds - elapsed)
+        if left <= 0:
+            self._expire()
+        else:
+            self._wall = self._loop.call_later(min(max(left, _READ_DELAY), self._interval), self._watch_wall)
 
     def _watch_cpu(self) -> None:
         self._watching = self._loop.create_task(self._poll_cpu())
@@ -149,3 +174,38 @@ class LimitWatch:
             while (left := self._limits.cpu_timeout - await self._cpu_time()) > 0:
                 await asyncio.sleep(max(left / cores, _READ_DELAY))
             self._expire()
+
+
+class _Clock:
+    """Clock that stands still while a process waits for a processor.
+
+    Args:
+        loop: Event loop, whose clock it reads.
+        roots: Ids of the processes whose descendants may wait.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, roots: Collection[int]) -> None:
+        self._loop = loop
+        self._roots = roots
+        self._began = self._last = loop.time()
+        self._counted = 0.0
+        self._seen: dict[int, int] = {}
+
+    def read(self) -> tuple[float, float]:
+        """Return the seconds that count, and all seconds, since the clock was created."""
+        now = self._loop.time()
+        processes = [pid for root in self._roots for pid in procfs.descendants(root)]
+        waiting: dict[int, int] = {}
+        for pid in processes:
+            waiting |= procfs.waiting_times(pid)
+        # A thread that is not known is new, as is one that has waited for less than when it was seen last.
+        waited = sum(_increase(self._seen.get(thread, 0), total) for thread, total in waiting.items())
+        self._seen = waiting
+        # Those of several threads may add up to more than has passed.
+        self._counted += max(0.0, now - self._last - waited / 1e9)
+        self._last = now
+        return self._counted, now - self._began
+
+
+def _increase(before: int, now: int) -> int:
+    return now - before if now >= before else now
