@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import os
 import signal
 import socket
@@ -24,6 +25,7 @@ from coding_gym_server.linux import oom
 from coding_gym_server.linux.forking import adopt_orphans, die_with_parent, fork_bare, fork_when_possible
 from coding_gym_server.linux.process_root import ProcessRoot
 from coding_gym_server.test_runner.cases import compile_ahead
+from coding_gym_server.test_runner.libraries import libraries_of
 from coding_gym_server.test_runner.messages import (
     BorrowFiles,
     EndTests,
@@ -34,6 +36,7 @@ from coding_gym_server.test_runner.messages import (
     test_runner_requests,
 )
 from coding_gym_server.test_runner.runner import TestRunner
+from coding_gym_server.test_runner.warm_up import warm_up
 from coding_gym_server.workspace.layout import PRIVATE, Layout
 
 __all__ = ["TestRunnerRoot"]
@@ -61,6 +64,7 @@ class TestRunnerRoot(ProcessRoot):
         self._directory = directory
         self._profile = profile
         self._failure = ""
+        self._imported: set[str] = set()
 
     def run(self) -> None:
         """Serve until the server exits. Returns only in a forked test runner at its end, never in the root."""
@@ -122,12 +126,15 @@ class TestRunnerRoot(ProcessRoot):
         os.environ.update(self._layout.directories(), PYTHONSAFEPATH="1", PYTHONNOUSERSITE="1")
         tempfile.tempdir = self._layout.temporary
         sys.setrecursionlimit(_RECURSION_LIMIT)
+        warm_up()
+        gc.collect()
         gc.freeze()
 
     def _handle(self, request: ToTestRunnerRoot, descriptors: list[int]) -> TestRunner | None:
         """Handle a request; return the test runner in the forked process, None in the root."""
         match request:
             case RunTests(tests):
+                self._import_ahead(libraries_of(tests))
                 compile_ahead(tests)
                 return self._fork(request, descriptors)
             case EndTests():
@@ -135,6 +142,17 @@ class TestRunnerRoot(ProcessRoot):
                 self._reap_all()
                 self._channel.send(TestsEnded(self._failure))
         return None
+
+    def _import_ahead(self, libraries: list[str]) -> None:
+        """Import installed libraries, for the present and all later test runners."""
+        missing = [name for name in libraries if name not in self._imported]
+        for name in missing:
+            # What a library raises concerns the tests, which import it themselves.
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
+        if missing:
+            self._imported.update(missing)
+            gc.freeze()
 
     def _fork(self, request: RunTests, descriptors: list[int]) -> TestRunner | None:
         root = os.getpid()

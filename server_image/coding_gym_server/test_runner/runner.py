@@ -21,7 +21,7 @@ from coding_gym_server.test_runner.namespace import Namespace
 from coding_gym_server.test_runner.policy import TestSidePolicy
 from coding_gym_server.workspace.layout import Layout
 
-__all__ = ["TestRunner"]
+__all__ = ["TestRunner", "run_tests"]
 
 _MAX_MESSAGE_CHARS = 4000
 
@@ -56,35 +56,40 @@ class TestRunner:
             threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
             os.chdir(self._layout.work)
             random.seed(0)
-            self._channel.send(self._test(self._channel.receive()))
+            self._channel.send(run_tests(self._channel.receive(), self._tests, self._connection))
         finally:
             os._exit(0)
 
-    def _test(self, request: TestSubmission) -> TestsRun:
-        began = time.perf_counter()
-        tests = self._tests
-        source = tests.source if isinstance(tests, UnitTests) else "".join(tests.cases)
-        rules = TestSidePolicy(expects_stop="StopIteration" in source)
-        peer = RemoteObjectEndpoint(rules)
-        exchange = PeerConnection(self._connection, peer.answer)
-        peer.attach(exchange)
+
+def run_tests(request: TestSubmission, tests: Asserts | UnitTests, connection: socket.socket) -> TestsRun:
+    """Run tests.
+
+    Args:
+        request: The submission.
+        tests: The tests.
+        connection: Connection with the submission.
+    """
+    began = time.perf_counter()
+    source = tests.source if isinstance(tests, UnitTests) else "".join(tests.cases)
+    rules = TestSidePolicy(expects_stop="StopIteration" in source)
+    peer = RemoteObjectEndpoint(rules)
+    exchange = PeerConnection(connection, peer.answer)
+    peer.attach(exchange)
+    try:
+        answer = exchange.ask(Load(request.code, request.entry_point))
+        load_seconds = time.perf_counter() - began
+        if not isinstance(answer, Answer):
+            message = getattr(answer, "traceback", "") or getattr(answer, "text", "")
+            return TestsRun(is_loaded=False, is_lost=False, message=message[-_MAX_MESSAGE_CHARS:], load_seconds=load_seconds)
         try:
-            answer = exchange.ask(Load(request.code, request.entry_point))
-            load_seconds = time.perf_counter() - began
-            if not isinstance(answer, Answer):
-                message = getattr(answer, "traceback", "") or getattr(answer, "text", "")
-                return TestsRun(
-                    is_loaded=False, is_lost=False, message=message[-_MAX_MESSAGE_CHARS:], load_seconds=load_seconds
-                )
-            try:
-                namespace = Namespace(peer, exchange, rules, request.entry_point, answer)
-            except Exception as error:  # noqa: BLE001 - the submission may return an invalid entry point
-                message = f"its {request.entry_point} cannot be accessed: {type(error).__name__}"
-                return TestsRun(is_loaded=False, is_lost=False, message=message, load_seconds=load_seconds)
-            cases = _without_excess(run_cases(tests, namespace, exchange, rules))
-            return TestsRun(is_loaded=True, is_lost=exchange.is_broken, load_seconds=load_seconds, cases=cases)
-        except PeerGoneError as error:
-            return TestsRun(is_loaded=False, is_lost=True, message=str(error))
+            namespace = Namespace(peer, exchange, rules, request.entry_point, answer)
+        except Exception as error:  # noqa: BLE001 - the submission may return an invalid entry point
+            message = f"its {request.entry_point} cannot be accessed: {type(error).__name__}"
+            return TestsRun(is_loaded=False, is_lost=False, message=message, load_seconds=load_seconds)
+        cases = _without_excess(run_cases(tests, namespace, exchange, rules))
+        return TestsRun(is_loaded=True, is_lost=exchange.is_broken, load_seconds=load_seconds, cases=cases)
+    except PeerGoneError as error:
+        return TestsRun(is_loaded=False, is_lost=True, message=str(error))
 
 
 def _without_excess(cases: list[CaseResult]) -> list[CaseResult]:

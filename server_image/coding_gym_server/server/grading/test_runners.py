@@ -60,7 +60,7 @@ class TestRunners:
 
         Args:
             submissions: The processes of the submissions that it tests.
-            zygote: Forks roots, with the modules that tests import.
+            zygote: Forks the root.
 
         Raises:
             ForkError: If processes or memory are exhausted.

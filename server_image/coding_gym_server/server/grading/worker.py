@@ -35,6 +35,7 @@ from coding_gym_server.server.grading.test_runners import TestRunnerLostError, T
 from coding_gym_server.server.process_limiter import ProcessGroup
 from coding_gym_server.server.supervisor.systems import System
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
+from coding_gym_server.test_runner.libraries import libraries_of
 from coding_gym_server.test_runner.messages import TestsRun, TestSubmission
 
 __all__ = ["GradingWorker"]
@@ -54,12 +55,15 @@ class GradingWorker(BaseWorker):
 
     Args:
         processes: The processes of the submissions.
-        test_runners: Root of test runners with their files.
+        test_runners: Root of test runners with their files, and with a small memory footprint.
+        zygote: Forks another root, with libraries, for the tests that use them.
     """
 
-    def __init__(self, processes: SubmissionProcesses, test_runners: TestRunners) -> None:
+    def __init__(self, processes: SubmissionProcesses, test_runners: TestRunners, zygote: ZygoteHandle) -> None:
         super().__init__(processes)
         self._test_runners = test_runners
+        self._with_libraries: TestRunners | None = None
+        self._zygote = zygote
 
     @classmethod
     async def open(cls, system: System, *, zygote: ZygoteHandle, submission_zygote: ZygoteHandle) -> GradingWorker:
@@ -67,8 +71,8 @@ class GradingWorker(BaseWorker):
 
         Args:
             system: User and files of the submissions.
-            zygote: Forks roots of test runners, with the modules that tests import.
-            submission_zygote: Forks root processes, with a small memory footprint.
+            zygote: Forks roots of test runners, with libraries that tests import.
+            submission_zygote: Forks roots with a small memory footprint.
 
         Raises:
             ForkError: If processes, memory or disk space are exhausted.
@@ -78,7 +82,7 @@ class GradingWorker(BaseWorker):
         """
         processes = await SubmissionProcesses.start(system, zygote=submission_zygote)
         try:
-            return cls(processes, await TestRunners.start(processes, zygote))
+            return cls(processes, await TestRunners.start(processes, submission_zygote), zygote)
         except BaseException:
             processes.close()
             system.discard()
@@ -86,25 +90,38 @@ class GradingWorker(BaseWorker):
 
     @property
     def is_alive(self) -> bool:
-        return super().is_alive and self._test_runners.is_alive
+        return super().is_alive and all(test_runners.is_alive for test_runners in self._roots)
 
     @property
     def process_groups(self) -> list[ProcessGroup]:
-        return [*super().process_groups, self._test_runners]
+        return [*super().process_groups, *self._roots]
+
+    @property
+    def _roots(self) -> list[TestRunners]:
+        return [self._test_runners] if self._with_libraries is None else [self._test_runners, self._with_libraries]
 
     def close(self) -> None:
         super().close()
-        self._test_runners.close()
+        for test_runners in self._roots:
+            test_runners.close()
 
     async def _grade(self, submission: Submission) -> Graded:
         if isinstance(submission.tests, Programs):
             return await self._run_programs(submission, submission.tests)
         return await self._run_tests(submission, submission.tests)
 
+    async def _test_runners_for(self, tests: Asserts | UnitTests) -> TestRunners:
+        if not libraries_of(tests):
+            return self._test_runners
+        if self._with_libraries is None:
+            self._with_libraries = await TestRunners.start(self._processes, self._zygote)
+        return self._with_libraries
+
     async def _run_tests(self, submission: Submission, tests: Asserts | UnitTests) -> Graded:
+        test_runners = await self._test_runners_for(tests)
         with (
             await self._open_run(submission, submission.limits.max_output_chars) as run,
-            self._test_runners.fork(tests, run.connection) as test_runner,
+            test_runners.fork(tests, run.connection) as test_runner,
         ):
             test_runner.send(TestSubmission(submission.code, submission.entry_point))
             report = test_runner.expect()
@@ -119,8 +136,8 @@ class GradingWorker(BaseWorker):
                 tests_run = None
             finally:
                 watch.stop()
-            cpu_seconds, _ = await asyncio.gather(self._end(run), self._test_runners.end())
-            self._kill_reason = self._kill_reason or self._test_runners.kill_reason
+            cpu_seconds, _ = await asyncio.gather(self._end(run), test_runners.end())
+            self._kill_reason = self._kill_reason or test_runners.kill_reason
             if tests_run is None and not watch.expired and not self._kill_reason:
                 raise TestRunnerLostError
             return self._verdict(submission, tests_run, run, expired=watch.expired, cpu_seconds=cpu_seconds)
