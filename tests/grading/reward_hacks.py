@@ -696,7 +696,7 @@ for _name, _frame in {
     "a header of 60 MB": "(60 << 20).to_bytes(4, 'little')",
     "answers in advance": "frame([11, True, [], '', '']) * 50",
     "answers with data in advance": "frame([11, 'a9', [], '', '']) * 50",
-    "failures in advance": "frame([12, [31, 'AssertionError'], [0, []], '', None, '', [], '', '']) * 50",
+    "failures in advance": "frame([12, [36, 0, None, 'AssertionError', [1, []], [2, [], []]], '', '', [], '', '']) * 50",
     "facts in advance": "frame([13, 'bool', 'bool', 'builtins', [[31, 'bool']], [], [], False]) * 50",
     "an unknown object": "frame([11, [33, 10 ** 6], [], '', ''])",
     "a negative object": "frame([11, [33, -1], [], '', ''])",
@@ -1059,7 +1059,7 @@ _hack(
     "no entry point",
     "removed behind the load",
     "def solve(*a): pass\nclass M(dict): pass\ndef forge():\n    me = peer(); old = me._fallback\n"
-    "    me._fallback = lambda r: Answer(None) if isinstance(r, Load) else Failure([31, 'KeyError'], [0, []], '')\nforge()",
+    "    me._fallback = lambda r: Answer(None) if isinstance(r, Load) else Failure([36, 0, None, 'KeyError', [1, []], [2, [], []]], '')\nforge()",
     "equality",
     helpers=_PEER,
 )

@@ -18,8 +18,9 @@ from typing import Any
 
 from coding_gym_server.protocol.grading import Asserts, CaseOutcome, CaseResult, UnitTests
 from coding_gym_server.remote_objects.exchange import SUBMISSION_MODULE, PeerConnection, PeerGoneError
+from coding_gym_server.test_runner import assertions
+from coding_gym_server.test_runner.crossing import TESTS_MODULE
 from coding_gym_server.test_runner.namespace import Namespace
-from coding_gym_server.test_runner.policy import TESTS_MODULE, TestSidePolicy
 
 __all__ = ["run_cases"]
 
@@ -31,24 +32,23 @@ _MAX_MESSAGE_CHARS = 2000
 _Case = Callable[[], None]
 
 
-def run_cases(
-    tests: Asserts | UnitTests, namespace: Namespace, connection: PeerConnection, rules: TestSidePolicy
-) -> list[CaseResult]:
+def run_cases(tests: Asserts | UnitTests, namespace: Namespace, connection: PeerConnection) -> list[CaseResult]:
     """Run tests in order, regardless of their individual outcomes, until the submission is gone.
 
     Args:
         tests: The tests.
         namespace: Their global variables.
         connection: Connection with the submission. Results after it breaks do not count.
-        rules: Access policy of the tests.
     """
+    assertions.watch_frameworks()
+    assertions.take()
     sys.modules[SUBMISSION_MODULE] = namespace.solution
     names: list[str] = []
     results: list[CaseResult] = []
     try:
         names, cases = _asserts(tests, namespace) if isinstance(tests, Asserts) else _unit_tests(tests, namespace)
         for name, case in zip(names, cases, strict=True):
-            results.append(_run(name, case, connection, rules))
+            results.append(_run(name, case, connection))
             if connection.is_broken:
                 break
     except _SetupError as failed:
@@ -173,6 +173,9 @@ class _Result(unittest.TestResult):
         if err is not None:
             self._record(err)
 
+    def addExpectedFailure(self, test: unittest.TestCase, err: Any) -> None:
+        assertions.forgive(err[1])
+
     def addSkip(self, test: unittest.TestCase, reason: str) -> None:
         # Unconditionally skipped tests have been excluded: this skip depends on the submission.
         self.error = AssertionError(f"skipped: {reason}")
@@ -189,16 +192,20 @@ def _run_function(function: types.FunctionType) -> None:
 
 def _execute(source: str, namespace: Namespace, file: str = _FILE) -> None:
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    exec(_compile(source, file), namespace)
+    code, blocks = _compile(source, file)
+    assertions.set_blocks(file, blocks)
+    exec(code, namespace)
+    # The tests may have imported pytest.
+    assertions.watch_frameworks()
 
 
 @functools.lru_cache(_MAX_SOURCES)
-def _compile(source: str, file: str) -> types.CodeType:
+def _compile(source: str, file: str) -> tuple[types.CodeType, assertions.Blocks]:
     """Compile tests; cached, since the same tests often grade many submissions."""
-    return compile(source, file, "exec", dont_inherit=True)
+    return assertions.compile_tests(source, file)
 
 
-def _run(name: str, case: _Case, connection: PeerConnection, rules: TestSidePolicy) -> CaseResult:
+def _run(name: str, case: _Case, connection: PeerConnection) -> CaseResult:
     began = time.perf_counter()
     error: BaseException | None = None
     streams = sys.stdin, sys.stdout, sys.stderr
@@ -208,7 +215,7 @@ def _run(name: str, case: _Case, connection: PeerConnection, rules: TestSidePoli
         error = raised
     finally:
         sys.stdin, sys.stdout, sys.stderr = streams
-    error = rules.take_failed_assertion() or error
+    error = assertions.take() or error
     return _case_result(name, error, time.perf_counter() - began, connection)
 
 
