@@ -41,9 +41,7 @@ _ATOMS = (
     | st.uuids()
     | st.builds(bytearray, st.binary())
     | st.builds(range, st.integers(), st.integers(), st.integers(1))
-    | st.sampled_from(
-        [..., NotImplemented, int, dict, slice(1, None, 2), pathlib.Path("a/b"), re.compile("a+", re.I)]
-    )
+    | st.sampled_from([..., NotImplemented, int, dict, slice(1, None, 2), pathlib.Path("a/b"), re.compile("a+", re.I)])
 )
 _KEYS = st.none() | st.integers() | st.text() | st.binary() | st.tuples(st.integers(), st.text())
 _VALUES = st.recursive(

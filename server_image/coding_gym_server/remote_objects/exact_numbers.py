@@ -26,7 +26,9 @@ _UNARY: dict[str, Callable[..., Any]] = {
     "round": round,
     "hash": hash,
 }
-_WIDE = {"i": "i8", "u": "u8", "f": "f8", "c": "c16"}
+_WIDE = {"i": "i8", "u": "i8", "f": "f8", "c": "c16"}
+_MOST = {"i4": 1 << 30, "i8": 1 << 62, "f4": 1 << 24}
+"""Numbers up to which differences of these types neither overflow nor lose integers."""
 
 
 class ExactNumber:
@@ -105,24 +107,33 @@ def exact(value: Any) -> Any:
     """Return the exact form of a NumPy scalar or array."""
     import numpy as np
 
-    kind = value.dtype.kind
-    if kind not in _WIDE or value.dtype.itemsize >= np.dtype(_WIDE[kind]).itemsize:
-        is_scalar = isinstance(value, np.integer)
-        return ExactNumber(value) if is_scalar else value
+    dtype = value.dtype
     if not isinstance(value, np.ndarray):
-        return ExactNumber(value)
-    wide = value.astype(_WIDE[kind])
-    if value.dtype == np.float16:
-        # NumPy's methods round to this type if an array says that it is its own.
-        return wide
-    labelled: Any = wide.view(_labelled_array())
-    labelled._label = value.dtype.newbyteorder("=")
+        return ExactNumber(value) if isinstance(value, np.integer) or _is_narrow(dtype) else value
+    if dtype == np.float16 or not _is_narrow(dtype):
+        # An array must not say that it is of float16: methods such as mean() would round to it.
+        return widened(value)
+    labelled: Any = value.astype(_WIDE[dtype.kind]).view(_labelled_array())
+    labelled._label = dtype.newbyteorder("=")
     return labelled
 
 
 def widened(array: Any) -> Any:
-    """Return an array of numbers of at most 16 bits as one of 64-bit numbers; others as they are."""
-    return array.astype(_WIDE[array.dtype.kind]) if array.dtype.kind in "iuf" and array.dtype.itemsize <= 2 else array
+    """Return an array whose numbers differ from Python numbers as these do: one that is wider, where that is necessary."""
+    import numpy as np
+
+    dtype = array.dtype
+    if _is_narrow(dtype) and dtype.itemsize <= 2:
+        return array.astype(_WIDE[dtype.kind])
+    most = _MOST.get(f"{dtype.kind}{dtype.itemsize}")
+    # These ignore NaN.
+    if not most or not array.size or not (np.fmin.reduce(array, None) < -most or np.fmax.reduce(array, None) > most):
+        return array
+    return array.astype(object if dtype.itemsize == 8 else _WIDE[dtype.kind])
+
+
+def _is_narrow(dtype: Any) -> bool:
+    return dtype.kind in _WIDE and dtype.itemsize < (16 if dtype.kind == "c" else 8)
 
 
 def plain(value: Any) -> Any:

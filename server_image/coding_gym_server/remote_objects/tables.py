@@ -93,6 +93,8 @@ def _column(values: Any) -> Any:
     import numpy as np
     import pandas as pd
 
+    if type(values) is pd.arrays.NumpyExtensionArray:
+        values = values.to_numpy()
     dtype = values.dtype
     if isinstance(dtype, np.dtype):
         if dtype.kind == "O":
@@ -109,7 +111,7 @@ def _column(values: Any) -> Any:
     if isinstance(values, pd.arrays.IntegerArray | pd.arrays.FloatingArray | pd.arrays.BooleanArray):
         return "masked", values.to_numpy(dtype.numpy_dtype, na_value=0), np.asarray(values.isna())
     if isinstance(dtype, pd.PeriodDtype):
-        return "period", values.asi8, dtype.freq.freqstr
+        return "period", values.asi8, str(dtype).removeprefix("period[").removesuffix("]")
     raise _NotDataError
 
 
@@ -166,7 +168,7 @@ def _object(parts: Any, is_exact: bool) -> Any:
         case ["<NA>"]:
             return pd.NA
         case ["element", column]:
-            return _array(column, is_exact)[0]
+            return pd.array(_array(column, is_exact))[0]
         case ["array", column]:
             return _array(column, is_exact)
         case ["Series", column, index, name]:
@@ -182,7 +184,7 @@ def _object(parts: Any, is_exact: bool) -> Any:
             return pd.MultiIndex([_object(level, is_exact) for level in levels], codes, names=names)
         case ["Index", column, name, freq]:
             index = pd.Index(_array(column, is_exact), name=name)
-            if freq is not None:
+            if isinstance(index, pd.DatetimeIndex | pd.TimedeltaIndex):
                 index.freq = freq
             return index
     message = "an unknown table"
