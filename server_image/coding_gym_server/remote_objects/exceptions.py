@@ -108,9 +108,11 @@ def set_state(error: BaseException, arguments: Any, attributes: Any) -> None:
         defined = any(isinstance(vars(base).get(name), _DESCRIPTORS) for base in type(error).__mro__ if name_of_class(base))
         # The arguments determine attributes that are read-only.
         with contextlib.suppress(AttributeError, TypeError, ValueError):
-            if defined and name != "args" and not name.startswith("_"):
+            if name == "args" or not str.isidentifier(name) or name.startswith("_"):
+                continue
+            if defined:
                 object.__setattr__(error, name, value)
-            elif by_value and name.isidentifier() and not hasattr(type(error), name):
+            elif by_value and not hasattr(type(error), name):
                 error.__dict__[name] = value
 
 
