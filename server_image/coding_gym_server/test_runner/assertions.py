@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import importlib
 import sys
 import types
 import unittest
@@ -106,13 +107,18 @@ _Failure.__name__ = _Failure.__qualname__ = "AssertionError"
 _Failure.__module__ = "builtins"
 
 
-def watch_frameworks() -> None:
-    """Record what assertion methods raise, and forgive what ``assertRaises`` and similar contexts accept."""
+def watch_frameworks(source: str) -> None:
+    """Record what assertion methods raise, and forgive what ``assertRaises`` and similar contexts accept.
+
+    Args:
+        source: Source of the tests, which may use pytest.
+    """
     unittest.TestCase.failureException = _Failure
     _watch(unittest.case._AssertRaisesContext)
     _watch(contextlib.suppress)
-    if pytest := sys.modules.get("pytest"):
-        _watch(type(pytest.raises(Exception)))
+    if "pytest" in source:
+        with contextlib.suppress(ImportError):
+            _watch(type(importlib.import_module("pytest").raises(Exception)))
 
 
 def _watch(context: Any) -> None:

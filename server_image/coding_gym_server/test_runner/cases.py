@@ -40,7 +40,6 @@ def run_cases(tests: Asserts | UnitTests, namespace: Namespace, connection: Peer
         namespace: Their global variables.
         connection: Connection with the submission. Results after it breaks do not count.
     """
-    assertions.watch_frameworks()
     assertions.take()
     sys.modules[SUBMISSION_MODULE] = namespace.solution
     names: list[str] = []
@@ -194,9 +193,8 @@ def _execute(source: str, namespace: Namespace, file: str = _FILE) -> None:
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     code, blocks = _compile(source, file)
     assertions.set_blocks(file, blocks)
+    assertions.watch_frameworks(source)
     exec(code, namespace)
-    # The tests may have imported pytest.
-    assertions.watch_frameworks()
 
 
 @functools.lru_cache(_MAX_SOURCES)
