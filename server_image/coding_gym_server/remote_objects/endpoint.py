@@ -69,6 +69,7 @@ class RemoteObjectEndpoint:
         self._numbers: dict[int, int] = {}
         self._handles: dict[int, Any] = {}
         self._exceptions = CrossingExceptions()
+        self._described: list[BaseException] = []
         self._depth = 0
         self._classes: dict[int, ProxyType] = {}
 
@@ -291,7 +292,7 @@ class RemoteObjectEndpoint:
         name = name_of_class(kind) if by_name else None
         if name is not None:
             return [Tag.EXCEPTION_CLASS, name]
-        if kind in TYPES:
+        if type(kind) is type and kind in TYPES:
             return [Tag.TYPE, TYPES[kind]]
         number = number_of(self, kind)
         if number is not None:
@@ -303,12 +304,24 @@ class RemoteObjectEndpoint:
 
     def _exception_tree(self, encoder: Encoder, kind: type[BaseException], error: BaseException) -> Tree:
         arguments, attributes = self.rules.exception_state(error)
-        try:
-            self.encode(arguments)
-        except (TypeError, RecursionError):
+        # Arguments that do not cross, among them the exception itself, must not hide it.
+        if any(error is described for described in self._described):
             arguments = ()
-        number, known = self._exceptions.number(error), self._exceptions.number_of_received(error)
-        return [Tag.EXCEPTION, number, known, name_of_class(kind), encoder.encode(arguments), encoder.encode(attributes)]
+        self._described.append(error)
+        try:
+            if not self._crosses(arguments):
+                arguments = ()
+            number, known = self._exceptions.number(error), self._exceptions.number_of_received(error)
+            return [Tag.EXCEPTION, number, known, name_of_class(kind), encoder.encode(arguments), encoder.encode(attributes)]
+        finally:
+            self._described.pop()
+
+    def _crosses(self, value: Any) -> bool:
+        try:
+            self.encode(value)
+        except (TypeError, RecursionError):
+            return False
+        return True
 
     def _retain(self, value: Any) -> int:
         number = self._numbers.setdefault(id(value), len(self._retained))

@@ -47,7 +47,7 @@ def name_of_class(kind: Any) -> str | None:
     module, name = kind.__module__, kind.__qualname__
     if vars(builtins).get(name) is kind:
         return name
-    known = module in _MODULES and getattr(sys.modules.get(module), name, None) is kind
+    known = module in _MODULES and issubclass(kind, Exception) and getattr(sys.modules.get(module), name, None) is kind
     return f"{module}:{name}" if known else None
 
 

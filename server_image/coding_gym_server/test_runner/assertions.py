@@ -188,5 +188,5 @@ def _block(node: ast.AST) -> tuple[int, int] | None:
 def _is_assertion(node: ast.AST) -> bool:
     if isinstance(node, ast.Call):
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        return name.startswith("assert") or name == "fail"
-    return isinstance(node, ast.Assert)
+        return name.startswith("assert") or name in ("AssertionError", "fail")
+    return isinstance(node, ast.Assert) or (isinstance(node, ast.Name) and node.id == "AssertionError")
