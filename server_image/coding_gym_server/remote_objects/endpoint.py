@@ -12,7 +12,6 @@ from coding_gym_server.remote_objects.exceptions import (
     CrossingExceptions,
     class_of_name,
     name_of_class,
-    new_exception,
     set_state,
 )
 from coding_gym_server.remote_objects.exchange import (
@@ -359,9 +358,8 @@ class RemoteObjectEndpoint:
                 message = f"{name} as a value"
                 raise MalformedError(message)
             case [Tag.EXCEPTION, int(number), known, str(name), arguments, attributes]:
-                return self._exception(
-                    number, known, class_of_name(name), decoder.decode(arguments), decoder.decode(attributes)
-                )
+                state = decoder.decode(arguments), decoder.decode(attributes)
+                return self._exceptions.receive(number, known, class_of_name(name), *state)
         message = f"an unknown tag: {tree[:1]}"
         raise MalformedError(message)
 
@@ -387,14 +385,6 @@ class RemoteObjectEndpoint:
             case [Tag.EXCEPTION_CLASS, str(name)]:
                 return class_of_name(name)
         return self._decoder().decode(tree)
-
-    def _exception(self, number: int, known: Any, kind: type[BaseException], arguments: Any, attributes: Any) -> BaseException:
-        own = None if known is None else self._exceptions.sent(known)
-        if own is not None:
-            return own
-        error = new_exception(kind, arguments, attributes)
-        self._exceptions.note_received(number, error)
-        return error
 
     def _class(self, number: int, facts_tree: Tree = None) -> ProxyType:
         known = self._classes.get(number)

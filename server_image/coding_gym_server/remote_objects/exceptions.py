@@ -133,13 +133,25 @@ class CrossingExceptions:
             self._sent.append((number, error))
         return number
 
-    def sent(self, number: Any) -> BaseException | None:
-        """Return the exception that was sent under a number; None if there is none."""
-        return next((error for known, error in self._sent if known == number), None)
+    def receive(self, number: int, known: Any, kind: type[BaseException], arguments: Any, attributes: Any) -> BaseException:
+        """Return the exception that arrives.
 
-    def note_received(self, number: int, error: BaseException) -> None:
-        """Remember the number under which an exception was received."""
+        Args:
+            number: The number that the peer sends it under.
+            known: The number under which it was sent to the peer; None if it is the peer's.
+            kind: Its class.
+            arguments: Its arguments.
+            attributes: Its public attributes that are data.
+
+        Raises:
+            MalformedError: If it is malformed.
+        """
+        own = None if known is None else next((error for sent, error in self._sent if sent == known), None)
+        if own is not None:
+            return own
+        error = new_exception(kind, arguments, attributes)
         self._received.append((number, error))
+        return error
 
     def number_of_received(self, error: BaseException) -> int | None:
         """Return the number under which an exception was received; None if it was not."""
