@@ -19,8 +19,8 @@ from typing import Any
 from coding_gym_server.protocol.grading import Asserts, CaseOutcome, CaseResult, UnitTests
 from coding_gym_server.remote_objects.exchange import SUBMISSION_MODULE, PeerConnection, PeerGoneError
 from coding_gym_server.test_runner import assertions
-from coding_gym_server.test_runner.crossing import TESTS_MODULE
 from coding_gym_server.test_runner.namespace import Namespace
+from coding_gym_server.test_runner.policy import TESTS_MODULE, TestSidePolicy
 
 __all__ = ["run_cases"]
 
@@ -32,22 +32,25 @@ _MAX_MESSAGE_CHARS = 2000
 _Case = Callable[[], None]
 
 
-def run_cases(tests: Asserts | UnitTests, namespace: Namespace, connection: PeerConnection) -> list[CaseResult]:
+def run_cases(
+    tests: Asserts | UnitTests, namespace: Namespace, connection: PeerConnection, rules: TestSidePolicy
+) -> list[CaseResult]:
     """Run tests in order, regardless of their individual outcomes, until the submission is gone.
 
     Args:
         tests: The tests.
         namespace: Their global variables.
         connection: Connection with the submission. Results after it breaks do not count.
+        rules: Access policy of the tests.
     """
-    assertions.take()
+    rules.take_failed_assertion()
     sys.modules[SUBMISSION_MODULE] = namespace.solution
     names: list[str] = []
     results: list[CaseResult] = []
     try:
         names, cases = _asserts(tests, namespace) if isinstance(tests, Asserts) else _unit_tests(tests, namespace)
         for name, case in zip(names, cases, strict=True):
-            results.append(_run(name, case, connection))
+            results.append(_run(name, case, connection, rules))
             if connection.is_broken:
                 break
     except _SetupError as failed:
@@ -203,7 +206,7 @@ def _compile(source: str, file: str) -> tuple[types.CodeType, assertions.Blocks]
     return assertions.compile_tests(source, file)
 
 
-def _run(name: str, case: _Case, connection: PeerConnection) -> CaseResult:
+def _run(name: str, case: _Case, connection: PeerConnection, rules: TestSidePolicy) -> CaseResult:
     began = time.perf_counter()
     error: BaseException | None = None
     streams = sys.stdin, sys.stdout, sys.stderr
@@ -213,7 +216,7 @@ def _run(name: str, case: _Case, connection: PeerConnection) -> CaseResult:
         error = raised
     finally:
         sys.stdin, sys.stdout, sys.stderr = streams
-    error = assertions.take() or error
+    error = rules.take_failed_assertion() or error
     return _case_result(name, error, time.perf_counter() - began, connection)
 
 

@@ -32,7 +32,7 @@ from coding_gym_server.test_runner.crossing import TESTS_MODULE
 if TYPE_CHECKING:
     from coding_gym_server.remote_objects.values import Encoder
 
-__all__ = ["TestSidePolicy"]
+__all__ = ["TESTS_MODULE", "TestSidePolicy"]
 
 _READABLE = frozenset(
     f"__{name}__"
@@ -91,6 +91,10 @@ class TestSidePolicy(AccessPolicy):
         """Mark a class as under test if tests know it by a class-style name; under others, it may stand in for a function."""
         if isinstance(value, ProxyType) and _CLASS_NAME.fullmatch(name):
             self._subjects.add(id(value))
+
+    def take_failed_assertion(self) -> BaseException | None:
+        """Return the first failed assertion that the tests have not caught, and forget all; None if there is none."""
+        return assertions.take()
 
     # Operations of the submission on objects of the tests.
 

@@ -130,7 +130,7 @@ class TestRunner:
             except Exception as error:  # noqa: BLE001 - the submission may return an invalid entry point
                 message = f"its {request.entry_point} cannot be accessed: {type(error).__name__}"
                 return TestsRun(is_loaded=False, is_lost=False, message=message, load_seconds=load_seconds)
-            cases = run_cases(request.tests, namespace, exchange)
+            cases = run_cases(request.tests, namespace, exchange, rules)
             return TestsRun(is_loaded=True, is_lost=exchange.is_broken, load_seconds=load_seconds, cases=cases)
         except PeerGoneError as error:
             return TestsRun(is_loaded=False, is_lost=True, message=str(error))
