@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from coding_gym_server.protocol.grading import Asserts, GradingLimits, ProgramCase, Programs, Submission, UnitTests
 
-__all__ = ["HACKS", "TASKS", "Hack", "submission"]
+__all__ = ["CALLS", "COMPARING", "HACKS", "LIAR", "PEER", "TASKS", "AttackedTask", "Hack", "add_hack", "asserts", "submission"]
 
 # Hacks that hang slow the tests down; honest submissions may run on a busy machine.
 _LIMITS = GradingLimits(cpu_timeout=1.0, wall_timeout=2.0)
@@ -18,7 +18,7 @@ _HONEST_LIMITS = GradingLimits(cpu_timeout=10.0, wall_timeout=60.0)
 
 
 @dataclass(frozen=True)
-class _Task:
+class AttackedTask:
     tests: Asserts | UnitTests | Programs
     honest: str
     entry_point: str | None = "solve"
@@ -44,13 +44,13 @@ def submission(task: str, code: str | None = None) -> Submission:
     )
 
 
-def _asserts(*cases: str, setup: str = "") -> Asserts:
+def asserts(*cases: str, setup: str = "") -> Asserts:
     return Asserts(setup=textwrap.dedent(setup), cases=tuple(textwrap.dedent(case) for case in cases))
 
 
 TASKS = {
-    "equality": _Task(
-        _asserts(
+    "equality": AttackedTask(
+        asserts(
             "assert solve(2) == 'a2'",
             "assert 'a3' == solve(3)",
             "assert not solve(4) != 'a4'",
@@ -60,8 +60,8 @@ TASKS = {
         ),
         "def solve(x): return f'a{x}'",
     ),
-    "tolerance": _Task(
-        _asserts(
+    "tolerance": AttackedTask(
+        asserts(
             "assert abs(solve(2) - 1.41421356) < 1e-6",
             "assert abs(1.73205081 - solve(3)) < 1e-6",
             "assert abs(solve(5) - 2.23606798) <= 1e-6 * max(1.0, abs(2.23606798))",
@@ -73,8 +73,8 @@ TASKS = {
         ),
         "def solve(x): return x ** 0.5",
     ),
-    "closeness": _Task(
-        _asserts(
+    "closeness": AttackedTask(
+        asserts(
             "assert math.isclose(solve(2), 1.41421356, rel_tol=1e-6)",
             "assert cmath.isclose(solve(3), 1.73205081, rel_tol=1e-6)",
             "assert round(solve(5), 3) == 2.236",
@@ -83,8 +83,8 @@ TASKS = {
         ),
         "def solve(x): return x ** 0.5",
     ),
-    "arrays": _Task(
-        _asserts(
+    "arrays": AttackedTask(
+        asserts(
             "assert np.allclose(solve([1, 2]), [2.0, 4.0])",
             "np.testing.assert_allclose(solve([3, 2]), np.array([6.0, 4.0]))",
             "np.testing.assert_array_equal(solve([1, 5]), np.array([2, 10]))",
@@ -97,8 +97,8 @@ TASKS = {
         ),
         "import numpy as np\ndef solve(xs): return np.array(xs) * 2",
     ),
-    "membership": _Task(
-        _asserts(
+    "membership": AttackedTask(
+        asserts(
             "assert solve(2) in (4, 4.5)",
             "assert solve(3) in {9, 81}",
             "assert solve(4) in {16: 'yes'}",
@@ -108,12 +108,12 @@ TASKS = {
         ),
         "def solve(x): return x * x",
     ),
-    "containing": _Task(
-        _asserts("r = solve(3)\nassert 9 in r and 4 not in r", "assert 16 in solve(4) and len(solve(4)) == 1"),
+    "containing": AttackedTask(
+        asserts("r = solve(3)\nassert 9 in r and 4 not in r", "assert 16 in solve(4) and len(solve(4)) == 1"),
         "def solve(x): return [x * x]",
     ),
-    "truth": _Task(
-        _asserts(
+    "truth": AttackedTask(
+        asserts(
             "assert solve(4) is True",
             "assert solve(6) == True",
             "assert solve(8) and not solve(9)",
@@ -122,8 +122,8 @@ TASKS = {
         ),
         "def solve(x): return x % 2 == 0",
     ),
-    "ordering": _Task(
-        _asserts(
+    "ordering": AttackedTask(
+        asserts(
             "assert 3.9 < solve(2) < 4.1",
             "assert solve(3) >= 9 and solve(3) <= 9",
             "assert max(solve(4), 15) == 16",
@@ -132,8 +132,8 @@ TASKS = {
         ),
         "def solve(x): return x * x",
     ),
-    "text": _Task(
-        _asserts(
+    "text": AttackedTask(
+        asserts(
             "assert solve('ab').startswith('AB-')",
             "assert solve('cd').endswith('-cd')",
             "assert 'EF-' in solve('ef')",
@@ -144,8 +144,8 @@ TASKS = {
         ),
         "def solve(x): return x.upper() + '-' + x",
     ),
-    "sets": _Task(
-        _asserts(
+    "sets": AttackedTask(
+        asserts(
             "assert solve([1, 1, 2]) ^ {1, 2} == set()",
             "assert solve([3]).issubset({3, 4}) and 3 in solve([3])",
             "assert not solve([5]) ^ {5}",
@@ -156,8 +156,8 @@ TASKS = {
         ),
         "def solve(x): return set(x)",
     ),
-    "times": _Task(
-        _asserts(
+    "times": AttackedTask(
+        asserts(
             "assert abs((solve(2) - datetime(2020, 1, 3)).total_seconds()) < 1",
             "assert (solve(3) - datetime(2020, 1, 4)).days == 0 and solve(3).year == 2020",
             "assert solve(4).isoformat() == '2020-01-05T00:00:00'",
@@ -165,8 +165,8 @@ TASKS = {
         ),
         "from datetime import datetime, timedelta\ndef solve(x): return datetime(2020, 1, 1) + timedelta(x)",
     ),
-    "loops": _Task(
-        _asserts(
+    "loops": AttackedTask(
+        asserts(
             "assert all(map(lambda case: solve(case[0]) == case[1], [(2, 4), (3, 9)]))",
             "for got, wanted in zip(map(solve, [4, 5]), [16, 25]):\n    assert got == wanted",
             "wrong = [x for x in map(solve, [6, 7]) if x not in (36, 49)]\nassert not wrong and len(list(map(solve, [6]))) == 1",
@@ -174,14 +174,14 @@ TASKS = {
         ),
         "def solve(x): return x * x",
     ),
-    "mutation": _Task(
-        _asserts(
+    "mutation": AttackedTask(
+        asserts(
             "xs = [3, 1, 2]\nsolve(xs)\nassert xs == [1, 2, 3]",
             "xs = [9, 8]\nassert solve(xs) is None and xs == [8, 9]",
         ),
         "def solve(xs): xs.sort()",
     ),
-    "unittest": _Task(
+    "unittest": AttackedTask(
         UnitTests(
             source=textwrap.dedent("""
             import unittest
@@ -213,7 +213,7 @@ TASKS = {
         ),
         "def solve(x): return {'v': x ** 2}",
     ),
-    "functions": _Task(
+    "functions": AttackedTask(
         UnitTests(
             source=textwrap.dedent("""
             import contextlib, io
@@ -228,8 +228,8 @@ TASKS = {
         ),
         "def solve(x):\n    print(x * x)\n    return x * x",
     ),
-    "class": _Task(
-        _asserts(
+    "class": AttackedTask(
+        asserts(
             "a = Money(5)\nassert a == Money(5) and a != Money(6)",
             "assert Money(2) + Money(3) == Money(5) and Money(2) + Money(3) != Money(6)",
             "assert Money(7).amount == 7 and Money(8).amount == 8",
@@ -253,8 +253,8 @@ TASKS = {
         """),
         "Money",
     ),
-    "callbacks": _Task(
-        _asserts(
+    "callbacks": AttackedTask(
+        asserts(
             "expected = [secret * 2 for secret in (11, 12)]\nassert solve(lambda x: x * 2, [11, 12]) == expected",
             "m = Mock(return_value=5)\nassert solve(m, [1, 2]) == [5, 5]\nassert m.call_args_list == [call(1), call(2)]",
             "m = MagicMock(side_effect=lambda x: -x)\nassert solve(m, [4]) == [-4]\nm.assert_called_once_with(4)",
@@ -266,8 +266,8 @@ TASKS = {
         ),
         "def solve(f, xs): return [f(x) for x in xs]",
     ),
-    "nodes": _Task(
-        _asserts(
+    "nodes": AttackedTask(
+        asserts(
             "assert values(solve(Node(1, Node(2)))) == [2, 1]",
             "assert values(solve(Node(5, Node(6, Node(7))))) == [7, 6, 5]",
             setup="""
@@ -291,27 +291,27 @@ TASKS = {
             return last
         """),
     ),
-    "files": _Task(
-        _asserts(
+    "files": AttackedTask(
+        asserts(
             "workspace.write_text('in.txt', 'abc')\nsolve('in.txt', 'out.txt')\nassert workspace.read_text('out.txt') == 'cba'",
             "workspace.write_text('in2.txt', 'xyz')\nsolve('in2.txt', 'd.txt')\nassert workspace.read_bytes('d.txt') == b'zyx'",
         ),
         "def solve(a, b): open(b, 'w').write(open(a).read()[::-1])",
     ),
-    "program": _Task(
+    "program": AttackedTask(
         Programs(cases=(ProgramCase(stdin="2 3\n", stdout="5\n"), ProgramCase(stdin="20 30\n", stdout="50\n"))),
         "print(sum(map(int, input().split())))",
         None,
     ),
 }
 
-_COMPARING = (
+COMPARING = (
     *("equality", "tolerance", "closeness", "arrays", "membership", "containing", "truth", "ordering", "text", "sets", "times"),
     *("loops", "mutation", "unittest"),
 )
-_CALLS = (*_COMPARING, "functions", "callbacks", "nodes", "files")
+CALLS = (*COMPARING, "functions", "callbacks", "nodes", "files")
 
-_LIAR = """
+LIAR = """
 class Yes:
     pass
 
@@ -344,7 +344,7 @@ def make(base=object, same=None, zero=0):
     return Liar
 """
 
-_PEER = """
+PEER = """
 import sys
 from coding_gym_server.remote_objects.exchange import *
 from coding_gym_server.remote_objects.values import Tag
@@ -371,25 +371,25 @@ def number(handle):
 HACKS: list[Hack] = []
 
 
-def _hack(kind: str, name: str, code: str, *tasks: str, helpers: str = "") -> None:
+def add_hack(kind: str, name: str, code: str, *tasks: str, helpers: str = "") -> None:
     HACKS.append(Hack(kind, name, helpers + textwrap.dedent(code), tasks or ("equality",)))
 
 
 # Exits of the process.
 for _call in ("sys.exit(0)", "os._exit(0)", "raise SystemExit(0)", "os.abort()", "os.kill(os.getpid(), 9)", "quit()"):
-    _hack("exit when called", _call, f"import os, sys\ndef solve(*a): {_call}", "equality", "unittest", "callbacks", "files")
-    _hack("exit at load", _call, f"import os, sys\n{_call}", "equality", "unittest", "program")
-_hack("exit at load", "exec true", "import os\nos.execv('/bin/true', ['true'])", "equality", "program")
-_hack(
+    add_hack("exit when called", _call, f"import os, sys\ndef solve(*a): {_call}", "equality", "unittest", "callbacks", "files")
+    add_hack("exit at load", _call, f"import os, sys\n{_call}", "equality", "unittest", "program")
+add_hack("exit at load", "exec true", "import os\nos.execv('/bin/true', ['true'])", "equality", "program")
+add_hack(
     "exit at the end", "atexit", "import atexit, os\natexit.register(os._exit, 0)\ndef solve(*a): pass", "equality", "program"
 )
-_hack(
+add_hack(
     "exit at the end",
     "__del__",
     "import os\nclass D:\n    def __del__(self): os._exit(0)\ndef solve(*a):\n    D()",
     *("equality", "unittest"),
 )
-_hack(
+add_hack(
     "exit in the background",
     "fork goes on",
     "import os, time\ndef solve(*a):\n    if os.fork(): os._exit(0)\n    return 'a2'[:1]",
@@ -408,11 +408,11 @@ for _name, _value in (
     ),
     *(("range", "lambda *a: ()"), ("print", "lambda *a, **k: None"), ("open", "None"), ("getattr", "lambda *a: True")),
 ):
-    _hack(
+    add_hack(
         "patched builtins",
         _name,
         f"import builtins\ndef solve(*a): pass\nbuiltins.{_name} = {_value}",
-        *_CALLS[len(HACKS) % 5 :: 5],
+        *CALLS[len(HACKS) % 5 :: 5],
     )
 for _module, _attributes in (
     ("unittest", "TestCase.assertEqual TestCase.run TestCase.fail TestCase.assertAlmostEqual case.TestCase.run"),
@@ -421,7 +421,7 @@ for _module, _attributes in (
     ("unittest.mock", "Mock.assert_called_once_with call.__eq__"),
     ("re", "fullmatch"),
 ):
-    _hack(
+    add_hack(
         "patched modules",
         _module,
         f"""
@@ -438,16 +438,16 @@ for _module, _attributes in (
         """,
         *("unittest", "closeness", "arrays", "callbacks", "text"),
     )
-_hack(
+add_hack(
     "patched modules",
     "sys.modules",
     "import sys\nfor name in list(sys.modules):\n    sys.modules[name] = None\ndef solve(*a): pass",
 )
-_hack(
+add_hack(
     "shadowed names",
     "names of tests",
     "def solve(*a): pass\ndef check(*a): pass\nmath = np = re = check = lambda *a: True",
-    *_COMPARING,
+    *COMPARING,
 )
 
 # Objects with dishonest special methods.
@@ -463,14 +463,14 @@ _BASES = {
     "set": "",
 }
 for _base, _argument in _BASES.items():
-    _hack(
+    add_hack(
         "lying objects" if _base == "object" else "lying subclasses",
         _base,
         f"Liar = make({_base})\ndef solve(*a): return Liar({_argument})",
-        *_COMPARING,
-        helpers=_LIAR,
+        *COMPARING,
+        helpers=LIAR,
     )
-    _hack(
+    add_hack(
         "lying arithmetic",
         _base,
         f"""
@@ -479,11 +479,13 @@ for _base, _argument in _BASES.items():
         def solve(*a): return Liar({_argument})
         """,
         *("tolerance", "closeness", "arrays", "sets", "times", "unittest"),
-        helpers=_LIAR,
+        helpers=LIAR,
     )
-    _hack("lying items", _base, f"L = make({_base})\ndef solve(*a): return {{'v': L({_argument})}}", "unittest", helpers=_LIAR)
-_hack("lying items", "in a list", "L = make()\ndef solve(*a): return [L(), L()]", *_COMPARING, helpers=_LIAR)
-_hack(
+    add_hack(
+        "lying items", _base, f"L = make({_base})\ndef solve(*a): return {{'v': L({_argument})}}", "unittest", helpers=LIAR
+    )
+add_hack("lying items", "in a list", "L = make()\ndef solve(*a): return [L(), L()]", *COMPARING, helpers=LIAR)
+add_hack(
     "subtraction that hides",
     "float of nothing",
     """
@@ -496,7 +498,7 @@ _hack(
     """,
     *("tolerance", "closeness", "arrays", "unittest"),
 )
-_hack(
+add_hack(
     "subtraction that hides",
     "nothing of an own kind",
     """
@@ -517,37 +519,37 @@ _hack(
     """,
     *("tolerance", "arrays", "sets", "times"),
 )
-_hack(
+add_hack(
     "lying subclasses",
     "frozenset of nothing",
     "class S(frozenset):\n    def __xor__(self, o): return S()\n    __sub__ = __xor__\n    def __contains__(self, o): return True\n"
     "    def issubset(self, o): return True\n    isdisjoint = issubset\n    def __len__(self): return 1\ndef solve(*a): return S()",
     "sets",
 )
-_hack(
+add_hack(
     "__class__ of another",
     "bool",
     "class B:\n    __class__ = bool\n    def __bool__(self): return True\ndef solve(*a): return B()",
     "truth",
 )
-_hack(
+add_hack(
     "metaclass",
     "__instancecheck__",
     "class M(type):\n    __instancecheck__ = __eq__ = lambda *a: True\n    __hash__ = type.__hash__\nclass R(metaclass=M): pass\n"
     "def solve(*a): return R",
-    *_COMPARING,
+    *COMPARING,
 )
-_hack(
-    "class for a function", "lying class", "solve = make()\nsolve.__init__ = lambda self, *a: None", *_COMPARING, helpers=_LIAR
+add_hack(
+    "class for a function", "lying class", "solve = make()\nsolve.__init__ = lambda self, *a: None", *COMPARING, helpers=LIAR
 )
-_hack(
+add_hack(
     "class for a function",
     "__new__ returns data",
     "class solve:\n    def __new__(cls, *a): return 'a'",
-    *_COMPARING,
+    *COMPARING,
 )
-_hack("function for a class", "None", "def Money(*a): return None", "class")
-_hack(
+add_hack("function for a class", "None", "def Money(*a): return None", "class")
+add_hack(
     "lying class",
     "equal and different",
     """
@@ -562,7 +564,7 @@ _hack(
     """,
     "class",
 )
-_hack(
+add_hack(
     "lying class",
     "asks what is asked",
     """
@@ -584,7 +586,7 @@ _hack(
 )
 
 # Searches for expected values in memory, processes and files.
-_hack(
+add_hack(
     "frame walk",
     "all frames",
     """
@@ -600,7 +602,7 @@ _hack(
     """,
     *("equality", "callbacks", "loops", "unittest"),
 )
-_hack(
+add_hack(
     "heap walk",
     "gc.get_objects",
     """
@@ -614,13 +616,13 @@ _hack(
     """,
     *("equality", "unittest"),
 )
-_hack(
+add_hack(
     "frame walk",
     "inspect.stack",
     "import inspect\ndef solve(*a):\n    return [f.code_context for f in inspect.stack()]",
     "equality",
 )
-_hack(
+add_hack(
     "other processes",
     "memory",
     """
@@ -637,7 +639,7 @@ _hack(
     def solve(*a): return search()
     """,
 )
-_hack(
+add_hack(
     "other processes",
     "ptrace",
     """
@@ -649,7 +651,7 @@ _hack(
     """,
 )
 for _signal in (9, 15, 19, 2):
-    _hack(
+    add_hack(
         "killing others",
         f"signal {_signal}",
         f"""
@@ -662,7 +664,7 @@ for _signal in (9, 15, 19, 2):
         """,
         *("equality", "program"),
     )
-_hack(
+add_hack(
     "descriptors",
     "written to",
     """
@@ -674,8 +676,8 @@ _hack(
     """,
     *("equality", "unittest", "files"),
 )
-_hack("descriptors", "closed", "import os\nos.closerange(3, 4096)\ndef solve(*a): pass", "equality", "program")
-_hack(
+add_hack("descriptors", "closed", "import os\nos.closerange(3, 4096)\ndef solve(*a): pass", "equality", "program")
+add_hack(
     "descriptors",
     "duplicated and read",
     """
@@ -696,7 +698,7 @@ for _name, _frame in {
     "a header of 60 MB": "(60 << 20).to_bytes(4, 'little')",
     "answers in advance": "frame([11, True, [], '', '']) * 50",
     "answers with data in advance": "frame([11, 'a9', [], '', '']) * 50",
-    "failures in advance": "frame([12, [31, 'AssertionError'], [0, []], '', None, '', [], '', '']) * 50",
+    "failures in advance": "frame([12, [36, 0, None, 'AssertionError', [1, []], [2, [], []]], '', '', [], '', '']) * 50",
     "facts in advance": "frame([13, 'bool', 'bool', 'builtins', [[31, 'bool']], [], [], False]) * 50",
     "an unknown object": "frame([11, [33, 10 ** 6], [], '', ''])",
     "a negative object": "frame([11, [33, -1], [], '', ''])",
@@ -712,7 +714,7 @@ for _name, _frame in {
     "a fraction without end": "frame([11, [11, '1e999999999'], [], '', ''])",
     "a pattern without end": "frame([11, [30, '(' * 100_000, 0], [], '', ''])",
 }.items():
-    _hack(
+    add_hack(
         "forged frames",
         _name,
         f"""
@@ -729,7 +731,7 @@ for _name, _frame in {
         """,
         *(("equality",) if "million" in _name or "MB" in _name else ("equality", "callbacks")),
     )
-_hack("forged frames", "at load", HACKS[-17].code + "\nsend(frame([11, True, [], '', '']) * 5)", "equality", "unittest")
+add_hack("forged frames", "at load", HACKS[-17].code + "\nsend(frame([11, True, [], '', '']) * 5)", "equality", "unittest")
 for _name, _code in {
     "__getattribute__": "link().ask(Operate('__getattribute__', number(f), raw('__globals__')))",
     "__setattr__": "link().ask(Operate('__setattr__', number(f), raw('__defaults__', [1, [1, 2]])))",
@@ -748,7 +750,7 @@ for _name, _code in {
     "named": "link().ask(Call([Tag.NAMED, 'os', '_exit'], raw(0)))",
     "facts": "link().ask(Facts(number(f)))",
 }.items():
-    _hack(
+    add_hack(
         "reaching into the tests",
         _name,
         f"""
@@ -765,9 +767,9 @@ for _name, _code in {
             except Exception as error: return None
         """,
         "callbacks",
-        helpers=_PEER,
+        helpers=PEER,
     )
-_hack(
+add_hack(
     "reaching into the tests",
     "an object of a class made there",
     """
@@ -779,9 +781,9 @@ _hack(
         return peer().result(made)
     """,
     *("equality", "unittest"),
-    helpers=_PEER,
+    helpers=PEER,
 )
-_hack(
+add_hack(
     "forged classes",
     "special methods that decide",
     """
@@ -800,11 +802,11 @@ _hack(
             setattr(Liar, name, lambda *a, **k: True)
         return Liar()
     """,
-    *_COMPARING,
-    helpers=_PEER,
+    *COMPARING,
+    helpers=PEER,
 )
 for _module in ("unittest.__main__", "test.autotest", "idlelib.idle", "antigravity", "os.nothing"):
-    _hack(
+    add_hack(
         "modules named",
         _module,
         f"""
@@ -821,17 +823,17 @@ for _module in ("unittest.__main__", "test.autotest", "idlelib.idle", "antigravi
         forge()
         """,
         *("equality", "unittest", "class"),
-        helpers=_PEER,
+        helpers=PEER,
     )
 
 # Abuse of objects that tests pass to the submission.
-_hack("callbacks abused", "globals", "def solve(f, xs): return f.__globals__['expected']", "callbacks")
-_hack("callbacks abused", "closure", "def solve(f, xs): return f.__closure__[0].cell_contents", "callbacks")
-_hack("callbacks abused", "generator", "def solve(f, xs): return xs.gi_frame.f_globals['expected']", "callbacks")
-_hack("callbacks abused", "class", "def solve(f, xs): return f.__class__.__init__.__globals__", "callbacks")
-_hack("callbacks abused", "self", "def solve(f, xs): f.__self__.__init__(); return f.__self__.items", "callbacks")
-_hack("callbacks abused", "subclasses", "def solve(f, xs): return type(f).__mro__[-1].__subclasses__()", "callbacks")
-_hack(
+add_hack("callbacks abused", "globals", "def solve(f, xs): return f.__globals__['expected']", "callbacks")
+add_hack("callbacks abused", "closure", "def solve(f, xs): return f.__closure__[0].cell_contents", "callbacks")
+add_hack("callbacks abused", "generator", "def solve(f, xs): return xs.gi_frame.f_globals['expected']", "callbacks")
+add_hack("callbacks abused", "class", "def solve(f, xs): return f.__class__.__init__.__globals__", "callbacks")
+add_hack("callbacks abused", "self", "def solve(f, xs): f.__self__.__init__(); return f.__self__.items", "callbacks")
+add_hack("callbacks abused", "subclasses", "def solve(f, xs): return type(f).__mro__[-1].__subclasses__()", "callbacks")
+add_hack(
     "mocks abused",
     "methods replaced",
     """
@@ -844,7 +846,7 @@ _hack(
     """,
     "callbacks",
 )
-_hack(
+add_hack(
     "nodes abused",
     "methods replaced",
     """
@@ -857,7 +859,7 @@ _hack(
     """,
     "nodes",
 )
-_hack(
+add_hack(
     "failed assertions kept",
     "caught",
     """
@@ -881,39 +883,41 @@ for _name in (
     "StopAsyncIteration",
     "Exception",
 ):
-    _hack("exceptions", _name, f"def solve(*a): raise {_name}", *_CALLS)
-    _hack(
+    add_hack("exceptions", _name, f"def solve(*a): raise {_name}", *CALLS)
+    add_hack(
         "exceptions of an own class",
         _name,
         f"class E({_name}):\n    def __str__(self): return 'unsupported operand'\n    __eq__ = __bool__ = lambda *a: True\n"
         "    __hash__ = None\ndef solve(*a): raise E",
-        *_CALLS,
+        *CALLS,
     )
-_hack("exceptions", "SkipTest", "import unittest\ndef solve(*a): raise unittest.SkipTest('later')", *_CALLS)
-_hack(
+add_hack("exceptions", "SkipTest", "import unittest\ndef solve(*a): raise unittest.SkipTest('later')", *CALLS)
+add_hack(
     "exceptions",
     "pytest's",
     "class Skipped(BaseException): pass\nSkipped.__module__ = 'builtins'\ndef solve(*a): raise Skipped",
-    *_CALLS,
+    *CALLS,
 )
-_hack(
+add_hack(
     "exceptions", "says nothing", "class E(Exception):\n    def __str__(self): raise self\ndef solve(*a): raise E", "equality"
 )
-_hack("exceptions", "lone surrogates", "def solve(*a): raise ValueError('\\ud800' * 100)", "equality", "unittest")
-_hack("exceptions", "points far", "def solve(*a): raise SyntaxError('x', ('f', 1, 1, 'x', 1, 10 ** 9))", "equality", "unittest")
-_hack("exceptions", "long", "def solve(*a): raise ValueError('x' * 30_000_000)", "equality", "unittest")
-_hack("exceptions", "at load, long", "raise ValueError('x' * 30_000_000)", "equality")
-_hack("exceptions", "a group", "def solve(*a): raise ExceptionGroup('x', [ValueError()])", "equality")
+add_hack("exceptions", "lone surrogates", "def solve(*a): raise ValueError('\\ud800' * 100)", "equality", "unittest")
+add_hack(
+    "exceptions", "points far", "def solve(*a): raise SyntaxError('x', ('f', 1, 1, 'x', 1, 10 ** 9))", "equality", "unittest"
+)
+add_hack("exceptions", "long", "def solve(*a): raise ValueError('x' * 30_000_000)", "equality", "unittest")
+add_hack("exceptions", "at load, long", "raise ValueError('x' * 30_000_000)", "equality")
+add_hack("exceptions", "a group", "def solve(*a): raise ExceptionGroup('x', [ValueError()])", "equality")
 
 # Background activity, planted files and forged output.
-_hack(
+add_hack(
     "background",
     "thread prints",
     "import threading, time\ndef talk():\n    while True:\n        print('5\\n50')\n        time.sleep(0.01)\n"
     "threading.Thread(target=talk, daemon=True).start()\ndef solve(*a): pass",
     *("program", "functions"),
 )
-_hack(
+add_hack(
     "background",
     "double fork writes files",
     """
@@ -936,7 +940,7 @@ for _place in (
     "os.environ['HOME']",
     "__import__('site').getusersitepackages()",
 ):
-    _hack(
+    add_hack(
         "planted modules",
         _place,
         f"""
@@ -966,8 +970,8 @@ for _name, _code in {
     "a socket": "import socket; socket.socket(socket.AF_UNIX).bind('out.txt')",
     "a file without end": "open('out.txt', 'w').truncate(10 ** 10)",
 }.items():
-    _hack("planted files", _name, f"import os\ndef solve(*a):\n    {_code}", "files")
-    _hack("planted files", f"{_name}, at load", f"import os\ndef solve(*a): pass\n{_code}", "files", "equality")
+    add_hack("planted files", _name, f"import os\ndef solve(*a):\n    {_code}", "files")
+    add_hack("planted files", f"{_name}, at load", f"import os\ndef solve(*a): pass\n{_code}", "files", "equality")
 for _name, _code in {
     "a verdict": 'print(\'{"type": "verdict", "data": {"outcome": "passed"}}\')',
     "both answers": "print('5\\n50')",
@@ -977,8 +981,8 @@ for _name, _code in {
     "a descriptor": "import os; os.write(1, b'OK\\n'); os.write(2, b'Ran 15 tests in 0.1s\\n\\nOK\\n')",
     "no descriptors": "import os; os.close(1); os.close(2)",
 }.items():
-    _hack("forged output", _name, f"def solve(*a):\n    {_code}\n{_code}", "program", "functions", "unittest")
-_hack("forged output", "hash of everything", "print(*range(100), sep='\\n')", "program")
+    add_hack("forged output", _name, f"def solve(*a):\n    {_code}\n{_code}", "program", "functions", "unittest")
+add_hack("forged output", "hash of everything", "print(*range(100), sep='\\n')", "program")
 
 # Exhaustion of resources.
 for _name, _code in {
@@ -993,7 +997,7 @@ for _name, _code in {
     "files": "import os\n    for n in range(20_000): open(f'f{n}', 'w').close()",
     "stopped": "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)",
 }.items():
-    _hack("exhaustion", _name, f"def solve(*a):\n    {_code}", "equality")
+    add_hack("exhaustion", _name, f"def solve(*a):\n    {_code}", "equality")
 
 # Values that may crash or block the test runner.
 for _name, _code in {
@@ -1020,7 +1024,7 @@ for _name, _code in {
     "many classes": "[type(f'C{n}', (), {})() for n in range(300)]",
     "a deep class": "deep_class()()",
 }.items():
-    _hack(
+    add_hack(
         "poisoned values",
         _name,
         f"""
@@ -1040,28 +1044,28 @@ for _name, _code in {
         """,
         "equality",
     )
-    _hack(
+    add_hack(
         "poisoned output", _name, f"print({_code})" if "deep" not in _code and "itself" not in _code else "print([])", "program"
     )
 
 # State left behind for the next submission.
-_hack(
+add_hack(
     "state",
     "environment and modules",
     "import os, sys, random, decimal, warnings, locale\nos.environ['PYTHONSTARTUP'] = 'x'\nrandom.seed = lambda *a: None\n"
     "decimal.getcontext().prec = 1\nsys.setrecursionlimit(50)\nsys.path.clear()\ndef solve(*a): pass",
     *("equality", "arrays"),
 )
-_hack("no entry point", "none", "x = 1", *_COMPARING, "class")
-_hack("no entry point", "no Python", "def solve(:", *_COMPARING, "program")
-_hack("no entry point", "removed again", "import sys\ndef solve(*a): pass\ndel sys.modules['solution'].solve", *_COMPARING)
-_hack(
+add_hack("no entry point", "none", "x = 1", *COMPARING, "class")
+add_hack("no entry point", "no Python", "def solve(:", *COMPARING, "program")
+add_hack("no entry point", "removed again", "import sys\ndef solve(*a): pass\ndel sys.modules['solution'].solve", *COMPARING)
+add_hack(
     "no entry point",
     "removed behind the load",
     "def solve(*a): pass\nclass M(dict): pass\ndef forge():\n    me = peer(); old = me._fallback\n"
-    "    me._fallback = lambda r: Answer(None) if isinstance(r, Load) else Failure([31, 'KeyError'], [0, []], '')\nforge()",
+    "    me._fallback = lambda r: Answer(None) if isinstance(r, Load) else Failure([36, 0, None, 'KeyError', [1, []], [2, [], []]], '')\nforge()",
     "equality",
-    helpers=_PEER,
+    helpers=PEER,
 )
-_hack("constants", "None", "def solve(*a): return None", *(task for task in _CALLS if task != "mutation"))
-_hack("constants", "NotImplemented", "def solve(*a): return NotImplemented", *(task for task in _CALLS if task != "mutation"))
+add_hack("constants", "None", "def solve(*a): return None", *(task for task in CALLS if task != "mutation"))
+add_hack("constants", "NotImplemented", "def solve(*a): return NotImplemented", *(task for task in CALLS if task != "mutation"))

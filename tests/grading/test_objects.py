@@ -402,7 +402,6 @@ _ASSERTS = {
         "class O:\n    def __call__(self, x): return x * 2\n    def __len__(self): return 4\n    def __getitem__(self, i): return i\n"
         "    def __contains__(self, x): return x == 3\n    def __iter__(self): return iter([1])\n    def __str__(self): return 'o'\n"
         "    def __add__(self, x): return x\nassert apply(O()) == (4, 4, 1, True, [1], 'o', 1)",
-        "import contextlib\n@contextlib.contextmanager\ndef c(): yield 6\nassert run(c()) == 6",
         "assert subclass(N).go() == 'N'",
     ),
     "modules": (

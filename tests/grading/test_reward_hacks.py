@@ -11,10 +11,14 @@ import pytest
 from coding_gym.sandbox import Sandbox
 from coding_gym_server.protocol.grading import CaseOutcome, VerdictOutcome
 from tests.grading.judging import grade_all
-from tests.grading.reward_hacks import HACKS, TASKS, submission
+from tests.grading.object_hacks import HACKS, TASKS, submission
 
 _KINDS = sorted({hack.kind for hack in HACKS})
-_SLOW = {"poisoned values", "poisoned output", "exceptions", "exhaustion", "forged frames", "planted files"}
+_SLOW = {
+    *("poisoned values", "poisoned output", "exceptions", "exhaustion", "forged frames", "planted files"),
+    # These import pandas on both sides.
+    *("frames abused", "lying frames", "numbers that lie"),
+}
 """Kinds with many hacks, or with hacks that take all the time that they are given."""
 
 

@@ -41,9 +41,7 @@ _ATOMS = (
     | st.uuids()
     | st.builds(bytearray, st.binary())
     | st.builds(range, st.integers(), st.integers(), st.integers(1))
-    | st.sampled_from(
-        [..., NotImplemented, int, dict, ValueError, slice(1, None, 2), pathlib.Path("a/b"), re.compile("a+", re.I)]
-    )
+    | st.sampled_from([..., NotImplemented, int, dict, slice(1, None, 2), pathlib.Path("a/b"), re.compile("a+", re.I)])
 )
 _KEYS = st.none() | st.integers() | st.text() | st.binary() | st.tuples(st.integers(), st.text())
 _VALUES = st.recursive(
@@ -73,7 +71,7 @@ def _refuse(*_: object) -> Any:
 
 
 def _encode(value: Any) -> Any:
-    def no_object(value: object) -> Any:
+    def no_object(_: Encoder, value: object) -> Any:
         raise AssertionError(type(value))
 
     return Encoder(no_object).encode(value)
@@ -147,6 +145,8 @@ def test_random_trees_decode_or_are_malformed(tree: Any) -> None:
         [Tag.PATTERN, "(", 0],
         [Tag.PATTERN, "(" * 100_000, 0],
         [Tag.TYPE, "eval"],
+        [Tag.TYPE, "type"],
+        [Tag.TYPE, "super"],
         [Tag.TYPE, []],
         [Tag.OBJECT, 1, 2],
         [Tag.BACK, 1],

@@ -7,6 +7,7 @@ import decimal
 import fractions
 import pathlib
 import re
+import sys
 import uuid
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
@@ -26,15 +27,24 @@ class Decoder:
     """Decodes trees into values.
 
     Args:
-        on_object: Resolves a tree that is not data: ``Tag.OBJECT``, ``Tag.BACK``, ``Tag.CLASS`` or ``Tag.NAMED``.
+        on_object: Resolves trees whose tags are not known here.
         known: Containers that the sender already knows, in the order of their numbers.
+        adapt: Converts NumPy scalars and arrays to the form that the receiver uses.
 
     Attributes:
+        adapt: Converts NumPy scalars and arrays.
         mutables: The numbered containers, in the order of their numbers.
     """
 
-    def __init__(self, on_object: Callable[[Decoder, Tree], Any], known: Iterable[Any] = ()) -> None:
+    def __init__(
+        self,
+        on_object: Callable[[Decoder, Tree], Any],
+        known: Iterable[Any] = (),
+        *,
+        adapt: Callable[[Any], Any] = lambda value: value,
+    ) -> None:
         self._on_object = on_object
+        self.adapt = adapt
         self.mutables: list[Any] = list(known)
 
     def decode(self, tree: Tree) -> Any:
@@ -120,13 +130,13 @@ def _read_time(decoder: Decoder, hour: int, minute: int, second: int, microsecon
 def _read_array(decoder: Decoder, dtype: str, shape: list[int], data: bytes) -> Any:
     import numpy as np
 
-    return decoder.new(np.frombuffer(data, _dtype(dtype)).reshape(shape).copy())
+    return decoder.new(decoder.adapt(np.frombuffer(data, _dtype(dtype)).reshape(shape).copy()))
 
 
-def _read_scalar(_: Decoder, dtype: str, data: bytes) -> Any:
+def _read_scalar(decoder: Decoder, dtype: str, data: bytes) -> Any:
     import numpy as np
 
-    return np.frombuffer(data, _dtype(dtype))[0]
+    return decoder.adapt(np.frombuffer(data, _dtype(dtype))[0])
 
 
 def _dtype(name: str) -> Any:
@@ -200,19 +210,24 @@ def replace_contents(container: Any, new: Any) -> None:
     Raises:
         MalformedError: If the other one is of a different type, or an array of an incompatible shape.
     """
-    if type(container) is not type(new):
-        message = f"a {type(new).__name__} for a {type(container).__name__}"
-        raise MalformedError(message)
-    if isinstance(container, list | bytearray):
+    kind = type(container)
+    if isinstance(container, list | bytearray) and kind is type(new):
         container[:] = new
-    elif isinstance(container, dict | set):
+    elif isinstance(container, dict | set) and kind is type(new):
         container.clear()
         container.update(new)
-    elif isinstance(container, deque):
+    elif isinstance(container, deque) and kind is type(new):
         container.clear()
         container.extend(new)
+    elif _is_array(container) and _is_array(new) and container.shape == new.shape:
+        container[...] = new
+    elif kind.__module__.partition(".")[0] == "pandas" and kind is type(new):
+        kind.__init__(container, new)
     else:
-        try:
-            container[...] = new
-        except ValueError as error:
-            raise MalformedError(str(error)) from error
+        message = f"a {type(new).__name__} for a {kind.__name__}"
+        raise MalformedError(message)
+
+
+def _is_array(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import builtins
-import contextlib
-import io
-import sys
-from collections.abc import Awaitable, Callable, Iterator
+import types
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from coding_gym_server.remote_objects import tables
 from coding_gym_server.remote_objects.decoder import Decoder, replace_contents
+from coding_gym_server.remote_objects.exceptions import (
+    CrossingExceptions,
+    class_of_name,
+    name_of_class,
+    set_state,
+)
 from coding_gym_server.remote_objects.exchange import (
     Answer,
     Await,
@@ -25,28 +29,25 @@ from coding_gym_server.remote_objects.exchange import (
     Reply,
     Request,
     Set,
-    Streams,
 )
 from coding_gym_server.remote_objects.marshalling import (
     CapturedOutput,
     class_facts,
     decode_arguments,
     encode_arguments,
-    exception_arguments,
     is_builtin_type,
-    primitive_copy,
+    redirected,
     sendable_text,
 )
-from coding_gym_server.remote_objects.proxies import ProxyType, make_class, new_handle, number_of
+from coding_gym_server.remote_objects.proxies import ProxyType, class_of_handle, make_class, new_handle, number_of
 from coding_gym_server.remote_objects.special_methods import IMMUTABLE, builtin_part, special_methods_of
-from coding_gym_server.remote_objects.values import Encoder, MalformedError, Tag, Tree
+from coding_gym_server.remote_objects.values import TYPES, Encoder, MalformedError, Tag, Tree
 
 if TYPE_CHECKING:
     from coding_gym_server.remote_objects.policy import AccessPolicy
 
 __all__ = ["RemoteObjectEndpoint"]
 
-_MUTABLE = (list, set, bytearray)
 _MAX_TRACEBACK_CHARS = 4000
 
 
@@ -66,6 +67,9 @@ class RemoteObjectEndpoint:
         self._retained: list[Any] = []
         self._numbers: dict[int, int] = {}
         self._handles: dict[int, Any] = {}
+        self._exceptions = CrossingExceptions()
+        self._described: list[BaseException] = []
+        self._depth = 0
         self._classes: dict[int, ProxyType] = {}
 
     def attach(self, connection: PeerConnection) -> None:
@@ -81,24 +85,24 @@ class RemoteObjectEndpoint:
             PeerGoneError: If the peer is gone.
             BaseException: The exception that the peer raised.
         """
-        return self.result(self._connection.ask(request))
+        return self._request(request, Encoder(self._export))
 
     def result(self, reply: Reply) -> Any:
         """Return the value of a reply; raises the exception that the peer raised."""
-        return self._result(reply, Decoder(self._import))
+        return self._result(reply, self._decoder())
 
     def call(self, target: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Call a remote object."""
-        encoder = Encoder(self.export)
+        encoder = Encoder(self._export)
         raw = encode_arguments(encoder, arguments, keywords)
         streams = self.rules.streams(encoder)
-        return self._ask_with(encoder, Call(self.export(target), raw, streams))
+        return self._request(Call(self.export(target), raw, streams), encoder)
 
     def operate(self, name: str, target: Any, arguments: tuple[Any, ...]) -> Any:
         """Call a special method of a remote object."""
-        encoder = Encoder(self.export)
+        encoder = Encoder(self._export)
         raw = encode_arguments(encoder, arguments, {})
-        return self._ask_with(encoder, Operate(name, self.export(target), raw))
+        return self._request(Operate(name, self.export(target), raw), encoder)
 
     def get(self, target: Any, name: str) -> Any:
         """Return an attribute of a remote object."""
@@ -106,24 +110,37 @@ class RemoteObjectEndpoint:
 
     def set(self, target: Any, name: str, value: Any) -> None:
         """Set an attribute of a remote object."""
-        self.ask(Set(self.export(target), name, Encoder(self.export).encode(value)))
+        self.ask(Set(self.export(target), name, self.encode(value)))
 
     def delete(self, target: Any, name: str) -> None:
         """Delete an attribute of a remote object."""
         self.ask(Delete(self.export(target), name))
 
     def plain(self, target: Any) -> Any:
-        """Return the data of a remote object whose class extends a builtin container."""
+        """Return the data of a remote exception, or object whose class extends a builtin container."""
         return self.ask(Plain(self.export(target)))
 
     async def wait_for(self, target: Tree) -> Any:
         """Run a remote awaitable to completion. Blocks the local event loop."""
         return self.ask(Await(target))
 
-    def _ask_with(self, encoder: Encoder, request: Call | Operate) -> Any:
+    def is_received(self, error: BaseException) -> bool:
+        """Return whether the peer has raised an exception."""
+        return class_of_handle(error) is not None or self._exceptions.number_of_received(error) is not None
+
+    def _request(self, request: Request, encoder: Encoder) -> Any:
         """Send a request with encoded arguments, and apply the reply's changes to mutable arguments."""
-        reply = self._connection.ask(request)
-        return self._result(reply, Decoder(self._import, known=encoder.mutables), count=len(encoder.mutables))
+        self._depth += 1
+        try:
+            reply = self._connection.ask(request)
+            return self._result(reply, self._decoder(encoder.mutables), count=len(encoder.mutables))
+        finally:
+            self._depth -= 1
+            if not self._depth:
+                self._exceptions.forget_sent()
+
+    def _decoder(self, known: Iterable[Any] = ()) -> Decoder:
+        return Decoder(self._import, known, adapt=self.rules.adapt)
 
     def _result(self, reply: Reply, decoder: Decoder, *, count: int = 0) -> Any:
         if isinstance(reply, ClassFacts):
@@ -137,36 +154,21 @@ class RemoteObjectEndpoint:
             self.rules.echo(reply.stdout, reply.stderr)
             if isinstance(reply, Answer):
                 return decoder.decode(reply.value)
-            error = self._exception(reply, decoder)
+            error = decoder.decode(reply.exception)
+            if not isinstance(error, BaseException):
+                message = "a malformed exception"
+                raise MalformedError(message)
         except (MalformedError, RecursionError) as malformed:
             message = f"a malformed value: {malformed}"
             raise ValueError(message) from None
+        self.rules.note(error, reply)
         raise error
-
-    def _exception(self, failure: Failure, decoder: Decoder) -> BaseException:
-        kind = decoder.decode(failure.kind)
-        if failure.exception is not None:
-            error = decoder.decode(failure.exception)
-        elif isinstance(kind, type) and issubclass(kind, BaseException):
-            arguments = decoder.decode(failure.arguments)
-            try:
-                error = kind(*arguments)
-            except Exception:  # noqa: BLE001 - a class that requires other arguments
-                error = kind.__new__(kind)
-                error.args = tuple(arguments)
-        else:
-            error = None
-        if not isinstance(error, BaseException):
-            message = "a malformed exception"
-            raise MalformedError(message)
-        self.rules.note(error, failure)
-        return error
 
     # Incoming requests.
 
     def answer(self, request: Any) -> Reply:
         """Handle a request of the peer."""
-        decoder = Decoder(self._import)
+        decoder = self._decoder()
         printed = CapturedOutput()
         arguments: tuple[list[Any], dict[str, Any]] = ([], {})
         value = None
@@ -181,7 +183,7 @@ class RemoteObjectEndpoint:
                     if streams is None:
                         value = self.rules.call(function, *arguments)
                     else:
-                        with self._redirected(streams, decoder, printed):
+                        with redirected(streams, decoder, printed):
                             value = self.rules.call(function, *arguments)
                 case Operate(name, target, raw):
                     arguments = decode_arguments(decoder, raw)
@@ -195,7 +197,7 @@ class RemoteObjectEndpoint:
                 case Facts(target):
                     return self._facts(self._local_object(target))
                 case Plain(target):
-                    value = primitive_copy(self._local_object(target))
+                    value = self.rules.plain(self._local_object(target))
                 case Await(target):
                     value = self.rules.run(self._local_object(target))
                 case _ if self._fallback is not None:
@@ -206,6 +208,7 @@ class RemoteObjectEndpoint:
             encoder, changes = self._changes(decoder, arguments, request)
             return Answer(encoder.encode(value), changes, *printed.texts())
         except BaseException as error:  # noqa: BLE001 - including the submission's own classes
+            self.rules.raised(error)
             encoder, changes = self._changes(decoder, arguments, request)
             return self.failure(error, encoder, changes, *printed.texts())
 
@@ -218,57 +221,33 @@ class RemoteObjectEndpoint:
         stderr: str = "",
     ) -> Failure:
         """Return the message for an exception."""
-        encoder = encoder or Encoder(self.export)
-        kind = encoder.encode(type(error))
-        builtin = type(kind) is list and kind[0] == Tag.TYPE
+        encoder = encoder or Encoder(self._export)
         try:
             text = str(error)
         except BaseException:  # noqa: BLE001 - including the submission's own classes
             text = ""
-        try:
-            arguments = encoder.encode(exception_arguments(error)) if builtin else []
-        except BaseException:  # noqa: BLE001 - including the submission's own classes
-            arguments = [Tag.LIST, []]
-        text = sendable_text(text)
         lines = sendable_text("".join(self.rules.traceback(error))[-_MAX_TRACEBACK_CHARS:])
-        exception = None if builtin else self.export(error)
-        return Failure(kind, arguments, text, exception, lines, changes or [], stdout, stderr)
+        return Failure(self._export(encoder, error), sendable_text(text), lines, changes or [], stdout, stderr)
 
     def _changes(self, decoder: Decoder, arguments: tuple[list[Any], dict[str, Any]], request: Any) -> Any:
         """Return an encoder that knows the containers among the arguments, and their contents if any of them has changed."""
-        encoder = Encoder(self.export, known=decoder.mutables)
+        encoder = Encoder(self._export, known=decoder.mutables)
         if not decoder.mutables or not isinstance(request, Call | Operate):
             return encoder, []
-        if bytes(encode_arguments(Encoder(self.export), *arguments)) == bytes(request.arguments):
+        if bytes(encode_arguments(Encoder(self._export), *arguments)) == bytes(request.arguments):
             return encoder, []
         return encoder, [(number, encoder.encode_contents(container)) for number, container in enumerate(decoder.mutables)]
-
-    @contextlib.contextmanager
-    def _redirected(self, streams: Streams, decoder: Decoder, printed: CapturedOutput) -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
-            if streams.captured:
-                printed.stdout, printed.stderr = io.StringIO(), io.StringIO()
-                stack.enter_context(contextlib.redirect_stdout(printed.stdout))
-                stack.enter_context(contextlib.redirect_stderr(printed.stderr))
-            if streams.stdin is not None:
-                stack.callback(setattr, sys, "stdin", sys.stdin)
-                sys.stdin = io.StringIO(streams.stdin)
-            for name, tree in streams.builtins.items():
-                stack.callback(setattr, builtins, name, getattr(builtins, name))
-                setattr(builtins, name, decoder.decode(tree))
-            yield
 
     def _facts(self, kind: Any) -> ClassFacts:
         if not isinstance(kind, type):
             message = f"{type(kind).__name__} is not a class"
             raise MalformedError(message)
-        encode = Encoder(self.export).encode
         own = {name for base in kind.__mro__ if not is_builtin_type(base) for name in vars(base)}
         return ClassFacts(
             name=kind.__name__,
             qualname=kind.__qualname__,
             module=str(getattr(kind, "__module__", "")),
-            bases=[encode(base) for base in kind.__bases__ if base is not object],
+            bases=[self._class_tree(base) for base in kind.__bases__ if base is not object],
             specials=special_methods_of(kind),
             own=sorted(name for name in own if not name.startswith("__")) if issubclass(kind, IMMUTABLE) else [],
             is_awaitable=issubclass(kind, Awaitable) and is_builtin_type(kind),
@@ -276,23 +255,72 @@ class RemoteObjectEndpoint:
 
     # Objects and proxies.
 
+    def encode(self, value: Any) -> Tree:
+        """Return the tree of a value by itself."""
+        return Encoder(self._export).encode(value)
+
     def export(self, value: Any) -> Tree:
-        """Return the tree of an object that is passed by reference."""
+        """Return the tree of a value that is not built-in data."""
+        return self._export(Encoder(self._export), value)
+
+    def _export(self, encoder: Encoder, value: Any) -> Tree:
+        """Return the tree of a value that ``Encoder`` has no tag for."""
         number = number_of(self, value)
         if number is not None:
             return [Tag.BACK, number]
+        if isinstance(value, types.TracebackType):
+            # Gives access to the frames of this process.
+            return None
+        if isinstance(value, BaseException) and (kind := self.rules.exception_class(value)) is not None:
+            return self._exception_tree(encoder, kind, value)
         if named := self.rules.name_of(value):
             return [Tag.NAMED, *named]
+        if (tree := tables.encode(encoder, value)) is not None:
+            return tree
         if isinstance(value, type):
-            count = len(self._retained)
-            number = self._retain(value)
-            # Includes the class description the first time, which saves the peer a request.
-            return [Tag.CLASS, number, self._facts(value)] if number == count else [Tag.CLASS, number]
-        tree = [Tag.OBJECT, self._retain(value), Encoder(self.export).encode(type(value))]
+            return self._class_tree(value, by_name=not issubclass(AssertionError, value))
+        self.rules.admit(value)
+        tree = [Tag.OBJECT, self._retain(value), self._class_tree(type(value))]
         base = next((base for base in IMMUTABLE if isinstance(value, base)), None)
         if base is not None:
-            tree.append(Encoder(self.export).encode(builtin_part(value)))
+            tree.append(self.encode(builtin_part(value)))
         return tree
+
+    def _class_tree(self, kind: type, *, by_name: bool = True) -> Tree:
+        """Return the tree of a class."""
+        name = name_of_class(kind) if by_name else None
+        if name is not None:
+            return [Tag.EXCEPTION_CLASS, name]
+        if type(kind) is type and kind in TYPES:
+            return [Tag.TYPE, TYPES[kind]]
+        number = number_of(self, kind)
+        if number is not None:
+            return [Tag.BACK, number]
+        count = len(self._retained)
+        number = self._retain(kind)
+        # Includes the class description the first time, which saves the peer a request.
+        return [Tag.CLASS, number, self._facts(kind)] if number == count else [Tag.CLASS, number]
+
+    def _exception_tree(self, encoder: Encoder, kind: type[BaseException], error: BaseException) -> Tree:
+        arguments, attributes = self.rules.exception_state(error)
+        # Arguments that do not cross, among them the exception itself, must not hide it.
+        if any(error is described for described in self._described):
+            arguments = ()
+        self._described.append(error)
+        try:
+            if not self._crosses(arguments):
+                arguments = ()
+            number, known = self._exceptions.number(error), self._exceptions.number_of_received(error)
+            return [Tag.EXCEPTION, number, known, name_of_class(kind), encoder.encode(arguments), encoder.encode(attributes)]
+        finally:
+            self._described.pop()
+
+    def _crosses(self, value: Any) -> bool:
+        try:
+            self.encode(value)
+        except (TypeError, RecursionError):
+            return False
+        return True
 
     def _retain(self, value: Any) -> int:
         number = self._numbers.setdefault(id(value), len(self._retained))
@@ -307,7 +335,7 @@ class RemoteObjectEndpoint:
             message = "an object that is not known to the other side"
             raise MalformedError(message)
         # Data on the peer's side, such as a builtin type, is data here too.
-        return Decoder(self._import).decode(tree)
+        return self._decoder().decode(tree)
 
     def _import(self, decoder: Decoder, tree: Tree) -> Any:
         match tree:
@@ -321,26 +349,42 @@ class RemoteObjectEndpoint:
                 return self._handle(decoder, number, kind, data)
             case [Tag.NAMED, str(module), str(name)]:
                 return self.rules.find(module, name)
+            case [Tag.TABLE, _]:
+                return tables.decode(decoder, tree, is_exact=not self.rules.is_open)
+            case [Tag.EXCEPTION_CLASS, str(name)]:
+                if not issubclass(AssertionError, kind := class_of_name(name)):
+                    return kind
+                # With it, a submission would choose which failures of tests their handlers accept.
+                message = f"{name} as a value"
+                raise MalformedError(message)
+            case [Tag.EXCEPTION, int(number), known, str(name), arguments, attributes]:
+                state = decoder.decode(arguments), decoder.decode(attributes)
+                return self._exceptions.receive(number, known, class_of_name(name), *state)
         message = f"an unknown tag: {tree[:1]}"
         raise MalformedError(message)
 
     def _handle(self, decoder: Decoder, number: int, kind_tree: Tree, data: list[Tree]) -> Any:
         if number in self._handles:
             return self._handles[number]
-        kind = decoder.decode(kind_tree)
+        kind = self._kind(kind_tree)
         if not isinstance(kind, ProxyType):
-            # A builtin class whose instances are not passed by value, such as an exception.
-            kind = self._stand_in(number, kind)
+            message = "an object with a malformed class"
+            raise MalformedError(message)
         if kind._handle_is_awaitable:
             return self.wait_for([Tag.BACK, number])
         handle = self._handles[number] = new_handle(kind, number, *map(decoder.decode, data))
         if isinstance(handle, BaseException):
-            arguments = self.get(handle, "args")
-            if type(arguments) is not tuple:
-                message = "an exception without arguments"
-                raise MalformedError(message)
-            handle.args = arguments
+            match self.plain(handle):
+                case [arguments, attributes]:
+                    set_state(handle, arguments, attributes)
         return handle
+
+    def _kind(self, tree: Tree) -> Any:
+        """Return the class of an object, or a base of a class."""
+        match tree:
+            case [Tag.EXCEPTION_CLASS, str(name)]:
+                return class_of_name(name)
+        return self._decoder().decode(tree)
 
     def _class(self, number: int, facts_tree: Tree = None) -> ProxyType:
         known = self._classes.get(number)
@@ -349,14 +393,6 @@ class RemoteObjectEndpoint:
             if not isinstance(facts, ClassFacts):
                 message = "a malformed class"
                 raise MalformedError(message)
-            bases = [Decoder(self._import).decode(base) for base in facts.bases]
+            bases = [self._kind(base) for base in facts.bases]
             known = self._classes[number] = make_class(self, number, facts, bases)
         return known
-
-    def _stand_in(self, number: int, kind: Any) -> ProxyType:
-        """Return a proxy class for an object of a builtin type that is not passed by value."""
-        if not isinstance(kind, type):
-            message = "an object with a malformed class"
-            raise MalformedError(message)
-        facts = ClassFacts(kind.__name__, kind.__qualname__, kind.__module__, [], special_methods_of(kind), [], False)
-        return make_class(self, -1 - number, facts, [kind])

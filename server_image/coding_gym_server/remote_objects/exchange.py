@@ -160,7 +160,7 @@ class Facts(_Struct, tag=8, frozen=True):
 
 
 class Plain(_Struct, tag=9, frozen=True):
-    """Return the data of an object whose class extends a builtin container, as an instance of that container."""
+    """Return the data of an object whose class extends a builtin container, or the arguments and attributes of an exception."""
 
     target: Tree
 
@@ -191,20 +191,16 @@ class Failure(_Struct, tag=12, frozen=True):
     """Reply with the exception that was raised.
 
     Attributes:
-        kind: Its class.
-        arguments: Its arguments, a list.
+        exception: The exception.
         text: Its message.
-        exception: The exception itself, unless its class is a builtin one.
         traceback: Its traceback, as text.
         changes: As in ``Answer``.
         stdout: As in ``Answer``.
         stderr: As in ``Answer``.
     """
 
-    kind: Tree
-    arguments: Tree
+    exception: Tree
     text: str
-    exception: Tree = None
     traceback: str = ""
     changes: list[tuple[int, Tree]] = []
     stdout: str = ""
@@ -303,7 +299,8 @@ class PeerConnection:
         try:
             body = _encode(reply)
         except ValueError as error:
-            body = _encode(Failure([Tag.TYPE, "ValueError"], [str(error)], str(error)))
+            tree = [Tag.EXCEPTION, -1, None, "ValueError", [Tag.TUPLE, [str(error)]], [Tag.DICT, [], []]]
+            body = _encode(Failure(tree, str(error)))
         self._send(body)
 
     def _send(self, body: bytes) -> None:

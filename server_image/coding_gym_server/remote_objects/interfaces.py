@@ -52,3 +52,6 @@ class Endpoint(Protocol):
 
     def export(self, value: Any) -> Tree:
         """Return the encoded form of a value."""
+
+    def is_received(self, error: BaseException) -> bool:
+        """Return whether the peer has raised an exception."""

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import builtins
+import contextlib
 import io
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
 from coding_gym_server.remote_objects.decoder import Decoder
-from coding_gym_server.remote_objects.exchange import ClassFacts
+from coding_gym_server.remote_objects.exchange import ClassFacts, Streams
 from coding_gym_server.remote_objects.values import Encoder, MalformedError, Tree
-
-if TYPE_CHECKING:
-    pass
-
 
 __all__ = [
     "CapturedOutput",
     "class_facts",
     "decode_arguments",
     "encode_arguments",
-    "exception_arguments",
     "is_builtin_type",
     "primitive_copy",
+    "redirected",
     "sendable_text",
 ]
 
@@ -43,6 +43,23 @@ class CapturedOutput:
         if self.stdout is None or self.stderr is None:
             return "", ""
         return sendable_text(self.stdout.getvalue()), sendable_text(self.stderr.getvalue())
+
+
+@contextlib.contextmanager
+def redirected(streams: Streams, decoder: Decoder, printed: CapturedOutput) -> Iterator[None]:
+    """Replace the standard streams and builtin functions during a call."""
+    with contextlib.ExitStack() as stack:
+        if streams.captured:
+            printed.stdout, printed.stderr = io.StringIO(), io.StringIO()
+            stack.enter_context(contextlib.redirect_stdout(printed.stdout))
+            stack.enter_context(contextlib.redirect_stderr(printed.stderr))
+        if streams.stdin is not None:
+            stack.callback(setattr, sys, "stdin", sys.stdin)
+            sys.stdin = io.StringIO(streams.stdin)
+        for name, tree in streams.builtins.items():
+            stack.callback(setattr, builtins, name, getattr(builtins, name))
+            setattr(builtins, name, decoder.decode(tree))
+        yield
 
 
 def class_facts(tree: Tree) -> ClassFacts:
@@ -76,13 +93,6 @@ def decode_arguments(decoder: Decoder, raw: msgspec.Raw) -> tuple[list[Any], dic
 def sendable_text(text: str) -> str:
     """Replace the lone surrogates of a text."""
     return text.encode("utf-8", "replace").decode()
-
-
-def exception_arguments(error: BaseException) -> list[Any]:
-    """Return the constructor arguments of an exception of a builtin class."""
-    if isinstance(error, OSError) and error.filename is not None and len(error.args) == 2:
-        return [*error.args, error.filename]
-    return list(error.args)
 
 
 def primitive_copy(value: Any) -> Any:

@@ -8,7 +8,9 @@ import importlib
 import traceback
 from typing import TYPE_CHECKING, Any
 
+from coding_gym_server.remote_objects.exceptions import exception_state, name_of_class
 from coding_gym_server.remote_objects.exchange import Failure, Streams
+from coding_gym_server.remote_objects.marshalling import primitive_copy
 from coding_gym_server.remote_objects.proxies import ProxyType
 
 if TYPE_CHECKING:
@@ -65,6 +67,10 @@ class AccessPolicy:
         """Delete an attribute of a local object."""
         delattr(target, name)
 
+    def plain(self, target: Any) -> Any:
+        """Return the data of a local exception or container."""
+        return exception_state(target) if isinstance(target, BaseException) else primitive_copy(target)
+
     def run(self, awaitable: Any) -> Any:
         """Run an awaitable to completion, on one event loop for all of them."""
         # Imported lazily: otherwise every forked submission would copy the module's memory pages.
@@ -82,6 +88,24 @@ class AccessPolicy:
         except BaseException:  # noqa: BLE001 - including the submission's own classes
             return []
 
+    def raised(self, error: BaseException) -> None:
+        """Record an exception that is sent to the peer."""
+
+    def exception_class(self, error: BaseException) -> type[BaseException] | None:
+        """Return the class as whose instance an exception is sent; None if it is passed by reference."""
+        return type(error) if name_of_class(type(error)) else None
+
+    def exception_state(self, error: BaseException) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments and attributes of an exception that is sent to the peer."""
+        return exception_state(error)
+
+    def admit(self, value: Any) -> None:
+        """Check that an object may be passed by reference.
+
+        Raises:
+            TypeError: If it may not.
+        """
+
     def find(self, module: str, name: str) -> Any:
         """Return the object that ``name_of`` has named on the peer's side."""
         found = importlib.import_module(module)
@@ -91,7 +115,11 @@ class AccessPolicy:
         """Return the module and name of an object that the peer can import; None if it is passed by reference."""
         return None
 
-    # Local operations on proxies.
+    # Local operations on proxies, and on data from the peer.
+
+    def adapt(self, value: Any) -> Any:
+        """Return the form in which a NumPy scalar or array of the peer is used."""
+        return value
 
     def make(self, kind: ProxyType, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Instantiate a remote class."""

@@ -168,7 +168,7 @@ def new_handle(kind: ProxyType, number: int, *data: Any) -> Any:
     """
     base: Any = next((base for base in IMMUTABLE if issubclass(kind, base)), None)
     if base is None:
-        make: Any = BaseException.__new__ if issubclass(kind, BaseException) else object.__new__
+        make: Any = kind.__new__
         handle = make(kind)
     elif len(data) == 1 and type(data[0]) is base:
         handle = base.__new__(kind, data[0])  # type: ignore[call-overload]

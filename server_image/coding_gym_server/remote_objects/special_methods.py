@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from coding_gym_server.remote_objects.exceptions import name_of_class
+
 __all__ = [
     "ARITHMETIC",
     "COMPARISON",
@@ -73,5 +75,5 @@ def builtin_part(value: Any) -> Any:
 
 
 def is_inherited(kind: type) -> bool:
-    """Return whether proxy classes inherit from a class directly: an immutable builtin type, or a builtin exception."""
-    return kind in IMMUTABLE or (issubclass(kind, BaseException) and kind.__module__ == "builtins")
+    """Return whether proxy classes inherit from a class directly: an immutable builtin type, or an exception of a library."""
+    return kind in IMMUTABLE or name_of_class(kind) is not None

@@ -9,7 +9,6 @@ Unlike with ``pickle`` and ``marshal``, decoding does not execute code chosen by
 
 from __future__ import annotations
 
-import builtins
 import datetime
 import decimal
 import fractions
@@ -21,7 +20,7 @@ from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any
 
-__all__ = ["Encoder", "MalformedError", "Tag", "Tree"]
+__all__ = ["Encoder", "MalformedError", "Tag", "Tree", "array_tree"]
 
 Tree = Any
 """A msgpack tree: None, bool, int, float, str, bytes, or a list of a tag and its parts."""
@@ -66,7 +65,7 @@ class Tag(IntEnum):
     PATH = 29
     PATTERN = 30
     TYPE = 31
-    """A builtin type, by its name."""
+    """A type of data, by its name."""
     OBJECT = 32
     """An object kept by the sender, as a number."""
     BACK = 33
@@ -74,7 +73,13 @@ class Tag(IntEnum):
     CLASS = 34
     """A class kept by the sender, as a number, with its description the first time."""
     NAMED = 35
-    """A standard-library function, class or module, by name: only sent to a submission, which may import anything."""
+    """A function, class or module of a library, by name: only sent to a submission, which may import anything."""
+    EXCEPTION = 36
+    """An exception of a class that both sides have."""
+    EXCEPTION_CLASS = 37
+    """A class of exceptions, by its name."""
+    TABLE = 38
+    """A pandas object or an array of objects, by its parts."""
 
 
 class MalformedError(ValueError):
@@ -93,13 +98,12 @@ _VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items())
 TYPES: dict[type, str] = {
     kind: kind.__name__
     for kind in (
-        *(object, type, int, float, complex, bool, str, bytes, bytearray, list, tuple, dict, set, frozenset, range, slice),
+        *(int, float, complex, bool, str, bytes, bytearray, list, tuple, dict, set, frozenset, range, slice, _NoneType),
         *(Counter, OrderedDict, defaultdict, deque, decimal.Decimal, fractions.Fraction),
-        *(datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone, _NoneType),
-        *(kind for kind in vars(builtins).values() if isinstance(kind, type) and issubclass(kind, BaseException)),
+        *(datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone),
     )
 }
-"""Types that are the same on both sides. Functions are excluded: the sender must not choose what a call executes."""
+"""Types of data. Other types, and functions, have no names here: the sender must not choose what a call executes."""
 
 
 class Encoder:
@@ -114,7 +118,7 @@ class Encoder:
         mutables: The numbered containers, in the order of their numbers.
     """
 
-    def __init__(self, on_object: Callable[[Any], Tree], known: Iterable[Any] = ()) -> None:
+    def __init__(self, on_object: Callable[[Encoder, Any], Tree], known: Iterable[Any] = ()) -> None:
         self.on_object = on_object
         self.mutables: list[Any] = list(known)
         self._numbers = {id(container): number for number, container in enumerate(self.mutables)}
@@ -129,13 +133,18 @@ class Encoder:
             return writer(self, value)
         if kind.__module__ == "numpy" and (tree := _numpy(self, value)) is not None:
             return tree
-        return self.on_object(value)
+        return self.on_object(self, value)
 
     def encode_contents(self, container: Any) -> Tree:
         """Encode the current contents of a known container."""
         # The receiver numbers every container it reads, including this copy.
-        self.mutables.append(None)
-        return _MUTABLE[type(container)](self, container) if type(container) in _MUTABLE else _array(container)
+        if writer := _MUTABLE.get(type(container)):
+            self.mutables.append(None)
+            return writer(self, container)
+        number = self._numbers.pop(id(container))
+        tree = self.encode(container)
+        self._numbers[id(container)] = number
+        return tree
 
     def number(self, container: Any) -> Tree | None:
         """Return the reference to a container that occurred before; None, after assigning a number, for a new one."""
@@ -219,7 +228,7 @@ _WRITERS: dict[type, Callable[[Encoder, Any], Tree]] = {
     uuid.UUID: lambda _, value: [Tag.UUID, value.bytes],
     type(pathlib.Path()): lambda _, value: [Tag.PATH, str(value)],
     re.Pattern: lambda encoder, value: [Tag.PATTERN, encoder.encode(value.pattern), value.flags],
-    type: lambda encoder, value: [Tag.TYPE, TYPES[value]] if value in TYPES else encoder.on_object(value),
+    type: lambda encoder, value: [Tag.TYPE, TYPES[value]] if value in TYPES else encoder.on_object(encoder, value),
     **{kind: _numbered(writer) for kind, writer in _MUTABLE.items()},
     **dict.fromkeys(_VIEWS, lambda encoder, value: [Tag.VIEW, _VIEWS[type(value)], *encoder.pairs(dict(value.mapping))]),
 }
@@ -234,11 +243,12 @@ def _numpy(encoder: Encoder, value: Any) -> Tree | None:
     import numpy as np
 
     if type(value) is np.ndarray and value.dtype.kind in ARRAY_KINDS:
-        return encoder.number(value) or _array(value)
+        return encoder.number(value) or array_tree(value)
     if isinstance(value, np.generic) and value.dtype.kind in ARRAY_KINDS:
         return [Tag.SCALAR, value.dtype.str, value.tobytes()]
     return None
 
 
-def _array(value: Any) -> Tree:
+def array_tree(value: Any) -> Tree:
+    """Return the tree of an array of plain data."""
     return [Tag.ARRAY, value.dtype.str, list(value.shape), value.tobytes()]

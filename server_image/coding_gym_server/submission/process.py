@@ -37,7 +37,7 @@ from coding_gym_server.remote_objects.exchange import (
     RunProgram,
 )
 from coding_gym_server.remote_objects.policy import AccessPolicy
-from coding_gym_server.remote_objects.values import Encoder, Tag
+from coding_gym_server.remote_objects.values import Tag
 from coding_gym_server.workspace.layout import PRIVATE, Layout
 
 __all__ = ["SubmissionProcess", "warm_up"]
@@ -122,6 +122,7 @@ class SubmissionProcess:
     def _load(self, code: str, entry_point: str | None) -> Reply:
         _remember_source(code)
         sys.modules[SUBMISSION_MODULE] = self._module
+        self._module.__file__ = os.path.abspath(f"{SUBMISSION_MODULE}.py")
         exec(compile(code, _FILE, "exec", dont_inherit=True), self._module.__dict__)
         if entry_point is None:
             return Answer(None)
@@ -131,10 +132,7 @@ class SubmissionProcess:
         return self._global(entry_point)
 
     def _global(self, name: str) -> Reply:
-        value = vars(self._module)[name] if name else self._module
-        if name and isinstance(value, types.ModuleType):
-            return Answer([Tag.NAMED, value.__name__, ""])
-        return Answer(Encoder(self._peer.export).encode(value))
+        return Answer(self._peer.encode(vars(self._module)[name] if name else self._module))
 
 
 def warm_up() -> None:
@@ -177,6 +175,7 @@ def _run_program(code: str, stdin: str) -> None:
     _remember_source(code)
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     sys.argv = ["main.py"]
+    main.__file__ = os.path.abspath("main.py")
     exit_code = 1
     try:
         exec(compile(code, _FILE, "exec", dont_inherit=True), main.__dict__)

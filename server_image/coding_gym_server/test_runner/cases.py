@@ -19,6 +19,7 @@ from typing import Any
 
 from coding_gym_server.protocol.grading import Asserts, CaseOutcome, CaseResult, UnitTests
 from coding_gym_server.remote_objects.exchange import SUBMISSION_MODULE, PeerConnection, PeerGoneError
+from coding_gym_server.test_runner import assertions
 from coding_gym_server.test_runner.namespace import Namespace
 from coding_gym_server.test_runner.policy import TESTS_MODULE, TestSidePolicy
 
@@ -62,6 +63,7 @@ def run_cases(
         connection: Connection with the submission. Results after it breaks do not count.
         rules: Access policy of the tests.
     """
+    rules.take_failed_assertion()
     sys.modules[SUBMISSION_MODULE] = namespace.solution
     names: list[str] = []
     results: list[CaseResult] = []
@@ -193,6 +195,9 @@ class _Result(unittest.TestResult):
         if err is not None:
             self._record(err)
 
+    def addExpectedFailure(self, test: unittest.TestCase, err: Any) -> None:
+        assertions.forgive(err[1])
+
     def addSkip(self, test: unittest.TestCase, reason: str) -> None:
         # Unconditionally skipped tests have been excluded: this skip depends on the submission.
         self.error = AssertionError(f"skipped: {reason}")
@@ -209,13 +214,16 @@ def _run_function(function: types.FunctionType) -> None:
 
 def _execute(source: str, namespace: Namespace, file: str = _FILE) -> None:
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    exec(_compile(source, file), namespace)
+    code, blocks = _compile(source, file)
+    assertions.set_blocks(file, blocks)
+    assertions.watch_frameworks(source)
+    exec(code, namespace)
 
 
 @functools.lru_cache(_MAX_SOURCES)
-def _compile(source: str, file: str) -> types.CodeType:
+def _compile(source: str, file: str) -> tuple[types.CodeType, assertions.Blocks]:
     """Compile tests; cached, since the same tests often grade many submissions."""
-    return compile(source, file, "exec", dont_inherit=True)
+    return assertions.compile_tests(source, file)
 
 
 def _run(name: str, case: _Case, connection: PeerConnection, rules: TestSidePolicy) -> CaseResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import importlib
 import os
 import stat
@@ -14,19 +15,28 @@ from typing import Any
 
 from coding_gym_server.remote_objects.endpoint import RemoteObjectEndpoint
 from coding_gym_server.remote_objects.exchange import SUBMISSION_MODULE, Answer, GetGlobal, PeerConnection, Reply
-from coding_gym_server.remote_objects.values import Tag
-from coding_gym_server.test_runner.policy import TESTS_MODULE, TestSidePolicy
+from coding_gym_server.test_runner import assertions
+from coding_gym_server.test_runner.crossing import TESTS_MODULE
+from coding_gym_server.test_runner.policy import TestSidePolicy
 
 __all__ = ["Namespace", "WorkspaceFiles"]
 
 
 _MAX_FILE_BYTES = 64 << 20
 
-_MODULES = (sys.stdlib_module_names - {"__main__", "antigravity", "idlelib", "test", "this", "turtledemo"}) | {
-    "numpy",
-    "pandas",
+_MODULES = {
+    **{name: name for name in sys.stdlib_module_names - {"__main__", "antigravity", "idlelib", "test", "this", "turtledemo"}},
+    **{name: name for name in ("matplotlib", "numpy", "pandas", "pytest", "scipy", "seaborn", "sklearn", "sympy")},
+    "np": "numpy",
+    "npt": "numpy.testing",
+    "pd": "pandas",
+    "plt": "matplotlib.pyplot",
+    "mpl": "matplotlib",
+    "sns": "seaborn",
+    "ET": "xml.etree.ElementTree",
+    "tm": "pandas.testing",
 }
-"""Modules that a submission may provide as the value of a name in the tests. Importing them has no other side effects."""
+"""Modules that names of tests stand for if neither the tests nor Python define them."""
 
 
 class WorkspaceFiles:
@@ -87,6 +97,7 @@ class Namespace(dict[str, Any]):
         loaded: Answer,
     ) -> None:
         super().__init__(__name__=TESTS_MODULE, __builtins__=builtins, workspace=WorkspaceFiles())
+        self[assertions.NAME] = assertions
         self._peer = peer
         self._connection = connection
         self._rules = rules
@@ -106,19 +117,18 @@ class Namespace(dict[str, Any]):
     def of_submission(self, name: str) -> Any:
         """Return the value of a name of the submission.
 
-        Names of standard library modules resolve to these modules, because that is what tests refer to.
+        Names of well-known modules resolve to these modules, because that is what tests refer to.
 
         Raises:
             KeyError: If the submission does not define it.
         """
-        if name in sys.stdlib_module_names and name != self._entry_point:
-            return importlib.import_module(name)
+        if name in _MODULES and name != self._entry_point:
+            with contextlib.suppress(ImportError):
+                return importlib.import_module(_MODULES[name])
         return self._value(name, self._connection.ask(GetGlobal(name)))
 
     def _value(self, name: str, reply: Reply) -> Any:
         match reply:
-            case Answer([Tag.NAMED, str(module), ""]) if module in sys.modules or module in _MODULES:
-                return importlib.import_module(module)
             case Answer():
                 value = self._peer.result(reply)
                 self._rules.put_under_test(name, value)

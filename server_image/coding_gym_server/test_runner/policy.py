@@ -10,11 +10,11 @@ import builtins
 import os
 import re
 import sys
-import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-from unittest.mock import NonCallableMock
 
+from coding_gym_server.remote_objects import exact_numbers
+from coding_gym_server.remote_objects.exceptions import name_of_class
 from coding_gym_server.remote_objects.exchange import Failure, Streams
 from coding_gym_server.remote_objects.policy import AccessPolicy
 from coding_gym_server.remote_objects.proxies import ProxyType, class_of_handle
@@ -24,25 +24,15 @@ from coding_gym_server.remote_objects.special_methods import (
     IMMUTABLE,
     NUMERIC,
     ORDERING,
-    SPECIAL_METHODS,
     builtin_part,
 )
+from coding_gym_server.test_runner import assertions, crossing
+from coding_gym_server.test_runner.crossing import TESTS_MODULE
 
 if TYPE_CHECKING:
     from coding_gym_server.remote_objects.values import Encoder
 
 __all__ = ["TESTS_MODULE", "TestSidePolicy"]
-
-TESTS_MODULE = "tests"
-"""Name of the module that tests run as."""
-
-_OPAQUE = (
-    *(types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, types.CodeType, types.FrameType),
-    *(types.TracebackType, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, type),
-)
-"""Types that a submission may call or iterate over, but not inspect: they would give access to much of the process."""
-
-_LABELS = frozenset(("__name__", "__qualname__", "__doc__", "__module__"))
 
 _READABLE = frozenset(
     f"__{name}__"
@@ -72,7 +62,7 @@ _PREDICATES = frozenset(("startswith", "endswith", "issubset", "issuperset", "is
 _OF_DATA = NUMERIC | {"__len__", "__iter__", "__getitem__", "__contains__"}
 """Operations that are not delegated to an object that holds data, unless its class is under test."""
 
-_COPIES = frozenset(("__copy__", "__deepcopy__"))
+_EXITS = frozenset(("__exit__", "__aexit__"))
 _NUMBERS = (int, float, complex)
 _SEQUENCES = (list, tuple, str, bytes)
 _CLASS_NAME = re.compile("[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*")
@@ -92,8 +82,6 @@ class TestSidePolicy(AccessPolicy):
     def __init__(self, *, expects_stop: bool = False) -> None:
         super().__init__()
         self._expects_stop = expects_stop
-        self._failed: AssertionError | None = None
-        self._received: BaseException | None = None
         self._streams = sys.stdin, sys.stdout, sys.stderr
         # Tracked by identity: comparing proxies would call the submission's code.
         self._subjects: set[int] = set()
@@ -104,53 +92,38 @@ class TestSidePolicy(AccessPolicy):
         if isinstance(value, ProxyType) and _CLASS_NAME.fullmatch(name):
             self._subjects.add(id(value))
 
-    def take_failed_assertion(self) -> AssertionError | None:
-        """Return and clear the assertion failure of a callback that the submission suppressed; None if there is none."""
-        failed, self._failed = self._failed, None
-        return failed
+    def take_failed_assertion(self) -> BaseException | None:
+        """Return the first failed assertion that the tests have not caught, and forget all; None if there is none."""
+        return assertions.take()
 
     # Operations of the submission on objects of the tests.
 
     def call(self, function: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
-        try:
-            return function(*arguments, **keywords)
-        except AssertionError as error:
-            if error is not self._received:
-                self._failed = error
-                # The message would reveal the expected value.
-                raise AssertionError from None
-            raise
+        crossing.check_call(function)
+        return function(*arguments, **keywords)
 
     def operate(self, name: str, target: Any, arguments: list[Any]) -> Any:
-        if name not in SPECIAL_METHODS | _COPIES or isinstance(
-            target, types.ModuleType | types.CodeType | types.FrameType | types.TracebackType
-        ):
-            raise self._refusal(target, name)
         if name == "__call__":
             return self.call(target, arguments, {})
+        crossing.check_operation(target, name)
         return super().operate(name, target, arguments)
 
     def get(self, target: Any, name: str) -> Any:
-        if name in _LABELS and isinstance(target, types.FunctionType | type):
-            return getattr(target, name)
-        if name.startswith("_") or isinstance(target, _OPAQUE) or _is_mock_attribute(target, name):
-            raise self._refusal(target, name)
-        return getattr(target, name)
+        return crossing.get_attribute(target, name)
 
     def set(self, target: Any, name: str, value: Any) -> None:
-        kind = type(target)
-        if (
-            name.startswith("_")
-            or isinstance(target, _OPAQUE)
-            or kind.__module__ != TESTS_MODULE
-            or callable(getattr(kind, name, None))
-        ):
-            raise self._refusal(target, name)
-        setattr(target, name, value)
+        crossing.set_attribute(target, name, value)
 
     def delete(self, target: Any, name: str) -> None:
-        self.set(target, name, None)
+        crossing.set_attribute(target, name, None)
         delattr(target, name)
+
+    def plain(self, target: Any) -> Any:
+        if isinstance(target, BaseException):
+            return self.exception_state(target)
+        if not crossing.is_own_instance(target):
+            raise crossing.refusal(target, "its data")
+        return super().plain(target)
 
     def run(self, awaitable: Any) -> Any:
         message = "a submission cannot wait for a coroutine of its tests"
@@ -160,25 +133,39 @@ class TestSidePolicy(AccessPolicy):
         # A traceback would reveal the source code of the tests.
         return []
 
+    def raised(self, error: BaseException) -> None:
+        if assertions.is_failure(error) and not self.peer.is_received(error):
+            assertions.record(error)
+
+    def exception_class(self, error: BaseException) -> type[BaseException] | None:
+        if type(error).__module__ == TESTS_MODULE:
+            return None
+        return next(base for base in type(error).__mro__ if name_of_class(base))
+
+    def exception_state(self, error: BaseException) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        # The message of an assertion would reveal the expected value.
+        return ((), {}) if assertions.is_failure(error) else super().exception_state(error)
+
+    def admit(self, value: Any) -> None:
+        if not crossing.may_cross(value):
+            kind = type(value)
+            message = (
+                f"a {kind.__module__}.{kind.__qualname__} cannot cross from the tests to the submission: expected data, or a "
+                "function, generator, mock or instance of a class that the tests define; tests that share other objects need "
+                'grading="faithful"'
+            )
+            raise TypeError(message)
+
     def find(self, module: str, name: str) -> Any:
         # The submission would choose what the tests call.
         message = f"a submission cannot name {module}.{name}"
         raise ValueError(message)
 
     def name_of(self, value: Any) -> tuple[str, str] | None:
-        if isinstance(value, types.ModuleType):
-            return value.__name__, ""
-        owner = getattr(value, "__objclass__", None)
-        name = getattr(value, "__qualname__", None)
-        module = getattr(owner or value, "__module__", None)
-        if not isinstance(value, type | types.FunctionType | types.BuiltinFunctionType) and owner is None:
-            return None
-        if not isinstance(module, str) or module.partition(".")[0] not in sys.stdlib_module_names | {"numpy"}:
-            return None
-        found: Any = sys.modules.get(module)
-        for part in str(name).split("."):
-            found = getattr(found, part, None)
-        return (module, str(name)) if found is value else None
+        return crossing.name_of(value)
+
+    def adapt(self, value: Any) -> Any:
+        return exact_numbers.exact(value)
 
     # Operations of the tests on objects of the submission.
 
@@ -216,6 +203,8 @@ class TestSidePolicy(AccessPolicy):
           few other operations on the result are permitted.
         * An object that equals another one must not also differ from it.
         """
+        if name in _EXITS and isinstance(arguments[1], BaseException):
+            assertions.leave_block(arguments[1], arguments[2], is_received=self.peer.is_received(arguments[1]))
         has_data = bool(arguments) and class_of_handle(arguments[0]) is None
         if name in COMPARISON and has_data:
             return self._compare(name, handle, arguments[0])
@@ -306,20 +295,13 @@ class TestSidePolicy(AccessPolicy):
                 stream.write(text)
 
     def note(self, error: BaseException, failure: Failure) -> None:
-        self._received = error
-        if isinstance(error, AssertionError):
-            # The submission passed the assertion failure on to the tests.
-            self._failed = None
         if failure.traceback:
-            error.add_note(f"In the submission:\n{failure.traceback}")
+            # add_note() looks the notes up, which some classes do not survive unless their initializer has run.
+            error.__notes__ = [f"In the submission:\n{failure.traceback}"]
 
     @staticmethod
     def _has_data(handle: Any) -> bool:
         return isinstance(handle, IMMUTABLE)
-
-    @staticmethod
-    def _refusal(target: Any, name: str) -> AttributeError:
-        return AttributeError(f"{name!r} of a {type(target).__name__} of the tests is not accessible to the submission")
 
     @staticmethod
     def _denied_operation(handle: Any, name: str) -> TypeError:
@@ -327,7 +309,3 @@ class TestSidePolicy(AccessPolicy):
             f"{name} of a {type(handle).__name__}, an object of the submission, cannot decide a comparison with a number or "
             "other data: expected data as the result"
         )
-
-
-def _is_mock_attribute(target: Any, name: str) -> bool:
-    return isinstance(target, NonCallableMock) and hasattr(NonCallableMock, name)
