@@ -52,8 +52,10 @@ class CodingTaskEnv(CodingEnv):
 
     Info:
         ``CodingEnv``'s, plus ``task_id``; ``graded``, whether the step was graded; ``solved``; ``tests_passed`` and
-        ``tests_total``, 0 if the step was not graded. An infrastructure error during grading is not a score: it truncates the
-        episode with ``outcome`` ``infrastructure``, as an infrastructure error during execution does.
+        ``tests_total``, 0 if the step was not graded. In the faithful mode, ``tests_passed`` is 0 unless all tests passed, and
+        a forged result is indistinguishable from a failed one: only ``last_verdict`` tells. An infrastructure error during
+        grading is not a score: it truncates the episode with ``outcome`` ``infrastructure``, as an infrastructure error during
+        execution does.
 
     Args:
         suite: The tasks, or an argument of ``load_suite``: ``basics``, ``humaneval``, the path of a file ... Only the latter
@@ -236,7 +238,10 @@ class _TaskEpisode(EpisodeState):
             reward = max(score - self._best, 0.0)
             self._best = max(score, self._best)
             terminated = verdict.solved
-            info.update(graded=True, solved=verdict.solved, tests_passed=verdict.passed, tests_total=verdict.total)
+            # Agents are told these numbers: in the faithful mode, the number of passed tests would be a partial credit.
+            is_partial = verdict.tamper_resistant or verdict.solved
+            passed = verdict.passed if is_partial else 0
+            info.update(graded=True, solved=verdict.solved, tests_passed=passed, tests_total=verdict.total)
         truncated = truncated or (self._turns_taken >= self._max_turns and not terminated)
         return obs, reward, terminated, truncated, info
 

@@ -41,6 +41,10 @@ _INFRASTRUCTURE_ERRORS = (TransportError, ProtocolError, SandboxStartError, Pool
 _ANSWER_SLACK = 60.0
 """Seconds that a response may take beyond the limits of a submission: others may be graded first."""
 
+_FAITHFUL_RUNS = 8
+"""How many times the wall-clock limit of a submission its faithful grading may take: the first one of a task validates canaries
+with the reference, and the submission faces canaries in addition to the tests."""
+
 _HEALTH_TIMEOUT = 2.0
 _PAUSE = 0.1
 """Seconds before the first retry; doubled before each further one."""
@@ -183,6 +187,8 @@ def _grade_in_parts(session: Session, submission: Submission, task: Task) -> Gra
     tests = submission.tests
     if len(_encoder.encode(GradeRequest(submission))) <= MAX_FRAME_BYTES:
         runs = len(tests.cases) if isinstance(tests, Programs) else 1
+        if submission.mode is GradingMode.FAITHFUL:
+            runs = _FAITHFUL_RUNS
         return session.grade(submission, timeout=submission.limits.max_seconds * runs + _ANSWER_SLACK)
     if not isinstance(tests, Programs) or len(tests.cases) < 2:
         message = f"The tests of task {task.id!r} are too large: expected at most {MAX_FRAME_BYTES >> 20} MiB"

@@ -2,7 +2,7 @@
 
 Each channel is a socket pair that carries length-prefixed msgpack. Only the server sends requests. Unsolicited messages are
 ``WorkerExited`` and, while a cell runs, ``CellResult``. ``program_messages.py`` has those about programs beside a worker,
-``system_messages.py`` those about the systems of sessions.
+``system_messages.py`` those about the systems of sessions, ``library_messages.py`` those about libraries to import.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from typing import ClassVar
 
 import msgspec
 
+from coding_gym_server.ipc.library_messages import ImportLibraries, LibrariesImported
 from coding_gym_server.ipc.system_messages import EnterOwnSystem, FoundSystem, Joined, JoinSystem, Mounted
 
 __all__ = [
+    "FAITHFUL",
     "MAX_RESULT_BYTES",
     "SUBMISSION",
     "Ack",
@@ -52,6 +54,9 @@ MAX_RESULT_BYTES = 16 * 1024 * 1024
 
 SUBMISSION = "submission"
 """Backend name of roots whose workers run submissions, which communicate with a test runner instead of the server."""
+
+FAITHFUL = "faithful"
+"""Backend name of roots whose workers run a submission together with one test."""
 
 
 class ForkRoot(msgspec.Struct, tag=True):
@@ -346,6 +351,7 @@ ToProcess = (
     | EnterOwnSystem
     | FoundSystem
     | JoinSystem
+    | ImportLibraries
     | Configure
     | Execute
     | Ack
@@ -363,6 +369,7 @@ FromProcess = (
     | CpuTimeUsed
     | Mounted
     | Joined
+    | LibrariesImported
     | Waiting
     | WorkerExited
     | CellResult

@@ -88,6 +88,10 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
         """Whether a session can have TCP ports that other sessions cannot connect to."""
         return self.network or (self.landlock and landlock.covers_tcp())
 
+    def of_submissions(self) -> IsolationProfile:
+        """Return the profile of submissions, which run beside sessions: what is private to a single session is not theirs."""
+        return msgspec.structs.replace(self, shared=True, private_directories=(), adopted_by_init=False, ports=())
+
     def apply_to_server(self, directories: list[str]) -> None:
         """Confine the calling process, a server outside a container, and its future children.
 

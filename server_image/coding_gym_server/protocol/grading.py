@@ -100,7 +100,7 @@ class GradingMode(StrEnum):
     ISOLATED = "isolated"
     """In another process than the submission, which values and calls cross: tamper-resistant."""
     FAITHFUL = "faithful"
-    """In the process of the submission, as a test framework runs them. Canaries, which must fail, reveal forged results."""
+    """In the process of the submission, as test frameworks run them. Canaries, tests that must fail, detect forged results."""
 
 
 class GradingLimits(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -143,6 +143,11 @@ class Submission(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     limits: GradingLimits = GradingLimits()
     mode: GradingMode = GradingMode.ISOLATED
     reference: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode is GradingMode.FAITHFUL and (self.reference is None or isinstance(self.tests, Programs)):
+            message = "the faithful mode requires a reference, and tests that are asserts or a module of tests"
+            raise ValueError(message)
 
 
 class CaseOutcome(StrEnum):

@@ -20,6 +20,7 @@ import msgspec
 
 from coding_gym_server.ipc.channel import Channel, close_all
 from coding_gym_server.ipc.messages import (
+    FAITHFUL,
     SUBMISSION,
     DisplayForked,
     Failed,
@@ -153,11 +154,22 @@ def _prepare(backend: str) -> None:
     """Load the modules of a backend, and warm up the code that its processes execute first."""
     if backend == SUBMISSION:
         submission.warm_up()
+    elif backend == FAITHFUL:
+        _root_class(backend)
     else:
         from coding_gym_server.worker import worker
 
         backend_class(backend).prepare(backend)
         worker.warm_up()
+
+
+def _root_class(backend: str) -> type[SessionRoot]:
+    if backend == FAITHFUL:
+        # Imported here because the zygote of submissions does not need it.
+        from coding_gym_server.zygote.faithful_root import FaithfulRoot
+
+        return FaithfulRoot
+    return SubmissionRoot if backend == SUBMISSION else SessionRoot
 
 
 def _freeze_heap() -> None:
@@ -262,7 +274,7 @@ class _Zygote:
 
             requests = Channel(control, test_runner_root_requests)
             return TestRunnerRoot(requests, request.directory, self._config.profile, parent=self._pid)
-        make = SubmissionRoot if request.backend == SUBMISSION else SessionRoot
+        make = _root_class(request.backend)
         return make(
             Channel(control),
             self._config.profile,

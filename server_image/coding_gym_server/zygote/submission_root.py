@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from coding_gym_server.ipc.messages import End, Ended, ToProcess
 from coding_gym_server.linux.forking import fork_bare
 from coding_gym_server.linux.process_root import reaped_cpu_time
@@ -9,11 +11,23 @@ from coding_gym_server.submission.process import SubmissionProcess
 from coding_gym_server.workspace.layout import Layout
 from coding_gym_server.zygote.session_root import Forked, SessionRoot
 
-__all__ = ["SubmissionRoot"]
+__all__ = ["PreparedProcess", "SubmissionRoot"]
+
+
+class PreparedProcess(Forked, Protocol):
+    """Process that has been prepared before the fork, except for its descriptors."""
+
+    def prepare(self) -> None:
+        """Set up the state that all processes share, in the root."""
+
+    def adopt(self, connection: int, stdout: int, stderr: int) -> None:
+        """Set the descriptors of this process."""
 
 
 class SubmissionRoot(SessionRoot):
     """Root that forks submission processes and reports the total CPU time of a submission at its end."""
+
+    _process: PreparedProcess
 
     def _handle(self, message: ToProcess, descriptors: list[int]) -> Forked | None:
         if not isinstance(message, End):
@@ -30,8 +44,11 @@ class SubmissionRoot(SessionRoot):
     def _apply_profile(self) -> None:
         super()._apply_profile()
         layout = self._layout if self._directory is None else Layout.below(self._directory)
-        self._process = SubmissionProcess(layout.at(layout.work), profile=self._profile, prepared=self._prepared)
+        self._process = self._make_process(layout.at(layout.work))
         self._process.prepare()
+
+    def _make_process(self, layout: Layout) -> PreparedProcess:
+        return SubmissionProcess(layout, profile=self._profile, prepared=self._prepared)
 
     def _fork_process(self) -> int:
         return fork_bare()

@@ -13,8 +13,11 @@ import msgspec
 from coding_gym_server.ipc.async_channel import ChannelClosedError
 from coding_gym_server.ipc.messages import SUBMISSION
 from coding_gym_server.isolation.profile import IsolationProfile
-from coding_gym_server.protocol.grading import Graded, Submission, VerdictOutcome
+from coding_gym_server.protocol.grading import Graded, GradingMode, Submission, VerdictOutcome
 from coding_gym_server.server.grading.base_worker import not_run
+from coding_gym_server.server.grading.faithful.libraries import libraries_of
+from coding_gym_server.server.grading.faithful.pool_cache import PoolCache
+from coding_gym_server.server.grading.faithful.worker import FaithfulWorker
 from coding_gym_server.server.grading.test_runners import TestRunnerLostError
 from coding_gym_server.server.grading.worker import GradingWorker
 from coding_gym_server.server.process_limiter import ProcessGroup
@@ -35,6 +38,9 @@ _PRELOAD = (
     *("heapq", "io", "itertools", "json", "math", "operator", "random", "re", "statistics", "string", "typing"),
 )
 """Modules that submissions import most often, and that add almost no cost to a fork."""
+
+_FAITHFUL_PER_SLOT = 2
+"""Number of workers, each with other libraries, that are kept for each submission that is graded at the same time."""
 
 
 class GradingService:
@@ -58,16 +64,20 @@ class GradingService:
         self._free_users = deque(profile.users.of_submissions if profile.users is not None else ())
         # What is private to a single session must not be shared with submissions, which run alongside it.
         self._residual_files = msgspec.structs.replace(residual_files, private=())
-        self._profile = msgspec.structs.replace(profile, shared=True, private_directories=(), adopted_by_init=False, ports=())
+        self._profile = profile.of_submissions()
         self._submission_zygote: ZygoteHandle | None = None
         self._idle: list[GradingWorker] = []
-        self._busy: set[GradingWorker] = set()
+        # The most recently used one is the last.
+        self._idle_faithful: list[FaithfulWorker] = []
+        self._max_faithful = workers * _FAITHFUL_PER_SLOT
+        self._pools = PoolCache()
+        self._busy: set[GradingWorker | FaithfulWorker] = set()
         self._slots = asyncio.Semaphore(workers)
 
     @property
-    def workers(self) -> list[GradingWorker]:
+    def workers(self) -> list[GradingWorker | FaithfulWorker]:
         """All current grading workers."""
-        return [*self._idle, *self._busy]
+        return [*self._idle, *self._idle_faithful, *self._busy]
 
     @property
     def process_groups(self) -> list[ProcessGroup]:
@@ -86,7 +96,7 @@ class GradingService:
         async with self._slots:
             for is_last in (False, True):
                 try:
-                    worker = await self._acquire()
+                    worker = await self._acquire(submission)
                 except _INFRASTRUCTURE_ERRORS as error:
                     return _infrastructure_error(error)
                 try:
@@ -117,9 +127,11 @@ class GradingService:
         if self._submission_zygote is not None:
             self._submission_zygote.close()
 
-    async def _acquire(self) -> GradingWorker:
+    async def _acquire(self, submission: Submission) -> GradingWorker | FaithfulWorker:
         if self._users is None and self._residual_files.exist():
             await asyncio.to_thread(self._residual_files.remove)
+        if submission.mode is GradingMode.FAITHFUL:
+            return await self._acquire_faithful(await asyncio.to_thread(libraries_of, submission))
         while self._idle:
             worker = self._idle.pop()
             if worker.is_alive:
@@ -133,6 +145,30 @@ class GradingService:
         worker = await self._open(self._submission_zygote)
         self._busy.add(worker)
         return worker
+
+    async def _acquire_faithful(self, libraries: frozenset[str]) -> FaithfulWorker:
+        """Return a worker that has imported libraries; at most a fixed number of them stay, the most recently used ones."""
+        fitting = [worker for worker in self._idle_faithful if worker.is_alive and worker.libraries >= libraries]
+        if fitting:
+            worker = fitting[-1]
+            self._idle_faithful.remove(worker)
+        else:
+            while self._idle_faithful and len(self._idle_faithful) + len(self._busy) >= self._max_faithful:
+                self._discard(self._idle_faithful.pop(0))
+            worker = await self._open_faithful(libraries)
+        self._busy.add(worker)
+        return worker
+
+    async def _open_faithful(self, libraries: frozenset[str]) -> FaithfulWorker:
+        user = self._take_user()
+        try:
+            system = NamedSystem(self._base, None) if user is None else OwnSystem(user)
+            return await FaithfulWorker.open(
+                system, libraries, zygote=self._zygote, pools=self._pools, residual_files=self._residual_files
+            )
+        except BaseException:
+            self._return_user(user)
+            raise
 
     async def _open(self, submission_zygote: ZygoteHandle) -> GradingWorker:
         user = self._take_user()
@@ -164,14 +200,16 @@ class GradingService:
             self._submission_zygote.close()
             self._submission_zygote = None
 
-    def _release(self, worker: GradingWorker) -> None:
+    def _release(self, worker: GradingWorker | FaithfulWorker) -> None:
         self._busy.discard(worker)
-        if worker.is_alive:
-            self._idle.append(worker)
-        else:
+        if not worker.is_alive:
             self._discard(worker)
+        elif isinstance(worker, FaithfulWorker):
+            self._idle_faithful.append(worker)
+        else:
+            self._idle.append(worker)
 
-    def _discard(self, worker: GradingWorker) -> None:
+    def _discard(self, worker: GradingWorker | FaithfulWorker) -> None:
         self._busy.discard(worker)
         self._return_user(worker.user)
         worker.close()

@@ -43,12 +43,13 @@ class SubmissionProcesses:
         self._exit: asyncio.Future[int] | None = None
 
     @classmethod
-    async def start(cls, system: System, *, zygote: ZygoteHandle) -> SubmissionProcesses:
+    async def start(cls, system: System, *, zygote: ZygoteHandle, backend: str = SUBMISSION) -> SubmissionProcesses:
         """Start the root.
 
         Args:
             system: User and files of the submissions.
             zygote: Forks root processes, with a small memory footprint.
+            backend: ``SUBMISSION`` or ``FAITHFUL``: the kind of root.
 
         Raises:
             ForkError: If processes, memory or disk space are exhausted.
@@ -58,7 +59,7 @@ class SubmissionProcesses:
         """
         processes = cls(system.user)
         try:
-            await processes._start_root(system, zygote)
+            await processes._start_root(system, zygote, backend)
         except BaseException:
             processes.close()
             system.discard()
@@ -70,7 +71,9 @@ class SubmissionProcesses:
         """Whether the root is still running, as far as known."""
         return self._root is not None
 
-    async def ask_root(self, request: msgspec.Struct, descriptors: tuple[int, ...] = ()) -> FromProcess:
+    async def ask_root(
+        self, request: msgspec.Struct, descriptors: tuple[int, ...] = (), *, timeout: float = ANSWER_TIMEOUT_SECONDS
+    ) -> FromProcess:
         """Send a request to the root; return its response.
 
         Raises:
@@ -79,7 +82,7 @@ class SubmissionProcesses:
         """
         if self._root is None:
             raise ChannelClosedError
-        return await self._root.call(request, descriptors, timeout=ANSWER_TIMEOUT_SECONDS)
+        return await self._root.call(request, descriptors, timeout=timeout)
 
     def kill(self) -> None:
         """Kill all processes of the submission without waiting for their end."""
@@ -108,7 +111,7 @@ class SubmissionProcesses:
         del self.directory
         return directory
 
-    async def _start_root(self, system: System, zygote: ZygoteHandle) -> None:
+    async def _start_root(self, system: System, zygote: ZygoteHandle, backend: str) -> None:
         ours, theirs = socket.socketpair()
         root = self._root = AsyncChannel(
             ours,
@@ -117,7 +120,7 @@ class SubmissionProcesses:
             on_closed=self._on_closed,
         )
         with theirs:
-            self.root_pid = await zygote.fork_root(system.request(SUBMISSION), theirs)
+            self.root_pid = await zygote.fork_root(system.request(backend), theirs)
         self.directory = await system.enter(root)
         self.mounts = system.take_mounts()
         self.directory.repair()

@@ -1,0 +1,1 @@
+"""Grading of submissions in the process of their tests, with canaries that detect forged results."""

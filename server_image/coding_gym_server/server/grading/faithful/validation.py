@@ -1,0 +1,149 @@
+"""Makes the canary pool of a task: splits its tests, and keeps the mutations that its reference does not pass."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import secrets
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from coding_gym_server.protocol.grading import Asserts, CaseOutcome, GradingLimits, Submission, UnitTests
+from coding_gym_server.server.grading.faithful.canary_pool import Canary, CanaryPool, GuardedTest, canaries_per_test
+from coding_gym_server.server.grading.faithful.literals import entry_names
+from coding_gym_server.server.grading.faithful.mutations import Mutation, mutations
+from coding_gym_server.server.grading.faithful.runs import RunOne, TestRun
+from coding_gym_server.server.grading.faithful.splitting import SingleTest, names_in_source, parse, split, split_asserts
+from coding_gym_server.submission.faithful_messages import CollectedTest, Framework
+
+__all__ = ["Validation"]
+
+_UNPARSABLE = (SyntaxError, ValueError, RecursionError)
+
+_SPARE = 2
+"""How many times as many strong canaries a pool has as a submission faces, so that each grading draws others."""
+
+_MAX_TRIES = 3
+"""How many times as many mutations are tried as there are canaries to find."""
+
+_MIN_CPU, _MIN_WALL = 1.0, 5.0
+_CPU_FACTOR, _WALL_FACTOR = 3, 10
+"""A canary must fail about as quickly as the reference passes the test: one that needs all the time it gets is of no use."""
+
+
+class Validation:
+    """Validation of the canaries of one task.
+
+    Args:
+        submission: Any submission to the task.
+        run: Runs code with a test.
+        collect: Returns the tests of a module as its framework finds them, None if it cannot be executed with the reference.
+    """
+
+    def __init__(
+        self,
+        submission: Submission,
+        *,
+        run: RunOne,
+        collect: Callable[[str, Framework], Awaitable[list[CollectedTest] | None]],
+    ) -> None:
+        assert submission.reference is not None
+        self._tests = submission.tests
+        self._entry_point = submission.entry_point
+        self._reference = submission.reference
+        self._limits = submission.limits
+        self._run = run
+        self._collect = collect
+
+    async def pool(self) -> CanaryPool:
+        """Return the canary pool; it has no tests if the module of tests is not valid Python."""
+        try:
+            singles = await self._split()
+        except _UNPARSABLE:
+            return CanaryPool(())
+        tests = [GuardedTest(single.id, single.name, single.framework, single.source) for single in singles]
+        pool = CanaryPool(tests)
+        passed = await self._run_reference(tests)
+        if passed:
+            chosen = [single for number, single in enumerate(singles) if number in passed]
+            found = await asyncio.to_thread(self._mutations, chosen)
+            queues = {number: (single.tree, deque(some)) for number, single, some in zip(passed, chosen, found, strict=True)}
+            await self._fill(tests, queues, passed)
+        return pool
+
+    async def _split(self) -> list[SingleTest]:
+        if isinstance(self._tests, Asserts):
+            return await asyncio.to_thread(split_asserts, self._tests)
+        assert isinstance(self._tests, UnitTests)
+        tree, framework = await asyncio.to_thread(parse, self._tests)
+        collected = await self._collect(self._tests.source, framework)
+        names = names_in_source(tree) if collected is None else collected
+        return await asyncio.to_thread(split, tree, framework, names)
+
+    async def _run_reference(self, tests: list[GuardedTest]) -> dict[int, TestRun]:
+        """Run the reference; return the runs of the tests that it passes, by their indices."""
+        passed = {}
+        deadline = time.monotonic() + self._limits.wall_timeout
+        for number, test in enumerate(tests):
+            if time.monotonic() > deadline:
+                break
+            ran = await self._run(self._reference, test, test.source, self._limits)
+            test.is_skipped = ran.is_skipped
+            if ran.outcome is CaseOutcome.PASSED and not ran.is_skipped:
+                passed[number] = ran
+        return passed
+
+    def _mutations(self, tests: list[SingleTest]) -> list[list[Mutation]]:
+        try:
+            names = entry_names(ast.parse(self._reference), self._entry_point)
+        except _UNPARSABLE:
+            names = frozenset({self._entry_point} if self._entry_point else ())
+        return mutations(tests, names, secrets.SystemRandom())
+
+    async def _fill(
+        self,
+        tests: list[GuardedTest],
+        queues: dict[int, tuple[ast.Module, deque[Mutation]]],
+        passed: dict[int, TestRun],
+    ) -> None:
+        """Add canaries to the tests in turn, so that all of them have some when the time is over."""
+        count = canaries_per_test(len(tests))
+        tries = dict.fromkeys(queues, count * _SPARE * _MAX_TRIES)
+        deadline = time.monotonic() + self._limits.wall_timeout
+        while queues and time.monotonic() < deadline:
+            for number, (tree, queue) in list(queues.items()):
+                tries[number] -= 1
+                test = tests[number]
+                if not queue or tries[number] < 0 or _has_enough(test, queue[0], count):
+                    del queues[number]
+                    continue
+                await self._try(test, tree, queue.popleft(), self._limits_after(passed[number]))
+
+    async def _try(self, test: GuardedTest, tree: ast.Module, mutation: Mutation, limits: GradingLimits) -> None:
+        """Keep a mutation if the reference fails with it twice: it may depend on chance."""
+        try:
+            source = await asyncio.to_thread(mutation.source, tree)
+        except _UNPARSABLE:
+            return
+        if source in {test.source, *(canary.source for canary in test.canaries)}:
+            return
+        for _ in range(2):
+            ran = await self._run(self._reference, test, source, limits)
+            if ran.outcome not in {CaseOutcome.FAILED, CaseOutcome.ERROR} or not ran.is_loaded:
+                return
+        test.canaries.append(Canary(source, mutation.is_strong))
+
+    def _limits_after(self, ran: TestRun) -> GradingLimits:
+        return msgspec.structs.replace(
+            self._limits,
+            cpu_timeout=max(_MIN_CPU, ran.cpu_seconds * _CPU_FACTOR),
+            wall_timeout=max(_MIN_WALL, ran.seconds * _WALL_FACTOR),
+        )
+
+
+def _has_enough(test: GuardedTest, mutation: Mutation, count: int) -> bool:
+    """Return whether a test needs no canary of the kind of a mutation, nor of the weaker ones that follow."""
+    return len(test.canaries) >= (count * _SPARE if mutation.is_strong else count)

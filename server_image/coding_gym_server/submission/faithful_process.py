@@ -1,0 +1,177 @@
+"""The process that holds a submission and runs one test beside it, in the same module, as test frameworks do.
+
+It is forked for one test, from a root that has imported libraries only. The test arrives when the submission has been loaded.
+Whatever this process reports is a claim of the submission: the server sends canaries, tests that must fail, to judge it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import linecache
+import os
+import signal
+import socket
+import sys
+import traceback
+import types
+from collections.abc import Iterable
+
+from coding_gym_server.ipc.channel import Channel
+from coding_gym_server.ipc.streams import adopt_descriptors, flush_streams
+from coding_gym_server.isolation.profile import IsolationProfile
+from coding_gym_server.submission import faithful_frameworks
+from coding_gym_server.submission.faithful_messages import (
+    CollectedTest,
+    CollectTests,
+    Framework,
+    FromFaithfulProcess,
+    Loaded,
+    LoadFailed,
+    LoadSubmission,
+    RunTest,
+    TestOutcome,
+    TestRan,
+    TestsCollected,
+    ToFaithfulProcess,
+    to_faithful_process,
+)
+from coding_gym_server.workspace.layout import Layout
+
+__all__ = ["FaithfulProcess", "import_libraries"]
+
+_MODULE = "solution"
+_HIGH_DESCRIPTOR = 200
+_MAX_MESSAGE_CHARS = 2000
+
+
+class FaithfulProcess:
+    """Holds one submission and one test. Created before the fork, with the state that all of them share.
+
+    Args:
+        layout: Paths of its directories.
+        profile: The isolation profile.
+        prepared: The part of the profile that the root has prepared.
+    """
+
+    def __init__(self, layout: Layout, *, profile: IsolationProfile, prepared: int | None) -> None:
+        self._layout = layout
+        self._profile = profile
+        self._prepared = prepared
+        self._descriptors = (0, 1, 2)
+        self._code = ""
+        self._module = types.ModuleType(_MODULE)
+        self._module.__file__ = f"{layout.work}/{_MODULE}.py"
+
+    def prepare(self) -> None:
+        """Set up the state that all of them share, in the process that they are forked from."""
+        os.environ.update(self._layout.variables())
+        sys.argv = [f"{_MODULE}.py"]
+
+    def adopt(self, connection: int, stdout: int, stderr: int) -> None:
+        """Set the descriptors of this process: the connection with the server, and the output streams."""
+        self._descriptors = connection, stdout, stderr
+
+    def run(self) -> None:
+        """Serve the server's requests, then wait to be killed: the root ends all processes of a test."""
+        try:
+            channel = self._set_up()
+            with contextlib.suppress(EOFError, OSError):
+                while True:
+                    channel.send(self._answer(channel.receive()))
+            while True:
+                signal.pause()
+        finally:
+            flush_streams()
+            os._exit(1)
+
+    def _set_up(self) -> Channel[ToFaithfulProcess]:
+        os.setsid()
+        # As in any Python program; the zygote ignores it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        descriptor, *outputs = self._descriptors
+        adopt_descriptors(*outputs)
+        channel = Channel(socket.socket(fileno=descriptor), to_faithful_process)
+        channel.move_up(_HIGH_DESCRIPTOR)
+        self._profile.apply_to_worker(self._prepared)
+        os.chdir(self._layout.work)
+        sys.path.insert(0, "")
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        numpy = sys.modules.get("numpy")
+        if numpy is not None:
+            # Python reseeds its own generator in every fork.
+            numpy.random.seed()
+        return channel
+
+    def _answer(self, request: ToFaithfulProcess) -> FromFaithfulProcess:
+        match request:
+            case LoadSubmission(code, entry_point):
+                return self._load(code, entry_point)
+            case CollectTests(source, framework):
+                return self._collect(source, framework)
+            case RunTest():
+                return TestRan(request.token, self._run(request))
+
+    def _load(self, code: str, entry_point: str | None) -> Loaded | LoadFailed:
+        assert self._module.__file__ is not None
+        self._code = code if code.endswith("\n") else f"{code}\n"
+        try:
+            with open(self._module.__file__, "w", encoding="utf-8") as file:
+                file.write(self._code)
+            sys.modules[_MODULE] = self._module
+            self._execute(self._code)
+            if entry_point is not None and entry_point not in vars(self._module):
+                return LoadFailed(f"the submission does not define {entry_point!r}")
+        except BaseException as error:  # noqa: BLE001 - submissions raise anything
+            return LoadFailed(_describe(error))
+        return Loaded()
+
+    def _collect(self, source: str, framework: Framework) -> TestsCollected:
+        try:
+            self._execute_tests(source)
+            return TestsCollected(faithful_frameworks.collect(self._module, framework))
+        except BaseException:  # noqa: BLE001 - tests raise anything
+            return TestsCollected(None)
+
+    def _run(self, request: RunTest) -> TestOutcome:
+        try:
+            self._execute_tests(request.source)
+            if request.framework is Framework.STATEMENTS:
+                return TestOutcome.PASSED
+            test = CollectedTest(request.class_name, request.function)
+            return faithful_frameworks.run(self._module, request.framework, test)
+        except AssertionError:
+            return TestOutcome.FAILED
+        except BaseException:  # noqa: BLE001 - tests and submissions raise anything
+            return TestOutcome.ERROR
+
+    def _execute_tests(self, source: str) -> None:
+        """Execute tests as the continuation of the submission's file."""
+        self._execute(source, line=len(_lines(self._code)))
+
+    def _execute(self, source: str, *, line: int = 0) -> None:
+        path = str(self._module.__file__)
+        text = self._code + source if line else source
+        linecache.cache[path] = (len(text), None, _lines(text), path)
+        exec(compile("\n" * line + source, path, "exec", dont_inherit=True), self._module.__dict__)
+
+
+def import_libraries(names: Iterable[str]) -> None:
+    """Import modules that are installed, in the process that others are forked from; ignore all others."""
+    for name in names:
+        with contextlib.suppress(BaseException):
+            importlib.import_module(name)
+
+
+def _lines(source: str) -> list[str]:
+    """Return the lines of a source text as Python counts them."""
+    return io.StringIO(source, newline="").readlines()
+
+
+def _describe(error: BaseException) -> str:
+    try:
+        text = "".join(traceback.format_exception_only(error)).strip()
+    except BaseException:  # noqa: BLE001 - the submission's exceptions may fail in __str__
+        text = type(error).__name__
+    return text[:_MAX_MESSAGE_CHARS].encode("utf-8", "replace").decode()
