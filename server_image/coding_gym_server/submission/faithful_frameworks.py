@@ -8,7 +8,7 @@ import types
 import unittest
 from collections.abc import Iterable, Iterator
 
-from coding_gym_server.submission.faithful_messages import CollectedTest, Framework, TestOutcome
+from coding_gym_server.submission.faithful_messages import CollectedTest, Framework, RunOutcome
 
 __all__ = ["collect", "run"]
 
@@ -30,7 +30,7 @@ def collect(module: types.ModuleType, framework: Framework) -> list[CollectedTes
     return list(dict.fromkeys(found))
 
 
-def run(module: types.ModuleType, framework: Framework, test: CollectedTest) -> TestOutcome:
+def run(module: types.ModuleType, framework: Framework, test: CollectedTest) -> RunOutcome:
     """Run a test of an executed module."""
     match framework:
         case Framework.UNITTEST:
@@ -43,28 +43,28 @@ def run(module: types.ModuleType, framework: Framework, test: CollectedTest) -> 
             return _run_function(getattr(module, test.function))
 
 
-def _run_function(function: types.FunctionType) -> TestOutcome:
+def _run_function(function: types.FunctionType) -> RunOutcome:
     try:
         result = function()
         if inspect.iscoroutine(result):
             asyncio.run(result)
     except unittest.SkipTest:
-        return TestOutcome.SKIPPED
+        return RunOutcome.SKIPPED
     except AssertionError:
-        return TestOutcome.FAILED
-    return TestOutcome.PASSED
+        return RunOutcome.FAILED
+    return RunOutcome.PASSED
 
 
-def _run_unittest(module: types.ModuleType, test: CollectedTest) -> TestOutcome:
+def _run_unittest(module: types.ModuleType, test: CollectedTest) -> RunOutcome:
     cases = [case for case in _cases(unittest.defaultTestLoader.loadTestsFromModule(module)) if _id_of(case) == test]
     result = unittest.TestResult()
     # The suite also runs the fixtures of the class and of the module.
     unittest.TestSuite(cases).run(result)
     if result.errors or not cases:
-        return TestOutcome.ERROR
+        return RunOutcome.ERROR
     if not result.wasSuccessful():
-        return TestOutcome.FAILED
-    return TestOutcome.SKIPPED if result.skipped else TestOutcome.PASSED
+        return RunOutcome.FAILED
+    return RunOutcome.SKIPPED if result.skipped else RunOutcome.PASSED
 
 
 def _cases(suite: Iterable[unittest.TestCase | unittest.TestSuite]) -> Iterator[unittest.TestCase]:

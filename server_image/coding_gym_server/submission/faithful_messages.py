@@ -19,7 +19,7 @@ __all__ = [
     "LoadSubmission",
     "Loaded",
     "RunTest",
-    "TestOutcome",
+    "RunOutcome",
     "TestRan",
     "TestsCollected",
     "ToFaithfulProcess",
@@ -39,7 +39,7 @@ class Framework(StrEnum):
     PYTEST = "pytest"
 
 
-class TestOutcome(StrEnum):
+class RunOutcome(StrEnum):
     """How a test ended."""
 
     PASSED = "passed"
@@ -142,7 +142,7 @@ class TestRan(msgspec.Struct, tag=True):
     """
 
     token: str
-    outcome: TestOutcome
+    outcome: RunOutcome
 
 
 ToFaithfulProcess = LoadSubmission | CollectTests | RunTest

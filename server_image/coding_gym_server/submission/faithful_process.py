@@ -31,7 +31,7 @@ from coding_gym_server.submission.faithful_messages import (
     LoadFailed,
     LoadSubmission,
     RunTest,
-    TestOutcome,
+    RunOutcome,
     TestRan,
     TestsCollected,
     ToFaithfulProcess,
@@ -134,17 +134,17 @@ class FaithfulProcess:
         except BaseException:  # noqa: BLE001 - tests raise anything
             return TestsCollected(None)
 
-    def _run(self, request: RunTest) -> TestOutcome:
+    def _run(self, request: RunTest) -> RunOutcome:
         try:
             self._execute_tests(request.source)
             if request.framework is Framework.STATEMENTS:
-                return TestOutcome.PASSED
+                return RunOutcome.PASSED
             test = CollectedTest(request.class_name, request.function)
             return faithful_frameworks.run(self._module, request.framework, test)
         except AssertionError:
-            return TestOutcome.FAILED
+            return RunOutcome.FAILED
         except BaseException:  # noqa: BLE001 - tests and submissions raise anything
-            return TestOutcome.ERROR
+            return RunOutcome.ERROR
 
     def _execute_tests(self, source: str) -> None:
         """Execute tests as the continuation of the submission's file."""

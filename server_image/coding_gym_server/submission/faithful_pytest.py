@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coding_gym_server.submission.faithful_messages import CollectedTest, TestOutcome
+from coding_gym_server.submission.faithful_messages import CollectedTest, RunOutcome
 
 __all__ = ["collect_functions", "run_function", "warm_up"]
 
@@ -22,15 +22,15 @@ def collect_functions(module: types.ModuleType) -> list[CollectedTest]:
     return plugin.collected
 
 
-def run_function(module: types.ModuleType, test: CollectedTest) -> TestOutcome:
+def run_function(module: types.ModuleType, test: CollectedTest) -> RunOutcome:
     """Run a test function of a module, with all its parameters."""
     plugin = _Plugin(module, test)
     exit_code = pytest.main([*_OPTIONS, str(module.__file__)], plugins=[plugin])
     if exit_code not in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:
-        return TestOutcome.ERROR
+        return RunOutcome.ERROR
     if plugin.failed_calls or plugin.other_failures:
-        return TestOutcome.ERROR if plugin.other_failures else TestOutcome.FAILED
-    return TestOutcome.PASSED if plugin.passed_calls else TestOutcome.SKIPPED
+        return RunOutcome.ERROR if plugin.other_failures else RunOutcome.FAILED
+    return RunOutcome.PASSED if plugin.passed_calls else RunOutcome.SKIPPED
 
 
 def warm_up() -> None:

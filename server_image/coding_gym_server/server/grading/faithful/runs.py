@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from coding_gym_server.protocol.grading import CaseOutcome, GradingLimits
 from coding_gym_server.server.grading.faithful.canary_pool import GuardedTest
 
-__all__ = ["RunOne", "TestRun"]
+__all__ = ["RunOne", "ProcessRun"]
 
 
 @dataclass
-class TestRun:
+class ProcessRun:
     """How a run of a test ended.
 
     Attributes:
@@ -36,5 +36,5 @@ class TestRun:
     cpu_seconds: float = 0.0
 
 
-RunOne = Callable[[str, GuardedTest, str, GradingLimits], Awaitable[TestRun]]
+RunOne = Callable[[str, GuardedTest, str, GradingLimits], Awaitable[ProcessRun]]
 """Runs code with a test, whose module has the given source, within limits."""

@@ -15,7 +15,7 @@ from coding_gym_server.protocol.grading import Asserts, CaseOutcome, GradingLimi
 from coding_gym_server.server.grading.faithful.canary_pool import Canary, CanaryPool, GuardedTest, canaries_per_test
 from coding_gym_server.server.grading.faithful.literals import entry_names
 from coding_gym_server.server.grading.faithful.mutations import Mutation, mutations
-from coding_gym_server.server.grading.faithful.runs import RunOne, TestRun
+from coding_gym_server.server.grading.faithful.runs import RunOne, ProcessRun
 from coding_gym_server.server.grading.faithful.splitting import SingleTest, names_in_source, parse, split, split_asserts
 from coding_gym_server.submission.faithful_messages import CollectedTest, Framework
 
@@ -83,7 +83,7 @@ class Validation:
         names = names_in_source(tree) if collected is None else collected
         return await asyncio.to_thread(split, tree, framework, names)
 
-    async def _run_reference(self, tests: list[GuardedTest]) -> dict[int, TestRun]:
+    async def _run_reference(self, tests: list[GuardedTest]) -> dict[int, ProcessRun]:
         """Run the reference; return the runs of the tests that it passes, by their indices."""
         passed = {}
         deadline = time.monotonic() + self._limits.wall_timeout
@@ -107,7 +107,7 @@ class Validation:
         self,
         tests: list[GuardedTest],
         queues: dict[int, tuple[ast.Module, deque[Mutation]]],
-        passed: dict[int, TestRun],
+        passed: dict[int, ProcessRun],
     ) -> None:
         """Add canaries to the tests in turn, so that all of them have some when the time is over."""
         count = canaries_per_test(len(tests))
@@ -136,7 +136,7 @@ class Validation:
                 return
         test.canaries.append(Canary(source, mutation.is_strong))
 
-    def _limits_after(self, ran: TestRun) -> GradingLimits:
+    def _limits_after(self, ran: ProcessRun) -> GradingLimits:
         return msgspec.structs.replace(
             self._limits,
             cpu_timeout=max(_MIN_CPU, ran.cpu_seconds * _CPU_FACTOR),

@@ -16,7 +16,7 @@ from coding_gym_server.protocol.grading import (
     VerdictOutcome,
 )
 from coding_gym_server.server.grading.faithful.canary_pool import CanaryPool, Draw
-from coding_gym_server.server.grading.faithful.runs import RunOne, TestRun
+from coding_gym_server.server.grading.faithful.runs import RunOne, ProcessRun
 
 __all__ = ["grade"]
 
@@ -90,7 +90,7 @@ class _Grading:
         """Return the limits of a run: what earlier tests have left, or everything for a canary."""
         return self._limits if draw.is_canary else self._left
 
-    def add(self, draw: Draw, ran: TestRun) -> None:
+    def add(self, draw: Draw, ran: ProcessRun) -> None:
         """Add the result of a run."""
         self._load_seconds = max(self._load_seconds, ran.load_seconds)
         if not ran.is_loaded:
@@ -107,7 +107,7 @@ class _Grading:
         else:
             self._add_test(draw.number, ran)
 
-    def _add_test(self, number: int, ran: TestRun) -> None:
+    def _add_test(self, number: int, ran: ProcessRun) -> None:
         test = self._pool.tests[number]
         outcome = ran.outcome
         if ran.is_skipped and not test.is_skipped:

@@ -16,7 +16,7 @@ from coding_gym_server.protocol.grading import CaseOutcome, Graded, GradingLimit
 from coding_gym_server.server.grading.base_worker import BaseWorker
 from coding_gym_server.server.grading.faithful.canary_pool import CanaryPool, GuardedTest
 from coding_gym_server.server.grading.faithful.pool_cache import PoolCache
-from coding_gym_server.server.grading.faithful.runs import TestRun
+from coding_gym_server.server.grading.faithful.runs import ProcessRun
 from coding_gym_server.server.grading.faithful.validation import Validation
 from coding_gym_server.server.grading.faithful.verdict import grade
 from coding_gym_server.server.grading.submission_processes import SubmissionProcesses
@@ -32,7 +32,7 @@ from coding_gym_server.submission.faithful_messages import (
     LoadFailed,
     LoadSubmission,
     RunTest,
-    TestOutcome,
+    RunOutcome,
     TestRan,
     TestsCollected,
     from_faithful_process,
@@ -45,10 +45,10 @@ _IMPORT_TIMEOUT = 120.0
 _NEGLIGIBLE_LOAD = 0.05
 
 _OUTCOMES = {
-    TestOutcome.PASSED: CaseOutcome.PASSED,
-    TestOutcome.SKIPPED: CaseOutcome.PASSED,
-    TestOutcome.FAILED: CaseOutcome.FAILED,
-    TestOutcome.ERROR: CaseOutcome.ERROR,
+    RunOutcome.PASSED: CaseOutcome.PASSED,
+    RunOutcome.SKIPPED: CaseOutcome.PASSED,
+    RunOutcome.FAILED: CaseOutcome.FAILED,
+    RunOutcome.ERROR: CaseOutcome.ERROR,
 }
 
 
@@ -114,7 +114,7 @@ class FaithfulWorker(BaseWorker):
         return cls(processes, libraries, pools=pools, residual_files=None if processes.user is not None else residual_files)
 
     async def _grade(self, submission: Submission) -> Graded:
-        async def run(code: str, test: GuardedTest, source: str, limits: GradingLimits) -> TestRun:
+        async def run(code: str, test: GuardedTest, source: str, limits: GradingLimits) -> ProcessRun:
             return await self._run(submission, code, test, source, limits)
 
         async def collect(source: str, framework: Framework) -> list[CollectedTest] | None:
@@ -137,8 +137,10 @@ class FaithfulWorker(BaseWorker):
             answer = await process.ask(CollectTests(source, framework)) if isinstance(loaded, Loaded) else None
         return answer.tests if isinstance(answer, TestsCollected) else None
 
-    async def _run(self, submission: Submission, code: str, test: GuardedTest, source: str, limits: GradingLimits) -> TestRun:
-        ran = TestRun()
+    async def _run(
+        self, submission: Submission, code: str, test: GuardedTest, source: str, limits: GradingLimits
+    ) -> ProcessRun:
+        ran = ProcessRun()
         began = time.perf_counter()
         process = await self._start(submission, limits)
         async with process:
@@ -161,7 +163,7 @@ class FaithfulWorker(BaseWorker):
                 answer = await process.ask(request)
                 if isinstance(answer, TestRan) and answer.token == token:
                     ran.outcome = _OUTCOMES[answer.outcome]
-                    ran.is_skipped = answer.outcome is TestOutcome.SKIPPED
+                    ran.is_skipped = answer.outcome is RunOutcome.SKIPPED
         if process.watch.expired:
             ran.outcome = CaseOutcome.TIMEOUT
         elif ran.outcome is CaseOutcome.KILLED and oom.has_killed():

@@ -1,0 +1,70 @@
+"""Submissions that claim results in the process of their tests, and honest ones beside them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+
+import pytest
+
+from coding_gym.client.session import Session
+from coding_gym.sandbox import Sandbox
+from coding_gym_server.protocol.grading import CaseOutcome, Graded, Submission, VerdictOutcome
+from tests.grading.canary_hacks import HACKS, TASKS, CanaryHack
+
+_CONNECTIONS = 4
+_Grade = Callable[[Sequence[Submission]], list[Graded]]
+
+
+@pytest.fixture(scope="module")
+def grade(local_sandbox: Sandbox) -> _Grade:
+    """Grades submissions side by side."""
+
+    def grade_all(submissions: Sequence[Submission]) -> list[Graded]:
+        with contextlib.ExitStack() as stack, ThreadPoolExecutor(_CONNECTIONS) as threads:
+            free: SimpleQueue[Session] = SimpleQueue()
+            for _ in range(_CONNECTIONS):
+                free.put(stack.enter_context(contextlib.closing(local_sandbox.connect())))
+
+            def one(submission: Submission) -> Graded:
+                session = free.get()
+                try:
+                    return session.grade(submission, timeout=300.0)
+                finally:
+                    free.put(session)
+
+            return list(threads.map(one, submissions))
+
+    return grade_all
+
+
+def _check(grade: _Grade, attacks: list[tuple[CanaryHack, str]]) -> None:
+    for (hack, task), graded in zip(attacks, grade([TASKS[task].submission(hack.code) for hack, task in attacks]), strict=True):
+        assert graded.outcome not in {VerdictOutcome.PASSED, VerdictOutcome.INFRASTRUCTURE}, (hack.name, task)
+        if hack.kind == "blanket":
+            # It must claim every test, or its failure proves nothing.
+            assert {case.outcome for case in graded.cases} == {CaseOutcome.PASSED}, (hack.name, task, graded)
+            assert graded.outcome is VerdictOutcome.FORGED, (hack.name, task)
+
+
+def test_hacks_that_claim_everything_are_forged(grade: _Grade) -> None:
+    names = {"patches assertions", "compiles assertions away", "reports from a thread"}
+    _check(grade, [(hack, hack.tasks[0]) for hack in HACKS if hack.name in names])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", sorted({hack.kind for hack in HACKS}))
+def test_hacks_win_nothing(grade: _Grade, kind: str) -> None:
+    _check(grade, [(hack, task) for hack in HACKS if hack.kind == kind for task in hack.tasks])
+
+
+@pytest.mark.slow
+def test_honest_submissions_are_not_forged(grade: _Grade) -> None:
+    tasks = list(TASKS.values()) * 3
+    right = grade([task.submission(task.reference) for task in tasks])
+    assert {graded.outcome for graded in right} == {VerdictOutcome.PASSED}
+    assert not any(graded.is_weak for graded in right)
+    wrong = grade([task.submission(task.honest_but_wrong) for task in tasks])
+    assert {graded.outcome for graded in wrong} == {VerdictOutcome.FAILED}

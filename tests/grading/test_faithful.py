@@ -1,0 +1,218 @@
+"""Grading in the process of the tests: the verdicts of test frameworks, limits, and what does not reach the agent."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coding_gym.sandbox import Sandbox
+from coding_gym_server.protocol.grading import (
+    Asserts,
+    CaseOutcome,
+    Graded,
+    GradingLimits,
+    GradingMode,
+    Submission,
+    UnitTests,
+    VerdictOutcome,
+)
+from tests.grading.faithful_modules import MODULES, FaithfulModule
+from tests.grading.judging import Judge
+
+_QUICK = {"patches", "import", "functions"}
+_LIMITS = GradingLimits(cpu_timeout=10.0, wall_timeout=60.0)
+
+
+@pytest.fixture(scope="module")
+def faithful(judge: Judge) -> Callable[..., Graded]:
+    def grade(code: str, tests: Asserts | UnitTests | str, reference: str, **options: Any) -> Graded:
+        source = UnitTests(source=tests) if isinstance(tests, str) else tests
+        options.setdefault("limits", _LIMITS)
+        submission = Submission(code=code, tests=source, mode=GradingMode.FAITHFUL, reference=reference, **options)
+        return judge.session.grade(submission, timeout=120.0)
+
+    return grade
+
+
+Faithful = Callable[..., Graded]
+
+
+@pytest.mark.parametrize(
+    "module",
+    [pytest.param(item, id=item.name, marks=() if item.name in _QUICK else pytest.mark.slow) for item in MODULES],
+)
+def test_verdict_is_that_of_the_framework(faithful: Faithful, module: FaithfulModule) -> None:
+    right = faithful(module.right, module.tests, module.right)
+    assert right.outcome is VerdictOutcome.PASSED, right
+    assert right.mode is GradingMode.FAITHFUL
+    assert not right.is_weak
+    wrong = faithful(module.wrong, module.tests, module.right)
+    assert wrong.outcome is VerdictOutcome.FAILED, wrong
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
+def test_framework_alone_agrees(tmp_path: Path, module: FaithfulModule) -> None:
+    """The framework must pass and fail the submissions of the other test."""
+    runs = []
+    for name, code in (("right", module.right), ("wrong", module.wrong)):
+        directory = tmp_path / name
+        directory.mkdir()
+        (directory / "solution.py").write_text(f"{code}\n{module.tests}")
+        is_unittest = "TestCase" in module.tests
+        command = (
+            ["-m", "unittest", "solution"] if is_unittest else ["-m", "pytest", "-q", "-p", "no:cacheprovider", "solution.py"]
+        )
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+        runs.append(
+            subprocess.Popen(
+                [sys.executable, *command],
+                cwd=directory,
+                env=environment,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        )
+    exit_codes = [run.wait(timeout=60) for run in runs]
+    assert exit_codes[0] == 0
+    assert exit_codes[1] != 0
+
+
+_ADD = "def add(a, b): return a + b"
+_ADD_TESTS = Asserts(cases=("assert add(1, 2) == 3", "assert add('a', 'b') == 'ab'", "assert add([1], []) == [1]"))
+
+
+def test_cases_share_the_namespace_of_the_submission(faithful: Faithful) -> None:
+    tests = Asserts(setup="from solution import add as plus\nHELPER = 1", cases=("assert plus(HELPER, 2) == add(2, 1) == 3",))
+    graded = faithful(_ADD, tests, _ADD, entry_point="add")
+    assert graded.outcome is VerdictOutcome.PASSED
+    assert [case.name for case in graded.cases] == ["0"]
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome", "cases"),
+    [
+        ("def add(a, b): return a + b if a != 1 else 4", "failed", ["failed", "passed", "passed"]),
+        ("def add(a, b): return a - b", "failed", ["failed", "error", "error"]),
+        ("def add(a, b):", "error", ["not_run"] * 3),
+        ("def sub(a, b): pass", "error", ["not_run"] * 3),
+        ("import os\ndef add(a, b): os._exit(0)", "killed", None),
+        ("def add(a, b): raise SystemExit(0)", "failed", ["error"] * 3),
+        ("import unittest\ndef add(a, b): raise unittest.SkipTest", "failed", None),
+    ],
+)
+def test_outcomes_of_wrong_submissions(faithful: Faithful, code: str, outcome: str, cases: list[str] | None) -> None:
+    graded = faithful(code, _ADD_TESTS, _ADD, entry_point="add")
+    assert graded.outcome.value == outcome, graded
+    if cases is not None:
+        assert [case.outcome.value for case in graded.cases] == cases
+
+
+def test_result_contains_nothing_of_the_tests(faithful: Faithful) -> None:
+    code = """
+import sys
+def add(a, b):
+    frame = sys._getframe(1)
+    print(open("/proc/self/cmdline").read(), frame.f_code.co_consts, flush=True)
+    print(frame.f_code.co_consts, file=sys.stderr, flush=True)
+    raise AssertionError(frame.f_code.co_consts)
+"""
+    graded = faithful(code, Asserts(cases=("assert add(17, 25) == 42",)), _ADD)
+    assert graded.outcome is VerdictOutcome.FAILED
+    assert (graded.stdout, graded.stderr, graded.message) == ("", "", "")
+    assert graded.cases[0].message == "an assertion failed"
+
+
+def test_endless_submission_times_out(faithful: Faithful) -> None:
+    limits = GradingLimits(cpu_timeout=0.2, wall_timeout=20.0)
+    graded = faithful("def add(a, b):\n    while True: pass", _ADD_TESTS, _ADD, limits=limits)
+    assert graded.outcome is VerdictOutcome.TIMEOUT
+    assert CaseOutcome.TIMEOUT in [case.outcome for case in graded.cases]
+
+
+def test_limit_applies_to_all_tests_together(faithful: Faithful) -> None:
+    code = "import time\ndef add(a, b):\n    end = time.process_time() + 0.15\n    while time.process_time() < end: pass\n    return a + b"
+    limits = GradingLimits(cpu_timeout=0.4, wall_timeout=20.0)
+    graded = faithful(code, _ADD_TESTS, _ADD, limits=limits)
+    assert graded.outcome is VerdictOutcome.TIMEOUT
+    assert sorted(case.outcome.value for case in graded.cases) == ["passed", "passed", "timeout"]
+
+
+def test_nothing_passes_from_test_to_test(faithful: Faithful) -> None:
+    """Each process tries to leave something, and fails if it finds what another one has left."""
+    code = """
+import os, socket, subprocess, sys, time
+
+def leave():
+    found = []
+    for path in ("mark", "/tmp/mark", "/dev/shm/mark"):
+        if os.path.exists(path): found.append(path)
+        open(path, "w").close()
+    server = socket.socket(socket.AF_UNIX)
+    try: server.bind("\\0mark-of-a-test")
+    except OSError as error: found.append(error)
+    if os.fork() == 0:
+        os.setsid()
+        server.listen()
+        time.sleep(60)
+    return found
+
+def add(a, b):
+    found = leave()
+    if found: raise RuntimeError(found)
+    return a + b
+"""
+    graded = faithful(code, _ADD_TESTS, _ADD, files={"given": "x"})
+    assert graded.outcome is VerdictOutcome.PASSED, graded
+
+
+def test_files_of_the_task_are_new_for_each_test(faithful: Faithful) -> None:
+    code = "import os\ndef take():\n    text = open('given').read()\n    os.remove('given')\n    return text"
+    tests = Asserts(cases=("assert take() == 'content'", "assert take()[:4] == 'cont'"))
+    graded = faithful(code, tests, code, files={"given": "content"})
+    assert graded.outcome is VerdictOutcome.PASSED
+
+
+def test_tests_without_literals_are_weak(faithful: Faithful) -> None:
+    tests = Asserts(cases=("x = make()\nassert x is x",))
+    graded = faithful("def make(): return object()", tests, "def make(): return object()")
+    assert graded.outcome is VerdictOutcome.PASSED
+    assert graded.is_weak
+
+
+def test_module_that_is_not_python_fails(faithful: Faithful) -> None:
+    graded = faithful(_ADD, "def test(:", _ADD)
+    assert graded.outcome is VerdictOutcome.FAILED
+    assert graded.is_weak
+
+
+def test_reference_that_fails_a_test_does_not_matter(faithful: Faithful) -> None:
+    reference = "def add(a, b): return 0 if a == 'a' else a + b"
+    assert faithful(_ADD, _ADD_TESTS, reference).outcome is VerdictOutcome.PASSED
+    graded = faithful(reference, _ADD_TESTS, reference)
+    assert [case.outcome.value for case in graded.cases] == ["passed", "failed", "passed"]
+    assert graded.is_weak
+
+
+@pytest.mark.slow
+def test_concurrent_gradings_do_not_disturb_each_other(local_sandbox: Sandbox) -> None:
+    submissions = [(module, code) for module in MODULES[:4] for code in (module.right, module.wrong)] * 2
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(4) as threads:
+
+        def grade(item: tuple[FaithfulModule, str]) -> VerdictOutcome:
+            module, code = item
+            session = stack.enter_context(contextlib.closing(local_sandbox.connect()))
+            tests = UnitTests(source=module.tests)
+            submission = Submission(code=code, tests=tests, mode=GradingMode.FAITHFUL, reference=module.right, limits=_LIMITS)
+            return session.grade(submission, timeout=300.0).outcome
+
+        found = list(threads.map(grade, submissions))
+    assert found == [VerdictOutcome.PASSED, VerdictOutcome.FAILED] * 8
