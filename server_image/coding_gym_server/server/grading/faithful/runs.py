@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from coding_gym_server.protocol.grading import CaseOutcome, GradingLimits
 from coding_gym_server.server.grading.faithful.canary_pool import GuardedTest
 
-__all__ = ["RunOne", "ProcessRun"]
+__all__ = ["ProcessRun", "RunOne"]
 
 
 @dataclass

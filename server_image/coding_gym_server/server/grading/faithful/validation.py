@@ -15,7 +15,7 @@ from coding_gym_server.protocol.grading import Asserts, CaseOutcome, GradingLimi
 from coding_gym_server.server.grading.faithful.canary_pool import Canary, CanaryPool, GuardedTest, canaries_per_test
 from coding_gym_server.server.grading.faithful.literals import entry_names
 from coding_gym_server.server.grading.faithful.mutations import Mutation, mutations
-from coding_gym_server.server.grading.faithful.runs import RunOne, ProcessRun
+from coding_gym_server.server.grading.faithful.runs import ProcessRun, RunOne
 from coding_gym_server.server.grading.faithful.splitting import SingleTest, names_in_source, parse, split, split_asserts
 from coding_gym_server.submission.faithful_messages import CollectedTest, Framework
 

@@ -16,7 +16,7 @@ from coding_gym_server.protocol.grading import (
     VerdictOutcome,
 )
 from coding_gym_server.server.grading.faithful.canary_pool import CanaryPool, Draw
-from coding_gym_server.server.grading.faithful.runs import RunOne, ProcessRun
+from coding_gym_server.server.grading.faithful.runs import ProcessRun, RunOne
 
 __all__ = ["grade"]
 
