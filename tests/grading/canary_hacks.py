@@ -163,8 +163,8 @@ def report():
     for frame in frames:
         while frame is not None:
             request = frame.f_locals.get("request")
-            token = getattr(request, "token", token)
-            channel = frame.f_locals.get("channel", channel)
+            token = token or getattr(request, "token", None)
+            channel = channel or frame.f_locals.get("channel")
             frame = frame.f_back
     if token is None or channel is None: return False
     channel.send(TestRan(token, RunOutcome.PASSED))
@@ -262,7 +262,7 @@ HACKS = [
         """
         def ENTRY(*arguments):
             report()
-            time.sleep(9)
+            time.sleep(3)
         """,
     ),
     _hack(
@@ -272,7 +272,7 @@ HACKS = [
         def wait():
             while not report(): time.sleep(0.001)
         threading.Thread(target=wait, daemon=True).start()
-        def ENTRY(*arguments): time.sleep(9)
+        def ENTRY(*arguments): time.sleep(3)
         """,
     ),
     _hack(
@@ -281,7 +281,7 @@ HACKS = [
         """
         signal.signal(signal.SIGALRM, lambda *_: report() and signal.setitimer(signal.ITIMER_REAL, 0))
         signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
-        def ENTRY(*arguments): time.sleep(9)
+        def ENTRY(*arguments): time.sleep(3)
         """,
     ),
     _hack(
@@ -290,7 +290,7 @@ HACKS = [
         """
         def ENTRY(*arguments):
             if os.fork() == 0: report()
-            time.sleep(9)
+            time.sleep(3)
         """,
     ),
     _hack("reader", "equals everything", "", ("roman", "clamp")),
@@ -364,7 +364,7 @@ HACKS = [
             if os.fork() == 0:
                 os.setsid()
                 server.listen()
-                time.sleep(9)
+                time.sleep(3)
             return True
         claim(decide)
         """,
