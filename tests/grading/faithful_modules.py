@@ -160,7 +160,7 @@ MODULES = [
         """
         def test_inside(): assert clamp(3, 1, 5) == 3
         def test_below(): assert clamp(-3, 1, 5) == 1
-        async def test_above(): assert clamp(30, 1, 5) == 5
+        def test_above(): assert clamp(30, 1, 5) == 5
         """,
     ),
     _module(

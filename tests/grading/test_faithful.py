@@ -9,10 +9,12 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
+from coding_gym.client.session import Session
 from coding_gym.sandbox import Sandbox
 from coding_gym_server.protocol.grading import (
     Asserts,
@@ -206,13 +208,19 @@ def test_reference_that_fails_a_test_does_not_matter(faithful: Faithful) -> None
 def test_concurrent_gradings_do_not_disturb_each_other(local_sandbox: Sandbox) -> None:
     submissions = [(module, code) for module in MODULES[:4] for code in (module.right, module.wrong)] * 2
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(4) as threads:
+        free: SimpleQueue[Session] = SimpleQueue()
+        for _ in range(4):
+            free.put(stack.enter_context(contextlib.closing(local_sandbox.connect())))
 
         def grade(item: tuple[FaithfulModule, str]) -> VerdictOutcome:
             module, code = item
-            session = stack.enter_context(contextlib.closing(local_sandbox.connect()))
             tests = UnitTests(source=module.tests)
             submission = Submission(code=code, tests=tests, mode=GradingMode.FAITHFUL, reference=module.right, limits=_LIMITS)
-            return session.grade(submission, timeout=300.0).outcome
+            session = free.get()
+            try:
+                return session.grade(submission, timeout=300.0).outcome
+            finally:
+                free.put(session)
 
         found = list(threads.map(grade, submissions))
     assert found == [VerdictOutcome.PASSED, VerdictOutcome.FAILED] * 8

@@ -98,10 +98,9 @@ class FaithfulProcess:
         os.chdir(self._layout.work)
         sys.path.insert(0, "")
         sys.modules["__main__"] = types.ModuleType("__main__")
-        numpy = sys.modules.get("numpy")
-        if numpy is not None:
+        if "numpy.random" in sys.modules:
             # Python reseeds its own generator in every fork.
-            numpy.random.seed()
+            sys.modules["numpy.random"].seed()
         return channel
 
     def _answer(self, request: ToFaithfulProcess) -> FromFaithfulProcess:
@@ -162,6 +161,10 @@ def import_libraries(names: Iterable[str]) -> None:
     for name in names:
         with contextlib.suppress(BaseException):
             importlib.import_module(name)
+    if "pytest" in sys.modules:
+        from coding_gym_server.submission import faithful_pytest
+
+        faithful_pytest.warm_up()
 
 
 def _lines(source: str) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
+import io
+import tempfile
 import types
 from pathlib import Path
 
@@ -12,20 +14,21 @@ from coding_gym_server.submission.faithful_messages import CollectedTest, RunOut
 
 __all__ = ["collect_functions", "run_function", "warm_up"]
 
-_OPTIONS = ("-q", "-p", "no:cacheprovider", "--import-mode=importlib", f"--config-file={os.devnull}")
+# Modules that have been executed cannot be rewritten.
+_OPTIONS = ("-q", "-p", "no:cacheprovider", "--import-mode=importlib", "--assert=plain")
 
 
 def collect_functions(module: types.ModuleType) -> list[CollectedTest]:
     """Return the test functions of a module. Those with parameters are one test each."""
     plugin = _Plugin(module)
-    pytest.main([*_OPTIONS, "--collect-only", str(module.__file__)], plugins=[plugin])
+    _pytest(plugin, "--collect-only")
     return plugin.collected
 
 
 def run_function(module: types.ModuleType, test: CollectedTest) -> RunOutcome:
     """Run a test function of a module, with all its parameters."""
     plugin = _Plugin(module, test)
-    exit_code = pytest.main([*_OPTIONS, str(module.__file__)], plugins=[plugin])
+    exit_code = _pytest(plugin)
     if exit_code not in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:
         return RunOutcome.ERROR
     if plugin.failed_calls or plugin.other_failures:
@@ -34,8 +37,23 @@ def run_function(module: types.ModuleType, test: CollectedTest) -> RunOutcome:
 
 
 def warm_up() -> None:
-    """Import what ``pytest`` imports when it starts."""
-    pytest.main([*_OPTIONS, "--version"])
+    """Run a test, so that processes that are forked later have imported what ``pytest`` and its plugins import."""
+    module = types.ModuleType("warm_up")
+    exec("def test(): pass", vars(module))
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "warm_up.py")
+        path.touch()
+        module.__file__ = str(path)
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            run_function(module, CollectedTest("", "test"))
+    # It depends on the environment of the process that uses it.
+    tempfile.tempdir = None
+
+
+def _pytest(plugin: _Plugin, *options: str) -> int:
+    path = Path(str(plugin.module.__file__))
+    # The directories above it may not be readable.
+    return pytest.main([*_OPTIONS, *options, f"--rootdir={path.parent}", str(path)], plugins=[plugin])
 
 
 class _Plugin:
@@ -46,6 +64,7 @@ class _Plugin:
         test: The test to run; None for all.
 
     Attributes:
+        module: The module.
         collected: The tests of the module.
         passed_calls: Number of calls that passed.
         failed_calls: Number of calls that raised an ``AssertionError``.
@@ -57,13 +76,13 @@ class _Plugin:
         self.passed_calls = 0
         self.failed_calls = 0
         self.other_failures = 0
-        self._module = module
+        self.module = module
         self._test = test
 
     @pytest.hookimpl
     def pytest_pycollect_makemodule(self, module_path: Path, parent: pytest.Collector) -> pytest.Module:
         node: _ExecutedModule = _ExecutedModule.from_parent(parent, path=module_path)
-        node.executed = self._module
+        node.executed = self.module
         return node
 
     @pytest.hookimpl(tryfirst=True)

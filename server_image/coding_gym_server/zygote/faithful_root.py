@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 from coding_gym_server.ipc.channel import Channel
@@ -10,6 +11,7 @@ from coding_gym_server.ipc.messages import ToProcess
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.submission.faithful_process import FaithfulProcess, import_libraries
 from coding_gym_server.workspace.layout import Layout
+from coding_gym_server.zygote import heap
 from coding_gym_server.zygote.session_root import Forked
 from coding_gym_server.zygote.submission_root import SubmissionRoot
 
@@ -45,6 +47,9 @@ class FaithfulRoot(SubmissionRoot):
         if not isinstance(message, ImportLibraries):
             return super()._handle(message, descriptors)
         import_libraries(message.names)
+        gc.collect()
+        gc.freeze()
+        heap.collapse()
         self._channel.send(LibrariesImported())
         return None
 

@@ -154,9 +154,8 @@ def _prepare(backend: str) -> None:
     """Load the modules of a backend, and warm up the code that its processes execute first."""
     if backend == SUBMISSION:
         submission.warm_up()
-    elif backend == FAITHFUL:
-        _root_class(backend)
-    else:
+    elif backend != FAITHFUL:
+        # What that needs is imported by its roots: few sandboxes have any.
         from coding_gym_server.worker import worker
 
         backend_class(backend).prepare(backend)
@@ -165,7 +164,7 @@ def _prepare(backend: str) -> None:
 
 def _root_class(backend: str) -> type[SessionRoot]:
     if backend == FAITHFUL:
-        # Imported here because the zygote of submissions does not need it.
+        # Imported here, in the root, because the zygote does not need it.
         from coding_gym_server.zygote.faithful_root import FaithfulRoot
 
         return FaithfulRoot

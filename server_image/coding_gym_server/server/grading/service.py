@@ -15,7 +15,7 @@ from coding_gym_server.ipc.messages import SUBMISSION
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.protocol.grading import Graded, GradingMode, Submission, VerdictOutcome
 from coding_gym_server.server.grading.base_worker import not_run
-from coding_gym_server.server.grading.faithful.libraries import libraries_of
+from coding_gym_server.server.grading.faithful.libraries import are_light, libraries_of
 from coding_gym_server.server.grading.faithful.pool_cache import PoolCache
 from coding_gym_server.server.grading.faithful.worker import FaithfulWorker
 from coding_gym_server.server.grading.test_runners import TestRunnerLostError
@@ -138,17 +138,25 @@ class GradingService:
                 self._busy.add(worker)
                 return worker
             self._discard(worker)
+        worker = await self._open(self._light_zygote())
+        self._busy.add(worker)
+        return worker
+
+    def _light_zygote(self) -> ZygoteHandle:
         if self._submission_zygote is None:
             config = ZygoteConfig(preload=list(_PRELOAD), backend=SUBMISSION, profile=self._profile)
             self._submission_zygote = self._zygote.start_another(config)
             self._submission_zygote.attach(on_gone=self._on_zygote_gone)
-        worker = await self._open(self._submission_zygote)
-        self._busy.add(worker)
-        return worker
+        return self._submission_zygote
 
     async def _acquire_faithful(self, libraries: frozenset[str]) -> FaithfulWorker:
         """Return a worker that has imported libraries; at most a fixed number of them stay, the most recently used ones."""
-        fitting = [worker for worker in self._idle_faithful if worker.is_alive and worker.libraries >= libraries]
+        is_light = are_light(libraries)
+        fitting = [
+            worker
+            for worker in self._idle_faithful
+            if worker.is_alive and worker.libraries >= libraries and are_light(worker.libraries) == is_light
+        ]
         if fitting:
             worker = fitting[-1]
             self._idle_faithful.remove(worker)
@@ -164,7 +172,11 @@ class GradingService:
         try:
             system = NamedSystem(self._base, None) if user is None else OwnSystem(user)
             return await FaithfulWorker.open(
-                system, libraries, zygote=self._zygote, pools=self._pools, residual_files=self._residual_files
+                system,
+                libraries,
+                zygote=self._light_zygote() if are_light(libraries) else self._zygote,
+                pools=self._pools,
+                residual_files=self._residual_files,
             )
         except BaseException:
             self._return_user(user)

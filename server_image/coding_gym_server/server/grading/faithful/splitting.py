@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from coding_gym_server.protocol.grading import Asserts, UnitTests
 from coding_gym_server.submission.faithful_messages import CollectedTest, Framework
 
-__all__ = ["Function", "SingleTest", "names_in_source", "parse", "split", "split_asserts"]
+__all__ = ["UNPARSABLE", "Function", "SingleTest", "names_in_source", "parse", "split", "split_asserts"]
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+UNPARSABLE = (SyntaxError, ValueError, RecursionError)
+"""Exceptions of the parser, and of writing a syntax tree as source code."""
 
 _PYTEST_FIXTURES = {"setup_module", "teardown_module", "setup_function", "teardown_function", "setup_method", "teardown_method"}
 _POSITIONAL_WITHOUT_MESSAGE = {

@@ -16,12 +16,17 @@ from coding_gym_server.server.grading.faithful.canary_pool import Canary, Canary
 from coding_gym_server.server.grading.faithful.literals import entry_names
 from coding_gym_server.server.grading.faithful.mutations import Mutation, mutations
 from coding_gym_server.server.grading.faithful.runs import ProcessRun, RunOne
-from coding_gym_server.server.grading.faithful.splitting import SingleTest, names_in_source, parse, split, split_asserts
+from coding_gym_server.server.grading.faithful.splitting import (
+    UNPARSABLE,
+    SingleTest,
+    names_in_source,
+    parse,
+    split,
+    split_asserts,
+)
 from coding_gym_server.submission.faithful_messages import CollectedTest, Framework
 
 __all__ = ["Validation"]
-
-_UNPARSABLE = (SyntaxError, ValueError, RecursionError)
 
 _SPARE = 2
 """How many times as many strong canaries a pool has as a submission faces, so that each grading draws others."""
@@ -62,7 +67,7 @@ class Validation:
         """Return the canary pool; it has no tests if the module of tests is not valid Python."""
         try:
             singles = await self._split()
-        except _UNPARSABLE:
+        except UNPARSABLE:
             return CanaryPool(())
         tests = [GuardedTest(single.id, single.name, single.framework, single.source) for single in singles]
         pool = CanaryPool(tests)
@@ -99,7 +104,7 @@ class Validation:
     def _mutations(self, tests: list[SingleTest]) -> list[list[Mutation]]:
         try:
             names = entry_names(ast.parse(self._reference), self._entry_point)
-        except _UNPARSABLE:
+        except UNPARSABLE:
             names = frozenset({self._entry_point} if self._entry_point else ())
         return mutations(tests, names, secrets.SystemRandom())
 
@@ -126,7 +131,7 @@ class Validation:
         """Keep a mutation if the reference fails with it twice: it may depend on chance."""
         try:
             source = await asyncio.to_thread(mutation.source, tree)
-        except _UNPARSABLE:
+        except UNPARSABLE:
             return
         if source in {test.source, *(canary.source for canary in test.canaries)}:
             return
