@@ -26,7 +26,13 @@ _NAMES = frozenset({"f"})
 
 def _split(source: str) -> list[SingleTest]:
     tree, framework = parse(UnitTests(source=textwrap.dedent(source)))
-    return split(tree, framework, names_in_source(tree))
+    names = names_in_source(tree)
+    return [split(tree, framework, names, number, alone=True) for number in range(len(names))]
+
+
+def _split_asserts(setup: str, *cases: str) -> list[SingleTest]:
+    tests = Asserts(setup=setup, cases=cases)
+    return [split_asserts(tests, number, alone=True) for number in range(len(cases))]
 
 
 def _mutated(test: SingleTest, kind: Kind) -> list[str]:
@@ -119,7 +125,7 @@ def test_framework_depends_on_the_module(source: str, framework: Framework) -> N
 
 
 def test_cases_include_the_setup() -> None:
-    first, second = split_asserts(Asserts(setup="x = 1", cases=("assert f(x) == 2, 'two'", "assert f(2) == 3")))
+    first, second = _split_asserts("x = 1", "assert f(x) == 2, 'two'", "assert f(2) == 3")
     assert (first.name, first.source) == ("0", "x = 1\nassert f(x) == 2")
     assert (second.name, second.source) == ("1", "x = 1\nassert f(2) == 3")
 
@@ -162,7 +168,7 @@ def test_literals_are_expected_values_or_inputs() -> None:
     ],
 )
 def test_mutation_changes_the_assertion(kind: Kind, before: str, after: str) -> None:
-    (test,) = split_asserts(Asserts(cases=(before,)))
+    (test,) = _split_asserts("", before)
     assert set(_mutated(test, kind)) <= {after.format(number) for number in range(3)}
     assert _mutated(test, kind)
     assert ast.unparse(test.tree) == test.source == before
@@ -196,10 +202,12 @@ async def _run(code: str, test: GuardedTest, source: str, limits: GradingLimits)
     try:
         exec(code, vars(module))
         exec(source, vars(module))
-        if test.framework is not Framework.STATEMENTS:
-            outcome = faithful_frameworks.run(module, test.framework, test.id)
+        if test.id is not None:
+            outcome = faithful_frameworks.run(module, test.framework, test.id, test.earlier)
     except AssertionError:
         outcome = RunOutcome.FAILED
+    except Exception:
+        outcome = RunOutcome.ERROR
     return ProcessRun(CaseOutcome(outcome.value), is_loaded=True)
 
 
@@ -221,6 +229,30 @@ def test_canaries_are_what_the_reference_fails() -> None:
     for test, canary in canaries:
         assert asyncio.run(_run(reference, test, canary.source, GradingLimits())).outcome is CaseOutcome.FAILED
         assert canary.source not in cases
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        Asserts(cases=("x = f(1)", "assert x == 1", "assert x == f(1)")),
+        UnitTests(source="seen = []\ndef test_a(): seen.append(f(1))\ndef test_b(): assert seen == [1]"),
+        UnitTests(
+            source="""
+import unittest
+class Tests(unittest.TestCase):
+    def setUp(self): pass
+    def test_a(self): type(self).seen = f(1)
+    def test_b(self): self.assertEqual(self.seen, 1)
+    def test_c(self): self.assertEqual(f(2), 2)
+"""
+        ),
+    ],
+)
+def test_tests_that_share_state_run_after_earlier_ones(tests: Asserts | UnitTests) -> None:
+    pool = _pool("def f(x): return x", tests)
+    for test in pool.tests:
+        assert asyncio.run(_run("def f(x): return x", test, test.source, GradingLimits())).outcome is CaseOutcome.PASSED
+    assert pool.tests[1].canaries
 
 
 def test_mutation_that_fails_once_is_no_canary() -> None:
@@ -267,7 +299,7 @@ def test_draws_differ() -> None:
 
 
 def test_pool_without_strong_canaries_is_weak() -> None:
-    test = GuardedTest(CollectedTest("", ""), "0", Framework.STATEMENTS, "assert f()")
+    test = GuardedTest(None, "0", Framework.STATEMENTS, "assert f()")
     test.canaries = [Canary(f"assert not f({number})", is_strong=False) for number in range(9)]
     assert CanaryPool([test]).is_weak
     test.canaries = [Canary(f"assert f({number})", is_strong=True) for number in range(4)]

@@ -74,38 +74,6 @@ class CollectTests(msgspec.Struct, tag=True):
     framework: Framework
 
 
-class RunTest(msgspec.Struct, tag=True, kw_only=True):
-    """Request to run one test.
-
-    Attributes:
-        source: A module with this test.
-        framework: Its framework.
-        class_name: The class of the test; empty if it is a function.
-        function: The function or method; empty if the module itself is the test.
-        token: Secret of this test, which its result repeats.
-    """
-
-    source: str
-    framework: Framework
-    class_name: str = ""
-    function: str = ""
-    token: str
-
-
-class Loaded(msgspec.Struct, tag=True):
-    """Response to ``LoadSubmission``."""
-
-
-class LoadFailed(msgspec.Struct, tag=True):
-    """Response to ``LoadSubmission``.
-
-    Attributes:
-        message: Why it could not be loaded.
-    """
-
-    message: str
-
-
 class CollectedTest(msgspec.Struct, frozen=True):
     """A test of a module.
 
@@ -121,6 +89,38 @@ class CollectedTest(msgspec.Struct, frozen=True):
     def name(self) -> str:
         """Name in results."""
         return f"{self.class_name}.{self.function}" if self.class_name else self.function
+
+
+class RunTest(msgspec.Struct, tag=True, kw_only=True):
+    """Request to run one test.
+
+    Attributes:
+        source: A module with this test.
+        framework: Its framework.
+        test: The test; None if the module itself is the test.
+        earlier: Tests to run before it, whose outcomes do not matter.
+        token: Secret of this test, which its result repeats.
+    """
+
+    source: str
+    framework: Framework
+    test: CollectedTest | None
+    earlier: tuple[CollectedTest, ...] = ()
+    token: str
+
+
+class Loaded(msgspec.Struct, tag=True):
+    """Response to ``LoadSubmission``."""
+
+
+class LoadFailed(msgspec.Struct, tag=True):
+    """Response to ``LoadSubmission``.
+
+    Attributes:
+        message: Why it could not be loaded.
+    """
+
+    message: str
 
 
 class TestsCollected(msgspec.Struct, tag=True):

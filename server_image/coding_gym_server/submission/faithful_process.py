@@ -23,7 +23,6 @@ from coding_gym_server.ipc.streams import adopt_descriptors, flush_streams
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.submission import faithful_frameworks
 from coding_gym_server.submission.faithful_messages import (
-    CollectedTest,
     CollectTests,
     Framework,
     FromFaithfulProcess,
@@ -136,10 +135,9 @@ class FaithfulProcess:
     def _run(self, request: RunTest) -> RunOutcome:
         try:
             self._execute_tests(request.source)
-            if request.framework is Framework.STATEMENTS:
+            if request.test is None:
                 return RunOutcome.PASSED
-            test = CollectedTest(request.class_name, request.function)
-            return faithful_frameworks.run(self._module, request.framework, test)
+            return faithful_frameworks.run(self._module, request.framework, request.test, request.earlier)
         except AssertionError:
             return RunOutcome.FAILED
         except BaseException:  # noqa: BLE001 - tests and submissions raise anything

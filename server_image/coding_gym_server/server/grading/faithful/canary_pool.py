@@ -42,18 +42,20 @@ class GuardedTest:
     """A test with its canaries.
 
     Attributes:
-        id: The test.
+        id: The test; None if the module itself is the test.
         name: Its name in results.
         framework: What runs it.
         source: The source code of its module.
+        earlier: Tests that run before it, because the reference does not pass it alone.
         is_skipped: Whether it is skipped for the reference.
         canaries: Its canaries.
     """
 
-    id: CollectedTest
+    id: CollectedTest | None
     name: str
     framework: Framework
     source: str
+    earlier: tuple[CollectedTest, ...] = ()
     is_skipped: bool = False
     canaries: list[Canary] = field(default_factory=list)
 

@@ -60,8 +60,8 @@ def reachable(test: SingleTest) -> list[ast.AST]:
     classes = [node for node in test.tree.body if isinstance(node, ast.ClassDef)]
     bodies = [test.tree.body, *(node.body for node in classes)]
     statements = [node for body in bodies for node in body if not isinstance(node, Function | ast.ClassDef)]
-    pending = [name for name in (test.id.function, *_FIXTURES) if name in functions]
-    if not test.id.function:
+    pending = [name for name in (test.id.function if test.id else "", *_FIXTURES) if name in functions]
+    if test.id is None:
         pending += [name for node in statements for name in _mentioned(node, functions)]
     found: dict[str, Function] = {}
     while pending:

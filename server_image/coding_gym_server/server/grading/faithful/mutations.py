@@ -225,7 +225,7 @@ def _other(expected: ast.expr, names: tuple[str, ...], rng: random.Random) -> as
 def _raising(test: SingleTest, names: frozenset[str], rng: random.Random) -> Iterator[Mutation]:
     """Yield a mutation that expects an exception from the first statement that calls the submission."""
     expectation = _EXPECTATIONS.get(test.framework)
-    if expectation is None:
+    if expectation is None or test.id is None:
         return
     for function in reachable(test):
         if not isinstance(function, Function) or function.name != test.id.function:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import unittest
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from coding_gym_server.protocol.grading import Asserts, UnitTests
@@ -31,16 +31,18 @@ class SingleTest:
     """A module with one test.
 
     Attributes:
-        id: The test.
+        id: The test; None if the module itself is the test.
         name: Its name in results.
         framework: What runs it.
+        earlier: Other tests of the module, which run before it.
         tree: The module, without documentation and messages.
         source: The source code of the module.
     """
 
-    id: CollectedTest
+    id: CollectedTest | None
     name: str
     framework: Framework
+    earlier: tuple[CollectedTest, ...]
     tree: ast.Module
     source: str
 
@@ -72,51 +74,56 @@ def names_in_source(tree: ast.Module) -> list[CollectedTest]:
     return found
 
 
-def split(tree: ast.Module, framework: Framework, tests: Iterable[CollectedTest]) -> list[SingleTest]:
-    """Return a module for each test of a module.
+def split(tree: ast.Module, framework: Framework, tests: Sequence[CollectedTest], number: int, *, alone: bool) -> SingleTest:
+    """Return a module for one of the tests of a module.
 
     Args:
         tree: The module.
         framework: Its framework.
-        tests: Its tests.
+        tests: Its tests, in order.
+        number: Index of the test.
+        alone: Whether it runs alone, rather than after all earlier ones.
     """
-    found = []
-    for test in tests:
-        single = copy.deepcopy(tree)
-        single.body = list(_statements_for(test, single))
-        found.append(_single(test, test.name, framework, single))
-    return found
+    single = copy.deepcopy(tree)
+    earlier = () if alone else tuple(tests[:number])
+    single.body = list(_statements_for((*earlier, tests[number]), single))
+    return _single(tests[number], tests[number].name, framework, earlier, single)
 
 
-def split_asserts(tests: Asserts) -> list[SingleTest]:
-    """Return a module for each case, which begins with the setup.
+def split_asserts(tests: Asserts, number: int, *, alone: bool) -> SingleTest:
+    """Return a module for a case, which begins with the setup.
+
+    Args:
+        tests: The tests.
+        number: Index of the case.
+        alone: Whether it runs alone, rather than after all earlier ones.
 
     Raises:
         SyntaxError: If the setup or a case is not valid Python.
         ValueError: If one contains null characters.
         RecursionError: If one is nested too deeply.
     """
-    setup = ast.parse(tests.setup)
-    found = []
-    for number, case in enumerate(tests.cases):
-        single = copy.deepcopy(setup)
-        single.body += ast.parse(case).body
-        found.append(_single(CollectedTest("", ""), str(number), Framework.STATEMENTS, single))
-    return found
+    sources = (tests.setup, *(() if alone else tests.cases[:number]), tests.cases[number])
+    module = ast.Module([statement for source in sources for statement in ast.parse(source).body], [])
+    return _single(None, str(number), Framework.STATEMENTS, (), module)
 
 
-def _single(test: CollectedTest, name: str, framework: Framework, tree: ast.Module) -> SingleTest:
+def _single(
+    test: CollectedTest | None, name: str, framework: Framework, earlier: tuple[CollectedTest, ...], tree: ast.Module
+) -> SingleTest:
     _Stripper().visit(tree)
-    return SingleTest(id=test, name=name, framework=framework, tree=tree, source=ast.unparse(tree))
+    return SingleTest(id=test, name=name, framework=framework, earlier=earlier, tree=tree, source=ast.unparse(tree))
 
 
-def _statements_for(test: CollectedTest, tree: ast.Module) -> Iterator[ast.stmt]:
+def _statements_for(tests: Iterable[CollectedTest], tree: ast.Module) -> Iterator[ast.stmt]:
     """Yield the statements of a module without its other tests, unless the remaining code refers to them."""
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-    family = _with_bases(test.class_name, classes)
-    is_kept = {id(node) for node in tree.body if isinstance(node, Function) and node.name == test.function and not family}
-    for kind in classes.values():
-        is_kept |= {id(item) for item in kind.body if kind.name in family and getattr(item, "name", "") == test.function}
+    is_kept: set[int] = set()
+    for test in tests:
+        family = _with_bases(test.class_name, classes)
+        is_kept |= {id(node) for node in tree.body if isinstance(node, Function) and node.name == test.function and not family}
+        for kind in classes.values():
+            is_kept |= {id(item) for item in kind.body if kind.name in family and getattr(item, "name", "") == test.function}
     statements = [*tree.body, *(item for kind in classes.values() for item in kind.body)]
     others = [node for node in statements if isinstance(node, Function) and _is_test(node) and id(node) not in is_kept]
     dropped = {id(node) for node in others}

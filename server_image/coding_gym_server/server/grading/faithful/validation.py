@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import functools
 import secrets
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 import msgspec
 
@@ -39,6 +41,11 @@ _CPU_FACTOR, _WALL_FACTOR = 3, 10
 """A canary must fail about as quickly as the reference passes the test: one that needs all the time it gets is of no use."""
 
 
+class _Splitter(Protocol):
+    def __call__(self, number: int, *, alone: bool) -> SingleTest:
+        """Return the module of a test."""
+
+
 class Validation:
     """Validation of the canaries of one task.
 
@@ -62,41 +69,56 @@ class Validation:
         self._limits = submission.limits
         self._run = run
         self._collect = collect
+        self._count = 0
 
     async def pool(self) -> CanaryPool:
         """Return the canary pool; it has no tests if the module of tests is not valid Python."""
         try:
-            singles = await self._split()
+            single = await self._splitter()
+            singles = [await asyncio.to_thread(single, number, alone=True) for number in range(self._count)]
         except UNPARSABLE:
             return CanaryPool(())
-        tests = [GuardedTest(single.id, single.name, single.framework, single.source) for single in singles]
-        pool = CanaryPool(tests)
-        passed = await self._run_reference(tests)
+        tests = [_guarded(one) for one in singles]
+        passed = await self._run_reference(singles, tests, single)
         if passed:
-            chosen = [single for number, single in enumerate(singles) if number in passed]
+            chosen = [singles[number] for number in passed]
             found = await asyncio.to_thread(self._mutations, chosen)
-            queues = {number: (single.tree, deque(some)) for number, single, some in zip(passed, chosen, found, strict=True)}
+            queues = {number: (one.tree, deque(some)) for number, one, some in zip(passed, chosen, found, strict=True)}
             await self._fill(tests, queues, passed)
-        return pool
+        return CanaryPool(tests)
 
-    async def _split(self) -> list[SingleTest]:
+    async def _splitter(self) -> _Splitter:
+        """Return a function that returns the module of one test, and set the number of tests."""
         if isinstance(self._tests, Asserts):
-            return await asyncio.to_thread(split_asserts, self._tests)
+            self._count = len(self._tests.cases)
+            return functools.partial(split_asserts, self._tests)
         assert isinstance(self._tests, UnitTests)
         tree, framework = await asyncio.to_thread(parse, self._tests)
         collected = await self._collect(self._tests.source, framework)
         names = names_in_source(tree) if collected is None else collected
-        return await asyncio.to_thread(split, tree, framework, names)
+        self._count = len(names)
+        return functools.partial(split, tree, framework, names)
 
-    async def _run_reference(self, tests: list[GuardedTest]) -> dict[int, ProcessRun]:
-        """Run the reference; return the runs of the tests that it passes, by their indices."""
+    async def _run_reference(
+        self, singles: list[SingleTest], tests: list[GuardedTest], single: _Splitter
+    ) -> dict[int, ProcessRun]:
+        """Run the reference; return the runs of the tests that it passes, by their indices.
+
+        A test that it passes only after the earlier ones, because they share state, is replaced by one that includes them.
+        """
         passed = {}
         deadline = time.monotonic() + self._limits.wall_timeout
         for number, test in enumerate(tests):
             if time.monotonic() > deadline:
                 break
             ran = await self._run(self._reference, test, test.source, self._limits)
-            test.is_skipped = ran.is_skipped
+            if ran.outcome in {CaseOutcome.FAILED, CaseOutcome.ERROR} and ran.is_loaded and number:
+                one = await asyncio.to_thread(single, number, alone=False)
+                after_others = _guarded(one)
+                ran = await self._run(self._reference, after_others, one.source, self._limits)
+                if ran.outcome is CaseOutcome.PASSED:
+                    singles[number], tests[number] = one, after_others
+            tests[number].is_skipped = ran.is_skipped
             if ran.outcome is CaseOutcome.PASSED and not ran.is_skipped:
                 passed[number] = ran
         return passed
@@ -147,6 +169,10 @@ class Validation:
             cpu_timeout=max(_MIN_CPU, ran.cpu_seconds * _CPU_FACTOR),
             wall_timeout=max(_MIN_WALL, ran.seconds * _WALL_FACTOR),
         )
+
+
+def _guarded(single: SingleTest) -> GuardedTest:
+    return GuardedTest(single.id, single.name, single.framework, single.source, single.earlier)
 
 
 def _has_enough(test: GuardedTest, mutation: Mutation, count: int) -> bool:

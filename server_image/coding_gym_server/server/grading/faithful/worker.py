@@ -156,8 +156,8 @@ class FaithfulWorker(BaseWorker):
                 request = RunTest(
                     source=source,
                     framework=test.framework,
-                    class_name=test.id.class_name,
-                    function=test.id.function,
+                    test=test.id,
+                    earlier=test.earlier,
                     token=token,
                 )
                 answer = await process.ask(request)
