@@ -169,6 +169,9 @@ def test_mbpp_rows_become_tasks(tmp_path: Path) -> None:
     assert task.prompt == f"Write a function to double.\n\nYour code should pass these tests:\n\n{shown}"
     assert load(tmp_path, MBPP, show_tests=0)[0].prompt == "Write a function to double."
     assert load(tmp_path, MBPP, show_tests=1)[0].prompt.endswith("assert double(1) == 2")
+    assert load(tmp_path, MBPP | {"test_setup_code": "s = 'a\x0cb'\r\n"}, show_tests=1)[0].prompt.endswith(
+        "s = 'a\x0cb'\nassert double(1) == 2"
+    )
     sanitized = load(tmp_path, SANITIZED)[0]
     assert sanitized.tests == Asserts(setup="import math", cases=("assert math.isclose(double(1), 2)",))
     assert load_suite(f"mbpp:{tmp_path}/rows.jsonl")[0] == sanitized
@@ -209,6 +212,12 @@ def test_json_function_calls_become_asserts(tmp_path: Path) -> None:
         "assert _matches(Solution().double(1, 2), 2)",
         "assert _matches(Solution().double('a', 2), 'aa')",
     )
+    # U+2028 and U+0085 do not end lines of JSON.
+    raw = {
+        **LCB_FUNCTION,
+        "private_test_cases": json.dumps([{"input": '"a\u2028b\x85"\n2', "output": '"c"', "testtype": "functional"}]),
+    }
+    assert load(tmp_path, raw)[0].tests.cases[1] == "assert _matches(Solution().double('a\\u2028b\\x85', 2), 'c')"
     nan = {**APPS_FUNCTION, "input_output": '{"fn_name": "double", "inputs": [[NaN]], "outputs": [[-Infinity]]}'}
     assert "json').loads('NaN')" in load(tmp_path, nan)[0].tests.cases[0]
 

@@ -11,6 +11,7 @@ from coding_gym.tasks.loaders.rows import LoadOptions, RowError, TaskRow
 from coding_gym.tasks.loaders.split_tests import definitions, uses
 from coding_gym.tasks.suite import TaskSuite
 from coding_gym.tasks.task import Task
+from coding_gym_server.ipc.text import source_lines
 from coding_gym_server.protocol.grading import Asserts
 
 __all__ = ["load_mbpp", "mbpp_task"]
@@ -74,5 +75,5 @@ def _prompt(text: str, setup: str, shown: list[str]) -> str:
     if shown:
         parts.append("Your code should pass these tests:")
         # Objects that the setup code creates cannot be guessed from the tests alone.
-        parts.append("\n".join([*setup.splitlines(), *shown]))
+        parts.append("\n".join([*(line.rstrip("\r\n") for line in source_lines(setup)), *shown]))
     return "\n\n".join(parts)
