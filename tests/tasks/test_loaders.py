@@ -341,7 +341,7 @@ def test_unsplittable_check_body_stays_whole(tmp_path: Path, body: str) -> None:
         ({"a": 1, "b": 2}, "no known format has these fields; the fields are a, b"),
         ({}, "it has no fields"),
         ({"prompt": None, "tests": ["assert f()"]}, "the fields are tests"),
-        ([1], r"expected a JSON object, got '1'"),
+        ([1], r"expected a JSON object, got '\[1\]'"),
         (HUMAN_EVAL | {"language": "go"}, "written in go"),
         (HUMAN_EVAL | {"test": "def check(:"}, "not Python"),
         (HUMAN_EVAL | {"test": "x = 1"}, "neither asserts"),
@@ -375,6 +375,9 @@ def test_json_and_compressed_files_are_read(tmp_path: Path) -> None:
     assert load_suite(tmp_path / "array.json")[0] == load_suite(tmp_path / "packed.jsonl.gz")[0]
     assert load_suite(tmp_path / "packed.jsonl.gz").name == "packed"
     (tmp_path / "broken.jsonl").write_text(f"{text}\n{{")
+    for indent in (None, 4):
+        (tmp_path / "array.json").write_bytes(b"\xef\xbb\xbf\n" + json.dumps([HUMAN_EVAL], indent=indent).encode() + b"\n")
+        assert load_suite(tmp_path / "array.json")[0] == load_suite(tmp_path / "packed.jsonl.gz")[0]
     with pytest.raises(ConfigurationError, match=r"broken.jsonl, line 2: expected JSON"):
         load_suite(tmp_path / "broken.jsonl")
     (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(text.encode())[:-4])
@@ -382,6 +385,20 @@ def test_json_and_compressed_files_are_read(tmp_path: Path) -> None:
         load_suite(tmp_path / "cut.jsonl.gz")
     (tmp_path / "empty.jsonl").write_text("")
     assert len(load_suite(tmp_path / "empty.jsonl")) == 0
+
+
+@pytest.mark.parametrize("indent", [None, 4])
+def test_invalid_array_is_reported_with_its_place(tmp_path: Path, indent: int | None) -> None:
+    path = tmp_path / "array.json"
+    path.write_text(json.dumps([HUMAN_EVAL, {"a": 1}], indent=indent))
+    with pytest.raises(ConfigurationError, match=r"array.json, element 2: no known format"):
+        load_suite(path)
+    path.write_text("\n" + json.dumps([MBPP, [1]], indent=indent))
+    with pytest.raises(ConfigurationError, match=r"array.json, element 2: expected a JSON object, got '\[1\]'"):
+        load_suite(f"mbpp:{path}")
+    path.write_text(f"\n{json.dumps([HUMAN_EVAL], indent=indent)}\n]")
+    with pytest.raises(ConfigurationError, match=rf"array.json: expected a JSON array, .*line {3 if indent is None else 11} "):
+        load_suite(path)
 
 
 def test_unknown_suites_are_refused(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def load_mbpp(path: Path | str, **options: Any) -> TaskSuite:
     """Load the problems of MBPP, 974 in the original, from the file ``mbpp.jsonl``.
 
     Args:
-        path: The JSON Lines file, of the original or of the sanitized variant.
+        path: The JSON Lines file or JSON array, of the original or of the sanitized variant.
         options: ``show_tests``: number of tests that a prompt shows, by default 3 as in the paper; these also count in grading.
             ``limits``: resource limits of submissions.
 
@@ -30,11 +30,12 @@ def load_mbpp(path: Path | str, **options: Any) -> TaskSuite:
     """
     loading = LoadOptions(**options)
     tasks = []
-    for number, line, fields in read_rows(Path(path)):
+    for number, (where, fields) in enumerate(read_rows(Path(path))):
         try:
-            tasks.append(mbpp_task(TaskRow(fields, number=number, source="mbpp", options=loading)))
+            task = mbpp_task(TaskRow(fields, number=number, source="mbpp", options=loading))
+            tasks.append(task)
         except RowError as error:
-            message = f"{path}, line {line}: {error}"
+            message = f"{where}: {error}"
             raise ConfigurationError(message) from error
     return TaskSuite("mbpp", tasks)
 
