@@ -307,6 +307,16 @@ CHECKS = {
     ),
     "tail": ("assert candidate(1)\n    verify(candidate)", ["assert candidate(1)\nverify(candidate)"]),
     "helper": ("verify(candidate)", ["verify(candidate)"]),
+    "nested": (
+        "def near(a, b):\n        assert a == b\n"
+        "    near(candidate(1), 2)\n    x = near(candidate(2), 4)\n    assert candidate(3)",
+        [
+            "def near(a, b):\n    assert a == b\nnear(candidate(1), 2)",
+            "x = near(candidate(2), 4)",
+            "assert candidate(3)",
+        ],
+    ),
+    "unused": ("def never():\n        assert 0\n    assert candidate(1)", ["def never():\n    assert 0\nassert candidate(1)"]),
     "text": ("s = '''a\n      b'''\n    assert candidate(s)", ["s = '''a\n      b'''\nassert candidate(s)"]),
     "lines": ("assert candidate(\n        1\n    ) == (2,\n  3)", ["assert candidate(\n        1\n    ) == (2,\n  3)"]),
     "semicolon": ("a = 1; assert candidate(a); assert candidate(2)", ["a = 1\nassert candidate(a)", "assert candidate(2)"]),
