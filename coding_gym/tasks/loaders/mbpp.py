@@ -7,6 +7,7 @@ from typing import Any
 
 from coding_gym.errors import ConfigurationError
 from coding_gym.tasks.loaders.json_lines import read_rows
+from coding_gym.tasks.loaders.modes import with_grading
 from coding_gym.tasks.loaders.rows import LoadOptions, RowError, TaskRow
 from coding_gym.tasks.loaders.split_tests import definitions, uses
 from coding_gym.tasks.suite import TaskSuite
@@ -23,7 +24,7 @@ def load_mbpp(path: Path | str, **options: Any) -> TaskSuite:
     Args:
         path: The JSON Lines file or JSON array, of the original or of the sanitized variant.
         options: ``show_tests``: number of tests that a prompt shows, by default 3 as in the paper; these also count in grading.
-            ``limits``: resource limits of submissions.
+            ``limits``: resource limits of submissions. ``grading``: where the tests run, see ``Task``.
 
     Raises:
         ConfigurationError: If there is no such file, or it is not in this format.
@@ -33,8 +34,8 @@ def load_mbpp(path: Path | str, **options: Any) -> TaskSuite:
     for number, (where, fields) in enumerate(read_rows(Path(path))):
         try:
             task = mbpp_task(TaskRow(fields, number=number, source="mbpp", options=loading))
-            tasks.append(task)
-        except RowError as error:
+            tasks.append(with_grading(task, loading.grading))
+        except ConfigurationError as error:
             message = f"{where}: {error}"
             raise ConfigurationError(message) from error
     return TaskSuite("mbpp", tasks)
