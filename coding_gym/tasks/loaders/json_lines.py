@@ -5,8 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator, Mapping
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from coding_gym.errors import ConfigurationError
 
@@ -54,7 +55,7 @@ def read_values(path: Path) -> Iterator[tuple[str, Any]]:
         raise ConfigurationError(message) from error
 
 
-def _values(file: IO[bytes], path: Path) -> Iterator[tuple[str, Any]]:
+def _values(file: BufferedIOBase, path: Path) -> Iterator[tuple[str, Any]]:
     is_first = True
     for number, line in enumerate(file, 1):
         if number == 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from coding_gym.tasks.submission import parse
@@ -17,6 +17,20 @@ _CROSSING_TARGETS = ("builtins.", "sys.std")
 """Targets of patches that reach a submission in another process, too."""
 _SEEDS = {"random.seed": "random.", "numpy.random.seed": "numpy.random."}
 """Functions that seed a generator of the process, with the prefix of the functions that draw from it."""
+_MUTATORS = {
+    "add",
+    "append",
+    "clear",
+    "discard",
+    "extend",
+    "insert",
+    "pop",
+    "popitem",
+    "remove",
+    "reverse",
+    "setdefault",
+    "update",
+}
 _FIXTURES = {"pytest.fixture", "pytest.mark.parametrize", "pytest.mark.usefixtures"}
 
 
@@ -32,8 +46,9 @@ def with_grading(task: Task, grading: GradingMode | str | None) -> Task:
 def suited_mode(tests: Asserts | UnitTests, *, reference: str | None) -> GradingMode:
     """Return the mode that tests require: isolated, unless their source evidently depends on sharing a process.
 
-    That is so if tests patch what the submission uses, seed a generator from which only the submission draws, or are functions
-    with fixtures or parameters of pytest. The faithful mode requires a reference: without one, the mode is isolated.
+    That is so if tests patch what the submission uses, seed a generator from which only the submission draws, change containers
+    that are attributes of objects, or are classes, or functions with fixtures or parameters, that only pytest can run. The
+    faithful mode requires a reference: without one, the mode is isolated.
     """
     source = tests.source if isinstance(tests, UnitTests) else "\n".join([tests.setup, *tests.cases])
     module = parse(source) if reference is not None else None
@@ -47,8 +62,9 @@ def _shares_process(module: ast.Module) -> bool:
     return (
         any(_is_patch(node, names) for node in nodes if isinstance(node, ast.Call))
         or any(seed in used and not _draws(used - {seed}, prefix) for seed, prefix in _SEEDS.items())
+        or any(_is_shared(container, names) for node in nodes for container in _changed_containers(node))
         or not used.isdisjoint(_FIXTURES)
-        or any(_has_fixtures(node) for node in module.body)
+        or any(_is_for_pytest(node) for node in module.body)
     )
 
 
@@ -65,8 +81,31 @@ def _draws(used: Iterable[str], prefix: str) -> bool:
     return any(path.startswith(prefix) for path in used)
 
 
-def _has_fixtures(node: ast.stmt) -> bool:
-    """Return whether a statement is a test function with parameters, which pytest supplies."""
+def _changed_containers(node: ast.AST) -> Iterator[ast.expr]:
+    """Return the containers whose items a node sets or deletes, or whose mutating methods it calls."""
+    match node:
+        case ast.Subscript(value=container, ctx=ast.Store() | ast.Del()):
+            yield container
+        case ast.Call(func=ast.Attribute(value=container, attr=method)) if method in _MUTATORS:
+            yield container
+
+
+def _is_shared(container: ast.expr, names: dict[str, str]) -> bool:
+    """Return whether a container is an attribute of an object: not of ``self``, the test case, nor of a module."""
+    while isinstance(container, ast.Subscript):
+        container = container.value
+    if not isinstance(container, ast.Attribute):
+        return False
+    owner = container.value
+    is_own = isinstance(owner, ast.Name) and owner.id in ("self", "cls")
+    return not is_own and _path(container, names) in ("", "os.environ")
+
+
+def _is_for_pytest(node: ast.stmt) -> bool:
+    """Return whether a statement is a test class other than a ``TestCase``, or a test function with parameters."""
+    if isinstance(node, ast.ClassDef):
+        has_tests = any(isinstance(item, ast.FunctionDef) and item.name.startswith("test") for item in node.body)
+        return has_tests and node.name.startswith("Test") and not any("TestCase" in ast.unparse(base) for base in node.bases)
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or not node.name.startswith("test"):
         return False
     arguments = node.args

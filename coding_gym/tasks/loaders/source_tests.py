@@ -67,15 +67,17 @@ def class_eval_task(row: TaskRow) -> Task:
     """
     imports = "\n".join(row.texts("import_statement"))
     skeleton, solution = row.text("skeleton"), row.text("solution_code", default="")
+    tests, reference = unit_tests(row.text("test"), setup=imports), f"{imports}\n{solution}" if solution else None
     return Task(
         id=row.id,
         prompt=f"Write this class as its comments say:\n\n{skeleton}",
         entry_point=row.text("class_name"),
         prefix=f"{imports}\n" if imports else "",
-        tests=unit_tests(row.text("test"), setup=imports),
-        reference=f"{imports}\n{solution}" if solution else None,
+        tests=tests,
+        reference=reference,
         limits=row.options.limits,
         metadata=row.metadata("class_description", source="ClassEval"),
+        grading=suited_mode(tests, reference=reference),
     )
 
 
