@@ -98,7 +98,7 @@ class GradingMode(StrEnum):
     ISOLATED = "isolated"
     """In another process than the submission, which values and calls cross: tamper-resistant."""
     FAITHFUL = "faithful"
-    """In the process of the submission, as a test framework runs them. Canaries, tests that must fail, detect forgery."""
+    """In the process of the submission, as test frameworks run them. Canaries, tests that must fail, detect forged results."""
 
 
 class GradingLimits(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
