@@ -107,6 +107,14 @@ def test_results_extend_human_eval_format(tmp_path: Path, humaneval: TaskSuite) 
     }
 
 
+def test_grade_command_takes_a_grading_mode(tmp_path: Path, humaneval: TaskSuite) -> None:
+    path = write(tmp_path / "s.jsonl", sample(humaneval[0]))
+    result = grade(path, "--suite", "programs", "--grading", "faithful")
+    assert result.exit_code == 1
+    assert "Asserts or UnitTests for faithful grading" in " ".join(result.output.split())
+    assert grade(path, "--suite", "humaneval", "--grading", "fast").exit_code == 2
+
+
 @pytest.mark.slow
 def test_grade_command_reports_and_writes_results(tmp_path: Path, humaneval: TaskSuite) -> None:
     tasks = humaneval[:3]
