@@ -17,6 +17,8 @@ from coding_gym.tasks.samples import read_samples, results_path, write_results
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from coding_gym_server.protocol.grading import GradingMode
+
 __all__ = ["grade_samples", "parse_ks"]
 
 
@@ -25,6 +27,7 @@ def grade_samples(
     path: Path,
     *,
     suite: str,
+    grading: GradingMode | None = None,
     ks: Sequence[int],
     output: Path | None = None,
     workers: int | None = None,
@@ -37,6 +40,7 @@ def grade_samples(
         console: Console to print to.
         path: File of samples, see ``read_samples``.
         suite: Task suite of the samples, see ``load_suite``.
+        grading: Where the tests run; what the suite says if None.
         ks: Values of k to print pass@k for.
         output: Output file for the results; next to the samples if None.
         workers: Maximum number of samples to grade concurrently; the default of ``Grader`` if None.
@@ -47,7 +51,7 @@ def grade_samples(
         ConfigurationError: If the suite does not exist, or a line of the file is not a valid sample.
         ProviderError: If no sandbox is available.
     """
-    tasks = load_suite(suite)
+    tasks = load_suite(suite, grading=grading)
     samples = read_samples(path, tasks)
     output = output or results_path(path)
     with Grader(workers=workers, **sandbox_options) as grader:

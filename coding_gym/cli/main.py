@@ -16,6 +16,7 @@ import typer
 from coding_gym.bench import Group, run_benchmarks
 from coding_gym.cli import datasets as commands
 from coding_gym.errors import CodingGymError
+from coding_gym_server.protocol.grading import GradingMode
 
 if TYPE_CHECKING:
     import docker
@@ -201,12 +202,15 @@ def grade(
     samples: Annotated[
         Path,
         typer.Argument(
-            exists=True, dir_okay=False, readable=True, help="JSON Lines with task_id and completion, possibly .gz."
+            exists=True, dir_okay=False, readable=True, help="JSON Lines or array of task_id and completion, possibly .gz."
         ),
     ],
     suite: Annotated[
         str, typer.Option(metavar="SUITE", help="humaneval, mbpp:PATH, hf:NAME, a .jsonl file, or a bundled suite.")
     ],
+    grading: Annotated[
+        GradingMode | None, typer.Option(help="Where the tests run; by default, what the suite says.", show_default=False)
+    ] = None,
     k: Annotated[str, typer.Option("--k", metavar="K,...", help="Values of k for pass@k, separated by commas.")] = "1,10,100",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", dir_okay=False, help="Output file; SAMPLES_results.jsonl by default.")
@@ -223,6 +227,7 @@ def grade(
             _console(),
             samples,
             suite=suite,
+            grading=grading,
             ks=parse_ks(k),
             output=output,
             workers=workers,

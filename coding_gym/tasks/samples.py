@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coding_gym.errors import ConfigurationError
-from coding_gym.tasks.loaders.json_lines import read_lines
+from coding_gym.tasks.loaders.json_lines import read_values
 from coding_gym.tasks.suite import TaskSuite
 from coding_gym.tasks.verdict import Verdict
 from coding_gym_server.protocol.grading import VerdictOutcome
@@ -37,26 +37,26 @@ class Sample:
 
 
 def read_samples(path: Path | str, suite: TaskSuite) -> list[Sample]:
-    """Read samples: one JSON object per line, with ``task_id`` and ``completion``, optionally compressed with gzip.
+    """Read samples: JSON objects with ``task_id`` and ``completion``, one per line or in one array, optionally compressed.
 
     Args:
         path: The file.
         suite: The suite with the tasks.
 
     Raises:
-        ConfigurationError: If there is no such file, or lines are not samples; the message gives the lines and reasons.
+        ConfigurationError: If there is no such file, or rows are not samples; the message gives their places and the reasons.
     """
     known = set(suite.ids)
     samples, problems = [], []
-    for line, text in read_lines(Path(path)):
-        found = _read(text, suite.name, known)
+    for where, fields in read_values(Path(path)):
+        found = _read(fields, suite.name, known)
         if isinstance(found, Sample):
             samples.append(found)
         else:
-            problems.append(f"line {line}: {found}")
+            problems.append(f"{where}: {found}")
     if problems:
         more = [f"and {len(problems) - _MAX_LISTED_PROBLEMS} more"] if len(problems) > _MAX_LISTED_PROBLEMS else []
-        lines = [f"{len(problems)} lines of {path} are not samples:", *problems[:_MAX_LISTED_PROBLEMS], *more]
+        lines = [f"{len(problems)} rows of {path} are not samples:", *problems[:_MAX_LISTED_PROBLEMS], *more]
         raise ConfigurationError("\n  ".join(lines))
     return samples
 
@@ -85,12 +85,10 @@ def write_results(path: Path, graded: Iterable[tuple[Sample, Verdict]]) -> Itera
     unfinished.replace(path)
 
 
-def _read(text: bytes, suite: str, known: set[str]) -> Sample | str:
-    """Parse a sample; return the reason if the line is not valid."""
-    try:
-        fields = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        return f"no JSON: {error}"
+def _read(fields: object, suite: str, known: set[str]) -> Sample | str:
+    """Return a sample, or the reason why the fields are not those of one."""
+    if isinstance(fields, Exception):
+        return f"no JSON: {fields}"
     if not isinstance(fields, dict):
         return f"expected a JSON object, got {str(fields)[:60]}"
     task_id = fields.get("task_id")

@@ -8,6 +8,8 @@ import threading
 import warnings
 from collections.abc import Iterator
 
+from coding_gym_server.ipc.text import source_lines
+
 __all__ = ["complete", "defined_names", "parse", "preamble", "put_before"]
 
 _warnings_lock = threading.Lock()
@@ -44,7 +46,7 @@ def put_before(text: str, code: str, module: ast.Module) -> str:
         module: Its syntax tree.
     """
     first = max((node.end_lineno or 0 for node in module.body if _is_future_import(node)), default=0)
-    lines = code.splitlines(keepends=True)
+    lines = source_lines(code)
     return "".join([*lines[:first], text, *lines[first:]])
 
 
@@ -94,7 +96,7 @@ def preamble(prefix: str, entry_point: str) -> str:
             if getattr(node, "name", None) == entry_point:
                 decorators = getattr(node, "decorator_list", [])
                 line = min([node.lineno, *(decorator.lineno for decorator in decorators)])
-                return "".join(prefix.splitlines(keepends=True)[: line - 1])
+                return "".join(source_lines(prefix)[: line - 1])
     return prefix if parse(prefix) is not None else ""
 
 

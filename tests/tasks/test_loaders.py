@@ -169,6 +169,9 @@ def test_mbpp_rows_become_tasks(tmp_path: Path) -> None:
     assert task.prompt == f"Write a function to double.\n\nYour code should pass these tests:\n\n{shown}"
     assert load(tmp_path, MBPP, show_tests=0)[0].prompt == "Write a function to double."
     assert load(tmp_path, MBPP, show_tests=1)[0].prompt.endswith("assert double(1) == 2")
+    assert load(tmp_path, MBPP | {"test_setup_code": "s = 'a\x0cb'\r\n"}, show_tests=1)[0].prompt.endswith(
+        "s = 'a\x0cb'\nassert double(1) == 2"
+    )
     sanitized = load(tmp_path, SANITIZED)[0]
     assert sanitized.tests == Asserts(setup="import math", cases=("assert math.isclose(double(1), 2)",))
     assert load_suite(f"mbpp:{tmp_path}/rows.jsonl")[0] == sanitized
@@ -209,6 +212,12 @@ def test_json_function_calls_become_asserts(tmp_path: Path) -> None:
         "assert _matches(Solution().double(1, 2), 2)",
         "assert _matches(Solution().double('a', 2), 'aa')",
     )
+    # U+2028 and U+0085 do not end lines of JSON.
+    raw = {
+        **LCB_FUNCTION,
+        "private_test_cases": json.dumps([{"input": '"a\u2028b\x85"\n2', "output": '"c"', "testtype": "functional"}]),
+    }
+    assert load(tmp_path, raw)[0].tests.cases[1] == "assert _matches(Solution().double('a\\u2028b\\x85', 2), 'c')"
     nan = {**APPS_FUNCTION, "input_output": '{"fn_name": "double", "inputs": [[NaN]], "outputs": [[-Infinity]]}'}
     assert "json').loads('NaN')" in load(tmp_path, nan)[0].tests.cases[0]
 
@@ -298,6 +307,16 @@ CHECKS = {
     ),
     "tail": ("assert candidate(1)\n    verify(candidate)", ["assert candidate(1)\nverify(candidate)"]),
     "helper": ("verify(candidate)", ["verify(candidate)"]),
+    "nested": (
+        "def near(a, b):\n        assert a == b\n"
+        "    near(candidate(1), 2)\n    x = near(candidate(2), 4)\n    assert candidate(3)",
+        [
+            "def near(a, b):\n    assert a == b\nnear(candidate(1), 2)",
+            "x = near(candidate(2), 4)",
+            "assert candidate(3)",
+        ],
+    ),
+    "unused": ("def never():\n        assert 0\n    assert candidate(1)", ["def never():\n    assert 0\nassert candidate(1)"]),
     "text": ("s = '''a\n      b'''\n    assert candidate(s)", ["s = '''a\n      b'''\nassert candidate(s)"]),
     "lines": ("assert candidate(\n        1\n    ) == (2,\n  3)", ["assert candidate(\n        1\n    ) == (2,\n  3)"]),
     "semicolon": ("a = 1; assert candidate(a); assert candidate(2)", ["a = 1\nassert candidate(a)", "assert candidate(2)"]),
@@ -332,7 +351,7 @@ def test_unsplittable_check_body_stays_whole(tmp_path: Path, body: str) -> None:
         ({"a": 1, "b": 2}, "no known format has these fields; the fields are a, b"),
         ({}, "it has no fields"),
         ({"prompt": None, "tests": ["assert f()"]}, "the fields are tests"),
-        ([1], r"expected a JSON object, got '1'"),
+        ([1], r"expected a JSON object, got '\[1\]'"),
         (HUMAN_EVAL | {"language": "go"}, "written in go"),
         (HUMAN_EVAL | {"test": "def check(:"}, "not Python"),
         (HUMAN_EVAL | {"test": "x = 1"}, "neither asserts"),
@@ -366,6 +385,9 @@ def test_json_and_compressed_files_are_read(tmp_path: Path) -> None:
     assert load_suite(tmp_path / "array.json")[0] == load_suite(tmp_path / "packed.jsonl.gz")[0]
     assert load_suite(tmp_path / "packed.jsonl.gz").name == "packed"
     (tmp_path / "broken.jsonl").write_text(f"{text}\n{{")
+    for indent in (None, 4):
+        (tmp_path / "array.json").write_bytes(b"\xef\xbb\xbf\n" + json.dumps([HUMAN_EVAL], indent=indent).encode() + b"\n")
+        assert load_suite(tmp_path / "array.json")[0] == load_suite(tmp_path / "packed.jsonl.gz")[0]
     with pytest.raises(ConfigurationError, match=r"broken.jsonl, line 2: expected JSON"):
         load_suite(tmp_path / "broken.jsonl")
     (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(text.encode())[:-4])
@@ -373,6 +395,20 @@ def test_json_and_compressed_files_are_read(tmp_path: Path) -> None:
         load_suite(tmp_path / "cut.jsonl.gz")
     (tmp_path / "empty.jsonl").write_text("")
     assert len(load_suite(tmp_path / "empty.jsonl")) == 0
+
+
+@pytest.mark.parametrize("indent", [None, 4])
+def test_invalid_array_is_reported_with_its_place(tmp_path: Path, indent: int | None) -> None:
+    path = tmp_path / "array.json"
+    path.write_text(json.dumps([HUMAN_EVAL, {"a": 1}], indent=indent))
+    with pytest.raises(ConfigurationError, match=r"array.json, element 2: no known format"):
+        load_suite(path)
+    path.write_text("\n" + json.dumps([MBPP, [1]], indent=indent))
+    with pytest.raises(ConfigurationError, match=r"array.json, element 2: expected a JSON object, got '\[1\]'"):
+        load_suite(f"mbpp:{path}")
+    path.write_text(f"\n{json.dumps([HUMAN_EVAL], indent=indent)}\n]")
+    with pytest.raises(ConfigurationError, match=rf"array.json: expected a JSON array, .*line {3 if indent is None else 11} "):
+        load_suite(path)
 
 
 def test_unknown_suites_are_refused(tmp_path: Path) -> None:

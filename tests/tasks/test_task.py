@@ -142,6 +142,15 @@ def test_future_imports_stay_first() -> None:
     compile(program, "program", "exec")
 
 
+@pytest.mark.parametrize("mark", ["\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", "\r\n", "\r"])
+def test_lines_are_counted_as_by_python(mark: str) -> None:
+    prefix = f"x = 1  # {mark}\nimport math\n\n"
+    task = make(entry_point="double", prefix=f"{prefix}def double(x):\n")
+    assert task.submission("def double(x): ...") == f"{prefix}def double(x): ..."
+    code = f"'''{mark}'''\nfrom __future__ import annotations\ndef double(x: Any): ..."
+    assert task.submission(code) == code.replace("annotations\n", f"annotations\n{prefix}")
+
+
 def test_nested_definition_is_not_entry_point() -> None:
     code = "class A:\n    def double(self): ...\ndef other():\n    def double(x): ..."
     assert make(entry_point="double", prefix=PREFIX).submission(code) == PREFIX + code

@@ -17,9 +17,10 @@ from typing import Annotated, Literal
 import msgspec
 
 from coding_gym.errors import ConfigurationError
+from coding_gym.tasks.loaders.modes import with_grading
 from coding_gym.tasks.screen.tests import ScreenTests
 from coding_gym.tasks.task import Task
-from coding_gym_server.protocol.grading import Asserts, GradingLimits, Programs, UnitTests
+from coding_gym_server.protocol.grading import Asserts, GradingLimits, GradingMode, Programs, UnitTests
 
 __all__ = ["Problem", "bundled_suites", "load_bundled", "load_problems"]
 
@@ -53,6 +54,7 @@ class _ProblemFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         tags: Topics.
         files: Initial content of the working directory.
         limits: Resource limits of a submission.
+        grading: Where the tests run.
         reference: Reference solution.
         mutants: Wrong solutions: whole sources, or pairs of a fragment that occurs once in the reference and its replacement.
         tests: The hidden tests.
@@ -64,6 +66,7 @@ class _ProblemFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     tags: list[str] = []
     files: dict[str, str] = {}
     limits: GradingLimits = GradingLimits()
+    grading: GradingMode = GradingMode.ISOLATED
     reference: Text
     mutants: Annotated[list[str | tuple[str, str]], msgspec.Meta(min_length=1)]
     tests: Asserts | UnitTests | Programs | ScreenTests
@@ -74,16 +77,17 @@ def bundled_suites() -> tuple[str, ...]:
     return tuple(sorted(entry.name for entry in _root().iterdir() if entry.is_dir()))
 
 
-def load_bundled(name: str) -> list[Task]:
+def load_bundled(name: str, *, grading: GradingMode | str | None = None) -> list[Task]:
     """Return the tasks of a bundled suite.
 
     Args:
         name: One of ``bundled_suites``.
+        grading: Where the tests run, see ``Task``; None for what the problems say.
 
     Raises:
-        ConfigurationError: If there is no such suite.
+        ConfigurationError: If there is no such suite, or its tests do not permit the mode.
     """
-    return [problem.task for problem in load_problems(name)]
+    return [with_grading(problem.task, grading) for problem in load_problems(name)]
 
 
 def load_problems(suite: str | Path) -> list[Problem]:
@@ -121,6 +125,7 @@ def _read(entry: Traversable, *, suite: str) -> Problem:
             entry_point=content.entry_point,
             files=content.files,
             limits=content.limits,
+            grading=content.grading,
             reference=content.reference,
             metadata={"suite": suite, "difficulty": content.difficulty, "tags": tuple(content.tags)},
         )

@@ -249,7 +249,8 @@ def _json(text: Any) -> Any:
 
 
 def _json_lines(text: str) -> list[Any]:
-    return [_json(line) for line in text.splitlines() if line.strip()]
+    # JSON texts may contain U+2028 and U+0085, which str.splitlines would split at.
+    return [_json(line) for line in text.split("\n") if line.strip()]
 
 
 def _first(test: Any, *names: str) -> Any:

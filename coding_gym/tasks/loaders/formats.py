@@ -10,6 +10,7 @@ from coding_gym.errors import ConfigurationError
 from coding_gym.tasks.loaders.competitions import apps_task, code_contests_task, live_code_bench_task, pairs_task
 from coding_gym.tasks.loaders.humaneval import evalplus_task, humaneval_task
 from coding_gym.tasks.loaders.mbpp import mbpp_task
+from coding_gym.tasks.loaders.modes import with_grading
 from coding_gym.tasks.loaders.rows import LoadOptions, RowError, TaskRow, is_list
 from coding_gym.tasks.loaders.source_tests import big_code_bench_task, class_eval_task, plain_task
 from coding_gym.tasks.task import Task
@@ -50,7 +51,7 @@ _PROMPT = "prompt|question|problem|description|instruction|text|query"
 _FORMATS = (
     TaskFormat("coding_gym", ("id", "prompt", "tests"), lambda row: Task.from_row(row.fields), lambda row: _is_own(row)),
     TaskFormat("EvalPlus", ("prompt", "entry_point", "base_input"), evalplus_task),
-    TaskFormat("BigCodeBench", ("complete_prompt", "entry_point", "test"), big_code_bench_task),
+    TaskFormat("BigCodeBench", ("complete_prompt|prompt_wo_doc", "entry_point", "test"), big_code_bench_task),
     TaskFormat("ClassEval", ("skeleton", "class_name", "test"), class_eval_task),
     TaskFormat("HumanEval", ("prompt", "entry_point", "test"), humaneval_task),
     TaskFormat(
@@ -93,7 +94,7 @@ def tasks_of_rows(rows: Iterable[tuple[str, Mapping[str, Any]]], *, source: str,
     for number, (where, fields) in enumerate(rows):
         row = TaskRow(fields, number=number, source=source, options=options)
         try:
-            yield find_format(row).task(row)
+            yield with_grading(find_format(row).task(row), options.grading)
         except ConfigurationError as error:
             message = f"{where}: {error}"
             raise ConfigurationError(message) from error

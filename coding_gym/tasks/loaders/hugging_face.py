@@ -28,7 +28,7 @@ def load_hugging_face(
         split: Split to load; ``test`` by default, else ``train``, else the first one.
         config: Configuration to load, if the data set has several.
         revision: Revision to load; the newest if None.
-        options: Fields of ``LoadOptions``: ``limits``, ``show_tests``, ``tolerance``, ``instruct``.
+        options: Fields of ``LoadOptions``: ``limits``, ``show_tests``, ``tolerance``, ``instruct``, ``grading``.
 
     Raises:
         ConfigurationError: If the package ``datasets`` is not installed, there is no such data set or split, or a row is not a

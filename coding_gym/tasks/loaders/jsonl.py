@@ -1,4 +1,4 @@
-"""Loader of data sets from JSON Lines files."""
+"""Loader of data sets from JSON Lines files and JSON arrays."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ def load_jsonl(path: Path | str, *, name: str | None = None, **options: Any) -> 
     Args:
         path: The file.
         name: Name of the suite; derived from the file name if None.
-        options: Fields of ``LoadOptions``: ``limits``, ``show_tests``, ``tolerance``, ``instruct``.
+        options: Fields of ``LoadOptions``: ``limits``, ``show_tests``, ``tolerance``, ``instruct``, ``grading``.
 
     Raises:
-        ConfigurationError: If there is no such file, or a row is not a task; the message gives its line and fields.
+        ConfigurationError: If there is no such file, or a row is not a task; the message gives its place and fields.
     """
     path = Path(path)
     source = name or suite_name(path)
-    rows = ((f"{path}, line {line}", fields) for _, line, fields in read_rows(path))
-    return TaskSuite(source, tasks_of_rows(rows, source=source, options=LoadOptions(**options)))
+    return TaskSuite(source, tasks_of_rows(read_rows(path), source=source, options=LoadOptions(**options)))
 
 
 def suite_name(path: Path) -> str:

@@ -7,10 +7,12 @@ from typing import Any
 
 from coding_gym.errors import ConfigurationError
 from coding_gym.tasks.loaders.json_lines import read_rows
+from coding_gym.tasks.loaders.modes import with_grading
 from coding_gym.tasks.loaders.rows import LoadOptions, RowError, TaskRow
 from coding_gym.tasks.loaders.split_tests import definitions, uses
 from coding_gym.tasks.suite import TaskSuite
 from coding_gym.tasks.task import Task
+from coding_gym_server.ipc.text import source_lines
 from coding_gym_server.protocol.grading import Asserts
 
 __all__ = ["load_mbpp", "mbpp_task"]
@@ -20,20 +22,21 @@ def load_mbpp(path: Path | str, **options: Any) -> TaskSuite:
     """Load the problems of MBPP, 974 in the original, from the file ``mbpp.jsonl``.
 
     Args:
-        path: The JSON Lines file, of the original or of the sanitized variant.
+        path: The JSON Lines file or JSON array, of the original or of the sanitized variant.
         options: ``show_tests``: number of tests that a prompt shows, by default 3 as in the paper; these also count in grading.
-            ``limits``: resource limits of submissions.
+            ``limits``: resource limits of submissions. ``grading``: where the tests run, see ``Task``.
 
     Raises:
         ConfigurationError: If there is no such file, or it is not in this format.
     """
     loading = LoadOptions(**options)
     tasks = []
-    for number, line, fields in read_rows(Path(path)):
+    for number, (where, fields) in enumerate(read_rows(Path(path))):
         try:
-            tasks.append(mbpp_task(TaskRow(fields, number=number, source="mbpp", options=loading)))
-        except RowError as error:
-            message = f"{path}, line {line}: {error}"
+            task = mbpp_task(TaskRow(fields, number=number, source="mbpp", options=loading))
+            tasks.append(with_grading(task, loading.grading))
+        except ConfigurationError as error:
+            message = f"{where}: {error}"
             raise ConfigurationError(message) from error
     return TaskSuite("mbpp", tasks)
 
@@ -74,5 +77,5 @@ def _prompt(text: str, setup: str, shown: list[str]) -> str:
     if shown:
         parts.append("Your code should pass these tests:")
         # Objects that the setup code creates cannot be guessed from the tests alone.
-        parts.append("\n".join([*setup.splitlines(), *shown]))
+        parts.append("\n".join([*(line.rstrip("\r\n") for line in source_lines(setup)), *shown]))
     return "\n\n".join(parts)

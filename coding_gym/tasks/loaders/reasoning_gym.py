@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from coding_gym.errors import ConfigurationError
+from coding_gym.tasks.loaders.modes import with_grading
 from coding_gym.tasks.submission import parse
 from coding_gym.tasks.suite import TaskSuite
 from coding_gym.tasks.task import Task
-from coding_gym_server.protocol.grading import Asserts, GradingLimits, ProgramCase, Programs
+from coding_gym_server.protocol.grading import Asserts, GradingLimits, GradingMode, ProgramCase, Programs
 
 __all__ = ["load_reasoning_gym"]
 
@@ -74,7 +75,13 @@ assert _same(_solve(**find_inputs(_copy.deepcopy(_output))), _output)"""
 
 
 def load_reasoning_gym(
-    name: str = "codeio", *, size: int | None = None, seed: int = 0, cases: int = 10, limits: GradingLimits | None = None
+    name: str = "codeio",
+    *,
+    size: int | None = None,
+    seed: int = 0,
+    cases: int = 10,
+    limits: GradingLimits | None = None,
+    grading: GradingMode | str | None = None,
 ) -> TaskSuite:
     """Load code problems of the package ``reasoning-gym``.
 
@@ -86,9 +93,10 @@ def load_reasoning_gym(
         seed: Seed of the selection of problems and, for CodeI/O, of the test inputs.
         cases: Number of test inputs per problem, for CodeI/O.
         limits: Resource limits of submissions.
+        grading: Where the tests run, see ``Task``: faithful for ``codeio`` only, whose functions serve as references.
 
     Raises:
-        ConfigurationError: If the package is not installed, or has no such data set.
+        ConfigurationError: If the package is not installed, or has no such data set, or the tests do not permit the mode.
     """
     spec = importlib.util.find_spec("reasoning_gym")
     if spec is None or spec.origin is None:
@@ -97,13 +105,15 @@ def load_reasoning_gym(
     limits = limits or GradingLimits()
     suite = f"reasoning-gym:{name}"
     if name in _PROGRAMS:
-        return TaskSuite(suite, _programs(name, 100 if size is None else size, seed, limits))
+        programs = _programs(name, 100 if size is None else size, seed, limits)
+        return TaskSuite(suite, (with_grading(task, grading) for task in programs))
     if name not in _CODE_IO:
         message = f"Expected reasoning-gym: with one of {', '.join((*_CODE_IO, *_PROGRAMS))}; got {name!r}"
         raise ConfigurationError(message)
     tests = range(seed * cases, (seed + 1) * cases)
     rows = _code_io_rows(Path(spec.origin).parent / "data" / "codeio.jsonl.gz", size, seed)
-    return TaskSuite(suite, (_CODE_IO[name](number, row, tests, limits) for number, row in rows))
+    tasks = (_CODE_IO[name](number, row, tests, limits) for number, row in rows)
+    return TaskSuite(suite, (with_grading(task, grading) for task in tasks))
 
 
 def _programs(name: str, size: int, seed: int, limits: GradingLimits) -> Iterator[Task]:

@@ -24,9 +24,10 @@ def load_suite(spec: str | Path, **options: Any) -> TaskSuite:
             * ``mbpp:PATH``: MBPP, from its JSON Lines file
             * ``reasoning-gym:NAME``: code problems of the package ``reasoning-gym``
             * ``hf:NAME`` or ``hf:NAME:SPLIT``: a data set on the Hugging Face hub
-            * the path of a JSON Lines file, or of a Parquet file or directory
+            * the path of a JSON Lines file or JSON array, or of a Parquet file or directory
 
-        options: Options of the loader; all but that of the bundled suites accept ``limits``, a ``GradingLimits``.
+        options: Options of the loader. All accept ``grading``, where the tests run, see ``Task``; all but that of the bundled
+            suites accept ``limits``, a ``GradingLimits``.
 
     Raises:
         ConfigurationError: If there is no such suite, its package is not installed, or its content is not a set of tasks.

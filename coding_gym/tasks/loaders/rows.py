@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coding_gym.errors import ConfigurationError
-from coding_gym_server.protocol.grading import GradingLimits
+from coding_gym_server.protocol.grading import GradingLimits, GradingMode
 
 __all__ = ["LoadOptions", "RowError", "TaskRow", "is_list", "literal", "plain"]
 
@@ -29,12 +29,14 @@ class LoadOptions:
         tolerance: Tolerance for numbers that programs print; None means ``1e-6`` where decimal fractions are expected, and
             exact comparison elsewhere.
         instruct: For BigCodeBench, whether to use the prompt for chat models instead of the completion prompt.
+        grading: Where the tests run, ``isolated`` or ``faithful``, see ``Task``; None for the default of the row format.
     """
 
     limits: GradingLimits = field(default_factory=GradingLimits)
     show_tests: int = 3
     tolerance: float | None = None
     instruct: bool = False
+    grading: GradingMode | str | None = None
 
 
 class TaskRow:

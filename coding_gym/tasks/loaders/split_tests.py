@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from coding_gym.tasks.loaders.rows import RowError
-from coding_gym.tasks.submission import defined_names, parse
+from coding_gym.tasks.submission import defined_names, parse, put_before
 from coding_gym_server.protocol.grading import Asserts, UnitTests
 
-__all__ = ["definitions", "split_check", "tests_of_source", "uses"]
+__all__ = ["definitions", "split_check", "tests_of_source", "unit_tests", "uses"]
 
 _CHECK = "check"
 _UNSPLITTABLE = (ast.Return, ast.Yield, ast.YieldFrom, ast.Nonlocal, ast.Global, ast.Await)
@@ -34,22 +34,33 @@ def tests_of_source(source: str, *, entry_point: str | None, setup: str) -> Asse
             raise RowError(message)
         return split_check(source, entry_point=entry_point, setup=setup)
     if any(_is_test(node) for node in module.body):
-        return UnitTests(source=_joined(setup, source))
+        return unit_tests(source, setup=setup)
     # Definitions go into the setup: in a case, a failure would leave the other cases without them.
     definitions = [node for node in module.body if isinstance(node, _DEFINITIONS)]
     others = [node for node in module.body if not isinstance(node, _DEFINITIONS) and not _is_main(node)]
-    cases = tuple(_cases(others, source))
-    if not any(isinstance(node, ast.Assert) for statement in others for node in ast.walk(statement)):
+    is_checking = _is_checking(module.body)
+    cases = tuple(_cases(others, source, is_checking))
+    if not any(map(is_checking, others)):
         message = "its tests have neither asserts, nor a check(candidate), nor unittest classes"
         raise RowError(message)
     return Asserts(setup=_joined(setup, *(_text(node, source) for node in definitions)), cases=cases)
 
 
-def split_check(source: str, *, entry_point: str, setup: str = "") -> Asserts:
-    """Split the body of ``check(candidate)`` into cases, each of which ends with an assert.
+def unit_tests(source: str, *, setup: str) -> UnitTests:
+    """Return a module of tests with code before it.
 
-    Statements before an assert belong to its case; a loop stays whole. A body that is not valid at module level, for example
-    because it returns, stays a function and is one case.
+    Raises:
+        RowError: If the source is not valid Python.
+    """
+    text = f"{setup.rstrip()}\n" if setup.strip() else ""
+    return UnitTests(source=put_before(text, source, _parsed(source)))
+
+
+def split_check(source: str, *, entry_point: str, setup: str = "") -> Asserts:
+    """Split the body of ``check(candidate)`` into cases, each of which ends with an assert, or a call of a function with one.
+
+    Statements before an assert belong to its case; a loop stays whole, and so does a function. A body that is not valid at
+    module level, for example because it returns, stays a function and is one case.
 
     Args:
         source: The module that defines ``check``.
@@ -70,7 +81,8 @@ def split_check(source: str, *, entry_point: str, setup: str = "") -> Asserts:
     if any(isinstance(node, _UNSPLITTABLE) for node in _own_nodes(check)):
         return Asserts(setup=_joined(setup, *others, ast.unparse(check)), cases=(f"{_CHECK}({entry_point})",))
     alias = f"{parameter} = {entry_point}"
-    return Asserts(setup=_joined(setup, *others, alias), cases=tuple(_cases(check.body, source)))
+    is_checking = _is_checking([*module.body, *check.body])
+    return Asserts(setup=_joined(setup, *others, alias), cases=tuple(_cases(check.body, source, is_checking)))
 
 
 def uses(sources: Iterable[str], names: set[str]) -> list[str]:
@@ -89,7 +101,8 @@ def definitions(source: str) -> set[str]:
     return defined_names(module) if module is not None else set()
 
 
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_DEFINITIONS = (*_FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom)
 
 
 def _parsed(source: str) -> ast.Module:
@@ -100,12 +113,12 @@ def _parsed(source: str) -> ast.Module:
     return module
 
 
-def _cases(statements: Sequence[ast.stmt], source: str) -> list[str]:
+def _cases(statements: Sequence[ast.stmt], source: str, is_checking: Callable[[ast.stmt], bool]) -> list[str]:
     cases: list[str] = []
     waiting: list[str] = []
     for node in statements:
         waiting.append(_text(node, source))
-        if any(isinstance(inner, ast.Assert) for inner in ast.walk(node)):
+        if is_checking(node):
             cases.append("\n".join(waiting))
             waiting = []
     # Statements after the last assert may check by calls: they join its case, so that none is lost or counted twice.
@@ -119,17 +132,43 @@ def _text(node: ast.stmt, source: str) -> str:
     return (ast.get_source_segment(source, node) if is_simple else None) or ast.unparse(node)
 
 
-def _own_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
-    """Return the syntax nodes of a function body, excluding the bodies of nested functions."""
-    waiting: list[ast.AST] = list(function.body)
+def _is_checking(statements: Iterable[ast.stmt]) -> Callable[[ast.stmt], bool]:
+    """Return a predicate: whether a statement, when it is executed, evaluates an assert, possibly in a function among some.
+
+    The definition of a function that contains an assert checks nothing by itself.
+    """
+    helpers = {
+        node.name
+        for node in statements
+        if isinstance(node, _FUNCTIONS) and any(isinstance(inner, ast.Assert) for inner in ast.walk(node))
+    }
+
+    def is_checking(node: ast.stmt) -> bool:
+        executed = list(_executed(node))
+        called = (inner.func for inner in executed if isinstance(inner, ast.Call))
+        return any(isinstance(inner, ast.Assert) for inner in executed) or any(
+            isinstance(function, ast.Name) and function.id in helpers for function in called
+        )
+
+    return is_checking
+
+
+def _executed(*statements: ast.AST) -> Iterator[ast.AST]:
+    """Return the syntax nodes of statements, excluding the bodies of the functions that they define."""
+    waiting = list(statements)
     while waiting:
         node = waiting.pop()
         yield node
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+        if not isinstance(node, (*_FUNCTIONS, ast.Lambda)):
             waiting += ast.iter_child_nodes(node)
-        else:
-            # A nested function's nonlocal refers to variables of the outer one.
-            waiting += [inner for inner in ast.walk(node) if isinstance(inner, ast.Nonlocal)]
+
+
+def _own_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
+    """Return the syntax nodes of a function body; of those of nested functions, only what refers to the outer one."""
+    for node in _executed(*function.body):
+        yield node
+        if isinstance(node, (*_FUNCTIONS, ast.Lambda)):
+            yield from (inner for inner in ast.walk(node) if isinstance(inner, ast.Nonlocal))
 
 
 def _is_check(node: ast.stmt) -> bool:

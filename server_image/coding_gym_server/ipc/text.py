@@ -1,8 +1,10 @@
-"""Truncation of text to a maximum length."""
+"""Truncation of text to a maximum length, and lines of source code."""
 
 from __future__ import annotations
 
-__all__ = ["join_within", "truncate_middle"]
+import io
+
+__all__ = ["join_within", "source_lines", "truncate_middle"]
 
 
 def truncate_middle(text: str, limit: int) -> str:
@@ -26,6 +28,14 @@ def join_within(head: str, tail: str, dropped: int, limit: int) -> str:
     room = limit - len(_marker(total))
     first, last = room - room // 2, room // 2
     return head[:first] + _marker(total - first - last) + (tail or head)[-last:]
+
+
+def source_lines(source: str) -> list[str]:
+    """Return the lines of source code, with their ends, as the line numbers of Python count them.
+
+    ``str.splitlines`` also splits at form feeds, U+2028 and other characters that are part of a line of Python.
+    """
+    return io.StringIO(source, newline="").readlines()
 
 
 def _marker(characters: int) -> str:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from RestrictedPython.transformer import IOPERATOR_TO_STR, RestrictingNodeTransformer
 
+from coding_gym_server.ipc.text import source_lines
 from coding_gym_server.worker.backends.restricted import match_rewrite as patterns
 from coding_gym_server.worker.backends.restricted import names
 
@@ -44,7 +45,7 @@ class PolicyTransformer(RestrictingNodeTransformer):
     def __init__(self, filename: str, source: str) -> None:
         super().__init__()
         self._filename = filename
-        self._lines = source.splitlines()
+        self._lines = source_lines(source)
         self._classes: list[str] = []
         self._is_in_class_body = False
 
