@@ -132,10 +132,12 @@ def main() -> None:
         shared_user_reason=form.user_reason,
         shared_files_reason=form.files_reason,
     )
+    # The server's imports leave hardly any garbage, and permanent objects.
+    gc.disable()
     server = _server(config, zygote, form.launcher, profile, isolation)
-    # Exclude the permanent objects from garbage collection.
     gc.collect()
     gc.freeze()
+    gc.enable()
     server.run()
 
 

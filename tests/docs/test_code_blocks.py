@@ -37,6 +37,7 @@ from console_blocks import CommandServer, ExampleServer, run_console
 from markdown_blocks import Block, find_blocks
 from python_blocks import PythonRunner
 
+from coding_gym import SandboxConfig
 from tests.support.requirements import missing, require_display, require_docker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -140,6 +141,8 @@ def open_page(directory: Path) -> Iterator:
 
 @pytest.mark.parametrize("path", _PAGES, ids=lambda path: str(path.relative_to(_ROOT)))
 def test_code_blocks_show_actual_output(path, open_page, subtests, monkeypatch):
+    # Preloading only changes how long imports take, and few blocks import something.
+    monkeypatch.setitem(SandboxConfig.__init__.__kwdefaults__, "preload", ())
     page = open_page(path)
     for block in find_blocks(path):
         with subtests.test(f"{path.relative_to(_ROOT)}:{block.line}"), monkeypatch.context() as patch:

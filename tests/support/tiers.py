@@ -7,6 +7,7 @@ path::test``), or whose tier is named by ``-m``, always runs.
 
 from __future__ import annotations
 
+import compileall
 import importlib.util
 import os
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import coding_gym_server
 from tests.support.requirements import require_display, require_docker
 
 FULL_ONLY = ("slow", "lifecycle")
@@ -58,8 +60,14 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Build matplotlib's font cache: an import without it writes to standard error, which tests compare."""
-    if not _is_worker() and not session.config.option.collectonly and importlib.util.find_spec("matplotlib"):
+    """Build what each sandbox would otherwise build again: bytecode, and matplotlib's font cache.
+
+    Sandboxes cannot write next to the sources. An import without the font cache writes to standard error, which tests compare.
+    """
+    if _is_worker() or session.config.option.collectonly:
+        return
+    compileall.compile_dir(Path(coding_gym_server.__file__).parent, quiet=2)
+    if importlib.util.find_spec("matplotlib"):
         subprocess.run([sys.executable, "-c", "import matplotlib.font_manager"], check=True, capture_output=True)
 
 

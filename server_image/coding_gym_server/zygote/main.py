@@ -175,6 +175,7 @@ def _freeze_heap() -> None:
     """Exclude existing objects from garbage collection, and collapse their memory into huge pages."""
     gc.collect()
     gc.freeze()
+    gc.enable()
     heap.collapse()
 
 

@@ -1,0 +1,44 @@
+"""Order of the tests, in which the processes of pytest-xdist finish together.
+
+Each process begins with an equal number of successive tests; one that has finished takes over the last half of another's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Sequence
+
+import pytest
+
+from tests.support.tiers import FULL_ONLY
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin the share of each process with the files of long tests, so that quick ones are left for the end."""
+    shares = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if shares > 1:
+        items[:] = _dealt(items, shares)
+
+
+def _dealt(items: Sequence[pytest.Item], shares: int) -> list[pytest.Item]:
+    # The tests of a file, with one provider, share fixtures and stay together.
+    files = [tuple(tests) for _, tests in itertools.groupby(items, key=_file_and_provider)]
+    dealt: list[list[pytest.Item]] = [[] for _ in range(shares)]
+    for file in sorted(filter(_long_tests, files), key=_long_tests, reverse=True):
+        min(dealt, key=_long_tests).extend(file)
+    quick = itertools.chain.from_iterable(file for file in files if not _long_tests(file))
+    for number, share in enumerate(dealt):
+        end = len(items) * (number + 1) // shares
+        share.extend(itertools.islice(quick, max(0, end - sum(map(len, dealt[:number])) - len(share))))
+    return [*itertools.chain.from_iterable(dealt), *quick]
+
+
+def _file_and_provider(item: pytest.Item) -> tuple[str, str]:
+    parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return str(item.path), str(parameters.get("provider"))
+
+
+def _long_tests(items: Sequence[pytest.Item]) -> int:
+    return sum(any(map(item.get_closest_marker, FULL_ONLY)) for item in items)
