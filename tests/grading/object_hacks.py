@@ -99,7 +99,7 @@ TASKS["large numbers"] = AttackedTask(
         "assert abs(solve(4) - 280002.0) < 1e-6",
         "assert np.isclose(solve(5), 350002.5) and np.isclose(350002.5, solve(5)) and np.size(solve(5)) == 1",
         "assert np.allclose([solve(6)], [420003.0]) and np.size([solve(6)]) == 1",
-        "assert solve(7) == pytest.approx(490003.5)",
+        "assert solve(7) == pytest.approx(490003.5) and np.size(solve(7)) == 1",
         "assert round(solve(8), 2) == 560004.0 and float(solve(8)) == 560004.0",
         "assert sum([solve(9)]) == 630004.5",
         "assert math.isclose(solve(10), 700005.0)",
@@ -413,7 +413,8 @@ for _name, _code in _NUMBERS.items():
         _name,
         f"import decimal, fractions\nimport numpy as np, pandas as pd\nclass Any:\n    __eq__ = lambda *a: True\n    __sub__ = __rsub__ = lambda *a: 0\n"
         f"def solve(x): return {_code}",
-        *("large numbers", "tolerance", "closeness"),
+        # By definition, NaN is not greater than any tolerance.
+        *("large numbers", *(() if "nan" in _code.lower() else ("tolerance", "closeness"))),
     )
 
 # Names of the submission that stand for something else.
