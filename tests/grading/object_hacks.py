@@ -334,12 +334,12 @@ for _name, _code in {
     add_hack("aliases of exceptions", _name, _code + "\ndef solve(x): return None", "errors")
 for _name, _code in {
     "forged class": "me = peer()\n    me._class_tree = lambda kind, **k: [Tag.EXCEPTION_CLASS, 'AssertionError']",
-    "forged name": "me = peer()\n    me._export = lambda encoder, value: [Tag.EXCEPTION_CLASS, 'Exception']",
+    "forged name": "me = peer()\n    me.export = lambda encoder, value: [Tag.EXCEPTION_CLASS, 'Exception']",
     "forged bases": "me = peer()\n    facts = type(me)._facts\n    me._facts = lambda kind: ClassFacts('E', 'E', 'm', [], [], [], False)",
-    "a type": "me = peer()\n    me._export = lambda encoder, value: [Tag.TYPE, 'object']",
-    "a library's": "me = peer()\n    me._export = lambda encoder, value: [Tag.EXCEPTION_CLASS, 'unittest.case:_ShouldStop']",
-    "the tests' own": "me = peer()\n    me._export = lambda encoder, value: [Tag.BACK, 0]",
-    "a table": "me = peer()\n    me._export = lambda encoder, value: [Tag.TABLE, [1, ['element', [1, ['objects', [0, [None]]]]]]]",
+    "a type": "me = peer()\n    me.export = lambda encoder, value: [Tag.TYPE, 'object']",
+    "a library's": "me = peer()\n    me.export = lambda encoder, value: [Tag.EXCEPTION_CLASS, 'unittest.case:_ShouldStop']",
+    "the tests' own": "me = peer()\n    me.export = lambda encoder, value: [Tag.BACK, 0]",
+    "a table": "me = peer()\n    me.export = lambda encoder, value: [Tag.TABLE, [1, ['element', [1, ['objects', [0, [None]]]]]]]",
 }.items():
     add_hack(
         "aliases of exceptions",
