@@ -99,7 +99,7 @@ TASKS["large numbers"] = AttackedTask(
         "assert abs(solve(4) - 280002.0) < 1e-6",
         "assert np.isclose(solve(5), 350002.5) and np.isclose(350002.5, solve(5)) and np.size(solve(5)) == 1",
         "assert np.allclose([solve(6)], [420003.0]) and np.size([solve(6)]) == 1",
-        "assert solve(7) == pytest.approx(490003.5)",
+        "assert solve(7) == pytest.approx(490003.5) and np.size(solve(7)) == 1",
         "assert round(solve(8), 2) == 560004.0 and float(solve(8)) == 560004.0",
         "assert sum([solve(9)]) == 630004.5",
         "assert math.isclose(solve(10), 700005.0)",
@@ -334,12 +334,12 @@ for _name, _code in {
     add_hack("aliases of exceptions", _name, _code + "\ndef solve(x): return None", "errors")
 for _name, _code in {
     "forged class": "me = peer()\n    me._class_tree = lambda kind, **k: [Tag.EXCEPTION_CLASS, 'AssertionError']",
-    "forged name": "me = peer()\n    me._export = lambda encoder, value: [Tag.EXCEPTION_CLASS, 'Exception']",
+    "forged name": "me = peer()\n    me.export = lambda encoder, value: [Tag.EXCEPTION_CLASS, 'Exception']",
     "forged bases": "me = peer()\n    facts = type(me)._facts\n    me._facts = lambda kind: ClassFacts('E', 'E', 'm', [], [], [], False)",
-    "a type": "me = peer()\n    me._export = lambda encoder, value: [Tag.TYPE, 'object']",
-    "a library's": "me = peer()\n    me._export = lambda encoder, value: [Tag.EXCEPTION_CLASS, 'unittest.case:_ShouldStop']",
-    "the tests' own": "me = peer()\n    me._export = lambda encoder, value: [Tag.BACK, 0]",
-    "a table": "me = peer()\n    me._export = lambda encoder, value: [Tag.TABLE, [1, ['element', [1, ['objects', [0, [None]]]]]]]",
+    "a type": "me = peer()\n    me.export = lambda encoder, value: [Tag.TYPE, 'object']",
+    "a library's": "me = peer()\n    me.export = lambda encoder, value: [Tag.EXCEPTION_CLASS, 'unittest.case:_ShouldStop']",
+    "the tests' own": "me = peer()\n    me.export = lambda encoder, value: [Tag.BACK, 0]",
+    "a table": "me = peer()\n    me.export = lambda encoder, value: [Tag.TABLE, [1, ['element', [1, ['objects', [0, [None]]]]]]]",
 }.items():
     add_hack(
         "aliases of exceptions",
@@ -405,6 +405,7 @@ _NUMBERS = {
     "not a number": "complex('nan')",
     "a float of nothing": "type('F', (float,), {'__sub__': lambda s, o: 0.0, '__rsub__': lambda s, o: 0.0, '__eq__': lambda *a: True})(0)",
     "a fraction of nothing": "type('F', (fractions.Fraction,), {'__sub__': lambda s, o: 0, '__eq__': lambda *a: True, '__float__': lambda s: 0.0})(0)",
+    "an empty sequence with a size": "type('E', (), {'__len__': lambda s: 0, '__getitem__': lambda s, i: [][i], 'size': 1, 'shape': ()})()",
     "an index of everything": "type('I', (), {'__index__': lambda s: 0, '__float__': lambda s: 0.0, '__eq__': lambda *a: True})()",
 }
 for _name, _code in _NUMBERS.items():
@@ -413,7 +414,8 @@ for _name, _code in _NUMBERS.items():
         _name,
         f"import decimal, fractions\nimport numpy as np, pandas as pd\nclass Any:\n    __eq__ = lambda *a: True\n    __sub__ = __rsub__ = lambda *a: 0\n"
         f"def solve(x): return {_code}",
-        *("large numbers", "tolerance", "closeness"),
+        # By definition, NaN is not greater than any tolerance.
+        *("large numbers", *(() if "nan" in _code.lower() else ("tolerance", "closeness"))),
     )
 
 # Names of the submission that stand for something else.

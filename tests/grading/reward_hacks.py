@@ -735,8 +735,8 @@ add_hack("forged frames", "at load", HACKS[-17].code + "\nsend(frame([11, True, 
 for _name, _code in {
     "__getattribute__": "link().ask(Operate('__getattribute__', number(f), raw('__globals__')))",
     "__setattr__": "link().ask(Operate('__setattr__', number(f), raw('__defaults__', [1, [1, 2]])))",
-    "type": "link().ask(Call([Tag.TYPE, 'type'], raw('L', [1, []], [2, ['__eq__'], [peer().export(yes)]])))",
-    "builtins": "link().ask(Call(number(f), raw(1), Streams(builtins={'list': peer().export(yes), 'len': peer().export(yes)})))",
+    "type": "link().ask(Call([Tag.TYPE, 'type'], raw('L', [1, []], [2, ['__eq__'], [peer().encode(yes)]])))",
+    "builtins": "link().ask(Call(number(f), raw(1), Streams(builtins={'list': peer().encode(yes), 'len': peer().encode(yes)})))",
     "globals": "link().ask(Get(number(f), '__globals__'))",
     "closure": "link().ask(Get(number(f), '__closure__'))",
     "code": "link().ask(Get(number(f), '__code__'))",
@@ -776,7 +776,7 @@ add_hack(
     def yes(*a): return True
     def solve(*a):
         link_ = link()
-        kind = link_.ask(Call([Tag.TYPE, "type"], raw("L", [1, []], [2, ["__eq__", "__ne__"], [peer().export(yes)] * 2])))
+        kind = link_.ask(Call([Tag.TYPE, "type"], raw("L", [1, []], [2, ["__eq__", "__ne__"], [peer().encode(yes)] * 2])))
         made = link_.ask(Call(kind.value, raw()))
         return peer().result(made)
     """,

@@ -7,6 +7,7 @@ import textwrap
 import pytest
 
 from coding_gym_server.protocol.grading import CaseOutcome, VerdictOutcome
+from coding_gym_server.test_runner import crossing
 from tests.grading.judging import Judge
 
 _SAME = "def solve(x): return x\ndef call(f, *a, **k): return f(*a, **k)\ndef get(x, name): return getattr(x, name)\n"
@@ -84,12 +85,13 @@ _CROSSING = {
     "assert xs == [1, 2, 3] and get(xs, 'total')() == 6 and call(len, xs) == 3 and call(list, xs) == [1, 2, 3]",
     "dataclasses": "from dataclasses import dataclass\n@dataclass(order=True)\nclass P:\n    x: int\n    y: int = 0\n"
     "assert call(sorted, [P(2), P(1)])[0].x == 1 and call(lambda p: p == P(1), P(1)) and call(repr, P(1)) == 'P(x=1, y=0)' and call(P, 5).x == 5",
+    "enumerations": "import enum\nclass E(enum.Enum):\n    A = 1\n    B = 'b'\n    def twice(self): return self.value * 2\n"
+    "assert get(E.A, 'value') == 1 and get(E.B, 'name') == 'B' and solve(E.A) is E.A and call(E.A.twice) == 2",
     "constants": "import io\nsentinel = object()\nassert solve(sentinel) is sentinel and solve([sentinel])[0] is sentinel",
 }
 
 
-@pytest.mark.parametrize("to", ["one sandbox"])
-def test_objects_of_libraries_are_refused(judge: Judge, to: str) -> None:
+def test_objects_of_libraries_are_refused(judge: Judge) -> None:
     graded = judge.asserts(_SAME, *_REFUSED.values())
     names = list(_REFUSED)
     passed = [names[int(case.name)] for case in graded.cases if case.outcome is CaseOutcome.PASSED]
@@ -136,6 +138,58 @@ def test_frames_cross_in_both_directions(judge: Judge) -> None:
     )
     graded = judge.asserts(textwrap.dedent(code), *cases, setup=setup)
     assert {case.name: case.message for case in graded.cases if case.outcome is not CaseOutcome.PASSED} == {}
+
+
+def test_inherited_names_are_refused() -> None:
+    class Library:
+        def run(self) -> str:
+            return "library"
+
+    class Mixed(Library):
+        pass
+
+    class Text(str):
+        def shout(self) -> str:
+            return self.upper()
+
+    class First(Library):
+        def run(self) -> str:
+            return "tests"
+
+    class Base:
+        def run(self) -> str:
+            return "tests"
+
+    class Last(Library, Base):
+        pass
+
+    for kind in (Mixed, Text, First, Base, Last):
+        kind.__module__ = crossing.TESTS_MODULE
+    assert crossing.get_attribute(First(), "run")() == "tests"
+    assert crossing.get_attribute(Text("a"), "shout")() == "A"
+    for target, name in (
+        (Mixed(), "run"),
+        (Text("{0.x}"), "format"),
+        (Text(), "join"),
+        (Last(), "run"),
+        (First(), "__class__"),
+    ):
+        with pytest.raises(AttributeError, match="faithful"):
+            crossing.get_attribute(target, name)
+    for target, name in (
+        (Text("%s"), "__mod__"),
+        (Text(), "__getattribute__"),
+        (Mixed(), "__reduce_ex__"),
+        (Mixed, "__call__"),
+    ):
+        with pytest.raises(AttributeError, match="faithful"):
+            crossing.check_operation(target, name)
+    for kind in (Mixed, Last):
+        with pytest.raises(AttributeError, match="faithful"):
+            crossing.check_call(kind)
+        with pytest.raises(AttributeError, match="faithful"):
+            crossing.set_attribute(kind(), "x", 1)
+    crossing.check_call(Text)
 
 
 def test_file_name_is_defined(judge: Judge) -> None:

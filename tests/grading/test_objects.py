@@ -313,6 +313,7 @@ _ASSERTS = {
         "l, d, s = sub()\nassert l == [1, 2] and l.total() == 3 and len(l) == 2 and l[0] == 1 and sorted(l) == [1, 2] and list(l) == [1, 2]",
         "l, d, s = sub()\nassert d == {'a': 1} and d['zz'] == 'zzzz' and dict(d) == {'a': 1} and list(d) == ['a'] and d.get('q') is None",
         "l, d, s = sub()\nassert s == 'ab' and s.shout() == 'AB!' and s + 'c' == 'abc' and isinstance(s, str) and s.startswith('a')",
+        "import numpy as np\nl, d, s = sub()\nassert np.asarray(l).tolist() == [1, 2] and np.allclose(l, [1, 2]) and np.sum(l) == 3",
         "assert list({1: 2}.keys()) == list(same({1: 2}.keys())) and kind({}.items()) == 'dict_items'",
         "import copy\nassert copy.deepcopy(same([1, [2]])) == [1, [2]]",
     ),

@@ -85,7 +85,7 @@ class RemoteObjectEndpoint:
             PeerGoneError: If the peer is gone.
             BaseException: The exception that the peer raised.
         """
-        return self._request(request, Encoder(self._export))
+        return self._request(request, Encoder(self.export))
 
     def result(self, reply: Reply) -> Any:
         """Return the value of a reply; raises the exception that the peer raised."""
@@ -93,32 +93,32 @@ class RemoteObjectEndpoint:
 
     def call(self, target: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Call a remote object."""
-        encoder = Encoder(self._export)
+        encoder = Encoder(self.export)
         raw = encode_arguments(encoder, arguments, keywords)
         streams = self.rules.streams(encoder)
-        return self._request(Call(self.export(target), raw, streams), encoder)
+        return self._request(Call(self.encode(target), raw, streams), encoder)
 
     def operate(self, name: str, target: Any, arguments: tuple[Any, ...]) -> Any:
         """Call a special method of a remote object."""
-        encoder = Encoder(self._export)
+        encoder = Encoder(self.export)
         raw = encode_arguments(encoder, arguments, {})
-        return self._request(Operate(name, self.export(target), raw), encoder)
+        return self._request(Operate(name, self.encode(target), raw), encoder)
 
     def get(self, target: Any, name: str) -> Any:
         """Return an attribute of a remote object."""
-        return self.ask(Get(self.export(target), name))
+        return self.ask(Get(self.encode(target), name))
 
     def set(self, target: Any, name: str, value: Any) -> None:
         """Set an attribute of a remote object."""
-        self.ask(Set(self.export(target), name, self.encode(value)))
+        self.ask(Set(self.encode(target), name, self.encode(value)))
 
     def delete(self, target: Any, name: str) -> None:
         """Delete an attribute of a remote object."""
-        self.ask(Delete(self.export(target), name))
+        self.ask(Delete(self.encode(target), name))
 
     def plain(self, target: Any) -> Any:
         """Return the data of a remote exception, or object whose class extends a builtin container."""
-        return self.ask(Plain(self.export(target)))
+        return self.ask(Plain(self.encode(target)))
 
     async def wait_for(self, target: Tree) -> Any:
         """Run a remote awaitable to completion. Blocks the local event loop."""
@@ -221,20 +221,20 @@ class RemoteObjectEndpoint:
         stderr: str = "",
     ) -> Failure:
         """Return the message for an exception."""
-        encoder = encoder or Encoder(self._export)
+        encoder = encoder or Encoder(self.export)
         try:
             text = str(error)
         except BaseException:  # noqa: BLE001 - including the submission's own classes
             text = ""
         lines = sendable_text("".join(self.rules.traceback(error))[-_MAX_TRACEBACK_CHARS:])
-        return Failure(self._export(encoder, error), sendable_text(text), lines, changes or [], stdout, stderr)
+        return Failure(self.export(encoder, error), sendable_text(text), lines, changes or [], stdout, stderr)
 
     def _changes(self, decoder: Decoder, arguments: tuple[list[Any], dict[str, Any]], request: Any) -> Any:
         """Return an encoder that knows the containers among the arguments, and their contents if any of them has changed."""
-        encoder = Encoder(self._export, known=decoder.mutables)
+        encoder = Encoder(self.export, known=decoder.mutables)
         if not decoder.mutables or not isinstance(request, Call | Operate):
             return encoder, []
-        if bytes(encode_arguments(Encoder(self._export), *arguments)) == bytes(request.arguments):
+        if bytes(encode_arguments(Encoder(self.export), *arguments)) == bytes(request.arguments):
             return encoder, []
         return encoder, [(number, encoder.encode_contents(container)) for number, container in enumerate(decoder.mutables)]
 
@@ -257,13 +257,9 @@ class RemoteObjectEndpoint:
 
     def encode(self, value: Any) -> Tree:
         """Return the tree of a value by itself."""
-        return Encoder(self._export).encode(value)
+        return Encoder(self.export).encode(value)
 
-    def export(self, value: Any) -> Tree:
-        """Return the tree of a value that is not built-in data."""
-        return self._export(Encoder(self._export), value)
-
-    def _export(self, encoder: Encoder, value: Any) -> Tree:
+    def export(self, encoder: Encoder, value: Any) -> Tree:
         """Return the tree of a value that ``Encoder`` has no tag for."""
         number = number_of(self, value)
         if number is not None:

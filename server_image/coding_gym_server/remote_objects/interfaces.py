@@ -50,7 +50,7 @@ class Endpoint(Protocol):
     def plain(self, target: Any) -> Any:
         """Return a copy of the data in a remote object."""
 
-    def export(self, value: Any) -> Tree:
+    def encode(self, value: Any) -> Tree:
         """Return the encoded form of a value."""
 
     def is_received(self, error: BaseException) -> bool:

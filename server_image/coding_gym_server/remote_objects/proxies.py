@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from coding_gym_server.remote_objects.exchange import ClassFacts
-from coding_gym_server.remote_objects.special_methods import IMMUTABLE, SPECIAL_METHODS, is_inherited
+from coding_gym_server.remote_objects.special_methods import IMMUTABLE, SPECIAL_METHODS, builtin_part, is_inherited
 from coding_gym_server.remote_objects.values import MalformedError
 
 if TYPE_CHECKING:
@@ -113,6 +113,17 @@ class Handle:
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         kind: Any = type(self)
         return kind._handle_peer.operate("__deepcopy__", self, ())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        kind: Any = type(self)
+        data = builtin_part(self) if isinstance(self, IMMUTABLE) else kind._handle_peer.plain(self)
+        if data is None or class_of_handle(data) is not None:
+            # Read as a sequence, the object could claim to be empty, which equals everything.
+            message = f"a {kind.__name__}, an object of another process, is not an array: expected data"
+            raise TypeError(message)
+        import numpy as np
+
+        return np.asarray(data, dtype)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         message = f"cannot pickle {type(self).__name__}: the object is in another process"

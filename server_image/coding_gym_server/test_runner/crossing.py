@@ -36,14 +36,18 @@ __all__ = [
 TESTS_MODULE = "tests"
 """Name of the module that tests run as."""
 
-_DATA = frozenset(
+_CONTAINERS = frozenset(
     (
-        *(list, dict, set, frozenset, tuple, str, bytes, bytearray, int, float, complex),
-        *(collections.deque, collections.OrderedDict, collections.defaultdict, collections.Counter, types.SimpleNamespace),
+        *(list, dict, set, bytearray, types.SimpleNamespace),
+        *(collections.deque, collections.OrderedDict, collections.defaultdict, collections.Counter),
     )
 )
-"""Types that classes of tests may extend: their methods change nothing but the object itself."""
+"""Types that classes of tests may extend, and whose methods change nothing but the object itself.
 
+Not so those of strings: ``str.format`` reads attributes.
+"""
+
+_DATA = _CONTAINERS | {frozenset, tuple, str, bytes, int, float, complex}
 _NEUTRAL = frozenset((object, abc.ABC, typing.Generic, typing.Protocol))
 _LABELS = frozenset(("__name__", "__qualname__", "__doc__", "__module__"))
 _OF_ITERATORS = frozenset(("__iter__", "__next__", "__repr__"))
@@ -140,10 +144,13 @@ def get_attribute(target: Any, name: str) -> Any:
         return getattr(target, name)
     kind = type(target)
     if isinstance(target, NonCallableMock):
-        allowed = not hasattr(kind, name)
+        # Each mock has a class of its own, for the special methods and properties that tests configure.
+        allowed = not any(name in vars(base) for base in kind.__mro__[1:])
     else:
         own = is_own_instance(target)
-        allowed = own and (_defines(kind, name) or (_is_whole(kind) and name in getattr(target, "__dict__", ())))
+        is_state = _is_whole(kind) and name in getattr(target, "__dict__", ())
+        is_member = isinstance(target, enum.Enum) and name in ("name", "value")
+        allowed = own and (_defines(kind, name) or is_state or is_member)
         if own and not allowed and not hasattr(kind, name):
             message = f"{kind.__name__!r} object has no attribute {name!r}"
             raise AttributeError(message)
@@ -191,8 +198,9 @@ def _is_whole(kind: type) -> bool:
 
 
 def _defines(kind: type, name: str) -> bool:
-    """Return whether a class of the tests, or of data that it extends, defines a name."""
-    return any(name in vars(base) for base in kind.__mro__ if base.__module__ == TESTS_MODULE or base in _DATA)
+    """Return whether a name of a class is defined by a class of the tests, or a container that it extends."""
+    owner = next((base for base in kind.__mro__ if name in vars(base)), None)
+    return owner is not None and (owner.__module__ == TESTS_MODULE or owner in _CONTAINERS)
 
 
 def _is_own_namespace(namespace: dict[str, Any]) -> bool:

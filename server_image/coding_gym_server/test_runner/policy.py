@@ -287,7 +287,7 @@ class TestSidePolicy(AccessPolicy):
         if sys.stdin is stdin and not captured and not replaced:
             return None
         text = None if sys.stdin is stdin else sys.stdin.read()
-        return Streams(text, captured, {name: self.peer.export(function) for name, function in replaced.items()})
+        return Streams(text, captured, {name: self.peer.encode(function) for name, function in replaced.items()})
 
     def echo(self, stdout: str, stderr: str) -> None:
         for text, stream, own in zip((stdout, stderr), (sys.stdout, sys.stderr), self._streams[1:], strict=True):
