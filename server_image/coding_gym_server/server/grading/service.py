@@ -58,7 +58,15 @@ class GradingService:
         self._free_users = deque(profile.users.of_submissions if profile.users is not None else ())
         # What is private to a single session must not be shared with submissions, which run alongside it.
         self._residual_files = msgspec.structs.replace(residual_files, private=())
-        self._profile = msgspec.structs.replace(profile, shared=True, private_directories=(), adopted_by_init=False, ports=())
+        self._profile = msgspec.structs.replace(
+            profile,
+            shared=True,
+            private_directories=(),
+            adopted_by_init=False,
+            # Inputs of hidden tests must not reach a session through a file.
+            shared_memory=False,
+            ports=(),
+        )
         self._submission_zygote: ZygoteHandle | None = None
         self._idle: list[GradingWorker] = []
         self._busy: set[GradingWorker] = set()
