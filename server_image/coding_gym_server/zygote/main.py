@@ -167,6 +167,12 @@ def _freeze_heap() -> None:
     heap.collapse()
 
 
+def _settle() -> None:
+    """Keep the objects that have been created since the fork of a root from causing page copies in its own forks."""
+    heap.make_immortal()
+    gc.freeze()
+
+
 class _Zygote:
     """Fork processes on request, and kill the orphans of those that died.
 
@@ -261,7 +267,7 @@ class _Zygote:
             from coding_gym_server.test_runner.root import TestRunnerRoot
 
             requests = Channel(control, test_runner_root_requests)
-            return TestRunnerRoot(requests, request.directory, self._config.profile, parent=self._pid)
+            return TestRunnerRoot(requests, request.directory, self._config.profile, parent=self._pid, settle=_settle)
         make = SubmissionRoot if request.backend == SUBMISSION else SessionRoot
         return make(
             Channel(control),
