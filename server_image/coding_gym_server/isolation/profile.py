@@ -53,6 +53,8 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
             they would expose objects of other sessions whose names can be guessed or learned.
         adopted_by_init: Whether all orphans adopted by init belong to the session, which holds in a container with a single
             session.
+        shared_memory: Whether a session without mounts of its own may create files in ``/dev/shm``. Others that know the names
+            can open them.
         file_modes: Whether a session may change modes and times of files. False if the user's own files are accessible.
         private_directories: Directories other than the workspace that belong to the only session.
         readable: Readable files and directories in addition to those of the system and of Python.
@@ -69,6 +71,7 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
     network: bool = False
     shared: bool = True
     adopted_by_init: bool = False
+    shared_memory: bool = True
     file_modes: bool = True
     private_directories: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
@@ -90,7 +93,15 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
 
     def of_submissions(self) -> IsolationProfile:
         """Return the profile of submissions, which run beside sessions: what is private to a single session is not theirs."""
-        return msgspec.structs.replace(self, shared=True, private_directories=(), adopted_by_init=False, ports=())
+        return msgspec.structs.replace(
+            self,
+            shared=True,
+            private_directories=(),
+            adopted_by_init=False,
+            # Inputs of hidden tests must not reach a session through a file.
+            shared_memory=False,
+            ports=(),
+        )
 
     def apply_to_server(self, directories: list[str]) -> None:
         """Confine the calling process, a server outside a container, and its future children.
@@ -130,7 +141,7 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
             rules = landlock.Rules(
                 read=(*_SYSTEM, *map(_behind_cover, python_directories()), *self.readable),
                 write=(*directories, *_DEVICES, *(_TERMINALS if has_terminals else ()), *self.private_directories),
-                drop_boxes=() if "/dev/shm" in directories else ("/dev/shm",),
+                drop_boxes=("/dev/shm",) if self.shared_memory and "/dev/shm" not in directories else (),
                 tcp=self.network,
                 bind=self.ports,
                 connect=self.ports,

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import tempfile
+from collections.abc import Callable
 
 import msgspec
 
@@ -53,16 +54,24 @@ class TestRunnerRoot(ProcessRoot):
         directory: Directory of the submissions, None if it borrows their files.
         profile: Isolation profile of sessions.
         parent: Process id of the zygote, whose end ends the root.
+        settle: Called after imports, before forks: prepares the objects that exist for them.
     """
 
     def __init__(
-        self, channel: Channel[ToTestRunnerRoot], directory: str | None, profile: IsolationProfile, *, parent: int
+        self,
+        channel: Channel[ToTestRunnerRoot],
+        directory: str | None,
+        profile: IsolationProfile,
+        *,
+        parent: int,
+        settle: Callable[[], None],
     ) -> None:
         super().__init__(scopes_signals=profile.scopes_signals, adopted_by_init=False)
         self._channel = channel
         self._parent = parent
         self._directory = directory
         self._profile = profile
+        self._settle = settle
         self._failure = ""
         self._imported: set[str] = set()
 
@@ -128,7 +137,7 @@ class TestRunnerRoot(ProcessRoot):
         sys.setrecursionlimit(_RECURSION_LIMIT)
         warm_up()
         gc.collect()
-        gc.freeze()
+        self._settle()
 
     def _handle(self, request: ToTestRunnerRoot, descriptors: list[int]) -> TestRunner | None:
         """Handle a request; return the test runner in the forked process, None in the root."""
@@ -152,7 +161,7 @@ class TestRunnerRoot(ProcessRoot):
                 importlib.import_module(name)
         if missing:
             self._imported.update(missing)
-            gc.freeze()
+            self._settle()
 
     def _fork(self, request: RunTests, descriptors: list[int]) -> TestRunner | None:
         root = os.getpid()

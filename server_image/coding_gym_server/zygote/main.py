@@ -179,6 +179,12 @@ def _freeze_heap() -> None:
     heap.collapse()
 
 
+def _settle() -> None:
+    """Keep the objects that have been created since the fork of a root from causing page copies in its own forks."""
+    heap.make_immortal()
+    gc.freeze()
+
+
 class _Zygote:
     """Fork processes on request, and kill the orphans of those that died.
 
@@ -273,7 +279,7 @@ class _Zygote:
             from coding_gym_server.test_runner.root import TestRunnerRoot
 
             requests = Channel(control, test_runner_root_requests)
-            return TestRunnerRoot(requests, request.directory, self._config.profile, parent=self._pid)
+            return TestRunnerRoot(requests, request.directory, self._config.profile, parent=self._pid, settle=_settle)
         make = _root_class(request.backend)
         return make(
             Channel(control),
