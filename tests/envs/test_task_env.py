@@ -13,7 +13,17 @@ from coding_gym.envs.task_env import CodingTaskEnv
 from coding_gym.envs.task_vector_env import CodingTaskVectorEnv
 from coding_gym.errors import ConfigurationError
 from coding_gym.sandbox.pool import SandboxPool
-from coding_gym.tasks import Asserts, ColorShare, ProgramCase, Programs, ScreenStep, ScreenTests, Task, TaskSuite
+from coding_gym.tasks import (
+    Asserts,
+    ColorShare,
+    ProgramCase,
+    Programs,
+    ScreenStep,
+    ScreenTests,
+    Task,
+    TaskSuite,
+    VerdictOutcome,
+)
 from tests.support.sandbox_faults import kill_sandbox
 
 FAST = {"provider": "local", "preload": (), "screen": None, "step_timeout": 10}
@@ -40,6 +50,14 @@ COUNTER = Task(
     entry_point="Counter",
     tests=Asserts(cases=("assert Counter().next() == 1", "c = Counter()\nc.next()\nassert c.next() == 2")),
     reference="class Counter:\n    n = 0\n    def next(self):\n        self.n += 1\n        return self.n",
+)
+FAITHFUL = Task(
+    id="faithful",
+    prompt="Write a function half(n).",
+    entry_point="half",
+    tests=Asserts(cases=("assert half(4) == 2", "assert half(10) == 5", "assert half(8) == 4")),
+    reference="def half(n): return n // 2",
+    grading="faithful",
 )
 SUITE = TaskSuite("few", [DOUBLE, TOTAL, COUNTER])
 
@@ -194,6 +212,19 @@ def test_turn_limit_truncates_after_grading_last_answer(env):
     for _ in range(5):
         env.step("1")
     assert graded(env.step(DOUBLE.reference)) == (True, 4, 4, 1.0, True, False)
+
+
+@pytest.mark.slow
+def test_faithful_mode_tells_agents_no_partial_results():
+    with closing(gym.make("CodingTask-v0", suite=TaskSuite("one", [FAITHFUL]), **FAST)) as env:
+        env.reset(seed=1)
+        assert graded(env.step("def half(n): return 2")) == (True, 0, 3, 0.0, False, False)
+        assert env.unwrapped.last_verdict.passed == 1
+        liar = "class Equal:\n    def __eq__(self, other): return True\ndef half(n): return Equal()"
+        assert graded(env.step(liar)) == (True, 0, 3, 0.0, False, False)
+        assert env.unwrapped.last_verdict.outcome is VerdictOutcome.FORGED
+        assert graded(env.step("def half(n): return int(n / 2)")) == (True, 3, 3, 1.0, True, False)
+        assert not env.unwrapped.last_verdict.tamper_resistant
 
 
 def test_last_verdict_belongs_to_last_step(env):

