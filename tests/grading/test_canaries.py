@@ -12,7 +12,7 @@ import pytest
 
 from coding_gym_server.protocol.grading import Asserts, CaseOutcome, GradingLimits, GradingMode, Submission, UnitTests
 from coding_gym_server.server.grading.faithful.canary_pool import Canary, CanaryPool, GuardedTest
-from coding_gym_server.server.grading.faithful.literals import entry_names, find_literals
+from coding_gym_server.server.grading.faithful.literals import aliases, entry_names, find_literals
 from coding_gym_server.server.grading.faithful.mutations import STRONG, Kind, mutations
 from coding_gym_server.server.grading.faithful.pool_cache import PoolCache
 from coding_gym_server.server.grading.faithful.runs import ProcessRun, RunOne
@@ -188,6 +188,11 @@ def test_strong_mutations_come_first() -> None:
     strong = [kind in STRONG for kind in kinds]
     assert strong == sorted(strong, reverse=True)
     assert set(kinds) == set(Kind)
+
+
+def test_aliases_are_names_of_the_submission() -> None:
+    tree = ast.parse("from solution import f as g\ncandidate = f\nother = 3")
+    assert aliases(tree, _NAMES) == {"f", "g", "candidate"}
 
 
 def test_names_of_the_submission_include_methods() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from coding_gym_server.server.grading.faithful.splitting import Function, SingleTest
 
-__all__ = ["Literals", "assertion_name", "entry_names", "find_literals", "is_entry_call", "reachable"]
+__all__ = ["Literals", "aliases", "assertion_name", "entry_names", "find_literals", "is_entry_call", "reachable"]
 
 _FIXTURES = {
     *("setUp", "asyncSetUp", "setUpClass", "setUpModule"),
@@ -37,6 +37,18 @@ def entry_names(reference: ast.Module, entry_point: str | None) -> frozenset[str
     names = {node.name for node in ast.walk(reference) if isinstance(node, Function | ast.ClassDef)}
     names |= {entry_point} if entry_point else set()
     return frozenset(name for name in names if not name.startswith("__"))
+
+
+def aliases(tree: ast.Module, names: frozenset[str]) -> frozenset[str]:
+    """Return names together with those that a module of tests gives to the same objects: ``candidate = solve``."""
+    found = set(names)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=target)], value=ast.Name(id=source)) if source in found:
+                found.add(target)
+            case ast.alias(name=source, asname=str(target)) if source in found:
+                found.add(target)
+    return frozenset(found)
 
 
 def assertion_name(node: ast.AST) -> str:

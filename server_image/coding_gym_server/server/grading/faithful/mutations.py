@@ -12,6 +12,7 @@ from typing import Any
 
 from coding_gym_server.server.grading.faithful.literals import (
     Literals,
+    aliases,
     assertion_name,
     find_literals,
     is_entry_call,
@@ -103,9 +104,10 @@ def mutations(tests: list[SingleTest], names: frozenset[str], rng: random.Random
         names: The names by which they call the submission.
         rng: Source of randomness.
     """
-    literals = [find_literals(test, names) for test in tests]
+    known = [aliases(test.tree, names) for test in tests]
+    literals = [find_literals(test, own) for test, own in zip(tests, known, strict=True)]
     pool = [node.value for found in literals for node in found.expected if isinstance(node, ast.Constant)]
-    return [_of_test(test, found, names, pool, rng) for test, found in zip(tests, literals, strict=True)]
+    return [_of_test(test, found, own, pool, rng) for test, found, own in zip(tests, literals, known, strict=True)]
 
 
 def _of_test(

@@ -83,7 +83,8 @@ class Validation:
         if passed:
             chosen = [singles[number] for number in passed]
             found = await asyncio.to_thread(self._mutations, chosen)
-            queues = {number: (one.tree, deque(some)) for number, one, some in zip(passed, chosen, found, strict=True)}
+            limit = canaries_per_test(len(tests)) * _SPARE * _MAX_TRIES
+            queues = {number: (one.tree, _queue(some, limit)) for number, one, some in zip(passed, chosen, found, strict=True)}
             await self._fill(tests, queues, passed)
         return CanaryPool(tests)
 
@@ -138,13 +139,11 @@ class Validation:
     ) -> None:
         """Add canaries to the tests in turn, so that all of them have some when the time is over."""
         count = canaries_per_test(len(tests))
-        tries = dict.fromkeys(queues, count * _SPARE * _MAX_TRIES)
         deadline = time.monotonic() + self._limits.wall_timeout
         while queues and time.monotonic() < deadline:
             for number, (tree, queue) in list(queues.items()):
-                tries[number] -= 1
                 test = tests[number]
-                if not queue or tries[number] < 0 or _has_enough(test, queue[0], count):
+                if not queue or _has_enough(test, queue[0], count):
                     del queues[number]
                     continue
                 await self._try(test, tree, queue.popleft(), self._limits_after(passed[number]))
@@ -173,6 +172,12 @@ class Validation:
 
 def _guarded(single: SingleTest) -> GuardedTest:
     return GuardedTest(single.id, single.name, single.framework, single.source, single.earlier)
+
+
+def _queue(found: list[Mutation], limit: int) -> deque[Mutation]:
+    """Return the first mutations, so that weaker ones are tried, too, if stronger ones change nothing."""
+    strong = [mutation for mutation in found if mutation.is_strong]
+    return deque([*strong[:limit], *found[len(strong) :][:limit]])
 
 
 def _has_enough(test: GuardedTest, mutation: Mutation, count: int) -> bool:
