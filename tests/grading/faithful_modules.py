@@ -202,7 +202,7 @@ MODULES = [
         @pytest.mark.skip
         def test_skipped(): assert False
 
-        @pytest.mark.xfail
+        @pytest.mark.xfail(strict=True)
         def test_known_failure(): assert parse("1") == [2]
 
         class TestMethods:
