@@ -123,8 +123,6 @@ MODULES = [
                         self.assertEqual(square(x), expected)
             @unittest.skip("not ready")
             def test_skipped(self): self.assertEqual(square(2), 5)
-            @unittest.expectedFailure
-            def test_known_failure(self): self.assertEqual(square(-1), -1)
         """,
     ),
     _module(
@@ -201,9 +199,6 @@ MODULES = [
 
         @pytest.mark.skip
         def test_skipped(): assert False
-
-        @pytest.mark.xfail(strict=True)
-        def test_known_failure(): assert parse("1") == [2]
 
         class TestMethods:
             def setup_method(self): self.text = "8"

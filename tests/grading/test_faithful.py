@@ -190,6 +190,20 @@ def test_tests_without_literals_are_weak(faithful: Faithful) -> None:
     assert graded.is_weak
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import unittest\nclass T(unittest.TestCase):\n    @unittest.expectedFailure\n    def test(self): self.assertEqual(add(1, 2), 4)",
+        "import pytest\n@pytest.mark.xfail(strict=True)\ndef test(): assert add(1, 2) == 4",
+    ],
+    ids=["unittest", "pytest"],
+)
+def test_expected_failures_pass(faithful: Faithful, source: str) -> None:
+    assert faithful(_ADD, source, _ADD).outcome is VerdictOutcome.PASSED
+    assert faithful("def add(a, b): return 4", source, _ADD).outcome is VerdictOutcome.FAILED
+
+
 def test_module_that_is_not_python_fails(faithful: Faithful) -> None:
     graded = faithful(_ADD, "def test(:", _ADD)
     assert graded.outcome is VerdictOutcome.FAILED
