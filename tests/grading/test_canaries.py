@@ -82,6 +82,15 @@ def test_each_module_has_one_test() -> None:
         assert "__main__" not in test.source
 
 
+@pytest.mark.parametrize(
+    "case", ["assert f([1, 2, 5]) == True", "assert f('abc', 3) is None", "assert not f([4, 7])", "assert f(7) == 1"]
+)
+def test_inputs_stay_where_results_are_common(case: str) -> None:
+    (test,) = _split_asserts("", case)
+    assert _mutated(test, Kind.VALUE)
+    assert not _mutated(test, Kind.INPUT)
+
+
 def test_documentation_and_messages_are_removed() -> None:
     first, second = _split(_CLASS)
     for text in ("About", "Doubles", "All.", "First", "Second", "f is wrong", "'one'", "three"):
