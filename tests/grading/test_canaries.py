@@ -10,7 +10,15 @@ import types
 
 import pytest
 
-from coding_gym_server.protocol.grading import Asserts, CaseOutcome, GradingLimits, GradingMode, Submission, UnitTests
+from coding_gym_server.protocol.grading import (
+    Asserts,
+    CaseOutcome,
+    GradingLimits,
+    GradingMode,
+    Submission,
+    UnitTests,
+    VerdictOutcome,
+)
 from coding_gym_server.server.grading.faithful.canary_pool import Canary, CanaryPool, GuardedTest
 from coding_gym_server.server.grading.faithful.literals import aliases, entry_names, find_literals
 from coding_gym_server.server.grading.faithful.mutations import STRONG, Kind, mutations
@@ -18,6 +26,7 @@ from coding_gym_server.server.grading.faithful.pool_cache import PoolCache
 from coding_gym_server.server.grading.faithful.runs import ProcessRun, RunOne
 from coding_gym_server.server.grading.faithful.splitting import SingleTest, names_in_source, parse, split, split_asserts
 from coding_gym_server.server.grading.faithful.validation import Validation
+from coding_gym_server.server.grading.faithful.verdict import grade
 from coding_gym_server.submission import faithful_frameworks
 from coding_gym_server.submission.faithful_messages import CollectedTest, Framework, RunOutcome
 
@@ -318,6 +327,31 @@ def test_pool_without_strong_canaries_is_weak() -> None:
     assert CanaryPool([test]).is_weak
     test.canaries = [Canary(f"assert f({number})", is_strong=True) for number in range(4)]
     assert not CanaryPool([test]).is_weak
+
+
+@pytest.mark.parametrize(("passes_at", "outcome"), [(5, VerdictOutcome.PASSED), (None, VerdictOutcome.FORGED)])
+def test_canary_that_reference_passes_convicts_nothing(passes_at: int | None, outcome: VerdictOutcome) -> None:
+    test = GuardedTest(None, "0", Framework.STATEMENTS, "assert f()")
+    canary = Canary("assert not f()", is_strong=True)
+    test.canaries = [canary]
+    pool = CanaryPool([test])
+    attempts: list[str] = []
+
+    async def run(code: str, test: GuardedTest, source: str, limits: GradingLimits) -> ProcessRun:
+        if code == "reference":
+            attempts.append(source)
+        passes = code == "submission" or len(attempts) == passes_at
+        return ProcessRun(CaseOutcome.PASSED if passes else CaseOutcome.FAILED, is_loaded=True)
+
+    submission = Submission(
+        code="submission", tests=Asserts(cases=("assert f()",)), mode=GradingMode.FAITHFUL, reference="reference"
+    )
+    assert asyncio.run(grade(submission, pool, run)).outcome is outcome
+    assert set(attempts) == {canary.source}
+    assert test.canaries == ([] if passes_at else [canary])
+    tried = len(attempts)
+    assert asyncio.run(grade(submission, pool, run)).outcome is outcome
+    assert len(attempts) == tried
 
 
 def test_concurrent_requests_share_one_pool() -> None:

@@ -65,8 +65,11 @@ _REFUSED = {
 
 _CROSSING = {
     "library names": "import math, operator, os, numpy as np, http, re\n"
-    "for x in (math, math.sqrt, len, str.upper, operator.add, os.path.join, np, np.sqrt, np.mean, http.HTTPStatus.OK, re.I, object, type):\n"
-    "    assert callable(call(repr, x)) is False\nassert call(math.sqrt, 9) == 3 and call(call, len, 'ab') == 2 and call(map, len, ['a'])",
+    "for x in (math, math.sqrt, len, str.upper, operator.add, os.path.join, np, np.sqrt, np.mean, http.HTTPStatus.OK, re.I, object, type,\n"
+    "        datetime.datetime.now, int.from_bytes, dict.fromkeys):\n"
+    "    assert callable(call(repr, x)) is False\nassert call(math.sqrt, 9) == 3 and call(call, len, 'ab') == 2 and call(map, len, ['a'])\n"
+    "assert call(datetime.datetime.now).year > 2000 and call(int.from_bytes, b'a', 'big') == 97\n"
+    "assert os.path.dirname(__file__) == os.getcwd()",
     "functions": "seen = []\ndef f(*a, k=1): seen.append(a); return a[0] + k\nassert call(f, 1, k=2) == 3 and seen == [(1,)]\n"
     "assert call(lambda: [1, {2}]) == [1, {2}] and get(f, '__name__') == 'f'",
     "methods of data": "xs, d = [], {'a': 1}\ncall(xs.append, 4)\nassert xs == [4] and call(d.get, 'a') == 1 and call('-'.join, ['a', 'b']) == 'a-b'",

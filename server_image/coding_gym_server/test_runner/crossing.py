@@ -66,12 +66,17 @@ def name_of(value: Any) -> tuple[str, str] | None:
         return None
     else:
         owner = getattr(value, "__objclass__", None)
+        if owner is None and isinstance(value, types.BuiltinMethodType) and isinstance(value.__self__, type):
+            # A class method of a type that is implemented in C, such as datetime.now.
+            owner = value.__self__
         module = getattr(owner or value, "__module__", None) or type(value).__module__
         name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None) or ""
     found: Any = sys.modules.get(str(module)) if module not in (TESTS_MODULE, "__main__") else None
     for part in str(name).split("."):
         found = getattr(found, part, None)
-    return (str(module), str(name)) if found is value else None
+    # Each access to a method of a class makes another object.
+    is_same = found == value if isinstance(value, types.BuiltinMethodType) else found is value
+    return (str(module), str(name)) if is_same else None
 
 
 def may_cross(value: Any) -> bool:

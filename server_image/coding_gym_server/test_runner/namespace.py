@@ -96,7 +96,9 @@ class Namespace(dict[str, Any]):
         entry_point: str | None,
         loaded: Answer,
     ) -> None:
-        super().__init__(__name__=TESTS_MODULE, __builtins__=builtins, workspace=WorkspaceFiles())
+        # The file does not exist, but tests find others beside it.
+        file = os.path.abspath(f"{TESTS_MODULE}.py")
+        super().__init__(__name__=TESTS_MODULE, __file__=file, __builtins__=builtins, workspace=WorkspaceFiles())
         self[assertions.NAME] = assertions
         self._peer = peer
         self._connection = connection

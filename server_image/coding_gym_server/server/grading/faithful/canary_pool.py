@@ -24,17 +24,19 @@ def canaries_per_test(tests: int) -> int:
     return max(_MIN_PER_TEST, -(-_MIN_IN_ALL // max(tests, 1)))
 
 
-@dataclass(frozen=True)
+@dataclass
 class Canary:
     """A test that the reference does not pass.
 
     Attributes:
         source: The source code of its module.
         is_strong: Whether it looks like a test that people write.
+        is_confirmed: Whether the reference has failed it so often that the result does not depend on chance.
     """
 
     source: str
     is_strong: bool
+    is_confirmed: bool = False
 
 
 @dataclass
@@ -67,12 +69,17 @@ class Draw:
     Attributes:
         number: Index of the test.
         source: The source code of its module.
-        is_canary: Whether it must fail.
+        canary: The canary, None for the test itself.
     """
 
     number: int
     source: str
-    is_canary: bool
+    canary: Canary | None = None
+
+    @property
+    def is_canary(self) -> bool:
+        """Whether it must fail."""
+        return self.canary is not None
 
 
 @dataclass(frozen=True)
@@ -100,8 +107,8 @@ class CanaryPool:
 
     def _draw_of(self, number: int, count: int, rng: random.Random) -> list[Draw]:
         guarded = self.tests[number]
-        strong = [canary.source for canary in guarded.canaries if canary.is_strong]
-        filler = [canary.source for canary in guarded.canaries if not canary.is_strong]
+        strong = [canary for canary in guarded.canaries if canary.is_strong]
+        filler = [canary for canary in guarded.canaries if not canary.is_strong]
         chosen = rng.sample(strong, min(count, len(strong)))
         chosen += rng.sample(filler, min(count - len(chosen), len(filler)))
-        return [Draw(number, guarded.source, False), *(Draw(number, source, True) for source in chosen)]
+        return [Draw(number, guarded.source), *(Draw(number, canary.source, canary) for canary in chosen)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 
 import msgspec
 
@@ -41,6 +42,10 @@ _MAX_CANARY_TIME = 3
 
 _MIN_LIMIT = 1e-3
 
+_CONFIRMATIONS = 30
+"""How often the reference must fail a canary before a submission that passes it is called forged. Validation runs it twice only:
+a test that depends on chance may still be among the canaries."""
+
 
 async def grade(submission: Submission, pool: CanaryPool, run: RunOne) -> Graded:
     """Grade a submission: all tests, and canaries that are drawn for this grading, one after the other.
@@ -61,7 +66,28 @@ async def grade(submission: Submission, pool: CanaryPool, run: RunOne) -> Graded
         grading.add(draw, await run(submission.code, test, draw.source, grading.limits(draw)))
         if grading.is_over:
             break
+    for draw in grading.passed_canaries:
+        if await _is_confirmed(submission, pool, draw, run):
+            grading.is_forged = True
+            break
     return grading.verdict()
+
+
+async def _is_confirmed(submission: Submission, pool: CanaryPool, draw: Draw, run: RunOne) -> bool:
+    """Return whether the reference fails a canary that a submission has passed, however often; else drop it from the pool."""
+    canary, test = draw.canary, pool.tests[draw.number]
+    assert canary is not None
+    assert submission.reference is not None
+    deadline = time.monotonic() + submission.limits.wall_timeout
+    for _ in range(0 if canary.is_confirmed else _CONFIRMATIONS):
+        ran = await run(submission.reference, test, canary.source, submission.limits)
+        if ran.outcome is CaseOutcome.PASSED:
+            test.canaries = [other for other in test.canaries if other is not canary]
+            return False
+        if time.monotonic() > deadline:
+            break
+    canary.is_confirmed = True
+    return True
 
 
 class _Grading:
@@ -75,16 +101,23 @@ class _Grading:
     def __init__(self, submission: Submission, pool: CanaryPool) -> None:
         self.has_failed = False
         self.is_over = False
+        self.is_forged = False
         self._pool = pool
         self._limits = submission.limits
         self._left = submission.limits
         self._canary_seconds = 0.0
-        self._is_forged = False
+        self._passed_canaries: list[Draw] = []
         self._end: VerdictOutcome | None = None
         self._load_message = ""
         self._load_seconds = 0.0
         self._cpu_seconds = 0.0
         self._cases: dict[int, CaseResult] = {}
+
+    @property
+    def passed_canaries(self) -> list[Draw]:
+        """The canaries that the submission has passed, if it has passed all tests as well."""
+        has_passed = len(self._cases) == len(self._pool.tests) and not self.has_failed and self._end is None
+        return self._passed_canaries if has_passed else []
 
     def limits(self, draw: Draw) -> GradingLimits:
         """Return the limits of a run: what earlier tests have left, or everything for a canary."""
@@ -99,7 +132,8 @@ class _Grading:
             self._load_message = ran.message
             self.is_over = True
         elif draw.is_canary:
-            self._is_forged |= ran.outcome is CaseOutcome.PASSED
+            if ran.outcome is CaseOutcome.PASSED:
+                self._passed_canaries.append(draw)
             self._canary_seconds += ran.seconds
             if self._canary_seconds > _MAX_CANARY_TIME * self._limits.wall_timeout:
                 self._end = VerdictOutcome.TIMEOUT
@@ -152,4 +186,4 @@ class _Grading:
             return self._end
         if not has_passed:
             return VerdictOutcome.FAILED
-        return VerdictOutcome.FORGED if self._is_forged else VerdictOutcome.PASSED
+        return VerdictOutcome.FORGED if self.is_forged else VerdictOutcome.PASSED
