@@ -405,6 +405,9 @@ _NUMBERS = {
     "not a number": "complex('nan')",
     "a float of nothing": "type('F', (float,), {'__sub__': lambda s, o: 0.0, '__rsub__': lambda s, o: 0.0, '__eq__': lambda *a: True})(0)",
     "a fraction of nothing": "type('F', (fractions.Fraction,), {'__sub__': lambda s, o: 0, '__eq__': lambda *a: True, '__float__': lambda s: 0.0})(0)",
+    "an empty list with a size": "type('E', (list,), {'size': 1, 'shape': (), 'ndim': 0})()",
+    "an empty tuple with a size": "type('E', (tuple,), {'size': 1, 'shape': (), 'ndim': 0})()",
+    "an empty dict with a size": "type('E', (dict,), {'size': 1, 'shape': (), 'ndim': 0})()",
     "an empty sequence with a size": "type('E', (), {'__len__': lambda s: 0, '__getitem__': lambda s, i: [][i], 'size': 1, 'shape': ()})()",
     "an index of everything": "type('I', (), {'__index__': lambda s: 0, '__float__': lambda s: 0.0, '__eq__': lambda *a: True})()",
 }

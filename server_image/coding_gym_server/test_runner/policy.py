@@ -62,6 +62,9 @@ _PREDICATES = frozenset(("startswith", "endswith", "issubset", "issuperset", "is
 _OF_DATA = NUMERIC | {"__len__", "__iter__", "__getitem__", "__contains__"}
 """Operations that are not delegated to an object that holds data, unless its class is under test."""
 
+_OF_ARRAYS = frozenset(("shape", "size", "ndim", "dtype"))
+"""Attributes by which NumPy asks a container how much there is to compare."""
+
 _EXITS = frozenset(("__exit__", "__aexit__"))
 _NUMBERS = (int, float, complex)
 _SEQUENCES = (list, tuple, str, bytes)
@@ -187,6 +190,8 @@ class TestSidePolicy(AccessPolicy):
             return value
         if not self._is_subject(handle):
             if id(handle) in self._tainted:
+                raise AttributeError(str(self._denied_operation(handle, name)))
+            if name in _OF_ARRAYS and (self._has_data(handle) or self.peer.plain(handle) is not None):
                 raise AttributeError(str(self._denied_operation(handle, name)))
             if name in _PREDICATES:
                 return getattr(builtin_part(handle) if self._has_data(handle) else self.peer.plain(handle), name)

@@ -43,8 +43,10 @@ _MAX_CANARY_TIME = 3
 _MIN_LIMIT = 1e-3
 
 _CONFIRMATIONS = 30
-"""How often the reference must fail a canary before a submission that passes it is called forged. Validation runs it twice only:
-a test that depends on chance may still be among the canaries."""
+"""How often the reference must fail a canary before a submission that passes it is called forged.
+
+Validation runs it twice, after which a test that depends on chance may still be a canary.
+"""
 
 
 async def grade(submission: Submission, pool: CanaryPool, run: RunOne) -> Graded:
