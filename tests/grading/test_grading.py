@@ -256,6 +256,18 @@ def helper(): raise AssertionError
 """
 
 
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "def tearDownModule(): assert False",
+        "import unittest\ndef setUpModule(): unittest.addModuleCleanup(exec, 'assert False')",
+    ],
+)
+def test_module_is_torn_down_after_last_test(judge: Judge, definition: str) -> None:
+    graded = judge.unit_tests(ADD, f"{definition}\ndef test_1(): assert add(1, 1) == 2\ndef test_2(): assert add(1, 2) == 3")
+    assert [case.outcome for case in graded.cases] == [CaseOutcome.PASSED, CaseOutcome.FAILED]
+
+
 def test_unit_test_features_are_judged(judge: Judge) -> None:
     graded = judge.unit_tests(ADD, FIXTURES)
     assert _outcomes(graded) == {

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import io
 import linecache
 import os
 import signal
@@ -20,6 +19,7 @@ from collections.abc import Iterable
 
 from coding_gym_server.ipc.channel import Channel
 from coding_gym_server.ipc.streams import adopt_descriptors, flush_streams
+from coding_gym_server.ipc.text import source_lines
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.submission import faithful_frameworks
 from coding_gym_server.submission.faithful_messages import (
@@ -145,12 +145,12 @@ class FaithfulProcess:
 
     def _execute_tests(self, source: str) -> None:
         """Execute tests as the continuation of the submission's file."""
-        self._execute(source, line=len(_lines(self._code)))
+        self._execute(source, line=len(source_lines(self._code)))
 
     def _execute(self, source: str, *, line: int = 0) -> None:
         path = str(self._module.__file__)
         text = self._code + source if line else source
-        linecache.cache[path] = (len(text), None, _lines(text), path)
+        linecache.cache[path] = (len(text), None, source_lines(text), path)
         exec(compile("\n" * line + source, path, "exec", dont_inherit=True), self._module.__dict__)
 
 
@@ -163,11 +163,6 @@ def import_libraries(names: Iterable[str]) -> None:
         from coding_gym_server.submission import faithful_pytest
 
         faithful_pytest.warm_up()
-
-
-def _lines(source: str) -> list[str]:
-    """Return the lines of a source text as Python counts them."""
-    return io.StringIO(source, newline="").readlines()
 
 
 def _describe(error: BaseException) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 
 from coding_gym_server.ipc.streams import adopt_descriptors, flush_streams, open_stream
+from coding_gym_server.ipc.text import source_lines
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.remote_objects.endpoint import RemoteObjectEndpoint
 from coding_gym_server.remote_objects.exchange import (
@@ -209,4 +210,4 @@ def _exit_code(code: Any) -> int:
 
 def _remember_source(code: str) -> None:
     """Register the source code for tracebacks and ``inspect``."""
-    linecache.cache[_FILE] = (len(code), None, code.splitlines(keepends=True), _FILE)
+    linecache.cache[_FILE] = (len(code), None, source_lines(code), _FILE)

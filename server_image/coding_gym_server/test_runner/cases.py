@@ -17,6 +17,7 @@ import unittest
 from collections.abc import Callable
 from typing import Any
 
+from coding_gym_server.ipc.text import source_lines
 from coding_gym_server.protocol.grading import Asserts, CaseOutcome, CaseResult, UnitTests
 from coding_gym_server.remote_objects.exchange import SUBMISSION_MODULE, PeerConnection, PeerGoneError
 from coding_gym_server.test_runner import assertions
@@ -127,7 +128,18 @@ def _unit_tests(tests: UnitTests, namespace: Namespace) -> tuple[list[str], list
         raise _SetupError(names, error) from error
     if not found:
         raise _SetupError(names, ValueError("there is no test in the module of tests"))
-    return [name for name, _ in found], [case for _, case in found]
+    cases = [case for _, case in found]
+    cases[-1] = functools.partial(_run_last, cases[-1], namespace)
+    return [name for name, _ in found], cases
+
+
+def _run_last(case: _Case, namespace: Namespace) -> None:
+    """Run the last test of a module, and tear the module down."""
+    with contextlib.ExitStack() as stack:
+        stack.callback(unittest.doModuleCleanups)
+        if "tearDownModule" in namespace:
+            stack.callback(namespace["tearDownModule"])
+        case()
 
 
 def _names_in_source(tree: ast.Module) -> list[str]:
@@ -213,7 +225,7 @@ def _run_function(function: types.FunctionType) -> None:
 
 
 def _execute(source: str, namespace: Namespace, file: str = _FILE) -> None:
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    linecache.cache[file] = (len(source), None, source_lines(source), file)
     code, blocks = _compile(source, file)
     assertions.set_blocks(file, blocks)
     assertions.watch_frameworks(source)
