@@ -54,8 +54,9 @@ READ_PROGRAMS = """
 
 @pytest.fixture(scope="module")
 def programs_in_memory(docker_engine):
-    with contextlib.closing(gym.make("CodingEnv-v0", **{**SMALL, "provider": "docker", "mem": "2g"}).unwrapped) as env:
-        env.reset(seed=1, options={"step_timeout": 60})
+    options = {**SMALL, "provider": "docker", "mem": "2g", "step_timeout": 60}
+    with contextlib.closing(gym.make("CodingEnv-v0", **options).unwrapped) as env:
+        env.reset(seed=1)
         shown(env, READ_PROGRAMS)
 
 

@@ -176,7 +176,6 @@ def _run_program(code: str, stdin: str) -> None:
     _remember_source(code)
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     sys.argv = ["main.py"]
-    main.__file__ = os.path.abspath("main.py")
     exit_code = 1
     try:
         exec(compile(code, _FILE, "exec", dont_inherit=True), main.__dict__)
