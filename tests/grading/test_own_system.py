@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from coding_gym import CodeInterpreter
+from coding_gym.errors import CodingGymError
 from coding_gym.sandbox import Sandbox, start_sandbox
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym_server.protocol.grading import (
@@ -26,7 +27,7 @@ from coding_gym_server.protocol.grading import (
 from tests.grading.judging import Judge
 from tests.security.attack import Inside
 from tests.support.sandbox_faults import eventually, is_gone
-from tests.support.sandbox_processes import host_process, server_of, zygote_of
+from tests.support.sandbox_processes import host_process, processes_of, server_of, zygote_of
 
 pytestmark = pytest.mark.every_provider
 
@@ -338,6 +339,40 @@ def test_dead_processes_are_replaced(provider: str) -> None:
             assert see(judge, "os.path.exists('/tmp/left')") is False
         assert host_process(sandbox, root()).uids().real != user
         assert eventually(lambda: server.num_fds() <= descriptors, 5)
+
+
+@pytest.mark.lifecycle
+@pytest.mark.parametrize("end", ["close", "kill the server", "kill the zygote and close"])
+def test_daemons_of_tests_end_with_sandbox(provider: str, end: str) -> None:
+    """Neither a test that never ends nor a process that it has detached from its parents remains."""
+    setup = """
+import ctypes, os, time
+os.fork() or os.setsid()
+os.fork()
+# No signal at the end of the parent.
+ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)
+while True: time.sleep(1)
+"""
+    with judge_in(provider) as (sandbox, judge):
+        assert judge.asserts("x = 1", "assert x == 1").outcome is VerdictOutcome.PASSED
+        before = set(processes_of(sandbox))
+        limits = GradingLimits(cpu_timeout=60, wall_timeout=60)
+
+        def grade() -> None:
+            with contextlib.suppress(CodingGymError):
+                judge.asserts("x = 1", "assert x", setup=setup, limits=limits)
+
+        thread = threading.Thread(target=grade)
+        thread.start()
+        # The submission, the test runner, and its three descendants.
+        assert eventually(lambda: len(set(processes_of(sandbox)) - before) >= 5, 10)
+        found = processes_of(sandbox)
+        if end == "kill the server":
+            server_of(sandbox).kill()
+        elif end == "kill the zygote and close":
+            zygote_of(sandbox).kill()
+    thread.join()
+    assert eventually(lambda: all(map(is_gone, found)), 10), [process for process in found if not is_gone(process)]
 
 
 @pytest.mark.lifecycle

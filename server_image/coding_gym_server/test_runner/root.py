@@ -53,7 +53,6 @@ class TestRunnerRoot(ProcessRoot):
         channel: Channel with the server's requests.
         directory: Directory of the submissions, None if it borrows their files.
         profile: Isolation profile of sessions.
-        parent: Process id of the zygote, whose end ends the root.
         settle: Called after imports, before forks: prepares the objects that exist for them.
     """
 
@@ -63,12 +62,10 @@ class TestRunnerRoot(ProcessRoot):
         directory: str | None,
         profile: IsolationProfile,
         *,
-        parent: int,
         settle: Callable[[], None],
     ) -> None:
         super().__init__(scopes_signals=profile.scopes_signals, adopted_by_init=False)
         self._channel = channel
-        self._parent = parent
         self._directory = directory
         self._profile = profile
         self._settle = settle
@@ -105,7 +102,6 @@ class TestRunnerRoot(ProcessRoot):
         self._rank = oom.Rank()
         self._profile.apply_to_test_runners(*directories)
         self._prepared = self._profile.prepare_workers()
-        die_with_parent(self._parent)
         self._set_up_interpreter()
 
     def _borrow_files(self) -> Layout:

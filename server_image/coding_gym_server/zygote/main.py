@@ -196,7 +196,6 @@ class _Zygote:
     def __init__(self, channel: Channel[ToProcess], config: ZygoteConfig) -> None:
         self._channel = channel
         self._config = config
-        self._pid = os.getpid()
         self._forked: set[int] = set()
         self._prepared = {config.backend}
         # Those of a root that dies.
@@ -279,7 +278,7 @@ class _Zygote:
             from coding_gym_server.test_runner.root import TestRunnerRoot
 
             requests = Channel(control, test_runner_root_requests)
-            return TestRunnerRoot(requests, request.directory, self._config.profile, parent=self._pid, settle=_settle)
+            return TestRunnerRoot(requests, request.directory, self._config.profile, settle=_settle)
         make = _root_class(request.backend)
         return make(
             Channel(control),
