@@ -16,7 +16,7 @@ from docker.errors import APIError
 from coding_gym.errors import ProtocolError
 from tests.faults.episodes import SMALL, after, assert_infrastructure, assert_starts_over, outcome, shown
 from tests.support.running_server import gone_within
-from tests.support.sandbox_faults import eventually
+from tests.support.sandbox_faults import eventually, is_gone
 from tests.support.sandbox_processes import host_process, processes_of, server_of, workers_of, zygote_of
 
 pytestmark = [pytest.mark.lifecycle, pytest.mark.every_provider]
@@ -194,7 +194,7 @@ def test_dead_zygote_is_replaced_until_repeated(alone):
     def kill():
         with contextlib.suppress(StopIteration, psutil.Error, APIError):
             zygote_of(sandbox).kill()
-        return not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
+        return is_gone(server)
 
     assert eventually(kill, 30)
     assert_infrastructure(alone.step("1"))
