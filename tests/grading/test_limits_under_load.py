@@ -30,7 +30,11 @@ def compute(seconds):
 def load() -> Iterator[None]:
     """Keep each processor busy with processes of the priority that submissions have."""
     command = [sys.executable, "-c", _BUSY]
-    busy = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(_PER_PROCESSOR * (os.cpu_count() or 1))]
+    # The scheduler may share processors out to sessions first (see "The autogroup feature" in sched(7)).
+    busy = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+        for _ in range(_PER_PROCESSOR * (os.cpu_count() or 1))
+    ]
     try:
         for process in busy:
             assert process.stdout is not None
