@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any
@@ -35,7 +36,7 @@ class Judge:
         return self(Submission(code=code, tests=UnitTests(source=source), **options))
 
 
-def grade_all(sandbox: Sandbox, submissions: list[Submission]) -> list[Graded]:
+def grade_all(sandbox: Sandbox, submissions: Sequence[Submission], *, timeout: float = _ANSWER_WITHIN) -> list[Graded]:
     """Grade submissions concurrently over several connections, each of which takes the next one when it is free."""
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(_CONNECTIONS) as threads:
         free: SimpleQueue[Session] = SimpleQueue()
@@ -45,7 +46,7 @@ def grade_all(sandbox: Sandbox, submissions: list[Submission]) -> list[Graded]:
         def grade(submission: Submission) -> Graded:
             session = free.get()
             try:
-                return session.grade(submission, timeout=_ANSWER_WITHIN)
+                return session.grade(submission, timeout=timeout)
             finally:
                 free.put(session)
 

@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
 
 import pytest
 
-from coding_gym.client.session import Session
 from coding_gym.sandbox import Sandbox
 from coding_gym_server.protocol.grading import CaseOutcome, Graded, Submission, VerdictOutcome
 from tests.grading.canary_hacks import HACKS, TASKS, CanaryHack
+from tests.grading.judging import grade_all
 
-_CONNECTIONS = 4
+_ANSWER_WITHIN = 300.0
 _Grade = Callable[[Sequence[Submission]], list[Graded]]
 
 
 @pytest.fixture(scope="module")
 def grade(local_sandbox: Sandbox) -> _Grade:
     """Grades submissions side by side."""
-
-    def grade_all(submissions: Sequence[Submission]) -> list[Graded]:
-        with contextlib.ExitStack() as stack, ThreadPoolExecutor(_CONNECTIONS) as threads:
-            free: SimpleQueue[Session] = SimpleQueue()
-            for _ in range(_CONNECTIONS):
-                free.put(stack.enter_context(contextlib.closing(local_sandbox.connect())))
-
-            def one(submission: Submission) -> Graded:
-                session = free.get()
-                try:
-                    return session.grade(submission, timeout=300.0)
-                finally:
-                    free.put(session)
-
-            return list(threads.map(one, submissions))
-
-    return grade_all
+    return functools.partial(grade_all, local_sandbox, timeout=_ANSWER_WITHIN)
 
 
 def _check(grade: _Grade, attacks: list[tuple[CanaryHack, str]]) -> None:

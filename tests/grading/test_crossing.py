@@ -1,4 +1,4 @@
-"""What crosses from the tests to a submission: data, names, and what the tests' own source defines."""
+"""Objects that cross from the tests to a submission: data, names, and definitions of the tests' own source."""
 
 from __future__ import annotations
 

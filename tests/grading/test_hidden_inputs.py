@@ -1,4 +1,4 @@
-"""What a submission receives from hidden tests, and writes elsewhere, is readable by neither a session nor the next submission."""
+"""Hidden inputs that a submission writes elsewhere: neither a session nor the next submission can read them."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ LEFTOVERS = {
         "os.listdir('.'), os.listdir(os.environ['TMPDIR'])",
     ),
 }
-"""What code in the process of the tests changes, and an expression that shows it."""
+"""State that code in the process of the tests changes, and an expression that shows it."""
 
 _PROBE_SETUP = """
 import asyncio, atexit, builtins, codecs, collections.abc, copyreg, decimal, gc, gettext, linecache, locale, math, os, random, re

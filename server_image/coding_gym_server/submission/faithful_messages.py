@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Framework(StrEnum):
-    """What runs a module of tests."""
+    """Framework that runs a module of tests."""
 
     STATEMENTS = "statements"
     """Execution of the module is the test."""

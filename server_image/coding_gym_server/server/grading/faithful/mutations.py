@@ -25,7 +25,7 @@ __all__ = ["STRONG", "Kind", "Mutation", "mutations"]
 
 
 class Kind(StrEnum):
-    """What a mutation changes."""
+    """Part of a test that a mutation changes."""
 
     VALUE = "value"
     """A literal of the expected side."""
