@@ -7,18 +7,14 @@ Whatever this process reports is a claim of the submission: the server sends can
 from __future__ import annotations
 
 import contextlib
-import importlib
 import linecache
 import os
-import signal
 import socket
 import sys
 import traceback
 import types
-from collections.abc import Iterable
 
 from coding_gym_server.ipc.channel import Channel
-from coding_gym_server.ipc.streams import adopt_descriptors, flush_streams
 from coding_gym_server.ipc.text import source_lines
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.submission import faithful_frameworks
@@ -36,71 +32,34 @@ from coding_gym_server.submission.faithful_messages import (
     ToFaithfulProcess,
     to_faithful_process,
 )
+from coding_gym_server.submission.forked_process import ForkedProcess
 from coding_gym_server.workspace.layout import Layout
 
-__all__ = ["FaithfulProcess", "import_libraries"]
+__all__ = ["FaithfulProcess"]
 
 _MODULE = "solution"
-_HIGH_DESCRIPTOR = 200
 _MAX_MESSAGE_CHARS = 2000
 
 
-class FaithfulProcess:
-    """Holds one submission and one test. Created before the fork, with the state that all of them share.
-
-    Args:
-        layout: Paths of its directories.
-        profile: The isolation profile.
-        prepared: The part of the profile that the root has prepared.
-    """
+class FaithfulProcess(ForkedProcess):
+    """Holds one submission and one test."""
 
     def __init__(self, layout: Layout, *, profile: IsolationProfile, prepared: int | None) -> None:
-        self._layout = layout
-        self._profile = profile
-        self._prepared = prepared
-        self._descriptors = (0, 1, 2)
+        super().__init__(layout, profile=profile, prepared=prepared)
         self._code = ""
         self._module = types.ModuleType(_MODULE)
         self._module.__file__ = f"{layout.work}/{_MODULE}.py"
 
     def prepare(self) -> None:
-        """Set up the state that all of them share, in the process that they are forked from."""
         os.environ.update(self._layout.variables())
         sys.argv = [f"{_MODULE}.py"]
 
-    def adopt(self, connection: int, stdout: int, stderr: int) -> None:
-        """Set the descriptors of this process: the connection with the server, and the output streams."""
-        self._descriptors = connection, stdout, stderr
-
-    def run(self) -> None:
-        """Serve the server's requests, then wait to be killed: the root ends all processes of a test."""
-        try:
-            channel = self._set_up()
-            with contextlib.suppress(EOFError, OSError):
-                while True:
-                    channel.send(self._answer(channel.receive()))
-            while True:
-                signal.pause()
-        finally:
-            flush_streams()
-            os._exit(1)
-
-    def _set_up(self) -> Channel[ToFaithfulProcess]:
-        os.setsid()
-        # As in any Python program; the zygote ignores it.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        descriptor, *outputs = self._descriptors
-        adopt_descriptors(*outputs)
-        channel = Channel(socket.socket(fileno=descriptor), to_faithful_process)
-        channel.move_up(_HIGH_DESCRIPTOR)
-        self._profile.apply_to_worker(self._prepared)
-        os.chdir(self._layout.work)
-        sys.path.insert(0, "")
+    def _serve(self, connection: socket.socket) -> None:
         sys.modules["__main__"] = types.ModuleType("__main__")
-        if "numpy.random" in sys.modules:
-            # Python reseeds its own generator in every fork.
-            sys.modules["numpy.random"].seed()
-        return channel
+        channel = Channel(connection, to_faithful_process)
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                channel.send(self._answer(channel.receive()))
 
     def _answer(self, request: ToFaithfulProcess) -> FromFaithfulProcess:
         match request:
@@ -152,17 +111,6 @@ class FaithfulProcess:
         text = self._code + source if line else source
         linecache.cache[path] = (len(text), None, source_lines(text), path)
         exec(compile("\n" * line + source, path, "exec", dont_inherit=True), self._module.__dict__)
-
-
-def import_libraries(names: Iterable[str]) -> None:
-    """Import modules that are installed, in the process that others are forked from; ignore all others."""
-    for name in names:
-        with contextlib.suppress(BaseException):
-            importlib.import_module(name)
-    if "pytest" in sys.modules:
-        from coding_gym_server.submission import faithful_pytest
-
-        faithful_pytest.warm_up()
 
 
 def _describe(error: BaseException) -> str:

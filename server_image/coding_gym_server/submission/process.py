@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
 import linecache
 import os
 import random
-import signal
 import socket
 import sys
 import threading
@@ -21,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from coding_gym_server.ipc.streams import adopt_descriptors, flush_streams, open_stream
+from coding_gym_server.ipc.streams import flush_streams, open_stream
 from coding_gym_server.ipc.text import source_lines
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.remote_objects.endpoint import RemoteObjectEndpoint
@@ -39,70 +37,34 @@ from coding_gym_server.remote_objects.exchange import (
 )
 from coding_gym_server.remote_objects.policy import AccessPolicy
 from coding_gym_server.remote_objects.values import Tag
+from coding_gym_server.submission.forked_process import ForkedProcess
 from coding_gym_server.workspace.layout import PRIVATE, Layout
 
 __all__ = ["SubmissionProcess", "warm_up"]
 
 _FILE = "<submission>"
-_HIGH_DESCRIPTOR = 200
 _WARM_UP_RUNS = 20
 """Number of warm-up runs: CPython specializes code for its operands after several runs."""
 
 
-class SubmissionProcess:
-    """Holds one submission. Created before the fork, with the state that all submissions share.
-
-    Args:
-        layout: Paths of its directories.
-        profile: The isolation profile.
-        prepared: The part of the profile that the root has prepared.
-    """
+class SubmissionProcess(ForkedProcess):
+    """Holds one submission."""
 
     def __init__(self, layout: Layout, *, profile: IsolationProfile, prepared: int | None) -> None:
-        self._layout = layout
-        self._profile = profile
-        self._prepared = prepared
-        self._descriptors = (0, 1, 2)
+        super().__init__(layout, profile=profile, prepared=prepared)
         self._module = types.ModuleType(SUBMISSION_MODULE)
         self._peer = RemoteObjectEndpoint(_SubmissionRules(), self._answer)
 
     def prepare(self) -> None:
-        """Set up the state that all submissions share, in the process that they are forked from."""
         os.environ.update(self._layout.variables())
         sys.argv = [""]
-        sys.path.insert(0, "")
 
-    def adopt(self, connection: int, stdout: int, stderr: int) -> None:
-        """Set the descriptors of this process: the connection with the tests, and the output streams."""
-        self._descriptors = connection, stdout, stderr
-
-    def run(self) -> None:
-        """Serve the tests until they are done, then wait to be killed: the root ends all processes of a submission."""
-        try:
-            connection = self._set_up()
-            with contextlib.suppress(PeerGoneError):
-                connection.serve()
-            while True:
-                signal.pause()
-        finally:
-            flush_streams()
-            os._exit(1)
-
-    def _set_up(self) -> PeerConnection:
-        os.setsid()
-        # As in any Python program; the zygote ignores it.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
-        descriptor, *outputs = self._descriptors
-        adopt_descriptors(*outputs)
-        moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _HIGH_DESCRIPTOR)
-        os.close(descriptor)
-        self._profile.apply_to_worker(self._prepared)
-        os.chdir(self._layout.work)
+    def _serve(self, connection: socket.socket) -> None:
         random.seed(0)
-        connection = PeerConnection(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, moved), self._answer_and_flush)
-        self._peer.attach(connection)
-        return connection
+        peer = PeerConnection(connection, self._answer_and_flush)
+        self._peer.attach(peer)
+        with contextlib.suppress(PeerGoneError):
+            peer.serve()
 
     def _answer_and_flush(self, request: Request) -> Reply:
         reply = self._peer.answer(request)

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import msgspec
 
+from coding_gym_server.ipc.library_messages import ImportLibraries, LibrariesImported
 from coding_gym_server.ipc.messages import Failed
 from coding_gym_server.protocol.grading import Asserts, CaseResult, UnitTests
 
@@ -107,8 +108,8 @@ class TestsRun(msgspec.Struct, tag=True, kw_only=True):
     cases: list[CaseResult] = []
 
 
-ToTestRunnerRoot = BorrowFiles | RunTests | EndTests
-FromTestRunnerRoot = FilesBorrowed | TestsEnded | Failed
+ToTestRunnerRoot = BorrowFiles | ImportLibraries | RunTests | EndTests
+FromTestRunnerRoot = FilesBorrowed | LibrariesImported | TestsEnded | Failed
 
 test_runner_root_requests = msgspec.msgpack.Decoder(ToTestRunnerRoot)
 test_runner_root_messages = msgspec.msgpack.Decoder(FromTestRunnerRoot)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib
 import os
 import signal
 import socket
@@ -19,14 +18,15 @@ from collections.abc import Callable
 import msgspec
 
 from coding_gym_server.ipc.channel import Channel, close_all
+from coding_gym_server.ipc.library_messages import ImportLibraries, LibrariesImported
 from coding_gym_server.ipc.messages import Failed
 from coding_gym_server.isolation import session_user
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.linux import oom
 from coding_gym_server.linux.forking import adopt_orphans, die_with_parent, fork_bare, fork_when_possible
 from coding_gym_server.linux.process_root import ProcessRoot
+from coding_gym_server.packages.importing import import_installed
 from coding_gym_server.test_runner.cases import compile_ahead
-from coding_gym_server.test_runner.libraries import libraries_of
 from coding_gym_server.test_runner.messages import (
     BorrowFiles,
     EndTests,
@@ -70,7 +70,6 @@ class TestRunnerRoot(ProcessRoot):
         self._profile = profile
         self._settle = settle
         self._failure = ""
-        self._imported: set[str] = set()
 
     def run(self) -> None:
         """Serve until the server exits. Returns only in a forked test runner at its end, never in the root."""
@@ -139,25 +138,17 @@ class TestRunnerRoot(ProcessRoot):
         """Handle a request; return the test runner in the forked process, None in the root."""
         match request:
             case RunTests(tests):
-                self._import_ahead(libraries_of(tests))
                 compile_ahead(tests)
                 return self._fork(request, descriptors)
+            case ImportLibraries(names):
+                import_installed(names)
+                self._settle()
+                self._channel.send(LibrariesImported())
             case EndTests():
                 self._kill()
                 self._reap_all()
                 self._channel.send(TestsEnded(self._failure))
         return None
-
-    def _import_ahead(self, libraries: list[str]) -> None:
-        """Import installed libraries, for the present and all later test runners."""
-        missing = [name for name in libraries if name not in self._imported]
-        for name in missing:
-            # What a library raises concerns the tests, which import it themselves.
-            with contextlib.suppress(Exception):
-                importlib.import_module(name)
-        if missing:
-            self._imported.update(missing)
-            self._settle()
 
     def _fork(self, request: RunTests, descriptors: list[int]) -> TestRunner | None:
         root = os.getpid()

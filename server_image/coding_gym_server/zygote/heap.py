@@ -17,7 +17,7 @@ import os
 import sys
 import types
 
-__all__ = ["collapse", "is_tuned", "make_immortal", "reserve"]
+__all__ = ["collapse", "freeze", "is_tuned", "make_immortal", "reserve"]
 
 _TUNED_CACHE_TAG = "cpython-313"
 _TUNED_MACHINES = {"x86_64", "aarch64"}
@@ -70,6 +70,14 @@ def reserve(size: int) -> None:
         filler.close()
     # A live block per half arena keeps the arenas from being freed.
     _pinned_blocks.extend(blocks[:: _ARENA_BYTES // _MAX_BLOCK_BYTES // 2])
+
+
+def freeze() -> None:
+    """Exclude existing objects from garbage collection, and collapse their memory into huge pages."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+    collapse()
 
 
 def collapse() -> None:

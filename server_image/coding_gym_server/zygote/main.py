@@ -129,7 +129,7 @@ def main(descriptor: str, configuration: str) -> None:
     _prepare(config.backend)
     heap.make_immortal()
     missing += _preload(rarely_used)
-    _freeze_heap()
+    heap.freeze()
     channel.send(Ready(missing))
     forked = _Zygote(channel, config).serve()
     if forked is not None:
@@ -169,14 +169,6 @@ def _root_class(backend: str) -> type[SessionRoot]:
 
         return FaithfulRoot
     return SubmissionRoot if backend == SUBMISSION else SessionRoot
-
-
-def _freeze_heap() -> None:
-    """Exclude existing objects from garbage collection, and collapse their memory into huge pages."""
-    gc.collect()
-    gc.freeze()
-    gc.enable()
-    heap.collapse()
 
 
 def _settle() -> None:
@@ -255,7 +247,7 @@ class _Zygote:
             _prepare(request.backend)
         else:
             importlib.import_module(_DISPLAY_MODULE)
-        _freeze_heap()
+        heap.freeze()
         self._prepared.add(name)
 
     def _child(
@@ -280,9 +272,10 @@ class _Zygote:
             requests = Channel(control, test_runner_root_requests)
             return TestRunnerRoot(requests, request.directory, self._config.profile, settle=_settle)
         make = _root_class(request.backend)
+        profile = self._config.profile
         return make(
             Channel(control),
-            self._config.profile,
+            profile.of_submissions() if issubclass(make, SubmissionRoot) else profile,
             request.workspace,
             backend=request.backend,
             shared=request.shared,

@@ -2,41 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import os
 
+from coding_gym_server.ipc.library_messages import ImportLibraries, LibrariesImported
 from coding_gym_server.ipc.messages import End, Ended, ToProcess
 from coding_gym_server.linux.forking import fork_bare
 from coding_gym_server.linux.process_root import reaped_cpu_time
+from coding_gym_server.packages.importing import import_installed
+from coding_gym_server.submission.forked_process import ForkedProcess
 from coding_gym_server.submission.process import SubmissionProcess
 from coding_gym_server.workspace.layout import Layout
+from coding_gym_server.zygote import heap
 from coding_gym_server.zygote.session_root import Forked, SessionRoot
 
-__all__ = ["PreparedProcess", "SubmissionRoot"]
-
-
-class PreparedProcess(Forked, Protocol):
-    """Process that has been prepared before the fork, except for its descriptors."""
-
-    def prepare(self) -> None:
-        """Set up the state that all processes share, in the root."""
-
-    def adopt(self, connection: int, stdout: int, stderr: int) -> None:
-        """Set the descriptors of this process."""
+__all__ = ["SubmissionRoot"]
 
 
 class SubmissionRoot(SessionRoot):
     """Root that forks submission processes and reports the total CPU time of a submission at its end."""
 
-    _process: PreparedProcess
+    _process: ForkedProcess
+    _has_libraries = False
 
     def _handle(self, message: ToProcess, descriptors: list[int]) -> Forked | None:
-        if not isinstance(message, End):
-            return super()._handle(message, descriptors)
-        self._kill()
-        self._reap_all()
-        self._exits.clear()
-        self._channel.send(Ended(reaped_cpu_time()))
+        match message:
+            case End():
+                self._kill()
+                self._reap_all()
+                self._exits.clear()
+                self._channel.send(Ended(reaped_cpu_time()))
+            case ImportLibraries(names):
+                self._import(names)
+                heap.freeze()
+                self._channel.send(LibrariesImported())
+            case _:
+                return super()._handle(message, descriptors)
         return None
+
+    def _import(self, names: list[str]) -> None:
+        """Import modules for all later processes."""
+        import_installed(names)
+        self._has_libraries = True
 
     def _ports_needed(self) -> int:
         return 0
@@ -47,11 +53,12 @@ class SubmissionRoot(SessionRoot):
         self._process = self._make_process(layout.at(layout.work))
         self._process.prepare()
 
-    def _make_process(self, layout: Layout) -> PreparedProcess:
+    def _make_process(self, layout: Layout) -> ForkedProcess:
         return SubmissionProcess(layout, profile=self._profile, prepared=self._prepared)
 
     def _fork_process(self) -> int:
-        return fork_bare()
+        # The fork hooks are those of libraries, too.
+        return os.fork() if self._has_libraries else fork_bare()
 
     def _new_worker(self, channel: int, stdout: int, stderr: int) -> Forked:
         self._process.adopt(channel, stdout, stderr)

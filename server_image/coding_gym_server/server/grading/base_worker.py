@@ -23,14 +23,18 @@ class BaseWorker(ABC):
 
     Args:
         processes: The processes of the submissions.
+        libraries: Names of the modules that its processes have imported before a submission arrives.
 
     Attributes:
+        libraries: Names of the modules that its processes have imported before a submission arrives, as far as they are
+            installed.
         user: Id of the submissions' user, None if they have the server's user and no mounts of their own.
         root_pid: Process id of the root, the ancestor of all processes of the submission.
         is_recycling: Whether the submission's processes are being replaced by those of the next one.
     """
 
-    def __init__(self, processes: SubmissionProcesses) -> None:
+    def __init__(self, processes: SubmissionProcesses, libraries: frozenset[str]) -> None:
+        self.libraries = libraries
         self.user = processes.user
         self.root_pid = processes.root_pid
         self.is_recycling = False

@@ -15,9 +15,10 @@ from coding_gym_server.ipc.messages import SUBMISSION
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.protocol.grading import Graded, GradingMode, Submission, VerdictOutcome
 from coding_gym_server.server.grading.base_worker import not_run
-from coding_gym_server.server.grading.faithful.libraries import are_light, libraries_of
+from coding_gym_server.server.grading.faithful.libraries import libraries_of
 from coding_gym_server.server.grading.faithful.pool_cache import PoolCache
 from coding_gym_server.server.grading.faithful.worker import FaithfulWorker
+from coding_gym_server.server.grading.libraries import are_light, mentioned_libraries
 from coding_gym_server.server.grading.test_runners import TestRunnerLostError
 from coding_gym_server.server.grading.worker import GradingWorker
 from coding_gym_server.server.process_limiter import ProcessGroup
@@ -39,15 +40,17 @@ _PRELOAD = (
 )
 """Modules that submissions import most often, and that add almost no cost to a fork."""
 
-_FAITHFUL_PER_SLOT = 2
-"""Number of workers, each with other libraries, that are kept for each submission that is graded at the same time."""
+_WORKERS_PER_SLOT = 3
+"""Number of workers, of each mode and with other libraries, that are kept for each submission that is graded concurrently."""
+
+_KINDS = {GradingMode.ISOLATED: GradingWorker, GradingMode.FAITHFUL: FaithfulWorker}
 
 
 class GradingService:
     """Grades submissions in parallel.
 
     Args:
-        zygote: Forks roots of test runners, and starts the zygote of submissions.
+        zygote: Forks the roots of workers with heavy libraries, and starts the zygote of the others.
         base: Parent directory of all workspaces.
         workers: Maximum number of grading workers.
         residual_files: Locations outside its workspace where a submission can leave files.
@@ -65,11 +68,10 @@ class GradingService:
         # What is private to a single session must not be shared with submissions, which run alongside it.
         self._residual_files = msgspec.structs.replace(residual_files, private=())
         self._profile = profile.of_submissions()
-        self._submission_zygote: ZygoteHandle | None = None
-        self._idle: list[GradingWorker] = []
+        self._started_zygote: ZygoteHandle | None = None
         # The most recently used one is the last.
-        self._idle_faithful: list[FaithfulWorker] = []
-        self._max_faithful = workers * _FAITHFUL_PER_SLOT
+        self._idle: list[GradingWorker | FaithfulWorker] = []
+        self._max_workers = workers * _WORKERS_PER_SLOT
         self._pools = PoolCache()
         self._busy: set[GradingWorker | FaithfulWorker] = set()
         self._slots = asyncio.Semaphore(workers)
@@ -77,7 +79,7 @@ class GradingService:
     @property
     def workers(self) -> list[GradingWorker | FaithfulWorker]:
         """All current grading workers."""
-        return [*self._idle, *self._idle_faithful, *self._busy]
+        return [*self._idle, *self._busy]
 
     @property
     def process_groups(self) -> list[ProcessGroup]:
@@ -121,72 +123,58 @@ class GradingService:
         raise AssertionError
 
     def close(self) -> None:
-        """Close all grading workers and the zygote of submissions."""
+        """Close all grading workers and the zygote that was started for them."""
         for worker in self.workers:
             worker.close()
-        if self._submission_zygote is not None:
-            self._submission_zygote.close()
+        if self._started_zygote is not None:
+            self._started_zygote.close()
 
     async def _acquire(self, submission: Submission) -> GradingWorker | FaithfulWorker:
         if self._users is None and self._residual_files.exist():
             await asyncio.to_thread(self._residual_files.remove)
         if submission.mode is GradingMode.FAITHFUL:
-            return await self._acquire_faithful(await asyncio.to_thread(libraries_of, submission))
-        while self._idle:
-            worker = self._idle.pop()
-            if worker.is_alive:
-                self._busy.add(worker)
-                return worker
-            self._discard(worker)
-        worker = await self._open(self._light_zygote())
+            libraries = await asyncio.to_thread(libraries_of, submission)
+        else:
+            libraries = mentioned_libraries(submission)
+        worker = self._take_idle(submission.mode, libraries)
+        if worker is None:
+            while self._idle and len(self.workers) >= self._max_workers:
+                self._discard(self._idle.pop(0))
+            worker = await self._open(submission.mode, libraries)
         self._busy.add(worker)
         return worker
+
+    def _take_idle(self, mode: GradingMode, libraries: frozenset[str]) -> GradingWorker | FaithfulWorker | None:
+        """Return the most recently used worker of a mode that has imported libraries, None if there is none."""
+        for worker in [worker for worker in self._idle if not worker.is_alive]:
+            self._idle.remove(worker)
+            self._discard(worker)
+        kind = _KINDS[mode]
+        is_light = are_light(libraries)
+        for worker in reversed(self._idle):
+            if isinstance(worker, kind) and worker.libraries >= libraries and are_light(worker.libraries) == is_light:
+                self._idle.remove(worker)
+                return worker
+        return None
 
     def _light_zygote(self) -> ZygoteHandle:
-        if self._submission_zygote is None:
+        if self._started_zygote is None:
             config = ZygoteConfig(preload=list(_PRELOAD), backend=SUBMISSION, profile=self._profile)
-            self._submission_zygote = self._zygote.start_another(config)
-            self._submission_zygote.attach(on_gone=self._on_zygote_gone)
-        return self._submission_zygote
+            self._started_zygote = self._zygote.start_another(config)
+            self._started_zygote.attach(on_gone=self._on_zygote_gone)
+        return self._started_zygote
 
-    async def _acquire_faithful(self, libraries: frozenset[str]) -> FaithfulWorker:
-        """Return a worker that has imported libraries; at most a fixed number of them stay, the most recently used ones."""
-        is_light = are_light(libraries)
-        fitting = [
-            worker
-            for worker in self._idle_faithful
-            if worker.is_alive and worker.libraries >= libraries and are_light(worker.libraries) == is_light
-        ]
-        if fitting:
-            worker = fitting[-1]
-            self._idle_faithful.remove(worker)
-        else:
-            while self._idle_faithful and len(self._idle_faithful) + len(self._busy) >= self._max_faithful:
-                self._discard(self._idle_faithful.pop(0))
-            worker = await self._open_faithful(libraries)
-        self._busy.add(worker)
-        return worker
-
-    async def _open_faithful(self, libraries: frozenset[str]) -> FaithfulWorker:
+    async def _open(self, mode: GradingMode, libraries: frozenset[str]) -> GradingWorker | FaithfulWorker:
+        zygote = self._light_zygote() if are_light(libraries) else self._zygote
+        is_faithful = mode is GradingMode.FAITHFUL
         user = self._take_user()
         try:
-            system = NamedSystem(self._base, None) if user is None else OwnSystem(user)
-            return await FaithfulWorker.open(
-                system,
-                libraries,
-                zygote=self._light_zygote() if are_light(libraries) else self._zygote,
-                pools=self._pools,
-                residual_files=self._residual_files,
-            )
-        except BaseException:
-            self._return_user(user)
-            raise
-
-    async def _open(self, submission_zygote: ZygoteHandle) -> GradingWorker:
-        user = self._take_user()
-        try:
-            system = NamedSystem(self._base, None) if user is None else OwnSystem(user, lends_files=True)
-            return await GradingWorker.open(system, zygote=self._zygote, submission_zygote=submission_zygote)
+            system = NamedSystem(self._base, None) if user is None else OwnSystem(user, lends_files=not is_faithful)
+            if is_faithful:
+                return await FaithfulWorker.open(
+                    system, libraries, zygote=zygote, pools=self._pools, residual_files=self._residual_files
+                )
+            return await GradingWorker.open(system, libraries, zygote=zygote)
         except BaseException:
             self._return_user(user)
             raise
@@ -208,18 +196,16 @@ class GradingService:
 
     def _on_zygote_gone(self) -> None:
         _log.error("the zygote of submissions died too often; the next submission starts another one")
-        if self._submission_zygote is not None:
-            self._submission_zygote.close()
-            self._submission_zygote = None
+        if self._started_zygote is not None:
+            self._started_zygote.close()
+            self._started_zygote = None
 
     def _release(self, worker: GradingWorker | FaithfulWorker) -> None:
         self._busy.discard(worker)
-        if not worker.is_alive:
-            self._discard(worker)
-        elif isinstance(worker, FaithfulWorker):
-            self._idle_faithful.append(worker)
-        else:
+        if worker.is_alive:
             self._idle.append(worker)
+        else:
+            self._discard(worker)
 
     def _discard(self, worker: GradingWorker | FaithfulWorker) -> None:
         self._busy.discard(worker)

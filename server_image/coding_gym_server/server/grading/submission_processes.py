@@ -10,15 +10,19 @@ import socket
 import msgspec
 
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
+from coding_gym_server.ipc.library_messages import ImportLibraries
 from coding_gym_server.ipc.messages import SUBMISSION, FromProcess, Kill, WorkerExited
 from coding_gym_server.server.supervisor.systems import System
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
 from coding_gym_server.workspace.session_directory import SessionDirectory
 
-__all__ = ["ANSWER_TIMEOUT_SECONDS", "SubmissionProcesses"]
+__all__ = ["ANSWER_TIMEOUT_SECONDS", "IMPORT_TIMEOUT_SECONDS", "SubmissionProcesses"]
 
 ANSWER_TIMEOUT_SECONDS = 10.0
 """Seconds within which a root responds."""
+
+IMPORT_TIMEOUT_SECONDS = 120.0
+"""Seconds within which a root has imported libraries."""
 
 
 class SubmissionProcesses:
@@ -43,12 +47,15 @@ class SubmissionProcesses:
         self._exit: asyncio.Future[int] | None = None
 
     @classmethod
-    async def start(cls, system: System, *, zygote: ZygoteHandle, backend: str = SUBMISSION) -> SubmissionProcesses:
+    async def start(
+        cls, system: System, libraries: frozenset[str], *, zygote: ZygoteHandle, backend: str = SUBMISSION
+    ) -> SubmissionProcesses:
         """Start the root.
 
         Args:
             system: User and files of the submissions.
-            zygote: Forks root processes, with a small memory footprint.
+            libraries: Names of modules that the root imports, as far as they are installed.
+            zygote: Forks the root.
             backend: ``SUBMISSION`` or ``FAITHFUL``: the kind of root.
 
         Raises:
@@ -60,6 +67,8 @@ class SubmissionProcesses:
         processes = cls(system.user)
         try:
             await processes._start_root(system, zygote, backend)
+            if libraries:
+                await processes.ask_root(ImportLibraries(sorted(libraries)), timeout=IMPORT_TIMEOUT_SECONDS)
         except BaseException:
             processes.close()
             system.discard()

@@ -9,9 +9,14 @@ from collections.abc import Iterator
 import msgspec
 
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
+from coding_gym_server.ipc.library_messages import ImportLibraries
 from coding_gym_server.ipc.messages import Failed, ForkTestRunnerRoot
 from coding_gym_server.protocol.grading import Asserts, UnitTests
-from coding_gym_server.server.grading.submission_processes import ANSWER_TIMEOUT_SECONDS, SubmissionProcesses
+from coding_gym_server.server.grading.submission_processes import (
+    ANSWER_TIMEOUT_SECONDS,
+    IMPORT_TIMEOUT_SECONDS,
+    SubmissionProcesses,
+)
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
 from coding_gym_server.test_runner.messages import (
     MAX_REPORT_BYTES,
@@ -55,11 +60,12 @@ class TestRunners:
         self._root: AsyncChannel[FromTestRunnerRoot] | None = None
 
     @classmethod
-    async def start(cls, submissions: SubmissionProcesses, zygote: ZygoteHandle) -> TestRunners:
+    async def start(cls, submissions: SubmissionProcesses, libraries: frozenset[str], zygote: ZygoteHandle) -> TestRunners:
         """Start the root.
 
         Args:
             submissions: The processes of the submissions that it tests.
+            libraries: Names of modules that the root imports, as far as they are installed.
             zygote: Forks the root.
 
         Raises:
@@ -70,6 +76,8 @@ class TestRunners:
         test_runners = cls()
         try:
             await test_runners._start_root(submissions, zygote)
+            if libraries and test_runners._root is not None:
+                await test_runners._root.call(ImportLibraries(sorted(libraries)), timeout=IMPORT_TIMEOUT_SECONDS)
         except BaseException:
             test_runners.close()
             raise

@@ -35,7 +35,6 @@ from coding_gym_server.server.grading.test_runners import TestRunnerLostError, T
 from coding_gym_server.server.process_limiter import ProcessGroup
 from coding_gym_server.server.supervisor.systems import System
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
-from coding_gym_server.test_runner.libraries import libraries_of
 from coding_gym_server.test_runner.messages import TestsRun, TestSubmission
 
 __all__ = ["GradingWorker"]
@@ -55,24 +54,22 @@ class GradingWorker(BaseWorker):
 
     Args:
         processes: The processes of the submissions.
-        test_runners: Root of test runners with their files, and with a small memory footprint.
-        zygote: Forks another root, with libraries, for the tests that use them.
+        libraries: Names of the modules that they and the test runners have imported.
+        test_runners: Root of test runners with their files.
     """
 
-    def __init__(self, processes: SubmissionProcesses, test_runners: TestRunners, zygote: ZygoteHandle) -> None:
-        super().__init__(processes)
+    def __init__(self, processes: SubmissionProcesses, libraries: frozenset[str], test_runners: TestRunners) -> None:
+        super().__init__(processes, libraries)
         self._test_runners = test_runners
-        self._with_libraries: TestRunners | None = None
-        self._zygote = zygote
 
     @classmethod
-    async def open(cls, system: System, *, zygote: ZygoteHandle, submission_zygote: ZygoteHandle) -> GradingWorker:
+    async def open(cls, system: System, libraries: frozenset[str], *, zygote: ZygoteHandle) -> GradingWorker:
         """Create a grading worker.
 
         Args:
             system: User and files of the submissions.
-            zygote: Forks roots of test runners, with libraries that tests import.
-            submission_zygote: Forks roots with a small memory footprint.
+            libraries: Names of the modules to import for submissions and their tests.
+            zygote: Forks the roots.
 
         Raises:
             ForkError: If processes, memory or disk space are exhausted.
@@ -80,9 +77,9 @@ class GradingWorker(BaseWorker):
             TimeoutError: If a started process does not respond.
             OSError: If the directories cannot be created.
         """
-        processes = await SubmissionProcesses.start(system, zygote=submission_zygote)
+        processes = await SubmissionProcesses.start(system, libraries, zygote=zygote)
         try:
-            return cls(processes, await TestRunners.start(processes, submission_zygote), zygote)
+            return cls(processes, libraries, await TestRunners.start(processes, libraries, zygote))
         except BaseException:
             processes.close()
             system.discard()
@@ -90,35 +87,23 @@ class GradingWorker(BaseWorker):
 
     @property
     def is_alive(self) -> bool:
-        return super().is_alive and all(test_runners.is_alive for test_runners in self._roots)
+        return super().is_alive and self._test_runners.is_alive
 
     @property
     def process_groups(self) -> list[ProcessGroup]:
-        return [*super().process_groups, *self._roots]
-
-    @property
-    def _roots(self) -> list[TestRunners]:
-        return [self._test_runners] if self._with_libraries is None else [self._test_runners, self._with_libraries]
+        return [*super().process_groups, self._test_runners]
 
     def close(self) -> None:
         super().close()
-        for test_runners in self._roots:
-            test_runners.close()
+        self._test_runners.close()
 
     async def _grade(self, submission: Submission) -> Graded:
         if isinstance(submission.tests, Programs):
             return await self._run_programs(submission, submission.tests)
         return await self._run_tests(submission, submission.tests)
 
-    async def _test_runners_for(self, tests: Asserts | UnitTests) -> TestRunners:
-        if not libraries_of(tests):
-            return self._test_runners
-        if self._with_libraries is None:
-            self._with_libraries = await TestRunners.start(self._processes, self._zygote)
-        return self._with_libraries
-
     async def _run_tests(self, submission: Submission, tests: Asserts | UnitTests) -> Graded:
-        test_runners = await self._test_runners_for(tests)
+        test_runners = self._test_runners
         with (
             await self._open_run(submission, submission.limits.max_output_chars) as run,
             test_runners.fork(tests, run.connection) as test_runner,

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Iterator
 
 from coding_gym_server.protocol.grading import Asserts, Submission, UnitTests
 from coding_gym_server.server.grading.faithful.splitting import UNPARSABLE, parse
 from coding_gym_server.submission.faithful_messages import Framework
 
-__all__ = ["are_light", "libraries_of"]
+__all__ = ["libraries_of"]
 
-_LIGHT = sys.stdlib_module_names | {"pytest"}
 _SUBMISSION = "solution"
 
 
@@ -23,12 +21,7 @@ def libraries_of(submission: Submission) -> frozenset[str]:
     names = {name for source in (tests, submission.reference or "") for name in _imported(source)}
     if isinstance(submission.tests, UnitTests) and _is_for_pytest(submission.tests):
         names.add("pytest")
-    return frozenset(name for name in names if _top_level(name) != _SUBMISSION)
-
-
-def are_light(libraries: frozenset[str]) -> bool:
-    """Return whether modules use little memory, so that a process that has not imported others forks faster."""
-    return all(_top_level(name) in _LIGHT for name in libraries)
+    return frozenset(name for name in names if name.partition(".")[0] != _SUBMISSION)
 
 
 def _is_for_pytest(tests: UnitTests) -> bool:
@@ -36,10 +29,6 @@ def _is_for_pytest(tests: UnitTests) -> bool:
         return parse(tests)[1] is Framework.PYTEST
     except UNPARSABLE:
         return False
-
-
-def _top_level(name: str) -> str:
-    return name.partition(".")[0]
 
 
 def _imported(source: str) -> Iterator[str]:

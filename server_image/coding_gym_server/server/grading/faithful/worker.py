@@ -9,7 +9,6 @@ import time
 import msgspec
 
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
-from coding_gym_server.ipc.library_messages import ImportLibraries
 from coding_gym_server.ipc.messages import FAITHFUL, CpuTime, CpuTimeUsed
 from coding_gym_server.linux import oom
 from coding_gym_server.protocol.grading import CaseOutcome, Graded, GradingLimits, Submission
@@ -41,7 +40,6 @@ from coding_gym_server.workspace.leftovers import ResidualFiles
 
 __all__ = ["FaithfulWorker"]
 
-_IMPORT_TIMEOUT = 120.0
 _NEGLIGIBLE_LOAD = 0.05
 
 _OUTCOMES = {
@@ -74,8 +72,7 @@ class FaithfulWorker(BaseWorker):
         pools: PoolCache,
         residual_files: ResidualFiles | None,
     ) -> None:
-        super().__init__(processes)
-        self.libraries = libraries
+        super().__init__(processes, libraries)
         self._pools = pools
         self._residual_files = residual_files
 
@@ -104,13 +101,7 @@ class FaithfulWorker(BaseWorker):
             TimeoutError: If the root does not respond.
             OSError: If the directories cannot be created.
         """
-        processes = await SubmissionProcesses.start(system, zygote=zygote, backend=FAITHFUL)
-        try:
-            await processes.ask_root(ImportLibraries(sorted(libraries)), timeout=_IMPORT_TIMEOUT)
-        except BaseException:
-            processes.close()
-            system.discard()
-            raise
+        processes = await SubmissionProcesses.start(system, libraries, zygote=zygote, backend=FAITHFUL)
         return cls(processes, libraries, pools=pools, residual_files=None if processes.user is not None else residual_files)
 
     async def _grade(self, submission: Submission) -> Graded:
