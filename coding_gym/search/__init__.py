@@ -1,0 +1,34 @@
+"""Tree search over the states of an environment that can be cloned: trees, policies, drivers, and advantages from trees."""
+
+from __future__ import annotations
+
+from coding_gym.search.advantages import (
+    inter_tree_advantages,
+    intra_tree_advantages,
+    process_values,
+    tree_grpo_advantages,
+)
+from coding_gym.search.drivers import best_first, mcts
+from coding_gym.search.node import Node
+from coding_gym.search.policies import epsilon_greedy, highest_score, puct, random_leaf, uct
+from coding_gym.search.states import CloneableEnv, StateSnapshot
+from coding_gym.search.tree import BranchTree, Policy
+
+__all__ = [
+    "BranchTree",
+    "CloneableEnv",
+    "Node",
+    "Policy",
+    "StateSnapshot",
+    "best_first",
+    "epsilon_greedy",
+    "highest_score",
+    "inter_tree_advantages",
+    "intra_tree_advantages",
+    "mcts",
+    "process_values",
+    "puct",
+    "random_leaf",
+    "tree_grpo_advantages",
+    "uct",
+]
