@@ -81,11 +81,16 @@ class Channel(Generic[_Request]):
         Raises:
             EOFError: If the other end is closed.
         """
-        yield self._receive_with_descriptors()
+        yield self.receive_with_descriptors()
         while self._end_of_message() is not None:
-            yield self._receive_with_descriptors()
+            yield self.receive_with_descriptors()
 
-    def _receive_with_descriptors(self) -> tuple[_Request, list[int]]:
+    def receive_with_descriptors(self) -> tuple[_Request, list[int]]:
+        """Wait for the next request; return it with its descriptors.
+
+        Raises:
+            EOFError: If the other end is closed.
+        """
         while (message := self._next()) is None:
             data, received, _, _ = socket.recv_fds(self._socket, _READ_BYTES, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
             if not data:

@@ -2,7 +2,8 @@
 
 Each channel is a socket pair that carries length-prefixed msgpack. Only the server sends requests. Unsolicited messages are
 ``WorkerExited`` and, while a cell runs, ``CellResult``. ``program_messages.py`` has those about programs beside a worker,
-``system_messages.py`` those about the systems of sessions, ``library_messages.py`` those about libraries to import.
+``system_messages.py`` those about the systems of sessions, ``library_messages.py`` those about libraries to import,
+``snapshot_messages.py`` those about copies of workers.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import ClassVar
 import msgspec
 
 from coding_gym_server.ipc.library_messages import ImportLibraries, LibrariesImported
+from coding_gym_server.ipc.snapshot_messages import FromBranching, ToBranching
 from coding_gym_server.ipc.system_messages import EnterOwnSystem, FoundSystem, Joined, JoinSystem, Mounted
 
 __all__ = [
@@ -355,6 +357,7 @@ ToProcess = (
     | Configure
     | Execute
     | Ack
+    | ToBranching
 )
 FromProcess = (
     Ready
@@ -374,5 +377,6 @@ FromProcess = (
     | WorkerExited
     | CellResult
     | Finished
+    | FromBranching
     | Failed
 )

@@ -62,9 +62,9 @@ class ProcessRoot:
             while True:
                 self._record_exit(*os.wait4(-1, 0))
 
-    def _reap_all_but(self, survivor: int) -> None:
-        """Wait until all children except ``survivor`` have exited."""
-        while orphans := procfs.children(os.getpid()) - {survivor}:
+    def _reap_all_but(self, *survivors: int) -> None:
+        """Wait until all children except ``survivors`` have exited."""
+        while orphans := procfs.children(os.getpid()).difference(survivors):
             for pid in orphans:
                 self._record_exit(*os.wait4(pid, 0))
 

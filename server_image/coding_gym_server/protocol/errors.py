@@ -19,6 +19,8 @@ class ErrorCode(StrEnum):
     FACTORY_ERROR = "FACTORY_ERROR"
     """Sent only by OpenEnv's own server; coding_gym's has no factory."""
     SESSION_ERROR = "SESSION_ERROR"
+    SNAPSHOT_REFUSED = "SNAPSHOT_REFUSED"
+    """A snapshot cannot be taken or restored; ``errors`` has the reasons. A coding_gym extension."""
 
 
 class ErrorData(msgspec.Struct, kw_only=True, omit_defaults=True):

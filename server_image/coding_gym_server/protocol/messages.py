@@ -141,8 +141,56 @@ class GradeRequest(msgspec.Struct, tag="grade", tag_field="type", forbid_unknown
     data: Submission
 
 
+class CloneRequest(msgspec.Struct, tag="clone", tag_field="type", forbid_unknown_fields=True):
+    """Take a snapshot of the session, which goes on unchanged. A coding_gym extension."""
+
+
+class RestoreOptions(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Options of a restore.
+
+    Attributes:
+        snapshot: Id of the snapshot.
+        seed: Seed of ``random`` and ``numpy.random``; the generators go on from their state when absent.
+    """
+
+    snapshot: Annotated[str, msgspec.Meta(max_length=64)]
+    seed: Annotated[int, msgspec.Meta(ge=0)] | None = None
+
+
+class RestoreRequest(msgspec.Struct, tag="restore", forbid_unknown_fields=True):
+    """Replace the session's state by that of a snapshot. A coding_gym extension."""
+
+    data: RestoreOptions
+
+
+class ReleaseOptions(msgspec.Struct, forbid_unknown_fields=True):
+    """Options of a release.
+
+    Attributes:
+        snapshots: Ids of snapshots; those that do not exist are ignored.
+    """
+
+    snapshots: list[Annotated[str, msgspec.Meta(max_length=64)]]
+
+
+class ReleaseRequest(msgspec.Struct, tag="release", forbid_unknown_fields=True):
+    """End snapshots. A coding_gym extension."""
+
+    data: ReleaseOptions
+
+
 Request = (
-    ResetRequest | StepRequest | InterruptRequest | StateRequest | CloseRequest | McpRequest | ScreenRequest | GradeRequest
+    ResetRequest
+    | StepRequest
+    | InterruptRequest
+    | StateRequest
+    | CloseRequest
+    | McpRequest
+    | ScreenRequest
+    | GradeRequest
+    | CloneRequest
+    | RestoreRequest
+    | ReleaseRequest
 )
 
 
@@ -170,13 +218,46 @@ class VerdictMessage(msgspec.Struct, tag="verdict"):
     data: Graded
 
 
+class SnapshotData(msgspec.Struct, kw_only=True):
+    """A snapshot.
+
+    Attributes:
+        snapshot: Its id, which any session of the sandbox may restore.
+        step_count: Number of steps of the episode when it was taken.
+        nbytes: Size of the copied files in bytes. Memory is shared with the session until either changes it.
+    """
+
+    snapshot: str
+    step_count: int
+    nbytes: int
+
+
+class SnapshotMessage(msgspec.Struct, tag="snapshot"):
+    """Response to ``clone``."""
+
+    data: SnapshotData
+
+
+class ReleasedMessage(msgspec.Struct, tag="released"):
+    """Response to ``release``."""
+
+
 class McpMessage(msgspec.Struct, tag="mcp"):
     """Response to ``mcp``: a JSON-RPC 2.0 response."""
 
     data: dict[str, Any]
 
 
-Response = ObservationMessage | StateMessage | ScreenMessage | VerdictMessage | McpMessage | ErrorMessage
+Response = (
+    ObservationMessage
+    | StateMessage
+    | ScreenMessage
+    | VerdictMessage
+    | SnapshotMessage
+    | ReleasedMessage
+    | McpMessage
+    | ErrorMessage
+)
 
 
 def unknown_rewards(names: Iterable[str]) -> str | None:

@@ -7,6 +7,7 @@ import fcntl
 import os
 import random
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -15,12 +16,16 @@ from typing import Any
 
 from coding_gym_server.ipc.channel import Channel
 from coding_gym_server.ipc.messages import Ack, CellResult, Configure, Execute, Finished, ToProcess
+from coding_gym_server.ipc.snapshot_messages import Freezable, Freeze, NotFreezable, Thaw, WorkerCopied
 from coding_gym_server.ipc.streams import adopt_descriptors, flush_streams, open_stream
 from coding_gym_server.isolation.profile import IsolationProfile
+from coding_gym_server.linux.forking import die_with_parent
 from coding_gym_server.worker import gui_events as gui
 from coding_gym_server.worker.backends.base import ExecutorBackend
 from coding_gym_server.worker.backends.output import Output
 from coding_gym_server.worker.backends.registry import backend_class
+from coding_gym_server.worker.branching import freezing
+from coding_gym_server.worker.branching.census import Held, take_census
 from coding_gym_server.workspace.layout import Layout
 
 __all__ = ["Worker", "warm_up"]
@@ -88,6 +93,7 @@ class Worker:
         self._adopt_descriptors()
         self._profile.apply_to_worker(self._prepared)
         self._pid = os.getpid()
+        self._root = os.getppid()
         backend = backend_class(self._backend_name)(self._output, authorized_imports=self._authorized_imports)
         backend.profile = self._profile
         while True:
@@ -101,6 +107,8 @@ class Worker:
                     backend.configure(show_value=settings.show_value)
                 case Execute() as cell:
                     self._execute(backend, cell)
+                case Freeze():
+                    self._freeze()
 
     def _execute(self, backend: ExecutorBackend, cell: Execute) -> None:
         self._repair_streams()
@@ -123,6 +131,43 @@ class Worker:
             os._exit(exit_code)
         with self._sending:
             self._channel.send(Finished(exit_code, self._output.raised))
+
+    def _freeze(self) -> None:
+        """Leave a frozen copy if it would be faithful. Returns in this worker, and in each worker that the copy becomes."""
+        flush_streams()
+        own = {self._channel.fileno(), *self._saved, *range(3)}
+        held = take_census(own, self._layout.writable())
+        if held.reasons:
+            self._channel.send(NotFreezable(held.reasons))
+            return
+        self._channel.send(Freezable())
+        descriptor = freezing.leave_copy(self._channel)
+        if descriptor is None:
+            return
+        self._channel.close()
+        outputs = {**held.outputs, 1: 1, 2: 2, self._saved[1]: 1, self._saved[2]: 2}
+        moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _HIGH_DESCRIPTOR)
+        os.close(descriptor)
+        request, descriptors = freezing.wait_to_thaw(moved, outputs, set_up=lambda: die_with_parent(self._root))
+        self._thaw(request, descriptors, held, outputs)
+
+    def _thaw(self, request: Thaw, descriptors: list[int], held: Held, outputs: dict[int, int]) -> None:
+        """Become a worker that goes on where the frozen one was."""
+        os.setsid()
+        threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
+        self._pid = os.getpid()
+        connection, stdout, stderr = descriptors
+        self._channel = Channel(socket.socket(fileno=connection))
+        self._channel.move_up(_HIGH_DESCRIPTOR)
+        freezing.restore_descriptors(held, outputs, stdout, stderr)
+        with contextlib.suppress(OSError):
+            # Its inode is another one since the files were restored.
+            os.chdir(held.directory)
+        if request.display is not None:
+            gui.offer_screen(request.display, request.display_cookie, self._layout)
+        if request.seed is not None:
+            _seed(int(request.seed, 16))
+        self._channel.send(WorkerCopied(self._pid))
 
     def _send_result(self, result: CellResult) -> None:
         if os.getpid() != self._pid:

@@ -41,6 +41,11 @@ class Layout(msgspec.Struct, kw_only=True, frozen=True):
         """Return the layout with another working and home directory, or unchanged if it is None."""
         return self if directory is None else msgspec.structs.replace(self, work=directory, home=directory)
 
+    def writable(self) -> tuple[str, ...]:
+        """Return the directories whose files are those of the session."""
+        shared_memory = {"/dev/shm"} if self.temporary == PRIVATE.temporary else set()
+        return tuple({self.work, self.home, self.temporary} | shared_memory)
+
     def directories(self) -> dict[str, str]:
         """Return the environment variables that name the directories."""
         return {"HOME": self.home, "TMPDIR": self.temporary, "PWD": self.work}

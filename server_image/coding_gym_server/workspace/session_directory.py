@@ -20,8 +20,11 @@ from coding_gym_server.protocol.grading import FileContent
 from coding_gym_server.workspace import directory as workspace
 from coding_gym_server.workspace.files import write_files
 from coding_gym_server.workspace.layout import MOUNTED, PRIVATE, Layout
+from coding_gym_server.workspace.saved_files import SavedFiles
 
 __all__ = ["X_SOCKETS", "MountedDirectory", "NamedDirectory", "SessionDirectory", "SharedDirectory"]
+
+_SNAPSHOTS = ".snapshots"
 
 X_SOCKETS = "/tmp/.X11-unix"
 """Directory of display sockets, as programs see it."""
@@ -95,6 +98,10 @@ class SessionDirectory(ABC):
     def remove(self) -> None:
         """Delete the directory. Blocking."""
 
+    @abstractmethod
+    def copy(self) -> SavedFiles:
+        """Return a copy of the files that is still to be made, out of reach of the session."""
+
     def write(self, files: Mapping[str, str | FileContent]) -> None:
         """Write files in the working directory. Blocking.
 
@@ -156,6 +163,10 @@ class NamedDirectory(SessionDirectory):
 
     def repair(self) -> None:
         workspace.repair(str(self._path))
+
+    def copy(self) -> SavedFiles:
+        parts = (workspace.WORK, workspace.HOME, workspace.TEMPORARY)
+        return SavedFiles(self._path.parent / _SNAPSHOTS, {part: self._path / part for part in parts})
 
     def remove(self) -> None:
         with contextlib.suppress(OSError, subprocess.CalledProcessError):
@@ -239,6 +250,10 @@ class MountedDirectory(SessionDirectory):
         for directory, mode in self._modes.items():
             os.chmod(directory, mode)
 
+    def copy(self) -> SavedFiles:
+        # In the file system of the session, beside the directories that are mounted there: its limits apply.
+        return SavedFiles(self._path / _SNAPSHOTS, {name: self._path / name for name in MOUNTED})
+
     def remove(self) -> None:
         """Do nothing: the kernel frees the file system with the last process and descriptor that use it."""
 
@@ -310,6 +325,10 @@ class SharedDirectory(SessionDirectory):
             else:
                 with _opened(self.x_sockets, os.O_PATH) as directory:
                     os.chmod(f"/proc/self/fd/{directory}", 0o1777)  # noqa: S103 - as /tmp itself
+
+    def copy(self) -> SavedFiles:
+        message = "files that several sessions share cannot be copied for one of them"
+        raise NotImplementedError(message)
 
     def remove(self) -> None:
         with contextlib.suppress(OSError):

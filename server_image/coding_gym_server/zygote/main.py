@@ -40,6 +40,7 @@ from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.packages import overlay
 from coding_gym_server.submission import process as submission
 from coding_gym_server.worker.backends.registry import backend_class
+from coding_gym_server.worker.branching import census
 from coding_gym_server.zygote import heap
 from coding_gym_server.zygote.session_root import SessionRoot
 from coding_gym_server.zygote.submission_root import SubmissionRoot
@@ -130,6 +131,7 @@ def main(descriptor: str, configuration: str) -> None:
     heap.make_immortal()
     missing += _preload(rarely_used)
     heap.freeze()
+    census.remember_inherited()
     channel.send(Ready(missing))
     forked = _Zygote(channel, config).serve()
     if forked is not None:

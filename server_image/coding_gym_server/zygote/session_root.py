@@ -36,6 +36,7 @@ from coding_gym_server.ipc.messages import (
     WorkerExited,
     WorkerForked,
 )
+from coding_gym_server.ipc.snapshot_messages import AdoptCopy, CopyAdopted, KillCopy, KillLive
 from coding_gym_server.ipc.system_messages import EnterOwnSystem, FoundSystem, Joined, JoinSystem, Mounted
 from coding_gym_server.isolation import session_user
 from coding_gym_server.isolation.ports import reserve_ports
@@ -51,6 +52,9 @@ from coding_gym_server.workspace.layout import MOUNTED, PRIVATE, Layout
 from coding_gym_server.zygote.spawner import Spawner
 
 __all__ = ["Forked", "SessionRoot"]
+
+_CONVERGENCE_SECONDS = 3.0
+"""Time after which processes that multiply while they are killed are killed together with the frozen copies."""
 
 _CELL_START_SECONDS = 0.25
 """Maximum delay from the request to the first line of the cell on a busy machine."""
@@ -100,6 +104,8 @@ class SessionRoot(ProcessRoot):
         self._worker_status: int | None = None
         self._has_exited = False
         self._spawners: set[int] = set()
+        self._frozen: set[int] = set()
+        self._doomed: set[int] = set()
         self._spawners_cpu_time = 0.0
 
     def run(self) -> None:
@@ -206,6 +212,16 @@ class SessionRoot(ProcessRoot):
             case Kill():
                 self._kill()
                 self._channel.send(Killed())
+            case AdoptCopy(pid, is_worker):
+                self._channel.send(self._adopt(pid, is_worker=is_worker))
+            case KillLive():
+                self._kill_live()
+                # Its exit was requested, so it is not reported.
+                self._worker, self._has_exited = None, False
+                self._channel.send(Killed())
+            case KillCopy(pid):
+                self._kill_copy(pid)
+                self._channel.send(Killed())
             case CpuTime():
                 self._channel.send(CpuTimeUsed(self._cpu_time()))
             case CheckWaiting(pids):
@@ -214,11 +230,11 @@ class SessionRoot(ProcessRoot):
         return None
 
     def _fork(self, descriptors: list[int]) -> Forked | None:
-        """Replace all running processes by a new worker."""
-        self._kill()
+        """Replace all running processes, except frozen copies, by a new worker."""
+        self._kill_live()
         if self._worker is None:
             # It may have run out of memory: free that of the remaining processes first.
-            self._reap_all()
+            self._reap_all_but(*self._frozen)
         root = os.getpid()
         try:
             # Fork before reaping, so that the new worker starts up while the old processes exit.
@@ -228,7 +244,7 @@ class SessionRoot(ProcessRoot):
                 self._become_child(root)
                 lower_priority()
                 return self._new_worker(*descriptors)
-            self._reap_all_but(pid)
+            self._reap_all_but(pid, *self._frozen)
             previous_status, self._worker, self._worker_status = self._worker_status, pid, None
             self._has_exited = False
         except OSError as error:
@@ -237,6 +253,55 @@ class SessionRoot(ProcessRoot):
             self._channel.send(WorkerForked(pid, previous_status, reaped_cpu_time()))
         close_all(descriptors)
         return None
+
+    def _adopt(self, pid: int, *, is_worker: bool) -> CopyAdopted | Failed:
+        """Take over a child that the worker, or a frozen copy, claims to have made."""
+        children = procfs.children(os.getpid())
+        known = {self._worker} | self._frozen | self._spawners
+        if pid not in children or pid in known:
+            return Failed(f"{pid} is not a new child of the session's root")
+        if is_worker:
+            self._worker, self._worker_status, self._has_exited = pid, None, False
+            return CopyAdopted()
+        self._doomed &= children
+        if others := children - known - self._doomed - {pid}:
+            self._frozen.add(pid)
+            self._kill_copy(pid)
+            return Failed(f"{len(others)} background processes")
+        self._frozen.add(pid)
+        return CopyAdopted()
+
+    def _kill_live(self) -> None:
+        """Kill all descendants except frozen copies; afterwards none of them executes user code."""
+        if not self._frozen:
+            self._kill()
+            return
+        deadline = time.monotonic() + _CONVERGENCE_SECONDS
+        killed: set[int] = set()
+        while True:
+            top = procfs.children(os.getpid()) - self._frozen
+            # A process with a pending SIGKILL forks no more.
+            found = top.union(*map(procfs.descendants, top)) - killed
+            if not found:
+                break
+            for pid in found:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            killed |= found
+            self._reap()
+            if time.monotonic() > deadline:
+                # Only a signal to all processes at once ends those that fork faster than they are found.
+                self._kill()
+                self._reap_all()
+                break
+        self._doomed |= killed
+
+    def _kill_copy(self, pid: int) -> None:
+        if pid in self._frozen:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                self._record_exit(*os.wait4(pid, 0))
 
     def _fork_spawner(self, descriptors: list[int]) -> Forked | None:
         root = os.getpid()
@@ -285,7 +350,7 @@ class SessionRoot(ProcessRoot):
             return self._fork_process()
         except OSError:
             # Killed processes count against the process limit until they are reaped.
-            self._reap_all()
+            self._reap_all_but(*self._frozen)
             return fork_when_possible(self._fork_process)
 
     def _fork_process(self) -> int:
@@ -302,6 +367,8 @@ class SessionRoot(ProcessRoot):
     def _record_exit(self, pid: int, status: int, usage: resource.struct_rusage) -> None:
         if pid == self._worker:
             self._worker, self._worker_status, self._has_exited = None, status, True
+        elif pid in self._frozen:
+            self._frozen.remove(pid)
         elif pid in self._spawners:
             self._spawners.remove(pid)
             self._spawners_cpu_time += usage.ru_utime + usage.ru_stime

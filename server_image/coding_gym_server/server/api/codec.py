@@ -33,7 +33,7 @@ _msgpack = msgspec.msgpack.Encoder()
 _MAX_QUOTED_CHARS = 1000
 """Maximum number of characters of a request that an error message quotes; a request can have megabytes."""
 
-_REQUEST_TYPES = ("reset", "step", "interrupt", "state", "close", "mcp", "screen", "grade")
+_REQUEST_TYPES = ("reset", "step", "interrupt", "state", "close", "mcp", "screen", "grade", "clone", "restore", "release")
 
 _T = TypeVar("_T")
 

@@ -14,6 +14,7 @@ from coding_gym_server.protocol import (
     MAX_FRAME_BYTES,
     PROTOCOL_VERSION,
     PROTOCOL_VERSION_HEADER,
+    CloneRequest,
     CloseRequest,
     ErrorCode,
     ErrorData,
@@ -23,12 +24,17 @@ from coding_gym_server.protocol import (
     McpMessage,
     McpRequest,
     ObservationMessage,
+    ReleasedMessage,
+    ReleaseRequest,
     Request,
     ResetOptions,
     ResetRequest,
     Response,
+    RestoreRequest,
     ScreenMessage,
     ScreenRequest,
+    SnapshotData,
+    SnapshotMessage,
     StateMessage,
     StateRequest,
     StepRequest,
@@ -41,6 +47,7 @@ from coding_gym_server.server.grading.service import GradingService
 from coding_gym_server.server.sessions.registry import SessionLimitError, SessionRegistry
 from coding_gym_server.server.sessions.session import ServerSession
 from coding_gym_server.server.supervisor.display_handle import NoScreenError, ScreenRefusedError
+from coding_gym_server.server.supervisor.frozen_worker import SnapshotRefusedError
 from coding_gym_server.worker.backends.registry import UnknownBackendError
 from coding_gym_server.workspace.files import FilesError
 
@@ -209,6 +216,9 @@ class _Conversation:
         except (FilesError, NoScreenError, ScreenRefusedError, UnknownBackendError) as error:
             faults = [value_error(["data", field_of(error)], str(error))]
             response = ErrorMessage(ErrorData(message=str(error), code=ErrorCode.VALIDATION_ERROR, errors=faults))
+        except SnapshotRefusedError as error:
+            faults = [value_error(["data", "snapshot"], reason) for reason in error.reasons]
+            response = ErrorMessage(ErrorData(message=str(error), code=ErrorCode.SNAPSHOT_REFUSED, errors=faults))
         except Exception as error:  # noqa: BLE001 - an internal error is reported to the client as well
             _log.exception("a request failed")
             response = ErrorMessage(ErrorData(message=f"{type(error).__name__}: {error}", code=ErrorCode.EXECUTION_ERROR))
@@ -256,6 +266,16 @@ async def _answer(session: ServerSession, grading: GradingService, request: Requ
             return ObservationMessage(await session.reset(options or ResetOptions()))
         case GradeRequest(submission):
             return VerdictMessage(await grading.grade(submission))
+        case CloneRequest():
+            snapshot = await session.clone()
+            return SnapshotMessage(
+                SnapshotData(snapshot=snapshot.id, step_count=snapshot.state.step_count, nbytes=snapshot.frozen.files.size)
+            )
+        case RestoreRequest(options):
+            return ObservationMessage(await session.restore(options.snapshot, seed=options.seed))
+        case ReleaseRequest(options):
+            session.release(options.snapshots)
+            return ReleasedMessage()
         case ScreenRequest(options):
             return ScreenMessage(await session.capture_screen(options.region if options is not None else None))
         case StateRequest():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coding_gym_server.server.sessions.defaults import SessionDefaults
 from coding_gym_server.server.sessions.session import ServerSession
+from coding_gym_server.server.sessions.snapshots import DEFAULT_MAX_SNAPSHOTS, SnapshotStore
 from coding_gym_server.server.supervisor.display_handle import DisplayFactory
 from coding_gym_server.server.supervisor.executor_pool import ExecutorPool
 from coding_gym_server.server.supervisor.shared_files import SharedFiles
@@ -42,13 +43,23 @@ class SessionRegistry:
         screens: Factory of displays.
         defaults: Defaults for reset options.
         limit: Maximum number of open sessions.
+        max_snapshots: Maximum number of snapshots of all sessions together.
     """
 
-    def __init__(self, executors: ExecutorPool, screens: DisplayFactory, defaults: SessionDefaults, *, limit: int) -> None:
+    def __init__(
+        self,
+        executors: ExecutorPool,
+        screens: DisplayFactory,
+        defaults: SessionDefaults,
+        *,
+        limit: int,
+        max_snapshots: int = DEFAULT_MAX_SNAPSHOTS,
+    ) -> None:
         self._executors = executors
         self._screens = screens
         self._defaults = defaults
         self._limit = limit
+        self._snapshots = SnapshotStore(executors, limit=max_snapshots)
         self._active: dict[str, ServerSession] = {}
 
     def open(self, *, shared: SharedFiles | None = None) -> ServerSession:
@@ -62,7 +73,7 @@ class SessionRegistry:
         """
         if len(self._active) >= self._limit:
             raise SessionLimitError(len(self._active), self._limit)
-        session = ServerSession(self._executors, self._screens, self._defaults, shared=shared)
+        session = ServerSession(self._executors, self._screens, self._defaults, self._snapshots, shared=shared)
         self._active[session.id] = session
         return session
 

@@ -8,18 +8,16 @@ import secrets
 import uuid
 from collections.abc import Callable, Iterator
 
-from msgspec import UNSET
+import msgspec
 
 from coding_gym_server.ipc.async_channel import ChannelClosedError
 from coding_gym_server.ipc.messages import Configure, Execute
 from coding_gym_server.ipc.text import truncate_middle
 from coding_gym_server.protocol import (
-    DEFAULT_SCREEN,
     INFRASTRUCTURE_EXIT_CODE,
     Capture,
     Metadata,
     ObservationData,
-    OnIdle,
     Outcome,
     Rectangle,
     ResetOptions,
@@ -28,35 +26,31 @@ from coding_gym_server.protocol import (
     StepAction,
 )
 from coding_gym_server.server.sessions.defaults import SessionDefaults
+from coding_gym_server.server.sessions.episode_options import EpisodeOptions
 from coding_gym_server.server.sessions.lost_episode import EpisodeLostError
-from coding_gym_server.server.sessions.openenv_rewards import Score, score
-from coding_gym_server.server.sessions.responses import infrastructure_failure, response
+from coding_gym_server.server.sessions.responses import infrastructure_failure, response, unfinished
 from coding_gym_server.server.sessions.result_collector import ResultCollector
+from coding_gym_server.server.sessions.session_screen import SessionScreen
+from coding_gym_server.server.sessions.snapshots import Snapshot, SnapshotStore
 from coding_gym_server.server.sessions.step_runner import StepCapture, StepRunner, StepView
+from coding_gym_server.server.supervisor import branching
 from coding_gym_server.server.supervisor.cell_run import CellOutcome
-from coding_gym_server.server.supervisor.display_handle import (
-    DisplayFactory,
-    DisplayHandle,
-    NoScreenError,
-    ScreenRefusedError,
-    check_inputs,
-)
+from coding_gym_server.server.supervisor.display_handle import DisplayFactory, NoScreenError, check_inputs
 from coding_gym_server.server.supervisor.executor import Executor
 from coding_gym_server.server.supervisor.executor_pool import ExecutorPool
 from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
+from coding_gym_server.server.supervisor.frozen_worker import SnapshotRefusedError
 from coding_gym_server.server.supervisor.shared_files import SharedFiles
 from coding_gym_server.server.supervisor.watchdog import Limits
 from coding_gym_server.server.supervisor.worker_handle import Event
 from coding_gym_server.server.supervisor.zygote_handle import ForkError
 from coding_gym_server.worker.backends.registry import check_backend, check_installed
-from coding_gym_server.workspace.session_directory import SessionDirectory
 
 __all__ = ["INFRASTRUCTURE_ERRORS", "ServerSession"]
 
 INFRASTRUCTURE_ERRORS = (ForkError, ChannelClosedError, TimeoutError)
 """Infrastructure errors: the sandbox failed to run a cell."""
 
-_MAX_WALL_SECONDS = 1e8
 _ALWAYS_INSTALLED = "python"
 _ROOT_DIED = "the session's root process died"
 
@@ -70,6 +64,7 @@ class ServerSession:
         executors: Pool from which executors are acquired.
         screens: Factory of displays.
         defaults: Defaults for reset options.
+        snapshots: Snapshots of all sessions.
         shared: Files shared with other sessions, None for only the session's own workspace.
 
     Attributes:
@@ -78,11 +73,17 @@ class ServerSession:
     """
 
     def __init__(
-        self, executors: ExecutorPool, screens: DisplayFactory, defaults: SessionDefaults, *, shared: SharedFiles | None = None
+        self,
+        executors: ExecutorPool,
+        screens: DisplayFactory,
+        defaults: SessionDefaults,
+        snapshots: SnapshotStore,
+        *,
+        shared: SharedFiles | None = None,
     ) -> None:
         self._executors = executors
-        self._screens = screens
-        self._screen: DisplayHandle | None = None
+        self._snapshots = snapshots
+        self._screen = SessionScreen(screens)
         self._defaults = defaults
         self._shared = shared
         self._directory: str | None = None
@@ -90,7 +91,7 @@ class ServerSession:
         self._loss: str | None = None
         self._is_stepping = False
         self._interrupt_due = False
-        self._options = ResetOptions()
+        self._options = EpisodeOptions(ResetOptions(), defaults)
         self._beginning = asyncio.Lock()
         self._has_ended = False
         self.id = secrets.token_hex(16)
@@ -110,12 +111,13 @@ class ServerSession:
             ForkError: If the process limit, memory or disk is exhausted, or the backend fails to load.
             ChannelClosedError: If the zygote died.
         """
-        backend = options.backend or self._defaults.backend
+        chosen = EpisodeOptions(options, self._defaults)
+        backend = chosen.backend
         check_backend(backend)
         if backend not in (_ALWAYS_INSTALLED, self._defaults.backend):
             # The default backend was checked when the server started.
             await asyncio.to_thread(check_installed, backend)
-        self._options = options
+        self._options = chosen
         self._directory = directory
         self.state = SessionState(episode_id=options.episode_id or str(uuid.uuid4()))
         async with self._beginning:
@@ -137,15 +139,22 @@ class ServerSession:
         if action.inputs:
             # Validate input before any code runs.
             check_inputs(action.inputs)
-        collector = ResultCollector(show_value=self._options.show_value) if self._options.results else None
+        collector = ResultCollector(show_value=self._options.requested.show_value) if self._options.requested.results else None
         try:
             with self._stepping():
                 previous = await self._end_program(action)
-                captured = await self._run_action(self._cell(action, rich=collector is not None), action, on_event=collector)
+                cell = self._cell(action, rich=collector is not None)
+                limits, view = self._options.limits(action), self._options.view(action)
+                captured = await self._run_step(cell, limits, view, on_event=collector)
         except INFRASTRUCTURE_ERRORS as error:
-            return self._fail(error)
-        code_score = self._score(action.code)
-        completion = captured.completion or self._unfinished(captured)
+            self.state.step_count += 1
+            self.state.last_exit_code = INFRASTRUCTURE_EXIT_CODE
+            return infrastructure_failure(error)
+        code_score = self._options.score(action.code)
+        completion = captured.completion
+        if completion is None:
+            assert self._executor is not None
+            completion = unfinished(self._executor, is_running=captured.idle == "returned")
         metadata = Metadata(
             outcome=completion.outcome,
             state_lost=completion.state_lost,
@@ -156,10 +165,11 @@ class ServerSession:
             stdout, stderr = completion.stdout, completion.stderr
         else:
             metadata.results = collector.results
-            stdout, stderr = collector.stdout(self._max_output_chars), collector.stderr(completion, self._max_output_chars)
+            limit = self._options.max_output_chars
+            stdout, stderr = collector.stdout(limit), collector.stderr(completion, limit)
         if previous is not None:
             stdout, stderr = (
-                truncate_middle(first + second, self._max_output_chars)
+                truncate_middle(first + second, self._options.max_output_chars)
                 for first, second in ((previous.stdout, stdout), (previous.stderr, stderr))
             )
             metadata.state_lost |= previous.state_lost
@@ -191,17 +201,8 @@ class ServerSession:
             NoScreenError: If the session has no screen.
             ScreenRefusedError: If the window does not exist.
         """
-        if self._screen is None:
-            message = "this session has no screen; reset it with a screen"
-            raise NoScreenError(message)
-        current = await self._screen.capture_now(region)
         running = self._executor is not None and self._executor.is_running
-        if current is not None:
-            return Screen(windows=current.windows, running=running, screenshot=current.picture)
-        if isinstance(region, int):
-            message = f"no window {region}: there are no windows on the screen"
-            raise ScreenRefusedError(message)
-        return Screen(windows=[], running=running, screenshot=self._screen.black(region))
+        return await self._screen.capture(region, running=running)
 
     def _cell(self, action: StepAction, *, rich: bool) -> Execute | None:
         """Return the cell of an action, or None to continue a running program or to inject input only."""
@@ -214,21 +215,7 @@ class ServerSession:
         """End a program that was left running if the action has code; return its outcome."""
         if self._executor is None or not self._executor.is_running or not action.code.strip():
             return None
-        return await StepRunner(self._executor, self._screen).close_program(self._limits(action))
-
-    async def _run_action(
-        self, cell: Execute | None, action: StepAction, *, on_event: Callable[[Event], None] | None
-    ) -> StepCapture:
-        requested = action.capture_screenshot
-        default = self._options.capture or Capture.NEVER
-        view = StepView(
-            capture=default if requested is None else Capture.ALWAYS if requested else Capture.NEVER,
-            on_idle=action.on_idle or self._options.on_idle or OnIdle.CLOSE,
-            frame_rate=self._options.frame_rate,
-            inputs=action.inputs,
-            settle=action.settle_s,
-        )
-        return await self._run_step(cell, self._limits(action), view, on_event=on_event)
+        return await StepRunner(self._executor, self._screen.display).close_program(self._options.limits(action))
 
     async def _run_step(
         self, cell: Execute | None, limits: Limits, view: StepView, *, on_event: Callable[[Event], None] | None
@@ -237,10 +224,10 @@ class ServerSession:
             executor = await self._current_executor()
             if self._interrupt_due:
                 executor.interrupt()
-            if view.inputs and self._screen is None:
+            if view.inputs and self._screen.display is None:
                 message = "input events require a screen; reset the session with a screen"
                 raise NoScreenError(message)
-            captured = await StepRunner(executor, self._screen).run(cell, limits, view, on_event=on_event)
+            captured = await StepRunner(executor, self._screen.display).run(cell, limits, view, on_event=on_event)
         except INFRASTRUCTURE_ERRORS as error:
             self._loss = str(error) or type(error).__name__
             self.close(f"the sandbox failed to run a step: {self._loss}")
@@ -249,19 +236,68 @@ class ServerSession:
         self.state.last_exit_code = captured.completion.exit_code if captured.completion is not None else 0
         return captured
 
-    def _unfinished(self, captured: StepCapture) -> CellOutcome:
-        """Return the outcome of a step in which no cell ended."""
-        assert self._executor is not None
-        stdout, stderr = self._executor.take_output()
-        return CellOutcome(
-            outcome=Outcome.RUNNING if captured.idle == "returned" else Outcome.OK,
-            exit_code=0,
-            state_lost=False,
-            stdout=stdout,
-            stderr=stderr,
-            note="",
-            raised=None,
+    async def clone(self) -> Snapshot:
+        """Return a snapshot of the episode, which goes on unchanged.
+
+        Raises:
+            SnapshotRefusedError: If a copy would not be faithful, or the limit of the sandbox has been reached.
+            INFRASTRUCTURE_ERRORS: If the session's root died.
+        """
+        async with self._beginning:
+            if self._executor is None:
+                raise SnapshotRefusedError(["there is no episode" if self._loss is None else f"it was lost: {self._loss}"])
+            self._snapshots.check(self._executor.spec)
+            frozen = await branching.freeze(self._executor)
+            snapshot = Snapshot(
+                self.id, self._executor, frozen, options=self._options, state=self.state, directory=self._directory
+            )
+        self._snapshots.add(snapshot)
+        return snapshot
+
+    async def restore(self, identifier: str, *, seed: int | None) -> ObservationData:
+        """Go on from a snapshot of this session, or of one that has begun another episode since.
+
+        Args:
+            identifier: Id of the snapshot.
+            seed: Seed of the random number generators; None leaves them in their state.
+
+        Raises:
+            SnapshotRefusedError: If it is lost, or another session uses its processes; this session then goes on unchanged. Or
+                if it cannot be restored, which ends the episode.
+            INFRASTRUCTURE_ERRORS: If the session's root died.
+        """
+        snapshot = self._snapshots.get(identifier)
+        async with self._beginning:
+            if snapshot.executor is not self._executor:
+                if not self._executors.unpark(snapshot.executor):
+                    raise SnapshotRefusedError(["another environment is using the processes that the snapshot is of"])
+                if self._executor is not None:
+                    self._executors.release(self._executor)
+                self._executor = snapshot.executor
+            try:
+                await self._thaw(snapshot, seed)
+            except BaseException as error:
+                self._loss = f"a snapshot could not be restored: {error}"
+                self.close(self._loss)
+                raise
+        return response("", "", 0, Metadata(outcome=Outcome.OK, state_lost=False))
+
+    async def _thaw(self, snapshot: Snapshot, seed: int | None) -> None:
+        self._options, self._directory, self._loss = snapshot.options, snapshot.directory, None
+        self._screen.close()
+        self._screen.open(snapshot.executor, self._options.requested)
+        await branching.thaw(
+            snapshot.executor,
+            snapshot.frozen,
+            seed=None if seed is None else f"{seed:x}",
+            display=self._screen.name,
+            display_cookie=self._screen.cookie,
         )
+        self.state = msgspec.structs.replace(snapshot.state)
+
+    def release(self, identifiers: list[str]) -> None:
+        """End snapshots; ids of others are ignored."""
+        self._snapshots.release(identifiers)
 
     def interrupt(self) -> None:
         """Interrupt the running step as Ctrl-C does, also one that still waits for its interpreter.
@@ -318,37 +354,23 @@ class ServerSession:
     def end(self) -> None:
         """End the session for good. Idempotent."""
         self._has_ended = True
+        self._snapshots.release_all_of(self.id)
         self.close()
 
     def close(self, reason: str = "the session was closed") -> None:
         """End the episode and all its processes, which report the reason; the next call starts another one. Idempotent."""
-        self._close_screen()
+        self._screen.close()
         if self._executor is not None:
             self._executor.processes.expect_end(reason)
             self._executors.release(self._executor)
             self._executor = None
 
-    def _close_screen(self) -> None:
-        if self._screen is not None:
-            self._screen.close()
-            self._screen = None
-
-    def _open_screen(self, directory: SessionDirectory) -> None:
-        size, window_manager = self._options.screen, self._options.window_manager
-        if size is UNSET and not window_manager:
-            # The default screen is optional.
-            with contextlib.suppress(NoScreenError, OSError):
-                self._screen = self._screens.open(directory, DEFAULT_SCREEN, window_manager=False)
-        elif size is not None:
-            chosen = DEFAULT_SCREEN if size is UNSET else size
-            self._screen = self._screens.open(directory, chosen, window_manager=window_manager)
-
     async def _begin(self) -> None:
-        self._close_screen()
+        self._screen.close()
         used, self._executor = self._executor, None
         if used is not None:
             used.processes.expect_end("the session was reset")
-        spec = ExecutorSpec(backend=self._options.backend or self._defaults.backend, shared=self._shared)
+        spec = ExecutorSpec(backend=self._options.backend, shared=self._shared)
         if used is not None and used.spec != spec:
             self._executors.release(used)
             used = None
@@ -356,44 +378,22 @@ class ServerSession:
         try:
             await self._set_up(executor)
         except BaseException:
-            self._close_screen()
+            self._screen.close()
             self._executors.release(executor)
             raise
         self._executor, self._loss = executor, None
 
     async def _set_up(self, executor: Executor) -> None:
-        if self._options.files:
+        if self._options.requested.files:
             # No code has run in the workspace yet, so none observes partially written files.
-            await asyncio.to_thread(executor.directory.write, self._options.files)
-        self._open_screen(executor.directory)
-        seed = self._options.seed
+            await asyncio.to_thread(executor.directory.write, self._options.requested.files)
+        self._screen.open(executor, self._options.requested)
+        seed = self._options.requested.seed
         configuration = Configure(
             seed=None if seed is None else f"{seed:x}",
-            show_value=self._options.show_value,
+            show_value=self._options.requested.show_value,
             directory=self._directory,
-            display=None if self._screen is None else self._screen.name,
-            display_cookie=b"" if self._screen is None else self._screen.cookie,
+            display=self._screen.name,
+            display_cookie=self._screen.cookie,
         )
-        if self._screen is not None:
-            executor.on_interrupted = self._screen.wake
-        executor.configure(configuration, max_output_chars=self._max_output_chars)
-
-    @property
-    def _max_output_chars(self) -> int:
-        return self._options.max_output_chars or self._defaults.max_output_chars
-
-    def _limits(self, action: StepAction) -> Limits:
-        return Limits(
-            wall=min(action.timeout_s or self._options.step_timeout or self._defaults.step_timeout, _MAX_WALL_SECONDS),
-            cpu=self._options.cpu_timeout or self._defaults.cpu_timeout,
-        )
-
-    def _score(self, code: str) -> Score:
-        names = self._defaults.rewards if self._options.rewards is None else self._options.rewards
-        return score(code, names) if names else Score()
-
-    def _fail(self, error: Exception) -> ObservationData:
-        """Report an infrastructure error."""
-        self.state.step_count += 1
-        self.state.last_exit_code = INFRASTRUCTURE_EXIT_CODE
-        return infrastructure_failure(error)
+        executor.configure(configuration, max_output_chars=self._options.max_output_chars)

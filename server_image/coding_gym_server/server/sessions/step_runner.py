@@ -229,7 +229,7 @@ class _IdleHandler:
         """Return the request that configures the display for the step."""
         view = self.view
         patience = view.settle if view.on_idle is OnIdle.RETURN else None
-        return WatchScreen(worker=self._executor.worker_pid, frame_rate=view.frame_rate, patience=patience)
+        return WatchScreen(worker=self._executor.worker.pid, frame_rate=view.frame_rate, patience=patience)
 
     def on_idle(self, idle: Idle) -> None:
         """Handle the notification that all programs wait for events."""

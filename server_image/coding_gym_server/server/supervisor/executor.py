@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 from collections.abc import Callable, Iterable
 
@@ -27,12 +26,12 @@ from coding_gym_server.ipc.messages import (
     WorkerExited,
     WorkerForked,
 )
-from coding_gym_server.ipc.streams import open_output_pipes
 from coding_gym_server.linux import oom, procfs
 from coding_gym_server.protocol import TIMEOUT_EXIT_CODE, Outcome
 from coding_gym_server.protocol.processes import ProcessRequest
 from coding_gym_server.server.supervisor.cell_run import SIGKILLED, CellOutcome, CellRun, exit_code_of
 from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
+from coding_gym_server.server.supervisor.frozen_worker import FrozenWorker
 from coding_gym_server.server.supervisor.processes import Process, ProcessTable
 from coding_gym_server.server.supervisor.spawner_handle import ROOT_TIMEOUT_SECONDS
 from coding_gym_server.server.supervisor.systems import System
@@ -60,6 +59,9 @@ class Executor:
         is_broken: Whether the root has died, and all processes with it.
         is_recycling: Whether the processes are being replaced by a new worker.
         on_interrupted: Called when an interrupt has been sent to a cell.
+        configuration: Configuration of the worker, None before ``configure``.
+        max_output_chars: Maximum number of code points of stdout, and of stderr, per step.
+        frozen: Frozen copies of its workers.
     """
 
     def __init__(self, spec: ExecutorSpec, user: int | None) -> None:
@@ -71,10 +73,11 @@ class Executor:
         self.processes: ProcessTable
         self.is_recycling = False
         self.on_interrupted: Callable[[], None] = lambda: None
+        self.frozen: set[FrozenWorker] = set()
         self._root: AsyncChannel[FromProcess]
         self._worker: WorkerHandle | None = None
-        self._configuration: Configure | None = None
-        self._max_output_chars = DEFAULT_MAX_OUTPUT_CHARS
+        self.configuration: Configure | None = None
+        self.max_output_chars = DEFAULT_MAX_OUTPUT_CHARS
         self._run: CellRun | None = None
         self._interrupt_due = False
         self._kill_reason = ""
@@ -127,10 +130,8 @@ class Executor:
             configuration: The worker's configuration.
             max_output_chars: Maximum number of code points of stdout, and of stderr, per step.
         """
-        self._configuration = configuration
-        self._max_output_chars = max_output_chars
-        assert self._worker is not None
-        self._worker.configure(self._configuration, max_output_chars)
+        self.configuration, self.max_output_chars = configuration, max_output_chars
+        self.worker.configure(configuration, max_output_chars)
 
     @property
     def is_running(self) -> bool:
@@ -138,10 +139,25 @@ class Executor:
         return self._run is not None
 
     @property
-    def worker_pid(self) -> int:
-        """Process id of the worker."""
+    def worker(self) -> WorkerHandle:
+        """The worker."""
         assert self._worker is not None
-        return self._worker.pid
+        return self._worker
+
+    def adopt(self, worker: WorkerHandle, configuration: Configure | None, *, max_output_chars: int) -> None:
+        """Replace the worker, which has been killed, by one that goes on from a state of the past.
+
+        Args:
+            worker: The new worker.
+            configuration: Its configuration.
+            max_output_chars: Maximum number of code points of stdout, and of stderr, per step.
+        """
+        used, self._worker = self._worker, worker
+        self._run = None
+        self.configuration, self.max_output_chars = configuration, max_output_chars
+        worker.limit_output(max_output_chars)
+        if used is not None:
+            used.close()
 
     async def execute(
         self,
@@ -166,15 +182,14 @@ class Executor:
             ForkError: If the worker died and no new one can be forked.
             ChannelClosedError: If the root died.
         """
-        assert self._worker is not None
         assert self._run is None
         if self.is_broken:
             # Without the root, the exit of the worker would not be reported.
             raise ChannelClosedError
         dead = None
-        if self._worker.has_exited:
+        if self.worker.has_exited:
             dead, _ = await self._replace_worker()
-        self._run = CellRun(self._worker, dead, self._root, on_interrupted=lambda: self.on_interrupted())
+        self._run = CellRun(self.worker, dead, self._root, on_interrupted=lambda: self.on_interrupted())
         return await self._advance(self._run, limits, cell, on_event)
 
     async def resume(self, limits: Limits, *, on_event: Callable[[Event], None] | None = None) -> CellOutcome | None:
@@ -213,18 +228,18 @@ class Executor:
         if run.expired:
             outcome, exit_code = Outcome.TIMEOUT, TIMEOUT_EXIT_CODE
         kill_reason, self._kill_reason = self._kill_reason, ""
-        return run.result(outcome, exit_code, limits, kill_reason=kill_reason, max_output_chars=self._max_output_chars)
+        return run.result(outcome, exit_code, limits, kill_reason=kill_reason, max_output_chars=self.max_output_chars)
 
     async def start_process(self, request: ProcessRequest) -> Process:
         """Start a process beside the worker, which must have been configured; see ``ProcessTable.start``."""
-        assert self._configuration is not None
-        layout = self.directory.layout.at(self._configuration.directory)
-        return await self.processes.start(request, layout, display=self._configuration.display)
+        assert self.configuration is not None
+        layout = self.directory.layout.at(self.configuration.directory)
+        return await self.processes.start(request, layout, display=self.configuration.display)
 
     async def are_waiting(self, programs: Iterable[int]) -> bool:
         """Return whether programs of the session, given by their process ids, sleep without a timeout."""
         try:
-            response = await self._call_root(CheckWaiting(list(programs)))
+            response = await self.call_root(CheckWaiting(list(programs)))
         except (ChannelClosedError, TimeoutError):
             # The step reports it.
             return False
@@ -232,8 +247,7 @@ class Executor:
 
     def take_output(self) -> tuple[str, str]:
         """Return stdout and stderr since the last step, of a cell left running or of background processes."""
-        assert self._worker is not None
-        return self._worker.take_output()
+        return self.worker.take_output()
 
     def interrupt(self) -> None:
         """Interrupt the running cell as Ctrl-C does; one that is about to run, as soon as it starts."""
@@ -249,10 +263,8 @@ class Executor:
         """
         self._kill_reason = self._kill_reason or reason
         self.processes.expect_end(f"all processes of the session were killed: {reason}")
-        with contextlib.suppress(ChannelClosedError):
-            self._root.send(Kill())
-            self._root.expect()
-        self._resolve(None)
+        self.tell_root(Kill())
+        self.resolve(None)
 
     async def kill(self) -> None:
         """Kill all processes of the session. The executor must be recycled before it is used again.
@@ -261,7 +273,7 @@ class Executor:
             ChannelClosedError: If the root died.
             TimeoutError: If the root does not respond.
         """
-        response = await self._call_root(Kill())
+        response = await self.call_root(Kill())
         assert isinstance(response, Killed)
         self._is_killed = True
 
@@ -274,7 +286,7 @@ class Executor:
             TimeoutError: If the root does not respond.
             OSError: If the workspace cannot be renamed or emptied.
         """
-        self._configuration = None
+        self.configuration = None
         self._run = None
         self._kill_reason = ""
         self.on_interrupted = lambda: None
@@ -303,11 +315,10 @@ class Executor:
             ChannelClosedError: If the root died.
             TimeoutError: If the root does not respond.
         """
-        assert self._worker is not None
         # Others that share them may have changed the modes of the directories.
         self._repair_workspace()
         # The root may not have reported it yet.
-        if self._worker.has_exited or procfs.has_exited(self._worker.pid):
+        if self.worker.has_exited or procfs.has_exited(self.worker.pid):
             dead, _ = await self._replace_worker()
             assert dead is not None
             dead.close()
@@ -315,6 +326,8 @@ class Executor:
     def close(self) -> None:
         """Close the channels; the root then kills all processes. The directory remains until it is removed."""
         self.processes.clear()
+        while self.frozen:
+            self.frozen.pop().close()
         self._root.close()
         if self._worker is not None:
             self._worker.close()
@@ -327,34 +340,21 @@ class Executor:
 
     async def _replace_worker(self) -> tuple[WorkerHandle | None, int | None]:
         """Kill all processes and fork a new worker; return the old one, which the caller closes, and its wait status."""
-        try:
-            ours, theirs = socket.socketpair()
-            (out_read, out_write), (err_read, err_write) = open_output_pipes()
-        except OSError as error:
-            message = f"cannot connect to an interpreter: {error.strerror}"
-            raise ForkError(message) from error
-        self.is_recycling = True
         self.processes.expect_end("the interpreter was killed, and all processes of the session with it")
-        new = WorkerHandle(ours, out_read, err_read, on_finished=self._resolve)
+        self.is_recycling = True
         try:
-            request = ForkWorker(self.directory.name)
-            response = await self._call_root(request, (theirs.fileno(), out_write, err_write))
-            if isinstance(response, Failed):
-                raise ForkError(response.reason)
-            assert isinstance(response, WorkerForked)
-        except BaseException:
-            new.close()
-            raise
+            with WorkerHandle.open(on_finished=self.resolve) as (new, descriptors):
+                response = await self.call_root(ForkWorker(self.directory.name), descriptors)
+                if isinstance(response, Failed):
+                    raise ForkError(response.reason)
+                assert isinstance(response, WorkerForked)
         finally:
             self.is_recycling = False
-            theirs.close()
-            os.close(out_write)
-            os.close(err_write)
         new.pid = response.pid
         old, self._worker = self._worker, new
-        if self._configuration is not None:
+        if self.configuration is not None:
             self._repair_workspace()
-            new.configure(self._configuration, self._max_output_chars)
+            new.configure(self.configuration, self.max_output_chars)
         return old, response.previous_status
 
     def _repair_workspace(self) -> None:
@@ -364,20 +364,33 @@ class Executor:
             message = f"the workspace is unusable: {error}"
             raise ForkError(message) from error
 
-    async def _call_root(self, request: ToProcess, descriptors: tuple[int, ...] = ()) -> FromProcess:
+    async def call_root(self, request: ToProcess, descriptors: tuple[int, ...] = ()) -> FromProcess:
+        """Send a request to the root; return its response.
+
+        Raises:
+            ChannelClosedError: If the root died.
+            TimeoutError: If it does not respond.
+        """
         return await self._root.call(request, descriptors, timeout=ROOT_TIMEOUT_SECONDS)
+
+    def tell_root(self, request: ToProcess) -> None:
+        """Send a request to the root, if it is alive, without waiting for its response."""
+        with contextlib.suppress(ChannelClosedError):
+            self._root.send(request)
+            self._root.expect()
 
     def _on_root_message(self, message: FromProcess) -> None:
         # Reported by the worker's parent, because children of the worker may keep its channel open.
         if isinstance(message, WorkerExited) and self._worker is not None:
             self._worker.has_exited = True
-            self._resolve(None)
+            self.resolve(None)
 
     def _on_root_closed(self) -> None:
         self.is_broken = True
         self.processes.clear("the session's root process died, and all processes of the session with it")
-        self._resolve(None)
+        self.resolve(None)
 
-    def _resolve(self, result: Finished | None) -> None:
+    def resolve(self, result: Finished | None) -> None:
+        """End the running cell, if there is one, with the result or, if it has none, with the exit of the worker."""
         if self._run is not None:
             self._run.end(result)

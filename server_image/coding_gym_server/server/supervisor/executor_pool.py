@@ -13,6 +13,7 @@ from pathlib import Path
 
 from coding_gym_server.ipc.async_channel import ChannelClosedError
 from coding_gym_server.isolation.session_user import SessionUsers
+from coding_gym_server.server.supervisor.branching import kill_live
 from coding_gym_server.server.supervisor.executor import Executor
 from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
 from coding_gym_server.server.supervisor.shared_files import SharedFolder, SharedSystem
@@ -71,6 +72,8 @@ class ExecutorPool:
         self._ended_bytes: dict[Executor, int] = {}
         self.all: set[Executor] = set()
         self._spares: dict[ExecutorSpec, list[Executor]] = {spec: []}
+        # Used executors with frozen copies, which no session uses.
+        self._parked: set[Executor] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._release_tasks: set[asyncio.Task[None]] = set()
         self._cleanup_lock = asyncio.Lock()
@@ -98,6 +101,19 @@ class ExecutorPool:
         self._fill(spec)
         return executor
 
+    def unpark(self, executor: Executor) -> bool:
+        """Take a used executor for a session that goes on from a frozen copy; return False if another session uses it."""
+        if executor not in self._parked:
+            return False
+        self._parked.remove(executor)
+        return True
+
+    def reclaim(self, executor: Executor) -> None:
+        """Return an executor to the pool if no session uses it and it has no frozen copies any more."""
+        if executor in self._parked and not executor.frozen:
+            self._parked.remove(executor)
+            self.release(executor)
+
     async def renew(self, executor: Executor) -> Executor:
         """Exchange a used executor for one in the initial state. On return, all processes of the old one are killed.
 
@@ -108,6 +124,10 @@ class ExecutorPool:
             ForkError: If the process limit, memory or disk is exhausted.
             ChannelClosedError: If the zygote or the root died.
         """
+        if executor.frozen:
+            self._parked.add(executor)
+            await self._kill_live(executor)
+            return await self.acquire(executor.spec)
         # If the disk or the memory is almost full, empty the old workspace before the next episode, not in the background.
         spare = self._take_spare(executor.spec) if self._has_room(executor) else None
         if spare is not None:
@@ -128,7 +148,14 @@ class ExecutorPool:
         return spare
 
     def release(self, executor: Executor) -> None:
-        """Return an executor to the pool; its processes are killed in the background."""
+        """Return an executor to the pool; its processes are killed in the background.
+
+        One with frozen copies is kept until ``reclaim``.
+        """
+        if executor.frozen:
+            self._parked.add(executor)
+            self._in_background(self._kill_live(executor))
+            return
         self._count_until_emptied(executor)
         task = self._in_background(self._end(executor))
         self._release_tasks.add(task)
@@ -143,7 +170,7 @@ class ExecutorPool:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for executor in chain.from_iterable(self._spares.values()):
+        for executor in chain(self._parked, *self._spares.values()):
             executor.close()
 
     def _fill(self, spec: ExecutorSpec) -> None:
@@ -243,6 +270,13 @@ class ExecutorPool:
             self._add_spare(executor)
         else:
             self._discard(executor)
+
+    async def _kill_live(self, executor: Executor) -> None:
+        try:
+            await kill_live(executor)
+        except (ChannelClosedError, TimeoutError):
+            # The snapshots are lost with the root, and reported as such.
+            _log.warning("the root of an executor with snapshots died")
 
     def _add_spare(self, executor: Executor) -> None:
         spares = self._spares_of(executor.spec)

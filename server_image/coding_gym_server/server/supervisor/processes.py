@@ -117,6 +117,11 @@ class ProcessTable:
         except KeyError:
             raise ProcessNotFoundError(identifier) from None
 
+    @property
+    def running(self) -> int:
+        """Number of processes that run or are being started."""
+        return self._starting + sum(process.result is None for process in self._processes.values())
+
     def list(self) -> list[Process]:
         """Return all processes, the oldest first."""
         return [*self._processes.values()]

@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import msgspec
+
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
+from coding_gym_server.ipc.channel import close_all
 from coding_gym_server.ipc.messages import MAX_RESULT_BYTES, Ack, CellResult, Configure, Execute, Finished, FromProcess
+from coding_gym_server.ipc.streams import open_output_pipes
 from coding_gym_server.server.supervisor.output_capture import OutputCapture
+from coding_gym_server.server.supervisor.zygote_handle import ForkError
 
 __all__ = ["DEFAULT_MAX_OUTPUT_CHARS", "Event", "OutputEvent", "WorkerHandle"]
 
 DEFAULT_MAX_OUTPUT_CHARS = 16_384
 
 _READ_DELAY_SECONDS = 0.01
+_RESPONSE_SECONDS = 10.0
 _MAX_MESSAGE_BYTES = MAX_RESULT_BYTES + (1 << 20)
 _RESULT_OVERHEAD = 100
 
@@ -68,11 +74,58 @@ class WorkerHandle:
         self._loop = asyncio.get_running_loop()
         self._read_timer = self._loop.call_later(_READ_DELAY_SECONDS, self._start_reading)
 
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, *, on_finished: Callable[[Finished | None], None]) -> Iterator[tuple[WorkerHandle, tuple[int, int, int]]]:
+        """Open the channel and the pipes of a worker that is to be forked.
+
+        Args:
+            on_finished: See the class.
+
+        Yields:
+            The handle, which is closed if an exception is raised, and the descriptors to pass to the worker, which are closed.
+
+        Raises:
+            ForkError: If file descriptors are exhausted.
+        """
+        try:
+            ours, theirs = socket.socketpair()
+            (out_read, out_write), (err_read, err_write) = open_output_pipes()
+        except OSError as error:
+            message = f"cannot connect to an interpreter: {error.strerror}"
+            raise ForkError(message) from error
+        handle = cls(ours, out_read, err_read, on_finished=on_finished)
+        try:
+            yield handle, (theirs.fileno(), out_write, err_write)
+        except BaseException:
+            handle.close()
+            raise
+        finally:
+            theirs.close()
+            close_all((out_write, err_write))
+
     def configure(self, configuration: Configure, max_output_chars: int) -> None:
         """Send the configuration of an episode, and set the maximum number of code points of stdout, and of stderr."""
-        self._stdout.max_chars = self._stderr.max_chars = max_output_chars
+        self.limit_output(max_output_chars)
         with contextlib.suppress(ChannelClosedError):
             self._channel.send(configuration)
+
+    async def ask(self, request: msgspec.Struct, descriptors: tuple[int, ...] = ()) -> FromProcess:
+        """Send a request to a worker that runs no cell; return its response.
+
+        Raises:
+            ChannelClosedError: If the worker has exited.
+            TimeoutError: If it does not respond.
+        """
+        return await self._channel.call(request, descriptors, timeout=_RESPONSE_SECONDS)
+
+    def expect_ready(self) -> asyncio.Future[FromProcess]:
+        """Return a future for the message of a thawed worker that it is ready; ``ChannelClosedError`` if it exits."""
+        return self._channel.expect()
+
+    def limit_output(self, max_output_chars: int) -> None:
+        """Set the maximum number of code points of stdout, and of stderr."""
+        self._stdout.max_chars = self._stderr.max_chars = max_output_chars
 
     def execute(self, cell: Execute, on_event: Callable[[Event], None] | None) -> None:
         """Send a cell.

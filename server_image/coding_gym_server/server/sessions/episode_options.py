@@ -1,0 +1,63 @@
+"""``EpisodeOptions``: the options of an episode, completed by the server's defaults."""
+
+from __future__ import annotations
+
+from coding_gym_server.protocol import Capture, OnIdle, ResetOptions, StepAction
+from coding_gym_server.server.sessions.defaults import SessionDefaults
+from coding_gym_server.server.sessions.openenv_rewards import Score, score
+from coding_gym_server.server.sessions.step_runner import StepView
+from coding_gym_server.server.supervisor.watchdog import Limits
+
+__all__ = ["EpisodeOptions"]
+
+_MAX_WALL_SECONDS = 1e8
+
+
+class EpisodeOptions:
+    """The options of an episode, completed by the server's defaults.
+
+    Args:
+        requested: The options of the reset.
+        defaults: The server's defaults.
+
+    Attributes:
+        requested: The options of the reset.
+    """
+
+    def __init__(self, requested: ResetOptions, defaults: SessionDefaults) -> None:
+        self.requested = requested
+        self._defaults = defaults
+
+    @property
+    def backend(self) -> str:
+        """Name of the backend."""
+        return self.requested.backend or self._defaults.backend
+
+    @property
+    def max_output_chars(self) -> int:
+        """Maximum number of code points of stdout, and of stderr, in an observation."""
+        return self.requested.max_output_chars or self._defaults.max_output_chars
+
+    def limits(self, action: StepAction) -> Limits:
+        """Return the time limits of a step."""
+        return Limits(
+            wall=min(action.timeout_s or self.requested.step_timeout or self._defaults.step_timeout, _MAX_WALL_SECONDS),
+            cpu=self.requested.cpu_timeout or self._defaults.cpu_timeout,
+        )
+
+    def view(self, action: StepAction) -> StepView:
+        """Return how a step captures the screen."""
+        requested = action.capture_screenshot
+        default = self.requested.capture or Capture.NEVER
+        return StepView(
+            capture=default if requested is None else Capture.ALWAYS if requested else Capture.NEVER,
+            on_idle=action.on_idle or self.requested.on_idle or OnIdle.CLOSE,
+            frame_rate=self.requested.frame_rate,
+            inputs=action.inputs,
+            settle=action.settle_s,
+        )
+
+    def score(self, code: str) -> Score:
+        """Return the score of a step's code."""
+        names = self._defaults.rewards if self.requested.rewards is None else self.requested.rewards
+        return score(code, names) if names else Score()
