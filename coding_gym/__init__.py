@@ -16,6 +16,7 @@ from coding_gym.envs.gui_env import CodingEnvGUI
 from coding_gym.envs.gui_vector_env import CodingGuiVectorEnv
 from coding_gym.envs.shell_env import CodingShellEnv
 from coding_gym.envs.shell_vector_env import CodingShellVectorEnv
+from coding_gym.envs.snapshot import Snapshot
 from coding_gym.envs.vector_env import CodingVectorEnv
 from coding_gym.media.results import Result
 from coding_gym.media.video import Video
@@ -44,6 +45,7 @@ __all__ = [
     "Result",
     "SandboxConfig",
     "SandboxPool",
+    "Snapshot",
     "Video",
     "Window",
     "__version__",

@@ -13,6 +13,7 @@
     │   ├── SandboxStartError                   the sandbox did not come up
     │   ├── PoolClosedError                     the pool is closed
     │   └── PoolTimeoutError (TimeoutError)     no sandbox of the pool was free in time
+    ├── SnapshotError (RuntimeError)            an episode cannot be copied, or a snapshot is lost
     ├── StepTimeoutError (TimeoutError)         a step exceeded its time limit (on_timeout="raise")
     ├── DatasetError (RuntimeError)             episodes cannot be collected, written or read
     │   └── PolicyError                         a policy raised
@@ -43,6 +44,7 @@ __all__ = [
     "ProviderError",
     "ProviderUnavailableError",
     "SandboxStartError",
+    "SnapshotError",
     "StepTimeoutError",
     "TransportError",
     "TransportTimeoutError",
@@ -141,6 +143,20 @@ class PoolClosedError(ProviderError):
 
 class PoolTimeoutError(ProviderError, TimeoutError):
     """No sandbox of a pool was free, or ready, in time."""
+
+
+class SnapshotError(CodingGymError, RuntimeError):
+    """A snapshot cannot be taken, or is lost. Unless the message says otherwise, the episode goes on unchanged.
+
+    ``restore_state(snapshot, replay=True)`` runs the recorded actions of a lost snapshot again.
+
+    Attributes:
+        reasons: All reasons.
+    """
+
+    def __init__(self, reasons: Sequence[str]) -> None:
+        super().__init__(f"There is no snapshot: {'; '.join(reasons)}")
+        self.reasons = tuple(reasons)
 
 
 class StepTimeoutError(CodingGymError, TimeoutError):

@@ -13,20 +13,27 @@ from websockets.exceptions import InvalidHandshake, WebSocketException
 
 from coding_gym.client.address import Address
 from coding_gym.client.connection import MAX_MESSAGE_BYTES, MessageDecoder
-from coding_gym.client.session import expect_observation, expect_reset, expect_screen
+from coding_gym.client.session import SNAPSHOT_TIMEOUT, expect_observation, expect_reset, expect_screen, expect_snapshot
 from coding_gym.client.session_http import SessionHttp
 from coding_gym.client.version_check import VERSION_HEADERS, check_version
 from coding_gym.errors import ProtocolError, ProtocolVersionError, TransportError, TransportTimeoutError
 from coding_gym_server.protocol import (
     PROTOCOL_VERSION_HEADER,
+    CloneRequest,
     InterruptRequest,
     ObservationData,
+    ReleaseOptions,
+    ReleaseRequest,
+    Request,
     ResetOptions,
     ResetRequest,
     Response,
+    RestoreOptions,
+    RestoreRequest,
     Screen,
     ScreenRequest,
     ScreenRequestOptions,
+    SnapshotData,
     StepAction,
     StepRequest,
 )
@@ -53,6 +60,7 @@ class AsyncSession:
         self._address = address
         self._connection = connection
         self._pending_responses = 0
+        self._releases: list[str] = []
         assert connection.response is not None
         self._session_id = connection.response.headers.get(SESSION_HEADER)
         self._http: SessionHttp | None = None
@@ -120,6 +128,7 @@ class AsyncSession:
             CapacityError: If the server has no free session.
             ProtocolError: If the response is another error, or an unexpected message.
         """
+        await self._send_releases()
         return expect_reset(await self._request(ResetRequest(options), timeout))
 
     async def step(self, action: StepAction, *, timeout: float) -> ObservationData:
@@ -148,6 +157,52 @@ class AsyncSession:
         """
         return expect_screen(await self._request(ScreenRequest(options), timeout))
 
+    async def clone(self, *, timeout: float) -> SnapshotData:
+        """Take a snapshot.
+
+        Args:
+            timeout: Response timeout in seconds, after which the session is unusable.
+
+        Raises:
+            SnapshotError: If the session cannot be copied.
+            TransportError: If the server does not respond.
+            ProtocolError: If the response is another error, or an unexpected message.
+        """
+        await self._send_releases()
+        return expect_snapshot(await self._request(CloneRequest(), timeout))
+
+    async def restore(self, snapshot: str, *, seed: int | None, timeout: float) -> ObservationData:
+        """Replace the session's state by that of a snapshot.
+
+        Args:
+            snapshot: Its id.
+            seed: Seed of the random number generators; None leaves them in their state.
+            timeout: Response timeout in seconds, after which the session is unusable.
+
+        Raises:
+            SnapshotError: If the snapshot cannot be restored.
+            TransportError: If the server does not respond.
+            ProtocolError: If the response is another error, or an unexpected message.
+        """
+        await self._send_releases()
+        return expect_observation(await self._request(RestoreRequest(RestoreOptions(snapshot=snapshot, seed=seed)), timeout))
+
+    def release_later(self, snapshot: str) -> None:
+        """Release a snapshot before the next one is taken or restored, or the next reset."""
+        self._releases.append(snapshot)
+
+    def release(self, snapshot: str) -> None:
+        """Release a snapshot, as ``release_later`` does: requests need the event loop."""
+        self.release_later(snapshot)
+
+    async def _send_releases(self) -> None:
+        released: list[str] = []
+        # Garbage collection appends in any thread.
+        while self._releases:
+            released.append(self._releases.pop())
+        if released:
+            await self._request(ReleaseRequest(ReleaseOptions(released)), SNAPSHOT_TIMEOUT)
+
     @property
     def http(self) -> SessionHttp:
         """The processes and files of the session; its methods block.
@@ -173,7 +228,7 @@ class AsyncSession:
         """
         self._connection.loop.call_soon_threadsafe(self.close)
 
-    async def _request(self, request: ResetRequest | StepRequest | ScreenRequest, timeout: float) -> Response:
+    async def _request(self, request: Request, timeout: float) -> Response:
         # Responses arrive in order: skip those to canceled requests.
         while self._pending_responses:
             await self._receive(_INTERRUPT_TIMEOUT)

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from coding_gym.client.address import Address
 from coding_gym.client.connection import Connection, MessageDecoder
 from coding_gym.client.session_http import SessionHttp
-from coding_gym.errors import CapacityError, CodingGymError, ConfigurationError, ProtocolError, TransportError
+from coding_gym.errors import CapacityError, CodingGymError, ConfigurationError, ProtocolError, SnapshotError, TransportError
 from coding_gym_server.protocol import (
+    CloneRequest,
     ErrorCode,
     ErrorMessage,
     GradeRequest,
     ObservationData,
     ObservationMessage,
+    ReleaseOptions,
+    ReleaseRequest,
+    Request,
     ResetOptions,
     ResetRequest,
     Response,
+    RestoreOptions,
+    RestoreRequest,
     Screen,
     ScreenMessage,
     ScreenRequest,
     ScreenRequestOptions,
     SessionState,
+    SnapshotData,
+    SnapshotMessage,
     StateMessage,
     StateRequest,
     StepAction,
@@ -28,7 +38,10 @@ from coding_gym_server.protocol import (
 )
 from coding_gym_server.protocol.grading import Graded, Submission
 
-__all__ = ["Session", "expect_observation", "expect_reset", "expect_screen", "refusal"]
+__all__ = ["SNAPSHOT_TIMEOUT", "Session", "expect_observation", "expect_reset", "expect_screen", "expect_snapshot", "refusal"]
+
+SNAPSHOT_TIMEOUT = 30.0
+"""Timeout of taking or restoring a snapshot in seconds; the files are copied meanwhile."""
 
 _decoder: MessageDecoder[Response] = MessageDecoder(Response)
 
@@ -52,9 +65,11 @@ class Session:
         self._http: SessionHttp | None = None
         self._response_pending = False
         self._is_resetting = False
+        self._releases: list[str] = []
 
     def ask_reset(self, options: ResetOptions) -> None:
         """Request a new episode; ``wait`` returns the response."""
+        self._send_releases()
         self._ask(ResetRequest(options))
 
     def ask_step(self, action: StepAction | str) -> None:
@@ -75,6 +90,43 @@ class Session:
         """
         response = self._receive(timeout)
         return expect_reset(response) if self._is_resetting else expect_observation(response)
+
+    def clone(self, *, timeout: float = SNAPSHOT_TIMEOUT) -> SnapshotData:
+        """Take a snapshot.
+
+        Raises:
+            SnapshotError: If the session cannot be copied.
+            TransportError: If the server does not respond.
+            ProtocolError: If the response is another error, or an unexpected message.
+        """
+        self._send_releases()
+        self._ask(CloneRequest())
+        return expect_snapshot(self._receive(timeout))
+
+    def ask_restore(self, snapshot: str, *, seed: int | None = None) -> None:
+        """Request the state of a snapshot; ``wait`` returns the response."""
+        self._send_releases()
+        self._ask(RestoreRequest(RestoreOptions(snapshot=snapshot, seed=seed)))
+
+    def release(self, snapshot: str) -> None:
+        """Release a snapshot, with the next request if a response is pending. Has no effect on a session that is lost."""
+        self.release_later(snapshot)
+        if not self._response_pending:
+            with contextlib.suppress(TransportError):
+                self._send_releases()
+
+    def release_later(self, snapshot: str) -> None:
+        """Release a snapshot with the next request."""
+        self._releases.append(snapshot)
+
+    def _send_releases(self) -> None:
+        released: list[str] = []
+        # Garbage collection appends in any thread.
+        while self._releases:
+            released.append(self._releases.pop())
+        if released:
+            self._ask(ReleaseRequest(ReleaseOptions(released)))
+            self._receive(SNAPSHOT_TIMEOUT)
 
     def state(self, *, timeout: float = 10.0) -> SessionState:
         """Return the state of the episode.
@@ -134,7 +186,7 @@ class Session:
         if self._http is not None:
             self._http.close()
 
-    def _ask(self, request: ResetRequest | StepRequest | StateRequest | ScreenRequest | GradeRequest) -> None:
+    def _ask(self, request: Request) -> None:
         if self._response_pending:
             # Responses carry no id: the one to the last request would be mistaken for the one to this.
             self.close()
@@ -187,6 +239,18 @@ def expect_screen(response: Response) -> Screen:
     return response.data
 
 
+def expect_snapshot(response: Response) -> SnapshotData:
+    """Return the data of the response to a request for a snapshot.
+
+    Raises:
+        SnapshotError: If the session cannot be copied.
+        ProtocolError: If it is another error, or an unexpected message.
+    """
+    if not isinstance(response, SnapshotMessage):
+        raise refusal(response)
+    return response.data
+
+
 def refusal(response: object, *, is_configuration: bool = False) -> CodingGymError:
     """Return the error that corresponds to an unexpected response.
 
@@ -198,5 +262,7 @@ def refusal(response: object, *, is_configuration: bool = False) -> CodingGymErr
         return ProtocolError(f"Expected the answer to the request, got {type(response).__name__}")
     if is_configuration and response.data.code is ErrorCode.VALIDATION_ERROR:
         return ConfigurationError(response.data.message)
+    if response.data.code is ErrorCode.SNAPSHOT_REFUSED:
+        return SnapshotError([error["msg"] for error in response.data.errors or []] or [response.data.message])
     kind = CapacityError if response.data.code is ErrorCode.CAPACITY_REACHED else ProtocolError
     return kind(response.data.message, response.data.code)

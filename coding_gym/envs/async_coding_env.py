@@ -14,6 +14,7 @@ from gymnasium.utils import seeding
 from numpy.typing import NDArray
 
 from coding_gym.client.own_thread import call_in_own_thread
+from coding_gym.client.session import SNAPSHOT_TIMEOUT
 from coding_gym.envs.episode import (
     FIRST_RESET_TIMEOUT,
     RESET_TIMEOUT,
@@ -30,6 +31,7 @@ from coding_gym.envs.episode import (
 )
 from coding_gym.envs.options import CodingEnvKwargs, EnvOptions, split_options
 from coding_gym.envs.screen_region import WINDOWS_ONLY, Region, screen_request
+from coding_gym.envs.snapshot import Snapshot
 from coding_gym.errors import (
     CapacityError,
     ConfigurationError,
@@ -165,6 +167,33 @@ class AsyncCodingEnv:
             raise StepTimeoutError(obs, info)
         return obs, reward, terminated, truncated, info
 
+    async def clone_state(self) -> Snapshot:
+        """Return a snapshot of the episode, which goes on unchanged; see ``CodingEnv.clone_state``.
+
+        It is released with the next snapshot or reset after its ``release``.
+        """
+        async with self._turn:
+            session = self._open_session()
+            try:
+                return Snapshot(session, await session.clone(timeout=SNAPSHOT_TIMEOUT), self._episode.save())
+            except TransportError as error:
+                self._lose(error)
+                raise
+
+    async def restore_state(self, snapshot: Snapshot, *, seed: int | None = None) -> tuple[Obs, Info]:
+        """Go on from a snapshot of this environment, also of an earlier episode; see ``CodingEnv.restore_state``."""
+        snapshot.check_usable()
+        async with self._turn:
+            session = self._open_session()
+            try:
+                data = await session.restore(snapshot.id, seed=seed, timeout=SNAPSHOT_TIMEOUT)
+            except TransportError as error:
+                self._lose(error)
+                raise
+            self._episode.load(snapshot.episode)
+            obs, info = self._episode.finish_begin(data)
+        return own_screenshot(obs), info
+
     async def windows(self) -> list[Window]:
         """Return the visible windows, the lowest first; see ``CodingEnv.windows``."""
         return (await self._request_screen(WINDOWS_ONLY)).windows
@@ -274,8 +303,7 @@ class AsyncCodingEnv:
             try:
                 return await session.request_screen(options, timeout=SCREEN_TIMEOUT)
             except TransportError as error:
-                self._failure = str(error)
-                self._drop_session()
+                self._lose(error)
                 raise
 
     async def _run(self, action: StepAction) -> ObservationData:
@@ -284,9 +312,12 @@ class AsyncCodingEnv:
                 return await self._session.step(action, timeout=self._episode.response_timeout)
             except (TransportError, ProtocolError) as error:
                 refuse_action(error)
-                self._failure = str(error)
-                self._drop_session()
+                self._lose(error)
         return infrastructure_failure(self._failure)
+
+    def _lose(self, error: Exception) -> None:
+        self._failure = str(error)
+        self._drop_session()
 
     def _drop_session(self) -> None:
         if self._session is not None:

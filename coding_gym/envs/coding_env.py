@@ -13,13 +13,14 @@ import numpy as np
 from gymnasium.utils import EzPickle
 from numpy.typing import NDArray
 
+from coding_gym.client.session import SNAPSHOT_TIMEOUT
 from coding_gym.envs.episode import (
     FIRST_RESET_TIMEOUT,
     RESET_TIMEOUT,
-    SCREEN_TIMEOUT,
     EpisodeState,
     Info,
     Obs,
+    RecordedStep,
     ResetRetryPolicy,
     StepResult,
     Timing,
@@ -28,24 +29,21 @@ from coding_gym.envs.episode import (
     refuse_action,
 )
 from coding_gym.envs.options import RENDER_MODES, CodingEnvKwargs, EnvOptions, split_options
-from coding_gym.envs.screen_region import WINDOWS_ONLY, Region, screen_request
-from coding_gym.errors import CapacityError, ProtocolError, TransportError
-from coding_gym.media.frames import decode_pixels
+from coding_gym.envs.session_access import SessionAccess
+from coding_gym.envs.snapshot import Snapshot
+from coding_gym.errors import CapacityError, ConfigurationError, ProtocolError, TransportError
 from coding_gym.sandbox import ManagedSandbox, Sandbox
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.pool import SandboxPool, managed_sandbox, resolve_config
-from coding_gym_server.protocol import ObservationData, Screen, ScreenRequestOptions, Window
+from coding_gym_server.protocol import ObservationData
 
 if TYPE_CHECKING:
-    from coding_gym.client.files import Files
-    from coding_gym.client.process_request import Command, RunKwargs
-    from coding_gym.client.processes import Processes, ProcessResult
     from coding_gym.client.session import Session
 
 __all__ = ["CodingEnv"]
 
 
-class CodingEnv(gym.Env[Obs, str], EzPickle):
+class CodingEnv(SessionAccess, gym.Env[Obs, str], EzPickle):
     """Runs each action, a piece of Python, in one persistent interpreter in a sandbox.
 
     The sandbox starts at the first ``reset`` and is removed at ``close``. Everything that the code does is an observation, even
@@ -176,65 +174,81 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         """Render the episode in ``render_mode``: its transcript, an image of the screen or of the transcript, or None."""
         return self._episode.render()
 
-    def windows(self) -> list[Window]:
-        """Return the visible windows, the lowest first.
+    def clone_state(self) -> Snapshot:
+        """Return a snapshot of the episode, which goes on unchanged: the interpreter's state and the session's files.
 
         Raises:
-            ConfigurationError: If there is no screen.
+            SnapshotError: If a copy would not be faithful; ``reasons`` says why: threads, child processes, sockets ...
             gymnasium.error.ResetNeeded: If ``reset`` was not called before.
             TransportError: If the session is lost.
         """
-        return self._request_screen(WINDOWS_ONLY).windows
+        session = self._open_session()
+        try:
+            data = session.clone()
+        except TransportError as error:
+            self._fail(error)
+            raise
+        return Snapshot(session, data, self._episode.save())
 
-    def capture(self, region: Region = None) -> NDArray[np.uint8]:
-        """Return the current screen: uint8, shape (height, width, 3).
+    def restore_state(self, snapshot: Snapshot, *, seed: int | None = None, replay: bool = False) -> tuple[Obs, Info]:
+        """Go on from a snapshot of this environment, also of an earlier episode. It can be restored any number of times.
 
         Args:
-            region: A rectangle, as ``Rectangle`` or (x, y, width, height), black outside of the screen; or a window, as
-                ``Window`` or its id; the whole screen if None.
+            snapshot: The snapshot.
+            seed: Seeds ``random`` and ``numpy.random`` of the interpreter, which otherwise go on from their state.
+            replay: Whether to begin a new episode with the same seed, options and files, and to run the recorded actions again,
+                which works in any sandbox, for any backend, and when the snapshot is lost.
+
+        Returns:
+            An observation without output, and the info. After a replay, ``info["replay"]`` has the number of ``steps``, and
+            the ``differences`` of their outputs: dicts of ``step``, ``field``, ``expected`` and ``found``.
 
         Raises:
-            ConfigurationError: If there is no screen, or the region is invalid.
-            ProtocolError: If the window does not exist.
-            gymnasium.error.ResetNeeded: If ``reset`` was not called before.
+            SnapshotError: If the snapshot is lost, was released, or is one that only ``replay`` can restore.
+            ConfigurationError: If there are both a seed and ``replay``.
             TransportError: If the session is lost.
         """
-        return decode_pixels(self._request_screen(screen_request(region)).screenshot)
+        if replay:
+            if seed is not None:
+                message = "Expected seed=None with replay=True, which runs the actions with the seed of their episode"
+                raise ConfigurationError(message)
+            return self._replay(snapshot)
+        snapshot.check_usable()
+        session = self._open_session()
+        try:
+            session.ask_restore(snapshot.id, seed=seed)
+            data = session.wait(timeout=SNAPSHOT_TIMEOUT)
+        except TransportError as error:
+            self._fail(error)
+            raise
+        self._load(snapshot.episode)
+        obs, info = self._episode.finish_begin(data)
+        return self._screenshot_for_caller(obs), info
 
-    @property
-    def processes(self) -> Processes:
-        """The processes that run beside the interpreter; they end with the episode.
+    def _load(self, episode: Mapping[str, Any]) -> None:
+        """Go on from a saved state of the episode."""
+        self._episode.load(episode)
 
-        Raises:
-            gymnasium.error.ResetNeeded: If ``reset`` was not called before.
-            TransportError: If the session is lost.
-        """
-        return self._open_session().http.processes
-
-    @property
-    def files(self) -> Files:
-        """The files of the working directory.
-
-        Raises:
-            gymnasium.error.ResetNeeded: If ``reset`` was not called before.
-            TransportError: If the session is lost.
-        """
-        return self._open_session().http.files
-
-    def exec(self, command: Command, **options: Unpack[RunKwargs]) -> ProcessResult:
-        """Run a process to its end, beside the interpreter and in its directory; see ``Processes.run``.
-
-        Args:
-            command: A program and its arguments, or a command for the shell.
-            options: ``stdin=``, ``cwd=``, ``env=``, ``timeout=``, ``user=``, ``max_output_bytes=``, ``keep=``.
-
-        Raises:
-            ConfigurationError: If an argument is invalid.
-            gymnasium.error.ResetNeeded: If ``reset`` was not called before.
-            TransportError: If the session is lost.
-            ProtocolError: If the server refuses.
-        """
-        return self.processes.run(command, **options)
+    def _replay(self, snapshot: Snapshot) -> tuple[Obs, Info]:
+        """Begin an episode, and run the actions of a snapshot's."""
+        steps: list[RecordedStep] = snapshot.episode["_history"]
+        self._failure = None
+        self._episode.load({**snapshot.episode, "_history": [], "_turns": []})
+        self._reconnect()
+        obs, info = self.finish_reset()
+        differences = []
+        for number, recorded in enumerate(steps):
+            assert self._session is not None
+            self._session.ask_step(recorded.request)
+            found = self._wait_for_step().observation
+            differences += [
+                {"step": number, "field": name, "expected": getattr(recorded, name), "found": getattr(found, name)}
+                for name in ("stdout", "stderr", "exit_code")
+                if getattr(recorded, name) != getattr(found, name)
+            ]
+        self._load(snapshot.episode)
+        info["replay"] = {"steps": len(steps), "differences": differences}
+        return self._screenshot_for_caller(obs), info
 
     def close(self) -> None:
         """End the session and remove the sandbox, or return it to the pool. Idempotent."""
@@ -327,21 +341,6 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
                 self._drop_session()
                 raise
         return infrastructure_failure(self._failure or "the session is gone")
-
-    def _open_session(self) -> Session:
-        self._episode.check_begun()
-        if self._session is None:
-            raise TransportError(self._failure or "the session is gone")
-        return self._session
-
-    def _request_screen(self, options: ScreenRequestOptions) -> Screen:
-        self._episode.check_screen_available()
-        session = self._open_session()
-        try:
-            return session.request_screen(options, timeout=SCREEN_TIMEOUT)
-        except TransportError as error:
-            self._fail(error)
-            raise
 
     def _reconnect(self) -> None:
         """Open a session, in a new sandbox if necessary, and request the episode."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -41,6 +42,7 @@ __all__ = [
     "EpisodeState",
     "Info",
     "Obs",
+    "RecordedStep",
     "ResetRetryPolicy",
     "StepResult",
     "Timing",
@@ -82,6 +84,22 @@ class Timing:
     seconds: float
 
 
+class RecordedStep(NamedTuple):
+    """A step of the episode, for replay.
+
+    Attributes:
+        request: The request.
+        stdout: Its output.
+        stderr: Its error output.
+        exit_code: Its exit code.
+    """
+
+    request: StepAction
+    stdout: str
+    stderr: str
+    exit_code: int
+
+
 class EpisodeState:
     """The current episode of an environment.
 
@@ -92,6 +110,9 @@ class EpisodeState:
     env_id = "CodingEnv-v0"
     """The id of the environment in the transcript."""
 
+    _SAVED: tuple[str, ...] = ("options", "_turns", "_history", "_picture", "_code")
+    """Attributes that are the state of the episode."""
+
     def __init__(self, settings: EnvOptions) -> None:
         self.settings = settings
         self.action_space: gym.Space[Any] = action_space(settings.max_code_chars)
@@ -99,6 +120,8 @@ class EpisodeState:
         self.options: ResetOptions | None = None
         self.last_timing: Timing | None = None
         self._turns: list[Turn] = []
+        self._history: list[RecordedStep] = []
+        self._request = StepAction(code="")
         self._code = ""
         self._picture: str | Pixels | None = None
         self._requested_at = 0.0
@@ -135,6 +158,7 @@ class EpisodeState:
             frame_rate=settings.frames,
         )
         self._turns = []
+        self._history = []
         self._picture = None
         self._requested_at = time.perf_counter()
         return self.options
@@ -201,6 +225,7 @@ class EpisodeState:
         """
         observation = data.observation
         self.last_timing = Timing(time.perf_counter() - self._requested_at)
+        self._history.append(RecordedStep(self._request, observation.stdout, observation.stderr, observation.exit_code))
         if self.settings.render_mode is not None:
             self._turns.append(Turn(self._code, observation.stdout, observation.stderr, observation.exit_code))
         truncated = observation.metadata.outcome is Outcome.INFRASTRUCTURE
@@ -233,7 +258,18 @@ class EpisodeState:
                 return draw_transcript(self._turns, self.settings.screen_size or DEFAULT_FRAME_SIZE)
         return None
 
+    def save(self) -> dict[str, Any]:
+        """Return the state of the episode, for ``load``."""
+        return {name: copy.copy(getattr(self, name)) for name in self._SAVED}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state that ``save`` has returned."""
+        for name, value in state.items():
+            setattr(self, name, copy.copy(value))
+        self._requested_at = time.perf_counter()
+
     def _log_action(self, request: StepAction) -> None:
+        self._request = request
         events = [f"# {event}" for event in request.inputs]
         self._code = "\n".join([request.code, *events] if request.code or not events else events)
         self._requested_at = time.perf_counter()

@@ -142,6 +142,12 @@ class CodingTaskEnv(CodingEnv):
         self._last_verdict = None
         super().begin_reset(seed=seed, options=options)
 
+    def _load(self, episode: Mapping[str, Any]) -> None:
+        if self._grading is not None:
+            self._grading.cancel()
+        self._last_verdict = None
+        super()._load(episode)
+
     def begin_step(self, action: str) -> None:
         super().begin_step(action)
         program = self._episode.submission()
@@ -177,6 +183,7 @@ class _TaskEpisode(EpisodeState):
     """
 
     env_id = "CodingTask-v0"
+    _SAVED = (*EpisodeState._SAVED, "task", "_turns_taken", "_best", "_definitions")
 
     def __init__(self, settings: EnvOptions, suite: TaskSuite, max_turns: int) -> None:
         super().__init__(settings)

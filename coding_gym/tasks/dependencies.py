@@ -55,6 +55,11 @@ class DefinitionTracker:
     def __init__(self) -> None:
         self._statements: list[_Statement] = []
 
+    def __copy__(self) -> DefinitionTracker:
+        copied = DefinitionTracker()
+        copied._statements = [*self._statements]
+        return copied
+
     def add(self, code: str) -> None:
         """Record the definitions in a code fragment; a fragment that does not parse is ignored."""
         module = parse(code)
