@@ -7,6 +7,7 @@ import selectors
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -31,9 +32,14 @@ NO_OPERATION = 127
 
 
 class Upstream:
-    """Stand-in for Xvfb that records all data received, one connection after the other."""
+    """Stand-in for Xvfb that records all data received, one connection after the other.
+
+    Attributes:
+        delay: Seconds before it reads from a connection.
+    """
 
     def __init__(self) -> None:
+        self.delay = 0.0
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind("")
         self._listener.listen()
@@ -72,6 +78,7 @@ class Upstream:
                     received = bytearray()
                     with self._changed:
                         self._received.append(received)
+                    time.sleep(self.delay)
                     while data := connection.recv(65536):
                         with self._changed:
                             received += data
@@ -255,6 +262,14 @@ def test_requests_are_filtered_wherever_chunks_end(upstream, data, order):
 @given(st.data(), ORDERS, st.binary(max_size=200))
 def test_random_bytes_are_parsed_as_requests(upstream, data, order, stream):
     check_stream(upstream, stream, order, data.draw(chunks_of(setup_of(order, COOKIE) + stream)))
+
+
+def test_last_requests_reach_slow_server(upstream, monkeypatch):
+    monkeypatch.setattr(upstream, "delay", 0.1)
+    # A socket's buffer holds a few hundred pieces, however small.
+    stream = struct.pack("<BxH", NO_OPERATION, 1) * 500
+    data = setup_of("<", COOKIE) + stream
+    check_stream(upstream, stream, "<", [data[index : index + 1] for index in range(len(data))])
 
 
 @pytest.mark.parametrize("order", "<>")

@@ -299,6 +299,9 @@ class _Client:
     def _close(self) -> None:
         """Close both connections; the content that the client drew vanishes with them."""
         self._report_erase()
+        if self._up is not None and self._up.has_unsent:
+            # Xvfb is behind: closing now would drop the client's last requests.
+            self._up.flush()
         self._down.close()
         if self._up is not None:
             self._up.close()

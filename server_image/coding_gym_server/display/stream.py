@@ -44,6 +44,11 @@ class Stream:
     def is_full(self) -> bool:
         return len(self._unsent) > _MAX_BUFFERED
 
+    @property
+    def has_unsent(self) -> bool:
+        """Whether data waits for space in the socket's buffer."""
+        return bool(self._unsent)
+
     def has_unread(self) -> bool:
         """Return whether the other end has not yet read all data sent to it."""
         return bool(self._unsent) or unread_bytes(self.socket) > 0
