@@ -32,6 +32,8 @@ class Task:
         entry_point: The function or class that a submission must define; None if it is a program.
         prefix: Source prepended to a submission that does not define the entry point itself: for HumanEval, the prompt, which
             completions continue. A submission that does define it gets what precedes the entry point, such as imports.
+        text_variable: Name of a variable whose value is the text of the answer, for tests that insert it into a program of
+            their own, as those of DS-1000 do. If None, the default, the answer is executed.
         files: Initial content of the working directory, for the agent and for the submission: paths to str or bytes.
         limits: Resource limits of a submission.
         reference: Reference solution; None if there is none. Never shown to the agent.
@@ -48,6 +50,7 @@ class Task:
     tests: Tests
     entry_point: str | None = None
     prefix: str = ""
+    text_variable: str | None = None
     files: Mapping[str, str | bytes] = field(default_factory=dict)
     limits: GradingLimits = field(default_factory=GradingLimits)
     reference: str | None = None
@@ -67,6 +70,13 @@ class Task:
         if self.entry_point is not None:
             is_name = str(self.entry_point).isidentifier() and not keyword.iskeyword(self.entry_point)
             self._expect(is_name, "an entry point that is a name, or None for a program", self.entry_point)
+        if self.text_variable is not None:
+            is_name = str(self.text_variable).isidentifier() and not keyword.iskeyword(self.text_variable)
+            self._expect(is_name, "a text_variable that is a name, or None", self.text_variable)
+            is_alone = self.entry_point is None and not self.prefix
+            self._expect(
+                is_alone, "neither an entry point nor a prefix beside a text_variable", self.entry_point or self.prefix
+            )
         for path, content in self.files.items():
             self._expect(_is_inside(path), "files whose paths stay below the working directory", path)
             self._expect(isinstance(content, (str, bytes)), f"the content of {path} to be str or bytes", content)
@@ -82,8 +92,17 @@ class Task:
             raise ConfigurationError(message) from None
 
     def submission(self, code: str) -> str:
-        """Return the program that is graded for an answer ``code``: a whole program, or a completion of ``prefix``."""
+        """Return the program that is graded for an answer: a whole program, a completion of ``prefix``, or its text."""
+        if self.text_variable is not None:
+            return f"{self.text_variable} = {code!r}\n"
         return complete(code, prefix=self.prefix, entry_point=self.entry_point)
+
+    @property
+    def reference_submission(self) -> str | None:
+        """The program of the reference solution, None if there is none."""
+        if self.reference is None or self.text_variable is None:
+            return self.reference
+        return self.submission(self.reference)
 
     def to_json(self) -> str:
         """Serialize the task as a line of a tasks file.
@@ -97,6 +116,7 @@ class Task:
             "prompt": self.prompt,
             "entry_point": self.entry_point,
             "prefix": self.prefix,
+            "text_variable": self.text_variable,
             "tests": self.tests,
             "files": self.wire_files(),
             "limits": msgspec.to_builtins(self.limits) if self.limits != GradingLimits() else None,
@@ -154,6 +174,7 @@ class _TaskRow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     tests: Asserts | UnitTests | Programs | ScreenTests
     entry_point: str | None = None
     prefix: str = ""
+    text_variable: str | None = None
     files: dict[str, str | FileContent] = {}
     limits: GradingLimits = GradingLimits()
     reference: str | None = None

@@ -109,6 +109,53 @@ CLASS_EVAL = {
     "class_name": "Double",
     "test_classes": ["DoubleTest"],
 }
+DS_1000 = {
+    "prompt": "Double the numbers in the array data.\n",
+    "reference_code": "result = 2 * data",
+    "metadata": {"problem_id": 7, "library": "Numpy", "test_case_cnt": 2},
+    "code_context": """import copy
+import numpy as np
+
+
+def generate_test_case(test_case_id):
+    def generate_ans(data):
+        return data + data
+
+    def define_test_input(test_case_id):
+        return np.array([1, 2]) if test_case_id == 1 else np.array([5])
+
+    test_input = define_test_input(test_case_id)
+    return test_input, generate_ans(copy.deepcopy(test_input))
+
+
+def exec_test(result, ans):
+    try:
+        np.testing.assert_array_equal(result, ans)
+        return 1
+    except Exception:
+        return 0
+
+
+exec_context = r'''
+import numpy as np
+data = test_input
+[insert]
+'''
+
+
+def test_execution(solution: str):
+    code = exec_context.replace("[insert]", solution)
+    for i in range(2):
+        test_input, expected_result = generate_test_case(i + 1)
+        test_env = {"test_input": test_input}
+        exec(code, test_env)
+        assert exec_test(test_env["result"], expected_result)
+
+
+def test_string(solution: str):
+    assert "for" not in solution
+""",
+}
 FORMATS = {
     "HumanEval": HUMAN_EVAL,
     "EvalPlus": EVAL_PLUS,
@@ -121,6 +168,7 @@ FORMATS = {
     "LiveCodeBench, function": LCB_FUNCTION,
     "CodeContests": CODE_CONTESTS,
     "BigCodeBench": BIG_CODE,
+    "DS-1000": DS_1000,
     "ClassEval": CLASS_EVAL,
     "pairs": {"prompt": "Double the number.", "inputs": ["1", "2"], "outputs": ["2", "4"]},
     "objects": {"question": "Double.", "tests": [{"stdin": "1", "expected_output": "2"}, {"input": "2", "output": "4"}]},
@@ -483,6 +531,7 @@ SOLUTIONS = {
     "LiveCodeBench, function": METHOD,
     "CodeContests": PROGRAM,
     "BigCodeBench": "    return math.floor(2 * x)",
+    "DS-1000": "result = 2 * data",
     "ClassEval": "class Double:\n    def of(self, x): return 2 * x",
     "pairs": PROGRAM,
     "objects": PROGRAM,
@@ -497,11 +546,31 @@ def test_task_of_every_format_is_graded(tmp_path: Path, grader: Grader, name: st
     task = load(tmp_path, FORMATS[name])[0]
     verdict = grader.grade(task, SOLUTIONS[name])
     assert verdict.solved, verdict
-    assert verdict.total == len(getattr(task.tests, "cases", "1"))
+    assert verdict.total == (2 if name == "DS-1000" else len(getattr(task.tests, "cases", "1")))
     wrong = grader.grade(task, SOLUTIONS[name].replace("2 *", "3 *").replace("* by", "+ by"))
     assert (wrong.outcome, wrong.passed < wrong.total) == ("failed", True)
     if task.reference is not None:
         assert grader.grade(task, task.reference).solved
+
+
+def test_answers_to_ds_1000_are_text(tmp_path: Path, grader: Grader) -> None:
+    task = load(tmp_path, DS_1000)[0]
+    assert (task.id, task.grading, task.metadata["library"]) == ("DS-1000/7", "faithful", "Numpy")
+    assert Task.from_json(task.to_json()) == task
+    looped = grader.grade(task, "result = np.array([2 * each for each in data])")
+    outcomes = {case.name.rpartition(".")[2]: case.outcome for case in looped.cases}
+    assert outcomes == {"test_execution": "passed", "test_string": "failed"}
+    for wrong in ("result = data", "'''", "\\", "result = [insert]", "raise SystemExit(0)", "answer = 1", ""):
+        assert not grader.grade(task, wrong).solved, wrong
+    isolated = load(tmp_path, DS_1000, grading="isolated")[0]
+    assert grader.grade(isolated, "result = 2 * data").solved
+    assert not grader.grade(isolated, "result = data").solved
+
+
+@pytest.mark.parametrize("fields", [{"text_variable": "not a name"}, {"text_variable": "answer", "entry_point": "f"}])
+def test_invalid_text_variables_are_refused(fields: dict[str, str]) -> None:
+    with pytest.raises(ConfigurationError, match="text_variable"):
+        Task(id="a", prompt="", tests=UnitTests(source="def test_it(): assert answer"), **fields)
 
 
 def test_reasoning_gym_functions_are_graded(grader: Grader) -> None:

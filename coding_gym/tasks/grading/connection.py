@@ -146,7 +146,7 @@ class GradingConnection:
             files=task.wire_files(),
             limits=task.limits,
             mode=GradingMode(task.grading),
-            reference=task.reference if task.grading == GradingMode.FAITHFUL else None,
+            reference=task.reference_submission if task.grading == GradingMode.FAITHFUL else None,
         )
         return _grade_in_parts(session, submission, task)
 

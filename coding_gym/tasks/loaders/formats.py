@@ -8,6 +8,7 @@ from typing import Any
 
 from coding_gym.errors import ConfigurationError
 from coding_gym.tasks.loaders.competitions import apps_task, code_contests_task, live_code_bench_task, pairs_task
+from coding_gym.tasks.loaders.ds1000 import ds1000_task
 from coding_gym.tasks.loaders.humaneval import evalplus_task, humaneval_task
 from coding_gym.tasks.loaders.mbpp import mbpp_task
 from coding_gym.tasks.loaders.modes import with_grading
@@ -52,6 +53,7 @@ _FORMATS = (
     TaskFormat("coding_gym", ("id", "prompt", "tests"), lambda row: Task.from_row(row.fields), lambda row: _is_own(row)),
     TaskFormat("EvalPlus", ("prompt", "entry_point", "base_input"), evalplus_task),
     TaskFormat("BigCodeBench", ("complete_prompt|prompt_wo_doc", "entry_point", "test"), big_code_bench_task),
+    TaskFormat("DS-1000", ("prompt", "code_context"), ds1000_task),
     TaskFormat("ClassEval", ("skeleton", "class_name", "test"), class_eval_task),
     TaskFormat("HumanEval", ("prompt", "entry_point", "test"), humaneval_task),
     TaskFormat(
