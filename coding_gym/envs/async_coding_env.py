@@ -22,6 +22,7 @@ from coding_gym.envs.episode import (
     EpisodeState,
     Info,
     Obs,
+    RecordedStep,
     ResetRetryPolicy,
     StepResult,
     Timing,
@@ -30,6 +31,7 @@ from coding_gym.envs.episode import (
     refuse_action,
 )
 from coding_gym.envs.options import CodingEnvKwargs, EnvOptions, split_options
+from coding_gym.envs.replay import ReplayReport, check_seed
 from coding_gym.envs.screen_region import WINDOWS_ONLY, Region, screen_request
 from coding_gym.envs.snapshot import Snapshot
 from coding_gym.errors import (
@@ -180,8 +182,12 @@ class AsyncCodingEnv:
                 self._lose(error)
                 raise
 
-    async def restore_state(self, snapshot: Snapshot, *, seed: int | None = None) -> tuple[Obs, Info]:
+    async def restore_state(self, snapshot: Snapshot, *, seed: int | None = None, replay: bool = False) -> tuple[Obs, Info]:
         """Go on from a snapshot of this environment, also of an earlier episode; see ``CodingEnv.restore_state``."""
+        if replay:
+            check_seed(seed)
+            async with self._turn:
+                return await self._replay(snapshot)
         snapshot.check_usable()
         async with self._turn:
             session = self._open_session()
@@ -289,6 +295,21 @@ class AsyncCodingEnv:
                     self._raise_closed()
                 self._drop_session()
                 await asyncio.sleep(attempts.pause_after(error))
+
+    async def _replay(self, snapshot: Snapshot) -> tuple[Obs, Info]:
+        """Begin an episode, and run the actions of a snapshot's; the caller holds the lock."""
+        steps: list[RecordedStep] = snapshot.episode["_history"]
+        self._episode.load({**snapshot.episode, "_history": [], "_turns": []})
+        assert self._episode.options is not None
+        if self._slot is None:
+            self._slot = managed_sandbox(self._pool, self.config)
+        obs, info = self._episode.finish_begin(await self._begin(self._slot, self._episode.options))
+        report = ReplayReport()
+        for recorded in steps:
+            report.add(recorded, (await self._run(recorded.request)).observation)
+        self._episode.load(snapshot.episode)
+        info["replay"] = report.as_info()
+        return own_screenshot(obs), info
 
     def _open_session(self) -> AsyncSession:
         self._episode.check_begun()

@@ -29,9 +29,10 @@ from coding_gym.envs.episode import (
     refuse_action,
 )
 from coding_gym.envs.options import RENDER_MODES, CodingEnvKwargs, EnvOptions, split_options
+from coding_gym.envs.replay import ReplayReport, check_seed
 from coding_gym.envs.session_access import SessionAccess
 from coding_gym.envs.snapshot import Snapshot
-from coding_gym.errors import CapacityError, ConfigurationError, ProtocolError, TransportError
+from coding_gym.errors import CapacityError, ProtocolError, TransportError
 from coding_gym.sandbox import ManagedSandbox, Sandbox
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.pool import SandboxPool, managed_sandbox, resolve_config
@@ -209,9 +210,7 @@ class CodingEnv(SessionAccess, gym.Env[Obs, str], EzPickle):
             TransportError: If the session is lost.
         """
         if replay:
-            if seed is not None:
-                message = "Expected seed=None with replay=True, which runs the actions with the seed of their episode"
-                raise ConfigurationError(message)
+            check_seed(seed)
             return self._replay(snapshot)
         snapshot.check_usable()
         session = self._open_session()
@@ -236,18 +235,13 @@ class CodingEnv(SessionAccess, gym.Env[Obs, str], EzPickle):
         self._episode.load({**snapshot.episode, "_history": [], "_turns": []})
         self._reconnect()
         obs, info = self.finish_reset()
-        differences = []
-        for number, recorded in enumerate(steps):
+        report = ReplayReport()
+        for recorded in steps:
             assert self._session is not None
             self._session.ask_step(recorded.request)
-            found = self._wait_for_step().observation
-            differences += [
-                {"step": number, "field": name, "expected": getattr(recorded, name), "found": getattr(found, name)}
-                for name in ("stdout", "stderr", "exit_code")
-                if getattr(recorded, name) != getattr(found, name)
-            ]
+            report.add(recorded, self._wait_for_step().observation)
         self._load(snapshot.episode)
-        info["replay"] = {"steps": len(steps), "differences": differences}
+        info["replay"] = report.as_info()
         return self._screenshot_for_caller(obs), info
 
     def close(self) -> None:

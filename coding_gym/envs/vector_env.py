@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Unpack, cast
@@ -18,6 +18,7 @@ from coding_gym._validation import check_count
 from coding_gym.envs.coding_env import CodingEnv
 from coding_gym.envs.episode import Info, Obs, StepResult, own_screenshot
 from coding_gym.envs.options import CodingEnvKwargs, split_options
+from coding_gym.envs.snapshot import Snapshot
 from coding_gym.errors import CodingGymError, ConfigurationError, InvalidActionError
 from coding_gym.media.frames import black_frames, is_shared_black
 from coding_gym.sandbox import ManagedSandbox
@@ -107,7 +108,7 @@ class CodingVectorEnv(SyncVectorEnv):
         self._check_open()
         seeds = self._seeds(seed)
         options = dict(options or {})
-        mask = self._reset_mask(options.pop("reset_mask", None))
+        mask = self._mask(options.pop("reset_mask", None), "options['reset_mask']")
         self._terminations[mask] = self._truncations[mask] = self._autoreset_envs[mask] = False
         chosen = np.flatnonzero(mask).tolist()
         self._start_sandboxes()
@@ -165,6 +166,56 @@ class CodingVectorEnv(SyncVectorEnv):
             infos = self._add_info(infos, info, index)
         self._autoreset_envs = np.logical_or(self._terminations, self._truncations)
         return self._batch(), self._rewards.copy(), self._terminations.copy(), self._truncations.copy(), infos
+
+    def clone_states(self, mask: NDArray[np.bool_] | None = None) -> list[Snapshot | None]:
+        """Return a snapshot of each environment, or of those that ``mask`` marks, None for the others.
+
+        Args:
+            mask: A bool array of shape (num_envs,) with at least one True; None for all environments.
+
+        Raises:
+            SnapshotError: If an environment cannot be copied; the snapshots of the others are released.
+            gymnasium.error.ResetNeeded: If ``reset`` was not called before.
+        """
+        self._check_open()
+        snapshots: list[Snapshot | None] = [None] * self.num_envs
+        try:
+            for index in np.flatnonzero(self._mask(mask, "mask")).tolist():
+                snapshots[index] = self._coding_envs[index].clone_state()
+        except BaseException:
+            for snapshot in snapshots:
+                if snapshot is not None:
+                    snapshot.release()
+            raise
+        return snapshots
+
+    def restore_states(
+        self, snapshots: Sequence[Snapshot | None], *, seeds: list[int | None] | None = None, replay: bool = False
+    ) -> tuple[Obs, Info]:
+        """Let environments go on from snapshots; those with None go on as they are.
+
+        Args:
+            snapshots: A snapshot or None for each environment.
+            seeds: A seed or None for each environment; see ``CodingEnv.restore_state``.
+            replay: See ``CodingEnv.restore_state``.
+
+        Raises:
+            ConfigurationError: If the number of snapshots or seeds is not that of the environments.
+            SnapshotError: If one of them cannot be restored. Environments before it have been restored.
+        """
+        self._check_open()
+        if len(snapshots) != self.num_envs:
+            message = f"Expected {self.num_envs} snapshots or None, one for each environment, got {len(snapshots)}"
+            raise ConfigurationError(message)
+        infos: Info = {}
+        for index, (snapshot, seed) in enumerate(zip(snapshots, self._seeds(seeds), strict=True)):
+            if snapshot is not None:
+                obs, info = self._coding_envs[index].restore_state(snapshot, seed=seed, replay=replay)
+                self._latest[index] = obs
+                self._elapsed[index] = snapshot.step_count
+                self._terminations[index] = self._truncations[index] = self._autoreset_envs[index] = False
+                infos = self._add_info(infos, info, index)
+        return self._batch(), infos
 
     def close_extras(self, **kwargs: Any) -> None:
         """End all sessions and remove all sandboxes."""
@@ -251,14 +302,14 @@ class CodingVectorEnv(SyncVectorEnv):
             raise ConfigurationError(message)
         return list(seed)
 
-    def _reset_mask(self, mask: Any) -> NDArray[np.bool_]:
+    def _mask(self, mask: Any, name: str) -> NDArray[np.bool_]:
         if mask is None:
             return np.ones(self.num_envs, np.bool_)
         if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
-            message = f"Expected options['reset_mask'] to be a numpy array of bool, got {mask!r}"
+            message = f"Expected {name} to be a numpy array of bool, got {mask!r}"
             raise TypeError(message)
         if mask.shape != (self.num_envs,) or not mask.any():
-            message = f"Expected options['reset_mask'] of shape ({self.num_envs},) with at least one True, got {mask!r}"
+            message = f"Expected {name} of shape ({self.num_envs},) with at least one True, got {mask!r}"
             raise ConfigurationError(message)
         return mask
 

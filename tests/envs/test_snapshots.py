@@ -212,3 +212,70 @@ def test_search_finds_what_a_walk_does_not(env):
     with BranchTree(env, max_snapshots=8) as tree:
         best = best_first(tree, propose, evaluate, expansions=12)
     assert evaluate(best) == 3.0
+
+
+def test_async_environment_replays_lost_snapshot():
+    async def run():
+        async with AsyncCodingEnv(provider="local", preload=(), **OPTIONS) as env:
+            await env.reset(seed=4)
+            await env.step("import random; x = random.random()")
+            (expected, *_) = await env.step("print(x)")
+            snapshot = await env.clone_state()
+            kill_sandbox(env.sandbox)
+            _, info = await env.restore_state(snapshot, replay=True)
+            (found, *_) = await env.step("print(x)")
+            return info["replay"], expected["stdout"] == found["stdout"]
+
+    assert asyncio.run(run()) == ({"steps": 2, "differences": []}, True)
+
+
+@pytest.fixture(scope="module")
+def vector_env(pool):
+    with closing(gym.make_vec("CodingEnv-v0", num_envs=2, pool=pool, **OPTIONS)) as envs:
+        yield envs
+
+
+def test_vector_environments_go_on_from_snapshots(vector_env):
+    vector_env.reset(seed=1)
+    vector_env.step(["x = 'a'", "x = 'b'"])
+    snapshots = vector_env.clone_states()
+    vector_env.step(["x = 'c'", "x = 'd'"])
+    obs, infos = vector_env.restore_states([snapshots[0], None])
+    assert obs["stdout"][0] == ""
+    assert infos["_outcome"].tolist() == [True, False]
+    obs, *_ = vector_env.step(["print(x)"] * 2)
+    assert obs["stdout"] == ("a\n", "d\n")
+    obs, _ = vector_env.restore_states(snapshots, seeds=[1, 1])
+    obs, *_ = vector_env.step(["import random; print(x, random.random())"] * 2)
+    first, second = (text.split() for text in obs["stdout"])
+    assert (first[0], second[0], first[1] == second[1]) == ("a", "b", True)
+
+
+def test_vector_mask_selects_environments(vector_env):
+    vector_env.reset(seed=1)
+    snapshots = vector_env.clone_states(np.array([False, True]))
+    assert [snapshot is None for snapshot in snapshots] == [True, False]
+    with pytest.raises(ConfigurationError, match="mask of shape"):
+        vector_env.clone_states(np.array([True]))
+    with pytest.raises(ConfigurationError, match="2 snapshots"):
+        vector_env.restore_states(snapshots[1:])
+
+
+def test_vector_releases_snapshots_when_one_is_refused(vector_env):
+    vector_env.reset(seed=1)
+    vector_env.step(["1", "import socket; pair = socket.socketpair()"])
+    for _ in range(40):
+        # More than the sandbox permits.
+        with pytest.raises(SnapshotError):
+            vector_env.clone_states()
+    assert vector_env.step(["print(1)"] * 2)[0]["stdout"] == ("1\n", "1\n")
+
+
+def test_vector_counts_steps_of_restored_episode(pool):
+    with closing(gym.make_vec("CodingEnv-v0", num_envs=1, pool=pool, max_episode_steps=3, **OPTIONS)) as envs:
+        envs.reset(seed=1)
+        envs.step(["1"])
+        snapshots = envs.clone_states()
+        assert [envs.step(["1"])[3].tolist() for _ in range(2)] == [[False], [True]]
+        envs.restore_states(snapshots)
+        assert [envs.step(["1"])[3].tolist() for _ in range(2)] == [[False], [True]]
