@@ -109,7 +109,7 @@ class GradingService:
                     else:
                         self._discard(worker)
                     if is_last:
-                        return _lost(submission)
+                        return _lost(submission, error)
                     _log.warning("a submission is graded again: %s", error)
                 except _INFRASTRUCTURE_ERRORS as error:
                     self._discard(worker)
@@ -221,6 +221,7 @@ def _infrastructure_error(error: Exception) -> Graded:
     return Graded(outcome=VerdictOutcome.INFRASTRUCTURE, message=message)
 
 
-def _lost(submission: Submission) -> Graded:
-    message = "grading it twice ended a process of the sandbox"
+def _lost(submission: Submission, error: Exception) -> Graded:
+    ended = "the process of its tests" if isinstance(error, TestRunnerLostError) else "a process of the sandbox"
+    message = f"grading it twice ended {ended}"
     return Graded(outcome=VerdictOutcome.KILLED, message=message, cases=tuple(not_run(submission)))
