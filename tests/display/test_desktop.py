@@ -10,6 +10,7 @@ import time
 import pytest
 
 from coding_gym_server.display.connection import DisplayLostError
+from coding_gym_server.display.window_manager import start_window_manager
 from coding_gym_server.display.windows import WindowList, WindowNotFoundError
 from coding_gym_server.protocol import Rectangle
 from coding_gym_server.workspace.xauthority import write_authority
@@ -122,7 +123,7 @@ while True:
         desktop.has_windows()
         desktop.ping()
         desktop.answered()
-        desktop.close_windows()
+        desktop.close_windows(desktop.applications())
         desktop.wake()
     assert seen
     desktop.ping()
@@ -144,7 +145,7 @@ window(1, 1, 9, 9, b"top"); show()
     start(RAW + source).read()
     assert desktop.has_windows()
     assert [window.title for window in desktop.windows()] == ["top"]
-    assert len(desktop.close_windows().others) == 1
+    assert len(desktop.close_windows(desktop.applications()).others) == 1
 
 
 @pytest.mark.parametrize("window", [0, -1, 1 << 40, 12345, 0xFFFFFFFF])
@@ -177,13 +178,13 @@ def test_ping_distinguishes_event_loop_from_sleep(desktop, start, toolkit):
 def test_close_ends_program(desktop, start, toolkit):
     program = start(EVENT_LOOPS[toolkit])
     window = window_of(desktop, "loop")
-    assert desktop.close_windows().supporting == (window.id,)
+    assert desktop.close_windows(desktop.applications()).supporting == (window.id,)
     assert program.process.wait(10) == 0
 
 
 def test_close_reports_windows_without_delete_protocol(desktop, start):
     deaf = start(RAW + "show(window(0, 0, 9, 9).id)").read()
-    assert desktop.close_windows().others == (deaf,)
+    assert desktop.close_windows(desktop.applications()).others == (deaf,)
     assert desktop.ping().others == (deaf,)
     assert desktop.answered()
     assert not desktop.received_by_all
@@ -243,22 +244,34 @@ def test_wrong_cookie_is_refused(x_server, tmp_path):
         WindowList(x_server.name, other)
 
 
-@pytest.mark.skipif(shutil.which("openbox") is None, reason="openbox is not installed")
-def test_managed_windows_are_application_windows(desktop, start, x_server):
+def start_openbox(x_server, desktop, directory):
     manager = subprocess.Popen(["openbox"], env=x_server.environment, stderr=subprocess.DEVNULL)
+    assert until(desktop.is_managed)
+    return manager
+
+
+@pytest.mark.parametrize(("name", "start_manager"), [("openbox", start_openbox), ("blackbox", start_window_manager)])
+def test_managed_windows_are_application_windows(desktop, start, x_server, tmp_path, name, start_manager):
+    if shutil.which(name) is None:
+        pytest.skip(f"{name} is not installed")
+    assert not desktop.has_windows()
+    manager = start_manager(x_server, desktop, tmp_path)
     try:
-        assert until(desktop.is_managed)
+        assert not desktop.has_windows()
         program = start(
             "import tkinter\nr = tkinter.Tk(); r.title('framed'); r.geometry('200x100+50+60'); r.update()\n"
+            "m = tkinter.Menu(r, tearoff=0); m.add_command(label='x'); m.post(9, 9)\n"
             "r.after(300, lambda: print((r.winfo_rootx(), r.winfo_rooty()))); r.mainloop()"
         )
         place = program.read()
         window = window_of(desktop, "framed")
         assert (window.x, window.y) == place
         assert (window.width, window.height) == (200, 100)
+        assert [window.title.strip("#!") for window in desktop.windows()] == ["framed", "menu"]
         assert desktop.applications() == [window.id]
-        assert desktop.close_windows().supporting == (window.id,)
+        assert desktop.close_windows([window.id]).supporting == (window.id,)
         assert program.process.wait(10) == 0
+        assert until(lambda: not desktop.has_windows())
     finally:
         manager.kill()
         manager.wait()

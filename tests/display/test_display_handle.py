@@ -9,7 +9,7 @@ import socket
 from typing import Any
 
 from coding_gym_server.display.messages import DisplayConfig
-from coding_gym_server.ipc.messages import ForkDisplay
+from coding_gym_server.ipc.zygote_messages import ForkDisplay
 from coding_gym_server.server.supervisor.display_handle import DisplayHandle
 from coding_gym_server.workspace.session_directory import NamedDirectory
 

@@ -28,7 +28,8 @@ NEUTRALIZED = frozenset({(RANDR, 7)})
 REFUSED = frozenset({36, 109, 111, 112, 113})
 LOSSES = frozenset({4, 5, 10, 11})
 CORE_DRAWING = frozenset({8, *range(61, 78)})
-NO_OPERATION = 127
+CREATE_WINDOW, MAP_WINDOW, NO_OPERATION = 1, 8, 127
+ROOT = 0x101
 
 
 class Upstream:
@@ -147,12 +148,21 @@ class Run:
         answer: The data sent to the client.
         received: The data received by the server, per connection.
         losses: The number of bytes of requests that the server had received at each copy of the screen.
+        placed: The number of bytes of requests that the server had received before each window was placed, and the window.
     """
 
-    def __init__(self, upstream: Upstream, chunks: Sequence[bytes], expected_losses: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        upstream: Upstream,
+        chunks: Sequence[bytes],
+        expected_losses: Sequence[int] = (),
+        expected_placed: Sequence[tuple[int, int]] | None = None,
+    ) -> None:
         self._upstream = upstream
         self._expected_losses = expected_losses
+        self._expected_placed = expected_placed or ()
         self.losses: list[int] = []
+        self.placed: list[tuple[int, int]] = []
         listener = socket.socket(socket.AF_UNIX)
         listener.bind("")
         listener.listen()
@@ -166,6 +176,8 @@ class Run:
                 before_erase=self._before_erase,
             )
             self._proxy.big_requests, self._proxy.drawing, self._proxy.neutralized = BIG_REQUESTS, DRAWING, NEUTRALIZED
+            if expected_placed is not None:
+                self._proxy.root, self._proxy.before_map = ROOT, self._before_map
             client.connect(listener.getsockname())
             for chunk in chunks:
                 # The proxy may already have rejected the client.
@@ -193,6 +205,11 @@ class Run:
         setup = len(setup_of("<", SERVER_COOKIE))
         expected = self._expected_losses[len(self.losses)]
         self.losses.append(self._upstream.wait_for_bytes(setup + expected) - setup)
+
+    def _before_map(self, window: int) -> None:
+        setup = len(setup_of("<", SERVER_COOKIE))
+        expected, _ = self._expected_placed[len(self.placed)]
+        self.placed.append((self._upstream.wait_for_bytes(setup + expected) - setup, window))
 
 
 @pytest.fixture(scope="module")
@@ -262,6 +279,30 @@ def test_requests_are_filtered_wherever_chunks_end(upstream, data, order):
 @given(st.data(), ORDERS, st.binary(max_size=200))
 def test_random_bytes_are_parsed_as_requests(upstream, data, order, stream):
     check_stream(upstream, stream, order, data.draw(chunks_of(setup_of(order, COOKIE) + stream)))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data(), ORDERS)
+def test_new_windows_are_placed_before_they_are_mapped(upstream, data, order):
+    stream, unplaced, placed = b"", set(), []
+    windows = st.integers(1, 3)
+    for kind in data.draw(st.lists(st.sampled_from(["create", "map", "other"]), max_size=20)):
+        window = data.draw(windows)
+        if kind == "create":
+            parent = data.draw(st.sampled_from([ROOT, ROOT, 2]))
+            stream += struct.pack(f"{order}BxHII", CREATE_WINDOW, 8, window, parent) + bytes(20)
+            unplaced |= {window} if parent == ROOT else set()
+        elif kind == "map":
+            if window in unplaced:
+                unplaced.remove(window)
+                placed.append((len(stream), window))
+            stream += struct.pack(f"{order}BxHI", MAP_WINDOW, 2, window)
+        else:
+            stream += struct.pack(f"{order}BxH", NO_OPERATION, 1)
+    expected = expect(stream, order)
+    run = Run(upstream, data.draw(chunks_of(setup_of(order, COOKIE) + stream)), expected.losses, placed)
+    assert run.placed == placed
+    assert run.received == [setup_of(order, SERVER_COOKIE) + expected.forwarded]
 
 
 def test_last_requests_reach_slow_server(upstream, monkeypatch):

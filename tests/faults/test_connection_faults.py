@@ -154,5 +154,5 @@ def test_unreachable_server_raises_on_reset(make, server):
         env = make(provider="remote", base_url=proxy.url, start_timeout=1)
         env.reset()
     assert_infrastructure(env.step("1"))
-    with pytest.raises(ProviderError, match="start_timeout"):
+    with pytest.raises(ProviderError, match="coding-gym serve"):
         env.reset()

@@ -21,6 +21,22 @@ from tests.support.sandbox_processes import server_of
 pytestmark = [pytest.mark.lifecycle, pytest.mark.docker]
 
 SLEEP = "import time; time.sleep(30)"
+POLLING = """
+import threading, time, tkinter
+root = tkinter.Tk()
+root.geometry("200x200+20+20")
+root.configure(bg="red")
+done = []
+def poll():
+    if done:
+        root.after(300, lambda: root.configure(bg="blue"))
+    else:
+        root.after(50, poll)
+threading.Thread(target=lambda: (time.sleep(1.5), done.append(1))).start()
+poll()
+root.mainloop()
+print("end")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -229,6 +245,20 @@ def test_briefly_paused_container_only_delays_step(env):
     resumer = after(1, env.sandbox.container.unpause)
     assert shown(env, "mark") == "1\n"
     resumer.join()
+
+
+@pytest.mark.slow
+def test_pause_does_not_count_as_time_for_timers(make, docker_engine):
+    # Without the pause, the timer would poll in time, and start another one.
+    env = make(provider="docker", screen=(320, 240), mem="512m", render_mode="rgb_array")
+    env.reset(seed=1)
+    resumer = after(3.6, env.sandbox.container.unpause)
+    pauser = after(1.2, env.sandbox.container.pause)
+    observation = env.step(POLLING)[0]
+    pauser.join()
+    resumer.join()
+    assert (observation["stdout"], observation["stderr"]) == ("end\n", "")
+    assert tuple(env.render()[100, 100]) == (0, 0, 255)
 
 
 def test_container_paused_during_start_raises(make, docker_engine, containers, strike_the_next_one):

@@ -26,7 +26,7 @@ from coding_gym_server.protocol.grading import (
 )
 from tests.grading.judging import Judge
 from tests.security.attack import Inside
-from tests.support.sandbox_faults import eventually, is_gone
+from tests.support.sandbox_faults import eventually, is_gone, settled_descriptors
 from tests.support.sandbox_processes import host_process, processes_of, server_of, zygote_of
 
 pytestmark = pytest.mark.every_provider
@@ -331,7 +331,7 @@ def test_dead_processes_are_replaced(provider: str) -> None:
             return see_in_tests(judge, "os.getppid()")
 
         first = host_process(sandbox, root())
-        user, descriptors = first.uids().real, server.num_fds()
+        user, descriptors = first.uids().real, settled_descriptors(server)
         for find in (root, tests) * 3:
             process = host_process(sandbox, find())
             process.kill()

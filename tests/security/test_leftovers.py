@@ -83,8 +83,8 @@ LEFT = {
     "umask": ("os.umask(0o777)", "os.umask(0o22)", 0o22),
     "nice": (
         "os.nice(7); os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))",
-        "(os.nice(0), os.sched_getscheduler(0))",
-        (10, 0),
+        "(os.nice(0), os.sched_getscheduler(0) == os.SCHED_BATCH)",
+        (10, True),
     ),
     "affinity": (
         "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})",

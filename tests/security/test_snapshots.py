@@ -19,12 +19,13 @@ from coding_gym_server.ipc import snapshot_messages as messages
 from coding_gym_server.worker.branching import freezing
 from coding_gym_server.worker import worker as module
 worker = next(o for o in gc.get_objects() if type(o) is module.Worker)
-leave, wait, clone = freezing.leave_copy, freezing.wait_to_thaw, freezing.clone_sibling
+clone = freezing.clone_sibling
 def claim(pid):
     def leave_copy(channel):
-        channel.receive_with_descriptors()
         channel.send(messages.WorkerCopied(pid))
+        return False
     freezing.leave_copy = leave_copy
+    worker._pid = pid
 """
 
 ATTACKS = {
@@ -36,7 +37,7 @@ ATTACKS = {
     "a negative number is its copy": "claim(-1)",
     "a child is its copy": "p = os.fork()\nif p == 0: time.sleep(60)\nclaim(p)",
     "it answers with something else": "freezing.leave_copy = lambda channel: channel.send(messages.CopyAdopted())",
-    "it answers with garbage": "freezing.leave_copy = lambda channel: os.write(channel.fileno(), b'\\xff' * 100)",
+    "it answers with garbage": "freezing.leave_copy = lambda channel: os.write(channel.fileno(), b'\\xff' * 100) == 0",
     "it answers many times": (
         "def answer(channel):\n    for _ in range(1000): channel.send(messages.WorkerCopied(1))\nfreezing.leave_copy = answer"
     ),
@@ -56,12 +57,25 @@ ATTACKS = {
         "    for _ in range(10): channel.send(messages.WorkerCopied(1))\n    time.sleep(60)\nfreezing.wait_to_thaw = early"
     ),
     "the thawed worker is another": (
-        "def lie(self, request, descriptors, held, outputs):\n    from coding_gym_server.ipc.channel import Channel\n"
-        "    import socket\n    Channel(socket.socket(fileno=descriptors[0])).send(messages.WorkerCopied(1))\n"
-        "    time.sleep(60)\n"
-        "module.Worker._thaw = lie"
+        "def lie(descriptor, outputs, *, set_up):\n    from coding_gym_server.ipc.channel import Channel\n    import socket\n"
+        "    channel = Channel(socket.socket(fileno=descriptor))\n    _, descriptors = channel.receive_with_descriptors()\n"
+        "    channel.send(messages.WorkerCopied(1))\n"
+        "    Channel(socket.socket(fileno=descriptors[0])).send(messages.WorkerCopied(1))\n    time.sleep(60)\n"
+        "freezing.wait_to_thaw = lie"
     ),
-    "the thawed worker ends": "module.Worker._thaw = lambda *_: os._exit(0)",
+    "the thawed worker ends": "freezing.restore_descriptors = lambda *_, **__: os._exit(0)",
+    "the frozen worker has children": (
+        "def fork(*_, **__):\n    if os.fork() == 0: time.sleep(60)\n    return real(*_, **__)\n"
+        "real = module.Worker._wait_to_thaw\nmodule.Worker._wait_to_thaw = fork"
+    ),
+    "a fork keeps its capabilities": (
+        "from coding_gym_server.isolation import session_user as user\nuser.capabilities.drop_all = lambda: None"
+    ),
+    "a fork joins nothing": "module.session_user.join_seat = lambda namespaces, **_: None",
+    "a child of a fork keeps its capabilities": (
+        "from coding_gym_server.isolation import session_user as user\nreal = user.capabilities.drop_all\n"
+        "def drop():\n    if os.fork() == 0: os.setsid(), time.sleep(60)\n    real()\nuser.capabilities.drop_all = drop"
+    ),
 }
 
 
@@ -70,27 +84,30 @@ def _attack(open_session: Callable[[], TestSession], code: str, neighbor: int) -
         session.reset(seed=1)
         session.run(_PRELUDE + code.replace("NEIGHBOR", str(neighbor)))
         with contextlib.suppress(SnapshotError, ProtocolError):
-            _restore(session, session._session.clone().snapshot)
+            session.restore(session.clone())
+            copied = session.clone()
+            session.run("1", timeout=2)
+            session.restore(copied)
+        with contextlib.suppress(SnapshotError, ProtocolError), contextlib.closing(open_session()) as fork:
+            fork.restore(session._session.fork(1)[0])
+            # It is confined, or there is none.
+            status = fork.run("print(open('/proc/self/status').read())", timeout=2).stdout
+            assert not status or "CapPrm:\t0000000000000000" in status
         # Its next episode is like any other.
         session.reset(seed=1)
         assert session.run("print(1)").stdout == "1\n"
-        _restore(session, session._session.clone().snapshot)
+        session.restore(session.clone())
         assert session.run("print(2)").stdout == "2\n"
 
 
-def _restore(session: TestSession, snapshot: str) -> None:
-    session._session.ask_restore(snapshot)
-    session._session.wait(timeout=30)
-
-
-def test_lies_about_copies_harm_nobody_else(open_session: Callable[[], TestSession]) -> None:
+def test_lies_about_copies_harm_own_session_only(open_session: Callable[[], TestSession]) -> None:
     neighbor = open_session()
     neighbor.reset(seed=1)
     pid = int(neighbor.run("import os; x = 1; print(os.getpid())").stdout)
-    kept = neighbor._session.clone().snapshot
+    kept = neighbor.clone()
     check_side_by_side(lambda name: _attack(open_session, ATTACKS[name], pid), ATTACKS)
     assert neighbor.run("print(x, os.getpid())").stdout == f"1 {pid}\n"
-    _restore(neighbor, kept)
+    neighbor.restore(kept)
     assert neighbor.run("print(x)").stdout == "1\n"
 
 
@@ -99,7 +116,7 @@ def test_copies_are_out_of_reach_of_other_sessions(open_session: Callable[[], Te
     for session in (owner, other):
         session.reset(seed=1)
     owner.run("x = 'secret'; open('file', 'w').write('secret')")
-    snapshot = owner._session.clone().snapshot
+    snapshot = owner.clone()
     # By its process: every one that the kernel shows.
     attempts = other.run(
         "import glob, os\nkilled, read = [], []\n"
@@ -120,7 +137,7 @@ def test_copies_are_out_of_reach_of_other_sessions(open_session: Callable[[], Te
         "capture_output=True, text=True).stdout)"
     ).stdout
     assert found.strip() == ""
-    _restore(owner, snapshot)
+    owner.restore(snapshot)
     assert owner.run("print(x, open('file').read())").stdout == "secret secret\n"
 
 
@@ -128,7 +145,7 @@ def test_own_session_reads_no_copied_files(open_session: Callable[[], TestSessio
     owner = open_session()
     owner.reset(seed=1)
     owner.run("open('file', 'w').write('x')")
-    owner._session.clone()
+    owner.clone()
     found = owner.run(
         "import subprocess; print(subprocess.run('find / -path \"*.snapshots*\" 2>/dev/null', shell=True, "
         "capture_output=True, text=True).stdout)"

@@ -311,6 +311,7 @@ def test_kill_all_leaves_other_sessions_unaffected(session, open_session, code):
 def test_user_code_runs_at_lower_priority(session, sandbox):
     # Otherwise, a hundred busy processes could keep the server from ending them.
     assert int(session.run("import os; print(os.nice(0))").stdout) > server_of(sandbox).nice()
+    assert session.run("print(os.sched_getscheduler(0) == os.SCHED_BATCH)").stdout == "True\n"
 
 
 @pytest.mark.every_provider

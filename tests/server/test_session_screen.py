@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import io
 import itertools
+import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +17,7 @@ from PIL import Image
 from coding_gym.errors import ProtocolError
 from coding_gym.media.frames import decode_pixels
 from coding_gym_server.protocol import Click, Key, MouseDown, Outcome, Rectangle, ScreenRequestOptions, Text, Wait
+from tests.support.requirements import missing
 from tests.support.running_server import RunningServer
 from tests.support.sandbox_faults import eventually
 
@@ -197,16 +199,141 @@ def ignored_interrupt_is_followed_by_kill(screen):
     assert screen.run("print('alive')").stdout == "alive\n"
 
 
-def animation_times_out(screen):
-    code = "def turn(n=0): root.configure(bg=('red', 'blue')[n % 2]); root.after(20, turn, n + 1)\nturn(); root.mainloop()"
-    observation = screen.run(WINDOW + code, timeout=1.5)
-    assert observation.metadata.outcome is Outcome.TIMEOUT
+def test_program_that_stays_open_is_ended(check_on_screens):
+    ends = [refused_close_is_followed_by_interrupt, ignored_interrupt_is_followed_by_kill, question_is_asked_once]
+    check_on_screens(lambda screen, check: check(screen), ends)
+
+
+def question_is_asked_once(screen):
+    screen.run("from tkinter import messagebox; asked = []")
+    observation = screen.run(
+        WINDOW + "def leave(): asked.append(1); messagebox.askokcancel('Leave', 'Really?') and root.destroy()\n"
+        "root.configure(bg='red'); root.protocol('WM_DELETE_WINDOW', leave); root.mainloop()"
+    )
+    assert (observation.metadata.outcome, observation.exit_code, observation.metadata.idle) == (Outcome.ERROR, 130, "closed")
+    assert color(observation, 100, 80) == (255, 0, 0)
+    assert screen.run("print(asked)").stdout == "[1]\n"
+
+
+# A statement by which the window becomes blue later.
+COMING = {
+    "a timer of 0.3 s": "root.after(300, blue)",
+    "a timer of 2 s": "root.after(2000, blue)",
+    "a timer of a timer": "root.after(700, lambda: (root.configure(bg='green'), root.after(1500, blue)))",
+    "a sleeping thread": "threading.Thread(target=lambda: (time.sleep(1.2), root.after(0, blue))).start()",
+    "a timer thread": "threading.Timer(0.4, lambda: root.after(0, blue)).start()",
+    "a polled queue": "threading.Thread(target=lambda: (time.sleep(1.5), queue.append(1))).start(); poll()",
+}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(["a timer of 0.3 s", "a timer thread"], id="soon"),
+        pytest.param(list(COMING), marks=pytest.mark.slow, id="all"),
+    ],
+)
+def test_picture_shows_what_timers_draw(check_on_screens, names):
+    def check(screen, name):
+        observation = screen.run(
+            f"{WINDOW}root.configure(bg='red')\nimport threading, time\nqueue = []\n"
+            "def blue(): root.configure(bg='blue')\ndef poll(): queue and blue(); root.after(50, poll)\n"
+            f"{COMING[name]}\nroot.mainloop()\nprint('end')"
+        )
+        assert (observation.stdout, observation.stderr, observation.metadata.idle) == ("end\n", "", "closed")
+        assert color(observation, 100, 80) == (0, 0, 255)
+
+    check_on_screens(check, names)
+
+
+BOX = "messagebox.showinfo('Saved', 'All is well')"
+DIALOGS = {
+    "of a timer": f"root.after(300, lambda: print({BOX}))\nroot.mainloop()",
+    "before the main window": f"print({BOX})\nroot.mainloop()",
+    "above the main window": f"root.update(); print({BOX}); root.title('later'); root.mainloop()",
+    "in succession": f"root.update(); {BOX}; {BOX}; print({BOX}); root.mainloop()",
+    "of its own": "top = tkinter.Toplevel(bg='white'); top.grab_set(); root.wait_window(top); root.title('later'); print('ok')",
+    "in a dialog": f"top = tkinter.Toplevel(); top.after(100, lambda: print({BOX}, top.winfo_exists())); root.wait_window(top)",
+    "after a question": "simpledialog.askstring('Name', 'Who?', parent=root)\nprint(root.winfo_exists(), 'ok')",
+}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(["before the main window", "of its own"], id="some"),
+        pytest.param(list(DIALOGS), marks=pytest.mark.slow, id="all"),
+    ],
+)
+def test_dialogs_are_closed_before_their_owners(check_on_screens, names):
+    def check(screen, name):
+        observation = screen.run(f"{WINDOW}from tkinter import messagebox, simpledialog\n{DIALOGS[name]}")
+        assert (observation.stderr, observation.metadata.outcome, observation.metadata.idle) == ("", Outcome.OK, "closed")
+        assert "ok" in observation.stdout
+        assert len(np.unique(pixels(observation).reshape(-1, 3), axis=0)) > 2, "the dialog is not in the picture"
+
+    check_on_screens(check, names)
+
+
+def test_animation_is_closed_with_its_variables(screen):
+    animation_is_closed(screen)
+    assert screen.run("print(x)").stdout == "1\n"
+
+
+ANIMATION = "def turn(n=0): root.configure(bg=('red', 'blue')[n % 2]); root.after(20, turn, n + 1)\nturn(); root.mainloop()"
+
+
+def animation_is_closed(screen):
+    observation = screen.run(f"x = 1\n{WINDOW}{ANIMATION}\nprint('end')", timeout=2)
+    assert (observation.metadata.outcome, observation.metadata.idle, observation.stdout) == (Outcome.OK, "animating", "end\n")
     assert color(observation, 100, 80) in ((255, 0, 0), (0, 0, 255))
 
 
-def test_program_that_stays_open_is_ended(check_on_screens):
-    ends = [refused_close_is_followed_by_interrupt, ignored_interrupt_is_followed_by_kill, animation_times_out]
-    check_on_screens(lambda screen, check: check(screen), ends)
+def deaf_animation_is_interrupted(screen):
+    code = f"x = 1\n{WINDOW}root.protocol('WM_DELETE_WINDOW', lambda: None)\n{ANIMATION}"
+    observation = screen.run(code, max_watch=0.5)
+    assert (observation.exit_code, observation.metadata.idle) == (130, "animating")
+    assert observation.stderr.endswith("[still drawing after 0.5 s, so its windows were closed]\n")
+
+
+def animation_continues_in_next_step(screen):
+    observation = screen.run(f"x = 1\n{WINDOW}{ANIMATION}", max_watch=0.5, on_idle="return")
+    assert (observation.metadata.outcome, observation.metadata.idle) == (Outcome.RUNNING, "animating")
+    assert screen.run("", max_watch=0.5, on_idle="return").metadata.idle == "animating"
+
+
+def computation_is_not_an_animation(screen):
+    code = f"x = 1\n{WINDOW}root.update()\nimport time\nfor _ in range(150): time.sleep(0.01)\nprint('end')"
+    observation = screen.run(code, max_watch=0.5)
+    assert (observation.stdout, observation.metadata.idle) == ("end\n", None)
+
+
+@pytest.mark.slow
+def test_animations_end_with_their_variables(check_on_screens):
+    def check(screen, run):
+        run(screen)
+        assert screen.run("print(x)").stdout == "1\n"
+
+    check_on_screens(
+        check,
+        [animation_is_closed, deaf_animation_is_interrupted, animation_continues_in_next_step, computation_is_not_an_animation],
+    )
+
+
+@pytest.mark.every_provider(always=True)
+def test_managed_program_is_closed_with_its_variables(session, provider):
+    if provider == "local" and shutil.which("blackbox") is None:
+        missing("display", "Blackbox is not installed: apt install blackbox")
+    session.reset(screen=(320, 240), capture="auto", window_manager=True)
+    code = WINDOW + "root.title('framed'); tip = tkinter.Toplevel(root); tip.overrideredirect(True); tip.geometry('9x9+0+0')\n"
+    assert session.run(code + "root.mainloop()", on_idle="return").metadata.outcome is Outcome.RUNNING
+    assert [window.title for window in look(session).windows if window.width > 9] == ["framed"]
+    observation = session.run("print('next')")
+    assert (observation.stdout, observation.stderr, observation.metadata.state_lost) == ("next\n", "", False)
+    observation = session.run(code + "root.mainloop(); print('closed')")
+    assert (observation.stdout, observation.metadata.idle) == ("closed\n", "closed")
+    assert color(observation, 100, 100) == GREY
+    assert session.run("print('root' in globals())").stdout == "True\n"
 
 
 def test_on_idle_return_leaves_program_running(screen):
@@ -345,7 +472,7 @@ def test_json_clients_receive_png(provider, tmp_path):
         step = threads.submit(answer, "/step", action={"code": code, "capture_screenshot": True})
         cell = threads.submit(answer, "/execute", code=code)
         picture = Image.open(io.BytesIO(base64.b64decode(step.result().json()["observation"]["screenshot"])))
-        assert (picture.format, picture.size, picture.getpixel((100, 80))) == ("PNG", (640, 480), GREY)
+        assert (picture.format, picture.size, picture.getpixel((100, 80))) == ("PNG", (800, 600), GREY)
         assert any('"png"' in line for line in cell.result().text.splitlines())
         assert not any('"png"' in line for line in answer("/execute", code="1").text.splitlines())
 

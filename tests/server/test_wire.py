@@ -775,6 +775,11 @@ def test_health_reports_healthy(http):
     assert response.headers["content-type"] == "application/json"
 
 
+def test_health_reports_sessions(http):
+    report = http.get("/health").json()
+    assert 0 <= report["active_sessions"] < report["max_sessions"]
+
+
 def test_health_reports_isolation(http):
     isolation = http.get("/health").json()["isolation"]
     kernel = probe()
@@ -798,7 +803,15 @@ def test_schema_describes_actions_and_observations(http):
     assert schemas["action"]["required"] == ["code"]
     assert schemas["action"]["properties"]["code"]["type"] == "string"
     assert schemas["action"]["additionalProperties"] is False
-    assert set(schemas["observation"]["properties"]) == {"stdout", "stderr", "exit_code", "metadata", "screenshot", "frames"}
+    assert set(schemas["observation"]["properties"]) == {
+        "stdout",
+        "stderr",
+        "exit_code",
+        "metadata",
+        "screenshot",
+        "frames",
+        "widgets",
+    }
     assert "http" not in json.dumps(schemas)
 
 

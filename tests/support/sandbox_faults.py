@@ -11,7 +11,7 @@ from coding_gym.sandbox import Sandbox
 from tests.support.running_server import gone_within
 from tests.support.sandbox_processes import server_of
 
-__all__ = ["eventually", "is_gone", "kill_sandbox", "living_children"]
+__all__ = ["eventually", "is_gone", "kill_sandbox", "living_children", "settled_descriptors"]
 
 
 def eventually(condition: Callable[[], object], within: float = 30.0) -> bool:
@@ -43,3 +43,13 @@ def is_gone(process: psutil.Process | int) -> bool:
 def living_children() -> set[psutil.Process]:
     """Return the child processes of this process that are still alive."""
     return {child for child in psutil.Process().children() if not is_gone(child)}
+
+
+def settled_descriptors(process: psutil.Process, unchanged_for: float = 1.0) -> int:
+    """Return the number of descriptors of a server, once no spare process is being started, each of which takes a few."""
+    number, since = process.num_fds(), time.monotonic()
+    while time.monotonic() < since + unchanged_for:
+        time.sleep(0.02)
+        if process.num_fds() != number:
+            number, since = process.num_fds(), time.monotonic()
+    return number

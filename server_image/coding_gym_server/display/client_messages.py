@@ -62,9 +62,9 @@ class ClientMessages:
         self._not_received: set[int] = set()
         self._own_window = self._make_window()
 
-    def close(self, applications: Sequence[int]) -> Addressed:
-        """Ask applications to close their windows, like a click on the close button of a title bar."""
-        addressed = self._by_protocol(applications, "WM_DELETE_WINDOW")
+    def close(self, windows: Sequence[int]) -> Addressed:
+        """Ask applications to close windows, like a click on the close button of a title bar."""
+        addressed = self._by_protocol(windows, "WM_DELETE_WINDOW")
         for window in addressed.supporting:
             self._send(window, "WM_PROTOCOLS", self._connection.atom("WM_DELETE_WINDOW"), Time.CurrentTime)
         self._connection.flush()
@@ -111,9 +111,12 @@ class ClientMessages:
         return not self._not_received
 
     def wake(self, applications: Sequence[int]) -> None:
-        """Send an event that must be handled to the event loop and the widgets of every application."""
+        """Send an event that must be handled to the event loop and the widgets of every application.
+
+        No event of its own kind, because Qt writes a warning about unknown ones to stderr.
+        """
+        self.ping(applications)
         for window in applications:
-            self._send(window, _PING, 0)
             for part in (window, *self._queries.children(window)[:_MAX_PARTS]):
                 self._core.ClearArea(True, part, 0, 0, 1, 1)
         self._connection.flush()

@@ -1,26 +1,31 @@
 """Messages between the server and a display process.
 
-The server sends requests. The only unsolicited message is ``Idle``, which is sent when watched programs become idle, and again
-when this state lasts.
+The server sends requests. Unsolicited messages are notices: ``Idle`` when watched programs become idle, and again when this
+state lasts; ``Animating`` when they never rest; ``ClosingEnded`` after a request to close windows.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import msgspec
 
 from coding_gym_server.protocol import Capture, Frame, InputEvent, Pixels, Rectangle, Window
 
 __all__ = [
+    "Animating",
     "CaptureFinal",
     "CaptureNow",
     "Captured",
     "CloseWindows",
     "Closed",
+    "ClosingEnded",
     "DisplayConfig",
     "FromDisplay",
     "Idle",
     "InjectInput",
     "InputInjected",
+    "Notice",
     "Refused",
     "ScreenState",
     "ToDisplay",
@@ -36,11 +41,13 @@ class WatchScreen(msgspec.Struct, tag=True):
         worker: Pid of the process that runs the cell.
         frame_rate: Maximum number of frames per second of the video, None for no video.
         patience: Seconds after which programs with windows count as idle in any case, None for never.
+        max_watch: Seconds of continuous drawing after which programs count as animating, None for never.
     """
 
     worker: int
     frame_rate: float | None = None
     patience: float | None = None
+    max_watch: float | None = None
 
 
 class CaptureFinal(msgspec.Struct, tag=True):
@@ -68,7 +75,14 @@ class CaptureNow(msgspec.Struct, tag=True):
 
 
 class CloseWindows(msgspec.Struct, tag=True):
-    """Request to close all windows, like a click on their close buttons: respond with ``Closed``."""
+    """Request to close all windows, like clicks on their close buttons: respond with ``Closed``, and later ``ClosingEnded``.
+
+    Attributes:
+        when: ``unchanged``, if the programs are idle and the screen has not changed since the last ``Idle``; ``idle``, if they
+            are idle; or ``now``, all windows at once instead of one by one.
+    """
+
+    when: Literal["unchanged", "idle", "now"]
 
 
 class Wake(msgspec.Struct, tag=True):
@@ -119,6 +133,20 @@ class Idle(msgspec.Struct, tag=True):
     is_lasting: bool
 
 
+class Animating(msgspec.Struct, tag=True):
+    """Notification that the programs have drawn continuously, for ``max_watch`` or ``patience``."""
+
+
+class ClosingEnded(msgspec.Struct, tag=True):
+    """Notification that the closing of windows has ended.
+
+    Attributes:
+        are_closed: Whether all windows have been closed; if not, a program has ignored a request until the deadline.
+    """
+
+    are_closed: bool
+
+
 class ScreenState(msgspec.Struct, tag=True):
     """Response to ``CaptureFinal``.
 
@@ -146,7 +174,13 @@ class Captured(msgspec.Struct, tag=True):
 
 
 class Closed(msgspec.Struct, tag=True):
-    """Response to ``CloseWindows``: all windows have been asked to close."""
+    """Response to ``CloseWindows``.
+
+    Attributes:
+        has_begun: Whether windows are being closed; if not, the programs are not idle, or not any more.
+    """
+
+    has_begun: bool
 
 
 class InputInjected(msgspec.Struct, tag=True):
@@ -160,4 +194,5 @@ class Refused(msgspec.Struct, tag=True):
 
 
 ToDisplay = WatchScreen | CaptureFinal | CaptureNow | CloseWindows | Wake | InjectInput
-FromDisplay = Idle | ScreenState | Captured | Closed | InputInjected | Refused
+Notice = Idle | Animating | ClosingEnded
+FromDisplay = Notice | ScreenState | Captured | Closed | InputInjected | Refused

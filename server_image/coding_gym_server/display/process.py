@@ -21,15 +21,16 @@ from typing import NoReturn
 import msgspec
 import xcffib
 
+from coding_gym_server.display.drawing_monitor import DrawingMonitor
 from coding_gym_server.display.frame_recorder import FrameRecorder
 from coding_gym_server.display.framebuffer import Framebuffer, Snapshot
 from coding_gym_server.display.idle_detector import IdleDetector
 from coding_gym_server.display.input_injector import InputInjector, UnknownKeyError
 from coding_gym_server.display.messages import (
+    Animating,
     Captured,
     CaptureFinal,
     CaptureNow,
-    Closed,
     CloseWindows,
     DisplayConfig,
     Idle,
@@ -41,8 +42,10 @@ from coding_gym_server.display.messages import (
     Wake,
     WatchScreen,
 )
+from coding_gym_server.display.placement import place_window
 from coding_gym_server.display.proxy import Proxy
 from coding_gym_server.display.stability import ScreenStability
+from coding_gym_server.display.window_closer import WindowCloser
 from coding_gym_server.display.window_manager import start_window_manager
 from coding_gym_server.display.windows import WindowList, WindowNotFoundError
 from coding_gym_server.display.xvfb import Xvfb
@@ -56,6 +59,9 @@ __all__ = ["DisplayProcess", "display_requests"]
 _SAMPLE_INTERVAL = 0.005
 _WINDOW_CHECK_INTERVAL = 0.02
 _LASTING_SECONDS = 0.25
+_ANIMATED_SECONDS = 0.5
+"""Seconds since the last change within which programs that are not idle count as animating."""
+
 _RENDER_DRAWING = frozenset((8, *range(10, 14), *range(23, 27)))
 _ALL = None
 _DRAWING_EXTENSIONS = {"RENDER": _RENDER_DRAWING, "DOUBLE-BUFFER": _ALL, "GLX": _ALL, "Present": _ALL}
@@ -148,7 +154,11 @@ class DisplayProcess:
             server_cookie=xvfb.cookie,
             before_erase=self._save_picture,
         )
+        self._proxy.root = self._desktop.connection.root
+        if not config.window_manager:
+            self._proxy.before_map = lambda window: place_window(self._desktop, window)
         self._idle_detector = IdleDetector(self._desktop, self._proxy, self._framebuffer, self._stability)
+        self._closer = WindowCloser(self._desktop, self._idle_detector, self._channel, on_progress=self._restart_idle_detection)
         find = self._desktop.connection.find_extension
         opcodes = {name: find(name) for name in (*_DRAWING_EXTENSIONS, "BIG-REQUESTS", "RANDR")}
         self._proxy.drawing = {opcodes[name]: requests for name, requests in _DRAWING_EXTENSIONS.items() if opcodes[name]}
@@ -194,7 +204,8 @@ class DisplayProcess:
 
     def _sample_screen(self) -> None:
         now = time.monotonic()
-        if self._proxy.is_mapping:
+        is_mapping = self._proxy.is_mapping
+        if is_mapping:
             # The content of a new window is drawn later.
             self._stability.restart()
         changed = self._stability.sample(self._programs(), has_traffic=self._proxy.messages != self._messages)
@@ -205,12 +216,28 @@ class DisplayProcess:
         if changed:
             # The programs have resumed by themselves.
             self._restart_idle_detection()
+            if self._drawing.note_change(now):
+                self._channel.send(Animating())
+        if changed or is_mapping:
+            self._closer.refuse()
         if self._final_request is not None:
             if self._is_complete(self._final_request, now):
                 self._capture_final(self._final_request)
+        elif self._closer.is_active:
+            self._closer.advance(now)
+            if not self._closer.is_active:
+                # What the program shows next is something else.
+                self._drawing.restart()
         elif not self._idle_reported and self._has_timed_out(now):
-            self._report_idle(is_lasting=False)
+            if self._stability.quiet < _ANIMATED_SECONDS:
+                self._idle_reported = True
+                self._channel.send(Animating())
+            else:
+                self._report_idle(is_lasting=False)
         elif self._must_detect_idle() and self._idle_detector.advance(now):
+            if not self._idle_reported and self._desktop.raise_dialogs():
+                self._restart_idle_detection()
+                return
             if not self._idle_reported:
                 self._report_idle(is_lasting=False)
             if self._stability.quiet >= _LASTING_SECONDS:
@@ -270,6 +297,7 @@ class DisplayProcess:
         frames = self._recording.frames if self._recording is not None else []
         if not request.keep_watching:
             self._watch = self._recording = None
+            self._closer.cancel()
         elif self._recording is not None:
             frames = []
         self._channel.send(
@@ -290,6 +318,8 @@ class DisplayProcess:
             self._answer(request)
 
     def _answer(self, request: ToDisplay) -> None:
+        # Responses are in the order of the requests.
+        self._closer.refuse()
         match request:
             case WatchScreen():
                 self._start_watching(request)
@@ -302,8 +332,7 @@ class DisplayProcess:
             case CaptureNow(region):
                 self._show(region)
             case CloseWindows():
-                self._desktop.close_windows()
-                self._channel.send(Closed())
+                self._closer.begin(request, is_unchanged=self._idle_reported)
             case Wake():
                 self._desktop.wake()
             case InjectInput(events):
@@ -316,6 +345,8 @@ class DisplayProcess:
         self._windows_since = None
         self._next_window_check = 0.0
         self._proxy.has_drawn = False
+        self._closer.cancel()
+        self._drawing = DrawingMonitor(watch.max_watch)
         self._restart_idle_detection()
         self._stability.restart()
         now = time.monotonic()

@@ -29,12 +29,19 @@ _REFUSAL = b"Authorization required"
 _ERASING = frozenset((4, 5, 10, 11))
 """DestroyWindow, DestroySubwindows, UnmapWindow, UnmapSubwindows."""
 
-_MAP_WINDOW = 8
+_CREATE_WINDOW, _CREATE_WINDOW_WORDS = 1, 8
+_MAX_UNMAPPED = 256
+"""Maximum number of a client's top-level windows that are remembered until they are mapped."""
+
+_MAP_WINDOW, _MAP_WINDOW_WORDS = 8, 2
+_WINDOW_END, _PARENT_END = 8, 12
+"""Number of bytes of these requests up to the window, and up to its parent."""
+
 _DRAWING = frozenset((_MAP_WINDOW, *range(61, 78)))
 """ClearArea to ImageText16, in addition to MapWindow."""
 
-_MAX_ERASING_PER_TURN = 8
-"""Maximum number of erasing requests per turn: each takes a millisecond if content is lost, and other clients wait."""
+_MAX_SLOW_PER_TURN = 8
+"""Maximum number of requests per turn that erase, or map a new window: each takes a millisecond, and other clients wait."""
 
 _NO_OPERATION = 127
 _NEUTRALIZED = frozenset((36, 109, 111, 112, 113))
@@ -57,6 +64,8 @@ class Proxy:
         before_erase: Called before drawn pixels may vanish.
 
     Attributes:
+        root: Id of the root window.
+        before_map: Called with the id of a top-level window before it is mapped for the first time, unless it is None.
         big_requests: Major opcode of the BIG-REQUESTS extension.
         neutralized: Major and minor opcodes of extension requests to replace by no-operations; only requests without a reply.
         drawing: Minor opcodes of the requests that draw, by the major opcode of their extension; None for all requests.
@@ -81,6 +90,8 @@ class Proxy:
         self.server = server
         self.cookie = cookie
         self.server_cookie = server_cookie
+        self.root = 0
+        self.before_map: Callable[[int], None] | None = None
         self.drawing: dict[int, frozenset[int] | None] = {}
         self.big_requests = 0
         self.neutralized: frozenset[tuple[int, int]] = frozenset()
@@ -160,6 +171,7 @@ class _Client:
         self._byte_order = "<"
         self._has_big_requests = False
         self._is_deferred = False
+        self._unmapped: set[int] = set()
         self._down.watch(reading=True)
 
     def has_unread(self) -> bool:
@@ -257,7 +269,8 @@ class _Client:
         size = len(buffer)
         drawing, proxy = self._proxy.drawing, self._proxy
         head, length = struct.Struct(f"{self._byte_order}BBH").unpack_from, struct.Struct(f"{self._byte_order}I").unpack_from
-        erasing = 0
+        parents = struct.Struct(f"{self._byte_order}II").unpack_from
+        slow = 0
         self._is_deferred = False
         if self._skip:
             position = min(self._skip, size)
@@ -268,17 +281,29 @@ class _Client:
                 if size - position < 8:
                     break
                 words = max(length(buffer, position + 4)[0], 2)
-            if opcode in _DRAWING or (opcode in drawing and ((which := drawing[opcode]) is None or minor in which)):
-                proxy.note_drawing(opcode)
-            elif opcode in _ERASING:
-                if erasing == _MAX_ERASING_PER_TURN:
+            is_erasing, window = opcode in _ERASING, 0
+            if opcode == _CREATE_WINDOW and words >= _CREATE_WINDOW_WORDS and proxy.before_map is not None:
+                if size - position < _PARENT_END:
+                    break
+                self._note_window(*parents(buffer, position + 4))
+            elif opcode == _MAP_WINDOW and words == _MAP_WINDOW_WORDS and self._unmapped:
+                if size - position < _WINDOW_END:
+                    break
+                window = length(buffer, position + 4)[0]
+            if is_erasing or window in self._unmapped:
+                if slow == _MAX_SLOW_PER_TURN:
                     self._is_deferred = True
                     self._proxy.defer(self)
                     break
-                erasing += 1
+                slow += 1
                 self._up.write(bytes(buffer[start:position]))
                 start = position
-                self._report_erase()
+                if is_erasing:
+                    self._report_erase()
+                else:
+                    self._report_map(window)
+            if opcode in _DRAWING or (opcode in drawing and ((which := drawing[opcode]) is None or minor in which)):
+                proxy.note_drawing(opcode)
             elif opcode in _NEUTRALIZED or (opcode, minor) in proxy.neutralized:
                 buffer[position] = _NO_OPERATION
             elif (opcode, minor, words) == (proxy.big_requests, 0, 1):
@@ -291,6 +316,15 @@ class _Client:
             position = end
         self._up.write(bytes(buffer[start:position]))
         del buffer[:position]
+
+    def _note_window(self, window: int, parent: int) -> None:
+        if parent == self._proxy.root and len(self._unmapped) < _MAX_UNMAPPED:
+            self._unmapped.add(window)
+
+    def _report_map(self, window: int) -> None:
+        self._unmapped.discard(window)
+        if self._proxy.before_map is not None and self._up is not None and self._up.flush():
+            self._proxy.before_map(window)
 
     def _report_erase(self) -> None:
         if self._proxy.has_unsaved_pixels and self._up is not None and self._up.flush():

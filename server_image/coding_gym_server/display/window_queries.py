@@ -22,6 +22,7 @@ __all__ = ["WindowQueries"]
 _TITLE_WORDS = 256
 _ATOM_LIST_WORDS = 64
 _REPLY_HEAD_BYTES = 32
+_SECONDARY_CLASSES = ("Toplevel", "Dialog")
 _CONTROLS = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)])
 
 
@@ -83,6 +84,31 @@ class WindowQueries:
         """Return the atoms of the window manager protocols that each window supports (``WM_PROTOCOLS``)."""
         replies = self._property(windows, "WM_PROTOCOLS", Atom.ATOM, _ATOM_LIST_WORDS)
         return {window: _words(reply) for window, reply in zip(windows, replies, strict=True)}
+
+    def owners(self, windows: Sequence[int]) -> dict[int, int | None]:
+        """Return the window that each window belongs to, such as a dialog; None if there is none (``WM_TRANSIENT_FOR``)."""
+        replies = self._property(windows, "WM_TRANSIENT_FOR", Atom.WINDOW, 1)
+        return {window: next(iter(_words(reply)), None) for window, reply in zip(windows, replies, strict=True)}
+
+    def dialogs(self, windows: Sequence[int]) -> set[int]:
+        """Return the windows that are dialogs according to their type (``_NET_WM_WINDOW_TYPE``)."""
+        dialog = self._connection.atom("_NET_WM_WINDOW_TYPE_DIALOG")
+        replies = self._property(windows, "_NET_WM_WINDOW_TYPE", Atom.ATOM, _ATOM_LIST_WORDS)
+        return {window for window, reply in zip(windows, replies, strict=True) if dialog in _words(reply)}
+
+    def secondary(self, windows: Sequence[int]) -> set[int]:
+        """Return the windows that are not the main windows of their programs, according to the classes that Tk gives them."""
+        replies = self._property(windows, "WM_CLASS", Atom.STRING, _TITLE_WORDS)
+        return {window for window, reply in zip(windows, replies, strict=True) if _text(reply).endswith(_SECONDARY_CLASSES)}
+
+    def client(self, window: int) -> int:
+        """Return a number that distinguishes the client that created a window from other clients."""
+        return window & ~int(self._connection.setup.resource_id_mask)
+
+    def manager(self) -> int:
+        """Return a window of the window manager, 0 if it does not tell (``_NET_SUPPORTING_WM_CHECK``)."""
+        (reply,) = self._property([self._connection.root], "_NET_SUPPORTING_WM_CHECK", Atom.WINDOW, 1)
+        return next(iter(_words(reply)), 0)
 
     def with_state(self, windows: Sequence[int]) -> list[int]:
         """Return the windows that have a ``WM_STATE``: application windows that are managed by a window manager."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from xcffib.xproto import Atom, EventMask, PropMode
+from xcffib.xproto import Atom, ConfigWindow, EventMask, PropMode, StackMode
 
 from coding_gym_server.display.client_messages import Addressed, ClientMessages
 from coding_gym_server.display.connection import X11Connection
@@ -94,6 +94,8 @@ class WindowList:
 
     def has_windows(self) -> bool:
         """Return whether any window is visible."""
+        if self.is_managed():
+            return bool(self.windows())
         children = self._queries.children(self.connection.root)[::-1][:_MAX_WINDOWS]
         batches = (children[start : start + _BATCH] for start in range(0, len(children), _BATCH))
         return any(self._is_on_screen(box) for batch in batches for box in self._boxes_of_visible(batch))
@@ -103,6 +105,10 @@ class WindowList:
         shown = [window for window, override_redirect in self._shown() if not override_redirect][-_MAX_LISTED:]
         boxes = self._queries.boxes(shown)
         return [window for window in shown if window in boxes and self._is_on_screen(boxes[window])]
+
+    def boxes_of_applications(self) -> list[Rectangle]:
+        """Return the rectangles of the windows of ``applications``, bottommost first."""
+        return list(self._queries.boxes(self.applications()).values())
 
     def geometry(self, window: int) -> Rectangle:
         """Return the rectangle of a window, which may extend beyond the screen.
@@ -134,9 +140,48 @@ class WindowList:
         attributes = self.connection.core.GetWindowAttributes(self.connection.root).reply()
         return bool(attributes.all_event_masks & EventMask.SubstructureRedirect)
 
-    def close_windows(self) -> Addressed:
-        """Ask all applications to close their windows; see ``ClientMessages.close``."""
-        return self._messages.close(self.applications())
+    def innermost(self, windows: Sequence[int]) -> int | None:
+        """Return the window that a user closes first: the topmost dialog, or else the topmost window; None without windows.
+
+        A main window may be above its dialog if it was shown later.
+
+        Args:
+            windows: Ids of application windows, bottommost first.
+        """
+        owners = self._queries.owners(windows)
+        leaves = [window for window in windows if window not in owners.values()] or windows
+        secondary = self.secondary(windows)
+        ordered = sorted(leaves, key=lambda window: window in secondary)
+        return ordered[-1] if ordered else None
+
+    def secondary(self, windows: Sequence[int]) -> set[int]:
+        """Return those of the windows that are dialogs, or windows beside the main windows of their programs."""
+        return self._dialogs(windows) | self._queries.secondary(windows)
+
+    def raise_dialogs(self) -> bool:
+        """Raise dialogs above the other windows, as window managers do; return whether any was below one.
+
+        Toolkits place a dialog over its main window, which hides the dialog if it is shown later.
+        """
+        if self.is_managed():
+            return False
+        windows = self.applications()
+        dialogs = self._dialogs(windows)
+        ordered = sorted(windows, key=lambda window: window in dialogs)
+        if ordered == windows:
+            return False
+        for window in ordered[len(windows) - len(dialogs) :]:
+            self.connection.core.ConfigureWindow(window, ConfigWindow.StackMode, [StackMode.Above])
+        self.connection.flush()
+        return True
+
+    def _dialogs(self, windows: Sequence[int]) -> set[int]:
+        owners = self._queries.owners(windows)
+        return self._queries.dialogs(windows) | {window for window in windows if owners[window] in windows}
+
+    def close_windows(self, windows: Sequence[int]) -> Addressed:
+        """Ask applications to close windows; see ``ClientMessages.close``."""
+        return self._messages.close(windows)
 
     def ping(self) -> Addressed:
         """Ask all applications whether they process their events; see ``ClientMessages.ping``."""
@@ -161,10 +206,13 @@ class WindowList:
         if not self.is_managed():
             return visible
         shown = []
+        manager = self._queries.client(self._queries.manager())
         for window, override_redirect in visible:
-            client = window if override_redirect else self._client_of(window)
-            if client:
-                shown.append((client, override_redirect))
+            # Frames may have the flag, too: Blackbox's do.
+            if client := self._client_of(window):
+                shown.append((client, False))
+            elif override_redirect and self._queries.client(window) != manager:
+                shown.append((window, True))
         return shown
 
     def _client_of(self, frame: int) -> int | None:

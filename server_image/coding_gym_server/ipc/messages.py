@@ -1,9 +1,10 @@
 """Messages between the server, the zygote, the session roots and the workers.
 
 Each channel is a socket pair that carries length-prefixed msgpack. Only the server sends requests. Unsolicited messages are
-``WorkerExited`` and, while a cell runs, ``CellResult``. ``program_messages.py`` has those about programs beside a worker,
-``system_messages.py`` those about the systems of sessions, ``library_messages.py`` those about libraries to import,
-``snapshot_messages.py`` those about copies of workers.
+``WorkerExited``, ``FoundWidgets`` and, while a cell runs, ``CellResult``. ``zygote_messages.py`` has those of the zygote,
+``program_messages.py`` those about programs beside a worker, ``system_messages.py`` those about the systems of sessions,
+``library_messages.py`` those about libraries to import, ``snapshot_messages.py`` those about copies of workers,
+``widget_messages.py`` those about widgets.
 """
 
 from __future__ import annotations
@@ -13,27 +14,23 @@ from typing import ClassVar
 import msgspec
 
 from coding_gym_server.ipc.library_messages import ImportLibraries, LibrariesImported
-from coding_gym_server.ipc.snapshot_messages import FromBranching, ToBranching
+from coding_gym_server.ipc.snapshot_messages import FIRST_SEAT, FromBranching, ToBranching
 from coding_gym_server.ipc.system_messages import EnterOwnSystem, FoundSystem, Joined, JoinSystem, Mounted
+from coding_gym_server.ipc.widget_messages import FoundWidgets, RequestWidgets, WidgetsRequested
+from coding_gym_server.ipc.zygote_messages import FromZygote, ToZygote
 
 __all__ = [
-    "FAITHFUL",
     "MAX_RESULT_BYTES",
-    "SUBMISSION",
     "Ack",
     "CellResult",
     "CheckWaiting",
     "Configure",
     "CpuTime",
     "CpuTimeUsed",
-    "DisplayForked",
     "Execute",
     "Failed",
     "Finished",
-    "ForkDisplay",
-    "ForkRoot",
     "ForkSpawner",
-    "ForkTestRunnerRoot",
     "ForkWorker",
     "FromProcess",
     "InterruptWorker",
@@ -41,10 +38,7 @@ __all__ = [
     "Kill",
     "Killed",
     "Raised",
-    "Ready",
-    "RootForked",
     "SpawnerForked",
-    "TestRunnerRootForked",
     "ToProcess",
     "Waiting",
     "WorkerExited",
@@ -54,79 +48,53 @@ __all__ = [
 MAX_RESULT_BYTES = 16 * 1024 * 1024
 """Maximum total size of the results of one cell, in bytes."""
 
-SUBMISSION = "submission"
-"""Backend name of roots whose workers run submissions, which communicate with a test runner instead of the server."""
-
-FAITHFUL = "faithful"
-"""Backend name of roots whose workers run a submission together with one test."""
-
-
-class ForkRoot(msgspec.Struct, tag=True):
-    """Request to the zygote: fork a session root. Passes the root's control socket.
-
-    Attributes:
-        workspace: The session's directory, None if it has a file system of its own.
-        backend: Name of the backend that executes its cells.
-        shared: Directory shared with other sessions, or None.
-        user: Id of the session's user, None if it is the server's.
-    """
-
-    DESCRIPTORS: ClassVar[int] = 1
-
-    workspace: str | None
-    backend: str
-    shared: str | None = None
-    user: int | None = None
-
-
-class ForkDisplay(msgspec.Struct, tag=True):
-    """Request to the zygote: fork a display process. Passes its control socket and the listening socket that it serves.
-
-    Attributes:
-        config: ``DisplayConfig`` of the display process in msgpack, opaque because its type is defined above this layer.
-    """
-
-    DESCRIPTORS: ClassVar[int] = 2
-
-    config: bytes
-
-
-class ForkTestRunnerRoot(msgspec.Struct, tag=True):
-    """Request to the zygote: fork a root of test runners. Passes its control socket.
-
-    Attributes:
-        directory: Directory of the submissions that they test, None if it borrows their files.
-    """
-
-    DESCRIPTORS: ClassVar[int] = 1
-
-    directory: str | None
-
 
 class ForkWorker(msgspec.Struct, tag=True):
     """Request to a root: replace all running processes by a new worker. Passes the worker's channel, stdout and stderr.
 
     Attributes:
         workspace: Current path of the session's directory, None if it has a file system of its own.
+        seat: Number of its seat.
     """
 
     DESCRIPTORS: ClassVar[int] = 3
 
     workspace: str | None
+    seat: int = FIRST_SEAT
 
 
 class ForkSpawner(msgspec.Struct, tag=True):
-    """Request to a root: start a process that starts programs. Passes the socket of its requests."""
+    """Request to a root: start a process that starts programs. Passes the socket of its requests.
+
+    Attributes:
+        seat: Number of the seat whose programs it starts.
+    """
 
     DESCRIPTORS: ClassVar[int] = 1
 
+    seat: int = FIRST_SEAT
+
 
 class InterruptWorker(msgspec.Struct, tag=True):
-    """Request to a root: send SIGINT to the worker's process group, as a terminal does."""
+    """Request to a root: send SIGINT to the worker's process group, as a terminal does.
+
+    Attributes:
+        seat: Number of the worker's seat.
+    """
+
+    seat: int = FIRST_SEAT
 
 
 class Kill(msgspec.Struct, tag=True):
-    """Request to a root: kill all processes of the session. The response is sent once none of them executes any more."""
+    """Request to a root: kill all processes of a session except frozen copies of its worker.
+
+    The response is sent once none of them executes any more.
+
+    Attributes:
+        seat: Number of the session's seat.
+    """
+
+    seat: int = FIRST_SEAT
 
 
 class End(msgspec.Struct, tag=True):
@@ -134,7 +102,13 @@ class End(msgspec.Struct, tag=True):
 
 
 class CpuTime(msgspec.Struct, tag=True):
-    """Request to a root: return the CPU time that the session's processes have used, without programs beside the worker."""
+    """Request to a root: return the CPU time that a session's processes have used, without programs beside the worker.
+
+    Attributes:
+        seat: Number of the session's seat.
+    """
+
+    seat: int = FIRST_SEAT
 
 
 class Configure(msgspec.Struct, tag=True, kw_only=True):
@@ -171,46 +145,6 @@ class Execute(msgspec.Struct, tag=True, omit_defaults=True):
 
 class Ack(msgspec.Struct, tag=True):
     """Response to ``CellResult``: all output that precedes the result has been read, so the cell may print again."""
-
-
-class Ready(msgspec.Struct, tag=True):
-    """First message of the zygote: the modules are imported.
-
-    Attributes:
-        missing: Modules to preload that are not installed.
-    """
-
-    missing: list[str]
-
-
-class RootForked(msgspec.Struct, tag=True):
-    """Response to ``ForkRoot``.
-
-    Attributes:
-        pid: The process id of the root, in the server's pid namespace.
-    """
-
-    pid: int
-
-
-class TestRunnerRootForked(msgspec.Struct, tag=True):
-    """Response to ``ForkTestRunnerRoot``.
-
-    Attributes:
-        pid: The process id of the root, in the server's pid namespace.
-    """
-
-    pid: int
-
-
-class DisplayForked(msgspec.Struct, tag=True):
-    """Response to ``ForkDisplay``.
-
-    Attributes:
-        pid: The process id of the display process, in the server's pid namespace.
-    """
-
-    pid: int
 
 
 class CheckWaiting(msgspec.Struct, tag=True):
@@ -256,7 +190,7 @@ class Interrupted(msgspec.Struct, tag=True):
 
 
 class Killed(msgspec.Struct, tag=True):
-    """Response to ``Kill``."""
+    """Response to ``Kill``, ``KillCopy`` and ``CloseSeat``."""
 
 
 class Ended(msgspec.Struct, tag=True):
@@ -280,13 +214,15 @@ class CpuTimeUsed(msgspec.Struct, tag=True):
 
 
 class WorkerExited(msgspec.Struct, tag=True):
-    """Unsolicited message of a root: the worker has exited.
+    """Unsolicited message of a root: a worker has exited.
 
     Attributes:
         status: Its wait status.
+        seat: Number of its seat.
     """
 
     status: int
+    seat: int = FIRST_SEAT
 
 
 class CellResult(msgspec.Struct, tag=True):
@@ -340,12 +276,11 @@ class Failed(msgspec.Struct, tag=True):
 
 
 ToProcess = (
-    ForkRoot
-    | ForkDisplay
-    | ForkTestRunnerRoot
+    ToZygote
     | ForkWorker
     | ForkSpawner
     | InterruptWorker
+    | RequestWidgets
     | Kill
     | End
     | CpuTime
@@ -360,13 +295,12 @@ ToProcess = (
     | ToBranching
 )
 FromProcess = (
-    Ready
-    | RootForked
-    | DisplayForked
-    | TestRunnerRootForked
+    FromZygote
     | WorkerForked
     | SpawnerForked
     | Interrupted
+    | WidgetsRequested
+    | FoundWidgets
     | Killed
     | Ended
     | CpuTimeUsed

@@ -7,31 +7,46 @@ from typing import ClassVar
 import msgspec
 
 __all__ = [
+    "FIRST_SEAT",
     "AdoptCopy",
+    "CheckAlone",
+    "CloseSeat",
     "CopyAdopted",
     "CopyWorker",
+    "EnterSeat",
+    "ForkSeat",
     "Freezable",
     "Freeze",
     "FromBranching",
     "KillCopy",
-    "KillLive",
+    "LendNamespaces",
+    "NamespacesLent",
     "NotFreezable",
+    "OpenSeat",
+    "Resume",
+    "SealSeat",
+    "SeatForked",
+    "SeatMade",
+    "StayFrozen",
     "Thaw",
     "ToBranching",
     "WorkerCopied",
 ]
 
+FIRST_SEAT = 0
+"""Number of the seat of the session that a root was forked for; forks have others."""
+
 
 class Freeze(msgspec.Struct, tag=True):
-    """Request to a worker between two cells: report whether a copy of it would be faithful, and wait for ``CopyWorker``."""
+    """Request to a worker between two cells: report whether a copy of it would be faithful."""
 
 
 class Freezable(msgspec.Struct, tag=True):
-    """Response to ``Freeze``: a copy would be faithful."""
+    """Response to ``Freeze``: a copy would be faithful, until the next request that is neither of the next two."""
 
 
 class NotFreezable(msgspec.Struct, tag=True):
-    """Response to ``Freeze``: the worker goes on to the next request.
+    """Response to ``Freeze``.
 
     Attributes:
         reasons: What a copy would lack.
@@ -46,10 +61,26 @@ class CopyWorker(msgspec.Struct, tag=True):
     DESCRIPTORS: ClassVar[int] = 1
 
 
-class Thaw(msgspec.Struct, tag=True):
-    """Request to a frozen copy: make a worker that goes on from its state. Passes the worker's channel, stdout and stderr.
+class StayFrozen(msgspec.Struct, tag=True):
+    """Request to a worker that is freezable: become the frozen copy itself. Passes its new channel."""
 
-    The copy responds when it has forked the worker, and the worker on its own channel when it is ready.
+    DESCRIPTORS: ClassVar[int] = 1
+
+
+class Thaw(msgspec.Struct, tag=True):
+    """Request to a frozen copy: fork a worker, or become one. Passes the worker's channel, stdout and stderr.
+
+    Attributes:
+        fork: Whether to fork, and to stay frozen.
+    """
+
+    DESCRIPTORS: ClassVar[int] = 3
+
+    fork: bool
+
+
+class Resume(msgspec.Struct, tag=True):
+    """Request to a worker that was forked from a frozen copy: go on from its state. It responds when it is ready.
 
     Attributes:
         seed: Seed of ``random`` and ``numpy.random`` in hexadecimal; None leaves the generators in their state.
@@ -57,15 +88,13 @@ class Thaw(msgspec.Struct, tag=True):
         display_cookie: The X authority cookie that programs must present to connect.
     """
 
-    DESCRIPTORS: ClassVar[int] = 3
-
     seed: str | None = None
     display: str | None = None
     display_cookie: bytes = b""
 
 
 class WorkerCopied(msgspec.Struct, tag=True):
-    """Response to ``CopyWorker`` and ``Thaw``.
+    """Response to ``CopyWorker``, ``StayFrozen``, ``Thaw`` and ``Resume``.
 
     Attributes:
         pid: Process id of the copy, in the server's pid namespace.
@@ -75,23 +104,113 @@ class WorkerCopied(msgspec.Struct, tag=True):
 
 
 class AdoptCopy(msgspec.Struct, tag=True):
-    """Request to a root: treat a child that it does not know as a frozen copy, or as the session's worker.
+    """Request to a root: treat a child as a frozen copy, or as the worker of a seat. It is a new one, or has been the other.
+
+    A worker of a seat with namespaces may then join these, once.
 
     Attributes:
         pid: Process id of the child.
         is_worker: Whether it is the worker.
+        seat: Number of the seat that it is a worker of, or a copy of the worker of.
     """
 
     pid: int
     is_worker: bool
+    seat: int = FIRST_SEAT
+
+
+class CheckAlone(msgspec.Struct, tag=True):
+    """Request to a root: check that a seat has no background processes.
+
+    Attributes:
+        seat: Number of the seat.
+    """
+
+    seat: int
 
 
 class CopyAdopted(msgspec.Struct, tag=True):
-    """Response to ``AdoptCopy``."""
+    """Response to ``CheckAlone``, ``AdoptCopy``, ``OpenSeat`` and ``SealSeat``."""
 
 
-class KillLive(msgspec.Struct, tag=True):
-    """Request to a root: kill all processes of the session except frozen copies. The response is ``Killed``."""
+class LendNamespaces(msgspec.Struct, tag=True):
+    """Request to a root: pass what a seat for a fork is made of.
+
+    Attributes:
+        pid: Process id of a frozen copy.
+    """
+
+    pid: int
+
+
+class NamespacesLent(msgspec.Struct, tag=True):
+    """Response to ``LendNamespaces``. Passes the user namespace of the copy, and the mount namespace of the session."""
+
+
+class ForkSeat(msgspec.Struct, tag=True):
+    """Request to a zygote: make the namespaces of a seat.
+
+    Passes a socket for the response, what ``NamespacesLent`` passes, and the parent directory of the directories of forks.
+
+    Attributes:
+        number: Number of the seat.
+    """
+
+    DESCRIPTORS: ClassVar[int] = 4
+
+    number: int
+
+
+class SeatForked(msgspec.Struct, tag=True):
+    """Response to ``ForkSeat``: a process makes the namespaces, and responds on the socket.
+
+    Attributes:
+        pid: Its process id.
+    """
+
+    pid: int
+
+
+class SeatMade(msgspec.Struct, tag=True):
+    """Response on the socket of ``ForkSeat``. Passes the user, mount and IPC namespace of the seat."""
+
+
+class OpenSeat(msgspec.Struct, tag=True):
+    """Request to a root: open a seat for a fork. Passes its user, mount and IPC namespace.
+
+    Attributes:
+        seat: Its number.
+    """
+
+    DESCRIPTORS: ClassVar[int] = 3
+
+    seat: int
+
+
+class EnterSeat(msgspec.Struct, tag=True):
+    """Request to a worker before ``Resume``: join the namespaces of its seat, which are passed."""
+
+    DESCRIPTORS: ClassVar[int] = 3
+
+
+class SealSeat(msgspec.Struct, tag=True):
+    """Request to a root: check that the new worker of a seat has joined its namespaces and has no capabilities in them.
+
+    Attributes:
+        seat: Number of the seat.
+    """
+
+    seat: int
+
+
+class CloseSeat(msgspec.Struct, tag=True):
+    """Request to a root: kill all processes of a seat except frozen copies, and forget it. The response is ``Killed``.
+
+    Attributes:
+        seat: Its number.
+    """
+
+    seat: int
 
 
 class KillCopy(msgspec.Struct, tag=True):
@@ -104,5 +223,19 @@ class KillCopy(msgspec.Struct, tag=True):
     pid: int
 
 
-ToBranching = Freeze | CopyWorker | Thaw | AdoptCopy | KillLive | KillCopy
-FromBranching = Freezable | NotFreezable | WorkerCopied | CopyAdopted
+ToBranching = (
+    Freeze
+    | CopyWorker
+    | StayFrozen
+    | Thaw
+    | EnterSeat
+    | Resume
+    | CheckAlone
+    | AdoptCopy
+    | LendNamespaces
+    | OpenSeat
+    | SealSeat
+    | CloseSeat
+    | KillCopy
+)
+FromBranching = Freezable | NotFreezable | WorkerCopied | CopyAdopted | NamespacesLent | SeatMade

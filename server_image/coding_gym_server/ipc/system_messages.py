@@ -17,9 +17,11 @@ class EnterOwnSystem(msgspec.Struct, tag=True):
 
     Attributes:
         lends_files: Whether a test runner borrows its files.
+        seats: Maximum number of forks of the session that exist at the same time.
     """
 
     lends_files: bool = False
+    seats: int = 0
 
 
 class FoundSystem(msgspec.Struct, tag=True):
@@ -42,7 +44,8 @@ class Mounted(msgspec.Struct, tag=True):
     """Response to ``EnterOwnSystem`` and ``FoundSystem``.
 
     Passes a descriptor of the root directory of the file system. The response to ``FoundSystem`` also passes the mount and IPC
-    namespaces, and that to ``EnterOwnSystem`` the mount namespace if the session lends its files.
+    namespaces. That to ``EnterOwnSystem`` passes the parent directory of those of forks if the session has seats, and the mount
+    namespace if it lends its files.
     """
 
 

@@ -120,17 +120,21 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
             )
             landlock.restrict_self(rules)
 
-    def apply_to_root(self, *directories: str, owns_user: bool = False) -> None:
+    def apply_to_root(self, *directories: str, owns_user: bool = False, can_fork: bool = False) -> int | None:
         """Confine the calling process, a session root, and its future children.
 
         Args:
             *directories: The session's writable directories.
             owns_user: Whether the session has a user of its own, so that the objects of others are inaccessible anyway.
+            can_fork: Whether forks of the session can have namespaces of their own.
+
+        Returns:
+            The listener for a ``NamespaceGate``, None if there is none.
         """
         # Without namespaces, the terminals would be those of the user.
         has_terminals = owns_user or (self.file_modes and not self.shared)
         # The kernel limits watches for all sessions of the sandbox together, too.
-        self._begin(inotify=not self.shared)
+        listener = self._begin(inotify=not self.shared, gate=can_fork)
         for kind, limit in self._resource_limits():
             _lower_limit(kind, limit)
         for kind, limit in _FIXED_LIMITS:
@@ -152,6 +156,7 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
                 seccomp.forbid_fast_open()
             else:
                 seccomp.forbid_internet()
+        return listener
 
     def apply_to_display(self, directory: str) -> None:
         """Confine the calling process, a display process, and its future children.
@@ -219,12 +224,24 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
         if self.landlock and not self.network:
             landlock.restrict_self(landlock.Rules(files=False, bind=self.ports))
 
-    def _begin(self, *, inotify: bool = False) -> None:
+    def apply_to_copy(self) -> None:
+        """Move the calling process, a copy of another session's worker, and its future children into a signal scope of its own.
+
+        Raises:
+            OSError: If it has too many Landlock layers already.
+        """
+        if self.landlock:
+            landlock.restrict_self(landlock.Rules(files=False, tcp=True))
+
+    def _begin(self, *, inotify: bool = False, gate: bool = False) -> int | None:
         """Drop all capabilities, and install the seccomp filter in the calling, single-threaded process."""
         capabilities.drop_all()
         if self.seccomp:
             # TCP stays allowed here because a filter can only be narrowed: each kind of process decides on it.
+            if gate:
+                return seccomp.install_with_gate(internet=self.network, inotify=inotify, tcp=True)
             seccomp.install(internet=self.network, inotify=inotify, tcp=True)
+        return None
 
     def _resource_limits(self) -> list[tuple[int, int]]:
         limits = [

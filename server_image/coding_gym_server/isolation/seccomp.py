@@ -17,18 +17,15 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = ["forbid_changing_modes", "forbid_fast_open", "forbid_internet", "install", "is_available"]
+from coding_gym_server.isolation import bpf
+
+__all__ = ["forbid_changing_modes", "forbid_fast_open", "forbid_internet", "install", "install_with_gate", "is_available"]
 
 _PR_SET_SECCOMP = 22
 _PR_SET_NO_NEW_PRIVS = 38
 _SECCOMP_MODE_FILTER = 2
+_SET_MODE_FILTER, _NEW_LISTENER = 1, 8
 
-_RET_KILL_PROCESS = 0x80000000
-_RET_ERRNO = 0x00050000
-_RET_ALLOW = 0x7FFF0000
-
-# Offsets of the members of struct seccomp_data.
-_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 
 _X32_BIT = 0x40000000
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
@@ -121,6 +118,9 @@ _FORBIDDEN = {
     "io_setup": _Call(206, 0),
 }
 
+_JOIN_NAMESPACE = "setns"
+_SECCOMP = _Call(317, 277)
+
 _INOTIFY = (_Call(253, -1), _Call(294, 26))
 """Forbidden if sessions share unlistable directories: watches would reveal the names of other sessions' files."""
 
@@ -150,7 +150,7 @@ _CHANGING_MODES = {
 """System calls that change file metadata, which Landlock does not restrict."""
 
 _SCHED_SETSCHEDULER = _Call(144, 119)
-_SCHED_OTHER = 0
+_SCHED_OTHER, _SCHED_BATCH = 0, 3
 _OWN_PID_ONLY = {
     "sched_setaffinity": _Call(203, 122),
     "sched_setparam": _Call(142, 118),
@@ -184,9 +184,6 @@ _SENDING_FLAGS = ((_Call(44, 206), 3), (_Call(46, 211), 2), (_Call(307, 269), 3)
 """``sendto``, ``sendmsg``, ``sendmmsg``, each with the index of its flags argument."""
 _MSG_FASTOPEN = 0x20000000
 
-_Instruction = tuple[int, int, int, int]
-_Body = list[_Instruction]
-
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -213,6 +210,26 @@ def install(*, internet: bool, inotify: bool, tcp: bool = False) -> None:
     _apply(_program(internet=internet, inotify=inotify, tcp=tcp))
 
 
+def install_with_gate(*, internet: bool, inotify: bool, tcp: bool = False) -> int | None:
+    """Install the filter so that another process decides who may join namespaces; see ``install`` and ``NamespaceGate``.
+
+    Returns:
+        The listener of its notifications; None if there can be none: then the calls are refused.
+
+    Raises:
+        OSError: If the kernel rejects the filter.
+    """
+    program = _program(internet=internet, inotify=inotify, tcp=tcp, gate=True)
+    _memory, header = _encode(program)
+    _call_prctl(_PR_SET_NO_NEW_PRIVS, 1, 0)
+    listener: int = _libc.syscall(_SECCOMP[_ARCHITECTURES[platform.machine()][0]], _SET_MODE_FILTER, _NEW_LISTENER, header)
+    if listener >= 0:
+        return listener
+    # An older kernel, or one more listener than the container's own.
+    install(internet=internet, inotify=inotify, tcp=tcp)
+    return None
+
+
 def forbid_internet() -> None:
     """Forbid IPv4 and IPv6 sockets.
 
@@ -221,8 +238,8 @@ def forbid_internet() -> None:
     """
     program, rule = _begin()
     for call in (_SOCKET, _SOCKETPAIR):
-        rule(call, [_load(_argument(0)), *_if_any((_AF_INET, _AF_INET6), errno.EACCES), _return(_RET_ALLOW)])
-    _apply([*program, _return(_RET_ALLOW)])
+        rule(call, [bpf.load(bpf.argument(0)), *bpf.if_any((_AF_INET, _AF_INET6), errno.EACCES), bpf.ret(bpf.ALLOW)])
+    _apply([*program, bpf.ret(bpf.ALLOW)])
 
 
 def forbid_fast_open() -> None:
@@ -233,8 +250,10 @@ def forbid_fast_open() -> None:
     """
     program, rule = _begin()
     for call, flags in _SENDING_FLAGS:
-        rule(call, [_load(_argument(flags)), _any_bit(_MSG_FASTOPEN, 0, 1), _refuse(errno.EPERM), _return(_RET_ALLOW)])
-    _apply([*program, _return(_RET_ALLOW)])
+        rule(
+            call, [bpf.load(bpf.argument(flags)), bpf.any_bit(_MSG_FASTOPEN, 0, 1), bpf.refuse(errno.EPERM), bpf.ret(bpf.ALLOW)]
+        )
+    _apply([*program, bpf.ret(bpf.ALLOW)])
 
 
 def forbid_changing_modes() -> None:
@@ -245,128 +264,102 @@ def forbid_changing_modes() -> None:
     """
     program, rule = _begin()
     for call in _CHANGING_MODES.values():
-        rule(call, [_refuse(errno.EPERM)])
-    rule(_IOCTL, [_load(_argument(1)), *_if_any(_FILE_IOCTLS, errno.EPERM), _return(_RET_ALLOW)])
-    _apply([*program, _return(_RET_ALLOW)])
+        rule(call, [bpf.refuse(errno.EPERM)])
+    rule(_IOCTL, [bpf.load(bpf.argument(1)), *bpf.if_any(_FILE_IOCTLS, errno.EPERM), bpf.ret(bpf.ALLOW)])
+    _apply([*program, bpf.ret(bpf.ALLOW)])
 
 
-def _apply(program: _Body) -> None:
+def _apply(program: bpf.Body) -> None:
+    _memory, header = _encode(program)
+    _call_prctl(_PR_SET_NO_NEW_PRIVS, 1, 0)
+    _call_prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, header)
+
+
+def _encode(program: bpf.Body) -> tuple[object, bytes]:
+    """Return the owner of a program's memory, and the ``struct sock_fprog`` that refers to it."""
     encoded = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
     code = ctypes.create_string_buffer(encoded, len(encoded))
-    header = struct.pack("@HP", len(program), ctypes.addressof(code))
-    for option, arguments in ((_PR_SET_NO_NEW_PRIVS, (1, 0)), (_PR_SET_SECCOMP, (_SECCOMP_MODE_FILTER, header))):
-        if _libc.prctl(option, *arguments, 0, 0) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, f"prctl({option}): {os.strerror(number)}")
+    return code, struct.pack("@HP", len(program), ctypes.addressof(code))
 
 
-def _begin() -> tuple[_Body, Callable[[_Call, _Body], None]]:
+def _call_prctl(option: int, *arguments: int | bytes) -> None:
+    if _libc.prctl(option, *arguments, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"prctl({option}): {os.strerror(number)}")
+
+
+def _begin() -> tuple[bpf.Body, Callable[[_Call, bpf.Body], None]]:
     """Return the start of a filter program, and a function that appends the rule for a system call."""
     column, architecture = _ARCHITECTURES[platform.machine()]
-    program: _Body = [_load(_ARCHITECTURE), *_unless_equal(architecture, [_return(_RET_KILL_PROCESS)]), _load(_NUMBER)]
+    program: bpf.Body = [
+        bpf.load(bpf.ARCHITECTURE),
+        *bpf.unless_equal(architecture, [bpf.ret(bpf.KILL_PROCESS)]),
+        bpf.load(bpf.NUMBER),
+    ]
     if platform.machine() == "x86_64":
         # The x32 ABI has a second set of numbers for the same system calls.
-        program += [_jump_if_at_least(_X32_BIT, 0, 1), _refuse(errno.ENOSYS)]
+        program += [bpf.jump_if_at_least(_X32_BIT, 0, 1), bpf.refuse(errno.ENOSYS)]
 
-    def rule(call: _Call, body: _Body) -> None:
+    def rule(call: _Call, body: bpf.Body) -> None:
         if call[column] >= 0:
-            program.extend([_equal(call[column], 0, len(body)), *body])
+            program.extend([bpf.equal(call[column], 0, len(body)), *body])
 
     return program, rule
 
 
-def _program(*, internet: bool, inotify: bool, tcp: bool = False) -> _Body:
+def _program(*, internet: bool, inotify: bool, tcp: bool = False, gate: bool = False) -> bpf.Body:
     program, rule = _begin()
-    for call in _FORBIDDEN.values():
-        rule(call, [_refuse(errno.EPERM)])
+    for name, call in _FORBIDDEN.items():
+        is_gated = gate and name == _JOIN_NAMESPACE
+        rule(call, [bpf.ret(bpf.USER_NOTIFICATION) if is_gated else bpf.refuse(errno.EPERM)])
     if not inotify:
         for call in _INOTIFY:
-            rule(call, [_refuse(errno.ENOSYS)])
+            rule(call, [bpf.refuse(errno.ENOSYS)])
     # A filter cannot read the flags, which are in memory; after ENOSYS, C libraries fall back to clone.
-    rule(_CLONE3, [_refuse(errno.ENOSYS)])
-    rule(_CLONE, [_load(_argument(0)), _any_bit(_NEW_NAMESPACES, 0, 1), _refuse(errno.EPERM), _return(_RET_ALLOW)])
-    rule(_IOCTL, [_load(_argument(1)), *_if_any((_TIOCSTI, _TIOCLINUX), errno.EPERM), _return(_RET_ALLOW)])
+    rule(_CLONE3, [bpf.refuse(errno.ENOSYS)])
+    rule(_CLONE, [bpf.load(bpf.argument(0)), bpf.any_bit(_NEW_NAMESPACES, 0, 1), bpf.refuse(errno.EPERM), bpf.ret(bpf.ALLOW)])
+    rule(_IOCTL, [bpf.load(bpf.argument(1)), *bpf.if_any((_TIOCSTI, _TIOCLINUX), errno.EPERM), bpf.ret(bpf.ALLOW)])
     # Opening a leased file blocks for up to 45 s, and read access as the same user suffices to take a lease.
-    rule(_FCNTL, [_load(_argument(1)), *_if_any((_F_SETLEASE, _F_NOTIFY), errno.EPERM), _return(_RET_ALLOW)])
+    rule(_FCNTL, [bpf.load(bpf.argument(1)), *bpf.if_any((_F_SETLEASE, _F_NOTIFY), errno.EPERM), bpf.ret(bpf.ALLOW)])
     for call in _OWN_PID_ONLY.values():
-        rule(call, [_load(_argument(0)), *_unless_equal(0, [_refuse(errno.EPERM)]), _return(_RET_ALLOW)])
+        rule(call, [bpf.load(bpf.argument(0)), *bpf.unless_equal(0, [bpf.refuse(errno.EPERM)]), bpf.ret(bpf.ALLOW)])
     # ZeroMQ aborts unless its threads may set their current policy by thread id: return success without an effect.
-    no_op = [_load(_argument(1)), *_unless_equal(_SCHED_OTHER, [_refuse(errno.EPERM)]), _return(_RET_ERRNO)]
-    rule(_SCHED_SETSCHEDULER, [_load(_argument(0)), *_unless_equal(0, no_op), _return(_RET_ALLOW)])
+    refuse_others = bpf.unless_equal(_SCHED_OTHER, bpf.unless_equal(_SCHED_BATCH, [bpf.refuse(errno.EPERM)]))
+    no_op = [bpf.load(bpf.argument(1)), *refuse_others, bpf.ret(bpf.ERRNO)]
+    rule(_SCHED_SETSCHEDULER, [bpf.load(bpf.argument(0)), *bpf.unless_equal(0, no_op), bpf.ret(bpf.ALLOW)])
     for call, of_user in ((_SETPRIORITY, _PRIO_USER), (_IOPRIO_SET, _IOPRIO_WHO_USER)):
-        check_target = [_load(_argument(0)), *_if_any((of_user,), errno.EPERM)]
-        rule(call, [*check_target, _load(_argument(1)), *_unless_equal(0, [_refuse(errno.EPERM)]), _return(_RET_ALLOW)])
+        check_target = [bpf.load(bpf.argument(0)), *bpf.if_any((of_user,), errno.EPERM)]
+        rule(
+            call,
+            [*check_target, bpf.load(bpf.argument(1)), *bpf.unless_equal(0, [bpf.refuse(errno.EPERM)]), bpf.ret(bpf.ALLOW)],
+        )
     rule(_PRLIMIT, _allow_own_limits())
     families = [_AF_UNIX, *((_AF_INET, _AF_INET6) if internet else ())]
     for call in (_SOCKET, _SOCKETPAIR):
         rule(call, [*(_tcp_sockets() if tcp and not internet else ()), *_sockets(families)])
-    program.append(_return(_RET_ALLOW))
+    program.append(bpf.ret(bpf.ALLOW))
     return program
 
 
-def _allow_own_limits() -> _Body:
+def _allow_own_limits() -> bpf.Body:
     """Reject new limits, a pointer other than null, for a process other than the caller."""
-    refuse = [_refuse(errno.EPERM)]
-    low, high = _argument(2), _argument(2) + 4
-    others = [_load(low), *_unless_equal(0, refuse), _load(high), *_unless_equal(0, refuse)]
-    return [_load(_argument(0)), *_unless_equal(0, others), _return(_RET_ALLOW)]
+    refuse = [bpf.refuse(errno.EPERM)]
+    low, high = bpf.argument(2), bpf.argument(2) + 4
+    others = [bpf.load(low), *bpf.unless_equal(0, refuse), bpf.load(high), *bpf.unless_equal(0, refuse)]
+    return [bpf.load(bpf.argument(0)), *bpf.unless_equal(0, others), bpf.ret(bpf.ALLOW)]
 
 
-def _sockets(families: list[int]) -> _Body:
+def _sockets(families: list[int]) -> bpf.Body:
     """Allow socket families, and the netlink protocol that lists network interfaces."""
-    body: _Body = [_load(_argument(0))]
+    body: bpf.Body = [bpf.load(bpf.argument(0))]
     for family in families:
-        body += [_equal(family, 0, 1), _return(_RET_ALLOW)]
-    netlink = [_load(_argument(2)), _equal(_NETLINK_ROUTE, 0, 1), _return(_RET_ALLOW)]
-    return [*body, _equal(_AF_NETLINK, 0, len(netlink)), *netlink, _refuse(errno.EACCES)]
+        body += [bpf.equal(family, 0, 1), bpf.ret(bpf.ALLOW)]
+    netlink = [bpf.load(bpf.argument(2)), bpf.equal(_NETLINK_ROUTE, 0, 1), bpf.ret(bpf.ALLOW)]
+    return [*body, bpf.equal(_AF_NETLINK, 0, len(netlink)), *netlink, bpf.refuse(errno.EACCES)]
 
 
-def _tcp_sockets() -> _Body:
+def _tcp_sockets() -> bpf.Body:
     """Allow TCP over IPv4 and IPv6, but not MPTCP and SCTP, which Landlock does not restrict on all kernels."""
-    is_tcp = [_load(_argument(2)), _equal(0, 1, 0), _equal(_IPPROTO_TCP, 0, 1), _return(_RET_ALLOW)]
-    is_stream = [_load(_argument(1)), _and(_SOCKET_TYPE), _equal(_SOCK_STREAM, 0, len(is_tcp)), *is_tcp]
-    return [_load(_argument(0)), _equal(_AF_INET, 1, 0), _equal(_AF_INET6, 0, len(is_stream)), *is_stream]
-
-
-def _argument(index: int) -> int:
-    """Return the offset of the lower half of an argument; both architectures are little-endian."""
-    return _ARGUMENTS + 8 * index
-
-
-def _load(offset: int) -> _Instruction:
-    return 0x20, 0, 0, offset
-
-
-def _and(mask: int) -> _Instruction:
-    return 0x54, 0, 0, mask
-
-
-def _return(action: int) -> _Instruction:
-    return 0x06, 0, 0, action
-
-
-def _refuse(number: int) -> _Instruction:
-    return _return(_RET_ERRNO | number)
-
-
-def _equal(value: int, then: int, otherwise: int) -> _Instruction:
-    return 0x15, then, otherwise, value
-
-
-def _jump_if_at_least(value: int, then: int, otherwise: int) -> _Instruction:
-    return 0x35, then, otherwise, value
-
-
-def _any_bit(mask: int, then: int, otherwise: int) -> _Instruction:
-    return 0x45, then, otherwise, mask
-
-
-def _unless_equal(value: int, body: _Body) -> _Body:
-    return [_equal(value, len(body), 0), *body]
-
-
-def _if_any(values: tuple[int, ...], number: int) -> _Body:
-    body: _Body = []
-    for value in values:
-        body += [_equal(value, 0, 1), _refuse(number)]
-    return body
+    is_tcp = [bpf.load(bpf.argument(2)), bpf.equal(0, 1, 0), bpf.equal(_IPPROTO_TCP, 0, 1), bpf.ret(bpf.ALLOW)]
+    is_stream = [bpf.load(bpf.argument(1)), bpf.bit_and(_SOCKET_TYPE), bpf.equal(_SOCK_STREAM, 0, len(is_tcp)), *is_tcp]
+    return [bpf.load(bpf.argument(0)), bpf.equal(_AF_INET, 1, 0), bpf.equal(_AF_INET6, 0, len(is_stream)), *is_stream]

@@ -12,19 +12,41 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from coding_gym_server.isolation import namespaces
+from coding_gym_server.isolation import capabilities, namespaces
 from coding_gym_server.linux import mounts, user_namespaces
+from coding_gym_server.linux.forking import die_with_parent
 
-__all__ = ["USER", "SessionUsers", "borrow", "enter", "join", "links", "open_mounts", "open_namespaces", "try_to_enter"]
+__all__ = [
+    "SEATS",
+    "USER",
+    "SessionUsers",
+    "borrow",
+    "enter",
+    "enter_seat",
+    "join",
+    "join_seat",
+    "links",
+    "open_mounts",
+    "open_namespaces",
+    "seat_paths",
+    "try_to_enter",
+]
 
 USER = 10001
 """Id of a session's user as the session sees it. The list of users has an entry for it."""
 
+SEATS = "seats"
+"""Directory in the file system of a session with the files of its forks, below their numbers."""
+
+_MIN_TASKS_OF_FORK = 16
 _TEMPORARY = "/tmp"
+_TERMINALS = "/dev/pts"
+_SEAT_NAMESPACES = {"user": mounts.NEW_USERS, "mnt": mounts.NEW_MOUNTS, "ipc": mounts.NEW_IPC}
 _NAMESPACES = {"mnt": mounts.NEW_MOUNTS, "ipc": mounts.NEW_IPC}
 
 
@@ -74,26 +96,45 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
         return self.first + self.count - 1 if self.count else self.server
 
 
-def enter(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]]) -> int:
+def enter(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]], *, seats: int = 0) -> tuple[int, int]:
     """Give the calling process, a session root with capabilities in its user namespace, a user and file system of its own.
 
     Args:
         users: Users and disks of the sandbox.
         user: The user's id: the server's, unless the sandbox has users for sessions.
         directories: Directories of the file system by name, each with its mount point and mode.
+        seats: Maximum number of forks of the session that exist at the same time.
 
     Returns:
-        A descriptor of the root directory of the file system, for the server.
+        Descriptors for the server, which the session must not inherit: of the root directory of the file system, and of the
+        parent directory of those of forks.
 
     Raises:
         OSError: If the kernel, its configuration or a seccomp filter does not permit it.
     """
-    tree = _create(users, user, directories)
+    tree, parent_of_seats = _create(users, user, directories)
     _become(user)
-    return tree
+    before = os.umask(0)
+    # In advance, because Landlock rules apply to directories that exist.
+    for seat in seat_paths(parent_of_seats, seats):
+        os.mkdir(seat, 0o700)
+        for name, (_, mode) in directories.items():
+            os.mkdir(f"{seat}/{name}", mode)
+    os.umask(before)
+    return tree, parent_of_seats
 
 
-def _create(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]]) -> int:
+def seat_paths(parent: int, count: int) -> list[str]:
+    """Return the paths of the directories of forks, valid in the calling process.
+
+    Args:
+        parent: Descriptor of their parent directory.
+        count: Number of forks.
+    """
+    return [f"/proc/self/fd/{parent}/{number}" for number in range(1, count + 1)]
+
+
+def _create(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]]) -> tuple[int, int]:
     namespace = None if user == users.server else user_namespaces.create([(user, users.server, 1)])
     mounts.unshare(mounts.NEW_MOUNTS | mounts.NEW_IPC)
     mounts.make_private()
@@ -106,6 +147,9 @@ def _create(users: SessionUsers, user: int, directories: dict[str, tuple[str, in
         os.mkdir(path)
         os.chown(path, user, user)
         os.chmod(path, mode)
+    os.mkdir(f"{_TEMPORARY}/{SEATS}", 0o700)
+    os.chown(f"{_TEMPORARY}/{SEATS}", user, user)
+    seats = os.open(f"{_TEMPORARY}/{SEATS}", os.O_PATH | os.O_CLOEXEC)
     tree = mounts.clone_tree(_TEMPORARY)
     if namespace is not None:
         mounts.map_owner(tree, namespace)
@@ -116,7 +160,68 @@ def _create(users: SessionUsers, user: int, directories: dict[str, tuple[str, in
         for link, covered in links(target).items():
             os.symlink(covered, link)
             os.lchown(link, user, user)
-    return tree
+    return tree, seats
+
+
+def enter_seat(
+    directories: dict[str, tuple[str, int]], files: str, parent_namespace: int, mount_namespace: int
+) -> tuple[int, ...]:
+    """Move the calling process, which has a session root's privileges, into new namespaces for a fork of a session.
+
+    A process of the session can join them: its user owns the new user namespace, which is below that of the process, and the
+    other namespaces belong to this one. In the new mount namespace, the fork's directories cover those of the session.
+
+    Args:
+        directories: As for ``enter``.
+        files: Directory with the directories of the fork, as the calling process can access it.
+        parent_namespace: Descriptor of the user namespace of the process that is to join.
+        mount_namespace: Descriptor of the mount namespace of the session that ``enter`` has made.
+
+    Returns:
+        Descriptors of the namespaces for ``join_seat``.
+
+    Raises:
+        OSError: If the kernel or a seccomp filter does not permit it.
+    """
+    mounts.join(mount_namespace, mounts.NEW_MOUNTS)
+    trees = {name: mounts.clone_tree(f"{files}/{name}") for name in directories}
+    mounts.join(parent_namespace, mounts.NEW_USERS)
+    os.setresgid(USER, USER, USER)
+    os.setresuid(USER, USER, USER)
+    user_namespaces.allow_inspection()
+    user_namespaces.enter(USER, USER)
+    mounts.unshare(mounts.NEW_MOUNTS | mounts.NEW_IPC)
+    # The terminals of the session are not for its forks.
+    mounts.mount_tmpfs(_TERMINALS, "mode=0555,nr_inodes=1")
+    # As in ``enter``, the mount that hides the others must be the last.
+    for name, (mount_point, _) in sorted(directories.items(), key=lambda item: item[1][0] == _TEMPORARY):
+        mounts.attach(trees[name], mount_point)
+        os.close(trees[name])
+    return tuple(os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in _SEAT_NAMESPACES)
+
+
+def join_seat(namespaces: Iterable[int], *, max_tasks: int | None) -> None:
+    """Move the calling, single-threaded child of a session root into the namespaces of a fork, without capabilities in them.
+
+    Args:
+        namespaces: Descriptors from ``enter_seat``, which are closed.
+        max_tasks: Limit on the processes and threads of the session that the fork was made of, None for no limit. That of the
+            fork is a fraction, because its tasks count for both.
+
+    Raises:
+        OSError: If the session root does not admit it.
+    """
+    parent = os.getppid()
+    for namespace, kind in zip(namespaces, _SEAT_NAMESPACES.values(), strict=True):
+        mounts.join(namespace, kind)
+        os.close(namespace)
+    capabilities.drop_all()
+    if max_tasks is not None:
+        limit = max(_MIN_TASKS_OF_FORK, max_tasks // 4)
+        resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
+    # Gaining capabilities has undone both.
+    user_namespaces.allow_inspection()
+    die_with_parent(parent)
 
 
 def open_namespaces() -> tuple[int, ...]:
@@ -227,7 +332,8 @@ def try_to_enter(users: SessionUsers, directories: dict[str, tuple[str, int]], r
     Raises:
         OSError: If the kernel, its configuration or a seccomp filter does not permit it.
     """
-    os.close(_create(users, users.of_contexts, directories))
+    for descriptor in _create(users, users.of_contexts, directories):
+        os.close(descriptor)
     system = open_namespaces()
     _borrow(
         users,

@@ -13,13 +13,17 @@ __all__ = [
     "children",
     "cpu_time",
     "descendants",
+    "has_capabilities",
     "has_exited",
+    "identity_of",
     "ignores",
     "is_below",
     "is_mounted_in_memory",
     "is_runnable",
+    "session_of",
     "tasks_below",
     "tasks_of_user",
+    "user_namespace_of",
     "waiting_times",
 ]
 
@@ -30,7 +34,7 @@ _HAS_CHILDREN_FILES = Path("/proc/thread-self/children").exists()
 """False on kernels without CONFIG_PROC_CHILDREN."""
 
 _READ_BYTES = 4096
-_STATE, _PARENT, _UTIME, _CSTIME, _THREADS = 0, 1, 11, 14, 17
+_STATE, _PARENT, _SESSION, _UTIME, _CSTIME, _THREADS = 0, 1, 3, 11, 14, 17
 
 
 def children(parent: int) -> set[int]:
@@ -126,7 +130,7 @@ def is_mounted_in_memory(directory: str) -> bool:
 
 
 def tasks_below(ancestors: Iterable[int]) -> Counter[int]:
-    """Return the number of tasks (processes and threads) below each of ``ancestors``, none of which descends from another."""
+    """Return the number of tasks (processes and threads) below each of ``ancestors``, without those below another of them."""
     parents, threads = {}, {}
     for entry in filter(str.isdigit, os.listdir("/proc")):
         if fields := _stat(int(entry)):
@@ -164,6 +168,12 @@ def cpu_time(pid: int) -> float:
     return sum(map(int, fields[_UTIME : _CSTIME + 1])) / _TICKS_PER_SECOND if fields else 0.0
 
 
+def session_of(pid: int) -> int | None:
+    """Return the session id of a process, None if it has exited."""
+    fields = _stat(pid)
+    return int(fields[_SESSION]) if fields else None
+
+
 def waiting_times(pid: int) -> dict[int, int]:
     """Return how long each thread of a process has been runnable without a processor, in nanoseconds by thread id.
 
@@ -178,12 +188,40 @@ def waiting_times(pid: int) -> dict[int, int]:
 
 def ignores(pid: int, number: int) -> bool:
     """Return whether a process ignores a signal; false if it has exited or the kernel does not report it."""
+    return bool(_mask(pid, "SigIgn:") >> (number - 1) & 1)
+
+
+def has_capabilities(pid: int) -> bool:
+    """Return whether a process has, or can regain, capabilities in its user namespace; false if it has exited."""
+    return bool(_mask(pid, "CapPrm:"))
+
+
+def _mask(pid: int, name: str) -> int:
+    """Return a bit mask of /proc/PID/status, 0 if the process has exited or the kernel does not report it."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
-        return False
-    _, found, rest = status.partition("SigIgn:")
-    return bool(found) and bool(int(rest.split(None, 1)[0], 16) >> (number - 1) & 1)
+        return 0
+    _, found, rest = status.partition(name)
+    return int(rest.split(None, 1)[0], 16) if found else 0
+
+
+def user_namespace_of(pid: int) -> tuple[int, int] | None:
+    """Return device and inode of a process's user namespace, None if it has exited or may not be inspected."""
+    try:
+        return identity_of(f"/proc/{pid}/ns/user")
+    except OSError:
+        return None
+
+
+def identity_of(file: int | str) -> tuple[int, int]:
+    """Return device and inode of a file or descriptor.
+
+    Raises:
+        OSError: If it cannot be accessed.
+    """
+    status = os.stat(file)
+    return status.st_dev, status.st_ino
 
 
 def _stat(pid: int | str) -> list[str]:

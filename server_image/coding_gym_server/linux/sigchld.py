@@ -37,5 +37,9 @@ class ChildExits:
         """Restore the default signal handling and close the descriptors, in a forked child."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        os.close(self._read)
-        os.close(self._write)
+        if self._write == self._read + 1:
+            # With one system call, because every worker does it.
+            os.closerange(self._read, self._write + 1)
+        else:
+            os.close(self._read)
+            os.close(self._write)

@@ -10,7 +10,7 @@ from typing import NoReturn
 from coding_gym_server.linux import mounts
 from coding_gym_server.linux.forking import fork_bare, fork_when_possible
 
-__all__ = ["become", "create", "enter"]
+__all__ = ["allow_inspection", "become", "create", "enter"]
 
 _PR_SET_DUMPABLE = 4
 
@@ -89,6 +89,11 @@ def become(user: int) -> None:
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
     # Restore the access to the process's own files in /proc, which a change of its user removes.
+    allow_inspection()
+
+
+def allow_inspection() -> None:
+    """Let processes of the same user, including the calling one, read its files in ``/proc``."""
     _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import time
 from collections.abc import Iterable
@@ -35,14 +36,19 @@ _LIMITS = {
 
 
 def waits_without_limit(pid: int) -> bool:
-    """Return whether the main thread of a process sleeps without a timeout, according to ``/proc/PID/syscall`` (see proc(5)).
+    """Return whether all threads of a process sleep without a timeout, according to ``/proc/PID/syscall`` (see proc(5)).
 
-    False if the process has exited or the file cannot be read.
+    False if the process has exited or the files cannot be read.
     """
     try:
-        number, *arguments = Path(f"/proc/{pid}/syscall").read_text().split()
+        threads = os.listdir(f"/proc/{pid}/task")
+        return all(_waits_without_limit(Path(f"/proc/{pid}/task/{thread}/syscall")) for thread in threads)
     except OSError:
         return False
+
+
+def _waits_without_limit(syscall: Path) -> bool:
+    number, *arguments = syscall.read_text().split()
     if not number.isdigit() or int(number) not in _LIMITS:
         return False
     position, unlimited = _LIMITS[int(number)]

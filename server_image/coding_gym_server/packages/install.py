@@ -18,11 +18,12 @@ from packaging.utils import canonicalize_name
 
 from coding_gym_server.packages.distributions import installed
 
-__all__ = ["InstallationError", "install", "reason_of"]
+__all__ = ["LOG_LINES", "InstallationError", "install", "reason_of"]
 
 _SERVER = "coding-gym-server"
 _REASON_LINES = 12
-_LOG_LINES = 40
+LOG_LINES = 40
+"""Maximum number of lines of a log in an error."""
 
 
 class InstallationError(RuntimeError):
@@ -37,7 +38,7 @@ class InstallationError(RuntimeError):
 
     def __init__(self, log: list[str]) -> None:
         super().__init__("\n".join(reason_of(log)))
-        self.log = log[-_LOG_LINES:]
+        self.log = log[-LOG_LINES:]
 
 
 def install(requirements: Iterable[str], *, overlay: Path, cache: bool = True) -> None:
@@ -115,7 +116,9 @@ def _server_pins() -> list[str]:
 def main() -> None:
     """Install the requirements of the command line into the interpreter's environment; exit with pip's exit code."""
     with _constraints(_server_pins()) as file:
-        result = subprocess.run(_pip_command(sys.argv[1:], "--no-cache-dir", "--constraint", file), check=False)
+        # One stream, whose lines keep their order: errors are followed by their causes.
+        command = _pip_command(sys.argv[1:], "--no-cache-dir", "--constraint", file)
+        result = subprocess.run(command, stderr=sys.stdout.fileno(), check=False)
     sys.exit(result.returncode)
 
 

@@ -30,12 +30,17 @@ from coding_gym_server.protocol.inputs import (
 )
 from coding_gym_server.protocol.messages import (
     ERROR_CODE_HEADER,
+    MAX_FORKS,
     MAX_FRAME_BYTES,
     PROTOCOL_VERSION,
     PROTOCOL_VERSION_HEADER,
     REWARDS,
     CloneRequest,
     CloseRequest,
+    ForkOptions,
+    ForkRequest,
+    ForksData,
+    ForksMessage,
     GradeRequest,
     InterruptRequest,
     McpMessage,
@@ -64,6 +69,7 @@ from coding_gym_server.protocol.messages import (
 from coding_gym_server.protocol.observations import (
     INFRASTRUCTURE_EXIT_CODE,
     TIMEOUT_EXIT_CODE,
+    IdleState,
     Metadata,
     Observation,
     ObservationData,
@@ -86,13 +92,17 @@ from coding_gym_server.protocol.screen import (
     Side,
     Window,
 )
+from coding_gym_server.protocol.widgets import MAX_WIDGET_CHARS, MAX_WIDGETS, Widget
 
 __all__ = [
     "DEFAULT_SCREEN",
     "ERROR_CODE_HEADER",
     "INFRASTRUCTURE_EXIT_CODE",
+    "MAX_FORKS",
     "MAX_FRAME_BYTES",
     "MAX_SCREEN_SIDE",
+    "MAX_WIDGETS",
+    "MAX_WIDGET_CHARS",
     "MIN_SCREEN_SIDE",
     "PROTOCOL_VERSION",
     "PROTOCOL_VERSION_HEADER",
@@ -111,8 +121,13 @@ __all__ = [
     "ErrorData",
     "ErrorMessage",
     "FileContent",
+    "ForkOptions",
+    "ForkRequest",
+    "ForksData",
+    "ForksMessage",
     "Frame",
     "GradeRequest",
+    "IdleState",
     "InputEvent",
     "InterruptRequest",
     "Key",
@@ -158,6 +173,7 @@ __all__ = [
     "Text",
     "VerdictMessage",
     "Wait",
+    "Widget",
     "Window",
     "unknown_rewards",
 ]

@@ -50,7 +50,10 @@ class ResetOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
         window_manager: Whether a window manager runs on the screen once there is a window.
         capture: When an observation includes a screenshot; never when absent.
         on_idle: Handling of a program that waits for events; it is closed when absent.
+        max_watch: Seconds of continuous drawing after which a program counts as animating, and is handled like one that waits
+            for events; half of the step's wall-clock limit when absent.
         frame_rate: Frame rate of the video in an observation, in frames per second; no video when absent.
+        widgets: Whether the observation includes the widgets at the end of the step, or before windows are closed.
     """
 
     seed: Annotated[int, msgspec.Meta(ge=0)] | None = None
@@ -67,7 +70,9 @@ class ResetOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
     window_manager: bool = False
     capture: Capture | None = None
     on_idle: OnIdle | None = None
+    max_watch: Seconds | None = None
     frame_rate: Annotated[float, msgspec.Meta(gt=0, le=120)] | None = None
+    widgets: bool = False
 
     def __post_init__(self) -> None:
         if reason := unknown_rewards(self.rewards or ()):
@@ -82,6 +87,7 @@ class StepAction(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknow
         timeout_s: Wall-clock limit of this step in seconds; the session's ``step_timeout`` when absent.
         capture_screenshot: Whether the observation includes a screenshot; the episode's ``capture`` when absent.
         on_idle: Handling of a program that waits for events; the episode's when absent.
+        max_watch: Seconds of continuous drawing after which a program counts as animating; the episode's when absent.
         inputs: Input events, sent after the code has run, or to the running program if there is no code.
         settle_s: Maximum time to wait for the screen to settle after the inputs, in seconds.
         metadata: Accepted and ignored; every OpenEnv action has it.
@@ -91,6 +97,7 @@ class StepAction(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknow
     timeout_s: Seconds | None = None
     capture_screenshot: bool | None = None
     on_idle: OnIdle | None = None
+    max_watch: Seconds | None = None
     inputs: list[InputEvent] = []
     settle_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
     metadata: dict[str, Any] = {}
@@ -151,16 +158,38 @@ class RestoreOptions(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     Attributes:
         snapshot: Id of the snapshot.
         seed: Seed of ``random`` and ``numpy.random``; the generators go on from their state when absent.
+        release: Whether the snapshot ends, so that nothing needs to be copied.
     """
 
     snapshot: Annotated[str, msgspec.Meta(max_length=64)]
     seed: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    release: bool = False
 
 
 class RestoreRequest(msgspec.Struct, tag="restore", forbid_unknown_fields=True):
     """Replace the session's state by that of a snapshot. A coding_gym extension."""
 
     data: RestoreOptions
+
+
+MAX_FORKS = 64
+"""Maximum number of forks of a session that exist at the same time, including forks of forks."""
+
+
+class ForkOptions(msgspec.Struct, forbid_unknown_fields=True):
+    """Options of a fork.
+
+    Attributes:
+        count: Number of forks.
+    """
+
+    count: Annotated[int, msgspec.Meta(ge=1, le=MAX_FORKS)]
+
+
+class ForkRequest(msgspec.Struct, tag="fork", forbid_unknown_fields=True):
+    """Let other sessions go on from the state of this one, which goes on, too. A coding_gym extension."""
+
+    data: ForkOptions
 
 
 class ReleaseOptions(msgspec.Struct, forbid_unknown_fields=True):
@@ -190,6 +219,7 @@ Request = (
     | GradeRequest
     | CloneRequest
     | RestoreRequest
+    | ForkRequest
     | ReleaseRequest
 )
 
@@ -238,6 +268,24 @@ class SnapshotMessage(msgspec.Struct, tag="snapshot"):
     data: SnapshotData
 
 
+class ForksData(msgspec.Struct, kw_only=True):
+    """Forks of a session that wait for their sessions.
+
+    Attributes:
+        snapshots: An id for each fork, for one ``restore`` of a connection to ``/ws?fork_of=ID``; until then, for ``release``.
+        step_count: Number of steps of the episode so far.
+    """
+
+    snapshots: list[str]
+    step_count: int
+
+
+class ForksMessage(msgspec.Struct, tag="forks"):
+    """Response to ``fork``."""
+
+    data: ForksData
+
+
 class ReleasedMessage(msgspec.Struct, tag="released"):
     """Response to ``release``."""
 
@@ -254,6 +302,7 @@ Response = (
     | ScreenMessage
     | VerdictMessage
     | SnapshotMessage
+    | ForksMessage
     | ReleasedMessage
     | McpMessage
     | ErrorMessage

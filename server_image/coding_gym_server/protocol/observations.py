@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from coding_gym_server.protocol.screen import Frame, Pixels
+from coding_gym_server.protocol.widgets import Widget
 
 TIMEOUT_EXIT_CODE = 124
 """Exit code of a step that timed out, as reported by GNU ``timeout``."""
@@ -15,6 +16,10 @@ TIMEOUT_EXIT_CODE = 124
 
 INFRASTRUCTURE_EXIT_CODE = 255
 """Exit code of a step that failed because of coding_gym, not the user's code."""
+
+
+IdleState = Literal["returned", "closed", "animating"]
+"""How a program was handled that waited for events, or drew without end."""
 
 
 class Outcome(StrEnum):
@@ -53,7 +58,8 @@ class Metadata(msgspec.Struct, kw_only=True, omit_defaults=True):
         truncated: Whether the episode should end as truncated: the sandbox failed, not the policy. OpenEnv only has ``done``.
         safety_violation: The pattern that the ``safety`` reward found in the code.
         results: Values and displays, if the episode requests them; only in the observation's metadata.
-        idle: ``returned`` or ``closed``: outcome for a program that waited for events.
+        idle: ``returned`` or ``closed``: outcome for a program that waited for events; ``animating`` for a program that drew
+            without end, and was handled in the same way after ``max_watch`` seconds.
     """
 
     outcome: Outcome
@@ -61,7 +67,7 @@ class Metadata(msgspec.Struct, kw_only=True, omit_defaults=True):
     truncated: bool = False
     safety_violation: str | None = None
     results: list[RichResult] = []
-    idle: Literal["returned", "closed"] | None = None
+    idle: IdleState | None = None
 
 
 class Observation(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -74,6 +80,7 @@ class Observation(msgspec.Struct, kw_only=True, omit_defaults=True):
         metadata: Further information.
         screenshot: The screen, if requested; in JSON, a PNG in Base64.
         frames: The video, if requested: one frame per change, up to the frame rate.
+        widgets: The visible widgets in tree order, if requested.
     """
 
     stdout: str
@@ -82,6 +89,7 @@ class Observation(msgspec.Struct, kw_only=True, omit_defaults=True):
     metadata: Metadata
     screenshot: str | Pixels | None = None
     frames: list[Frame] = []
+    widgets: list[Widget] = []
 
 
 class ObservationData(msgspec.Struct, kw_only=True):

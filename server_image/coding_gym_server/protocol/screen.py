@@ -7,8 +7,10 @@ from typing import Annotated
 
 import msgspec
 
-DEFAULT_SCREEN = (640, 480)
-"""Default width and height of a session's screen in pixels."""
+from coding_gym_server.protocol.widgets import Widget
+
+DEFAULT_SCREEN = (800, 600)
+"""Default width and height of a session's screen in pixels: matplotlib's and turtle's default windows fit."""
 
 
 MIN_SCREEN_SIDE, MAX_SCREEN_SIDE = 16, 4096
@@ -52,9 +54,11 @@ class ScreenRequestOptions(msgspec.Struct, forbid_unknown_fields=True, omit_defa
 
     Attributes:
         region: A rectangle or a window id; the whole screen when absent.
+        widgets: Whether the response has the widgets.
     """
 
     region: Rectangle | int | None = None
+    widgets: bool = False
 
 
 class Pixels(msgspec.Struct, frozen=True):
@@ -105,15 +109,17 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     stacking: int
 
 
-class Screen(msgspec.Struct, kw_only=True):
+class Screen(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Content of the screen.
 
     Attributes:
         windows: The visible windows, in stacking order from the bottom.
         running: Whether a program of an earlier step is still running.
         screenshot: The requested region; in JSON, a PNG in Base64. Black if the screen is empty.
+        widgets: The visible widgets in tree order, if they were requested.
     """
 
     windows: list[Window]
     running: bool
     screenshot: str | Pixels
+    widgets: list[Widget] = []

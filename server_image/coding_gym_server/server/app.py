@@ -37,9 +37,10 @@ from coding_gym_server.server.sessions.session import ServerSession
 from coding_gym_server.server.supervisor.display_handle import DisplayFactory, NoScreenError, ScreenRefusedError
 from coding_gym_server.server.supervisor.executor_pool import ExecutorPool
 from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
+from coding_gym_server.server.supervisor.seats import SeatFactory
 from coding_gym_server.server.supervisor.shared_files import SharedFiles, SharedFolder, SharedSystem
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
-from coding_gym_server.worker.backends.registry import UnknownBackendError
+from coding_gym_server.worker.backends.registry import UnknownBackendError, is_installed
 from coding_gym_server.workspace.files import FilesError, Workspace
 from coding_gym_server.workspace.leftovers import ResidualFiles
 
@@ -95,8 +96,9 @@ def create_app(
         users=profile.users,
         max_used_bytes=None if memory is None else memory * _MAX_FILES_FRACTION,
     )
-    sessions = SessionRegistry(executors, screens, defaults, limit=config.max_sessions)
-    python = "notebook" if config.backend == "python" else config.backend
+    seats = SeatFactory(zygote, profile)
+    sessions = SessionRegistry(executors, screens, defaults, seats, limit=config.max_sessions)
+    python = "notebook" if config.backend == "python" and is_installed("notebook") else config.backend
     files: SharedFiles = SharedFolder(config.home_directory)
     if profile.users is not None:
         files = SharedSystem(zygote, profile.users.of_contexts, backend=config.backend)
@@ -107,7 +109,8 @@ def create_app(
     limiter = ProcessLimiter(
         lambda: [*executors.all, *grading.process_groups],
         limit=config.max_processes,
-        group_count=lambda: config.max_sessions + len(grading.workers),
+        group_count=lambda: config.max_sessions + executors.forks + len(grading.workers),
+        apart=lambda: [frozen.pid for frozen in executors.frozen],
     )
 
     async def session_of(identifier: str) -> ServerSession:
@@ -151,6 +154,7 @@ def create_app(
             watch.cancel()
             await executors.close()
             grading.close()
+            seats.close()
             zygote.close()
 
     app: ASGIApp = Starlette(

@@ -34,12 +34,14 @@ class ProcessGroup(Protocol):
     """Processes of one session or submission.
 
     Attributes:
-        root_pid: Process id of their common ancestor.
         is_recycling: Whether they are being replaced.
     """
 
-    root_pid: int
     is_recycling: bool
+
+    @property
+    def root_pid(self) -> int:
+        """Process id of their closest common ancestor."""
 
     def kill_with_reason(self, reason: str) -> None:
         """Kill all processes of the group, and report the reason."""
@@ -52,12 +54,19 @@ class ProcessLimiter:
         groups: Returns the groups to watch.
         limit: Maximum number of tasks in addition to the machine's other ones; None for the limit of the control group.
         group_count: Returns the number of groups that share the limit.
+        apart: Returns the process ids of frozen copies, which are not counted for the group that they are below.
     """
 
     def __init__(
-        self, groups: Callable[[], Iterable[ProcessGroup]], *, limit: int | None, group_count: Callable[[], int]
+        self,
+        groups: Callable[[], Iterable[ProcessGroup]],
+        *,
+        limit: int | None,
+        group_count: Callable[[], int],
+        apart: Callable[[], Iterable[int]] = tuple,
     ) -> None:
         self._groups = groups
+        self._apart = apart
         self._group_count = group_count
         self._counter, self._limit = (_LOAD, limit) if limit is not None else _limit_of_control_group()
         self._others = self._count() if limit is not None else 0
@@ -85,16 +94,17 @@ class ProcessLimiter:
     def _kill_largest(self, limit: int, threshold: int, *, fair: int, count: int) -> None:
         began = time.monotonic()
         groups = {group.root_pid: group for group in self._groups()}
-        tasks = tasks_below(groups)
+        tasks = tasks_below([*groups, *self._apart()])
         if self._counter is _LOAD:
             ended = time.monotonic()
             self._due = ended + max(_MAX_INTERVAL, (ended - began) / _MAX_LOAD)
             self._others = max(0, count - tasks.total())
             if tasks.total() < threshold:
                 return
-        if not tasks:
+        if not groups:
             return
-        pid, used = tasks.most_common(1)[0]
+        pid = max(groups, key=lambda pid: tasks[pid])
+        used = tasks[pid]
         if used >= fair and not groups[pid].is_recycling:
             groups[pid].kill_with_reason(f"{used} processes and threads; the sandbox's limit is {limit}")
 

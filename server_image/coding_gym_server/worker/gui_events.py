@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from coding_gym_server.worker.widgets.wakeup import handle_signals_in_toolkits
 from coding_gym_server.workspace.layout import MATPLOTLIB_BACKEND, Layout
 from coding_gym_server.workspace.xauthority import write_authority
 
@@ -32,6 +33,7 @@ def offer_screen(display: str, cookie: bytes, layout: Layout) -> None:
         authority.unlink(missing_ok=True)
         write_authority(authority, cookie)
     os.environ.update(layout.screen_variables(display))
+    handle_signals_in_toolkits()
     if os.environ.get("MPLBACKEND") == "Agg":
         # With a screen, matplotlib can show figures in windows.
         os.environ["MPLBACKEND"] = MATPLOTLIB_BACKEND

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import random
 import signal
@@ -15,9 +16,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from coding_gym_server.ipc.channel import Channel
-from coding_gym_server.ipc.messages import Ack, CellResult, Configure, Execute, Finished, ToProcess
-from coding_gym_server.ipc.snapshot_messages import Freezable, Freeze, NotFreezable, Thaw, WorkerCopied
+from coding_gym_server.ipc.messages import Ack, CellResult, Configure, Execute, Failed, Finished, ToProcess
+from coding_gym_server.ipc.snapshot_messages import (
+    CopyWorker,
+    EnterSeat,
+    Freezable,
+    Freeze,
+    NotFreezable,
+    Resume,
+    StayFrozen,
+    WorkerCopied,
+)
 from coding_gym_server.ipc.streams import adopt_descriptors, flush_streams, open_stream
+from coding_gym_server.ipc.widget_messages import WIDGETS_SIGNAL, FoundWidgets
+from coding_gym_server.isolation import session_user
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.linux.forking import die_with_parent
 from coding_gym_server.worker import gui_events as gui
@@ -26,6 +38,8 @@ from coding_gym_server.worker.backends.output import Output
 from coding_gym_server.worker.backends.registry import backend_class
 from coding_gym_server.worker.branching import freezing
 from coding_gym_server.worker.branching.census import Held, take_census
+from coding_gym_server.worker.widgets.reader import read_widgets
+from coding_gym_server.worker.widgets.wakeup import forget_wakeups, wakeup_descriptors
 from coding_gym_server.workspace.layout import Layout
 
 __all__ = ["Worker", "warm_up"]
@@ -51,6 +65,7 @@ class Worker:
         profile: The isolation profile of the session.
         prepared: The Landlock ruleset from ``IsolationProfile.prepare_workers``, or None.
         authorized_imports: Modules that a backend with an import allowlist permits in addition to its own.
+        namespaces: Namespaces of the fork that it is a worker of; empty for the original session.
     """
 
     def __init__(
@@ -64,6 +79,7 @@ class Worker:
         profile: IsolationProfile,
         prepared: int | None,
         authorized_imports: tuple[str, ...],
+        namespaces: tuple[int, ...],
     ) -> None:
         self._channel = channel
         self._outputs = (stdout, stderr)
@@ -72,11 +88,19 @@ class Worker:
         self._profile = profile
         self._prepared = prepared
         self._authorized_imports = authorized_imports
+        self._namespaces = namespaces
         self._output = Output(self._send_result)
+        # The last census, as long as it is true.
+        self._held: Held | None = None
         # Threads that a cell has started can send results as well.
         self._sending = threading.Lock()
         # The SIGINT handler while user code runs; between cells SIGINT is ignored, so that a late interrupt has no effect.
         self._on_interrupt: _Handler = signal.default_int_handler
+        # User code's trace and profile functions, which are not called for the worker's own functions between cells.
+        self._trace: Any = None
+        self._profiler: Any = None
+        # Whether the server's question for widgets may be answered now, and whether it waits for its answer.
+        self._may_answer = self._is_asked = False
 
     def run(self) -> None:
         """Serve requests until the channel closes, then exit the process."""
@@ -91,14 +115,17 @@ class Worker:
         # CPython 3.11 keeps the thread ID from before the fork, so matplotlib would not recognize this as the main thread.
         threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
         self._adopt_descriptors()
+        if self._namespaces:
+            session_user.join_seat(self._namespaces, max_tasks=self._profile.max_tasks)
         self._profile.apply_to_worker(self._prepared)
         self._pid = os.getpid()
         self._root = os.getppid()
+        signal.signal(WIDGETS_SIGNAL, lambda *_: self._answer_widgets())
         backend = backend_class(self._backend_name)(self._output, authorized_imports=self._authorized_imports)
         backend.profile = self._profile
         while True:
-            gui.pump_until(self._channel.has_request)
-            match self._channel.receive():
+            request, descriptors = self._next_request()
+            match request:
                 case Configure() as settings:
                     self._enter_workspace(settings.directory)
                     if settings.display is not None:
@@ -108,19 +135,34 @@ class Worker:
                 case Execute() as cell:
                     self._execute(backend, cell)
                 case Freeze():
-                    self._freeze()
+                    self._take_census()
+                case CopyWorker():
+                    self._leave_copy(*descriptors)
+                case StayFrozen():
+                    self._channel.send(WorkerCopied(self._pid))
+                    self._wait_to_thaw(*descriptors)
+
+    def _next_request(self) -> tuple[ToProcess, list[int]]:
+        if self._held is None:
+            with self._answering():
+                gui.pump_until(self._channel.has_request)
+                return self._channel.receive(), []
+        # Only then can there be descriptors. Nothing else runs meanwhile, so that the census stays true.
+        return self._channel.receive_with_descriptors()
 
     def _execute(self, backend: ExecutorBackend, cell: Execute) -> None:
+        self._held = None
         self._repair_streams()
         self._output.begin(rich=cell.rich)
         exit_code = 130
         try:
             signal.signal(signal.SIGINT, self._on_interrupt)
-            if cell.environment:
-                with backend.environment(cell.environment):
+            with self._observers(), self._answering():
+                if cell.environment:
+                    with backend.environment(cell.environment):
+                        exit_code = backend.execute(cell.code)
+                else:
                     exit_code = backend.execute(cell.code)
-            else:
-                exit_code = backend.execute(cell.code)
             flush_streams()
             self._on_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
         except BaseException:  # noqa: BLE001
@@ -132,34 +174,88 @@ class Worker:
         with self._sending:
             self._channel.send(Finished(exit_code, self._output.raised))
 
-    def _freeze(self) -> None:
-        """Leave a frozen copy if it would be faithful. Returns in this worker, and in each worker that the copy becomes."""
+    @contextlib.contextmanager
+    def _observers(self) -> Iterator[None]:
+        """Call the trace and profile functions that an earlier cell has set, if it has not reset them."""
+        if self._trace is not None:
+            sys.settrace(self._trace)
+        if self._profiler is not None:
+            sys.setprofile(self._profiler)
+        try:
+            yield
+        finally:
+            self._trace, self._profiler = sys.gettrace(), sys.getprofile()
+            if self._trace is not None:
+                sys.settrace(None)
+            if self._profiler is not None:
+                sys.setprofile(None)
+
+    @contextlib.contextmanager
+    def _answering(self, *, allowed: bool = True) -> Iterator[None]:
+        """Answer the question for widgets at any time in the block; without it, none that would split another message."""
+        before, self._may_answer = self._may_answer, allowed
+        try:
+            self._answer_if_asked()
+            yield
+        finally:
+            self._may_answer = before
+            self._answer_if_asked()
+
+    def _answer_if_asked(self) -> None:
+        if self._may_answer and self._is_asked:
+            self._answer_widgets()
+
+    def _answer_widgets(self) -> None:
+        self._is_asked = not self._may_answer
+        if not self._is_asked and os.getpid() == self._pid:
+            with self._answering(allowed=False):
+                found = FoundWidgets(read_widgets())
+                with self._sending:
+                    self._channel.send(found)
+
+    def _take_census(self) -> None:
+        """Report whether a copy would be faithful."""
         flush_streams()
-        own = {self._channel.fileno(), *self._saved, *range(3)}
-        held = take_census(own, self._layout.writable())
+        own = {self._channel.fileno(), self._saved[0], *wakeup_descriptors()}
+        held = take_census(own, {self._saved[1]: 1, self._saved[2]: 2}, self._layout.writable())
         if held.reasons:
+            self._held = None
             self._channel.send(NotFreezable(held.reasons))
-            return
-        self._channel.send(Freezable())
-        descriptor = freezing.leave_copy(self._channel)
-        if descriptor is None:
-            return
+        else:
+            self._held = held
+            self._channel.send(Freezable())
+
+    def _leave_copy(self, descriptor: int) -> None:
+        """Leave a frozen copy. Returns in this worker, and in each worker that is forked from the copy."""
+        if freezing.leave_copy(self._channel):
+            self._wait_to_thaw(descriptor)
+        else:
+            os.close(descriptor)
+
+    def _wait_to_thaw(self, descriptor: int) -> None:
+        """Freeze. Returns in each worker that is forked from this process, when it is to go on."""
+        held = self._held
+        assert held is not None
         self._channel.close()
-        outputs = {**held.outputs, 1: 1, 2: 2, self._saved[1]: 1, self._saved[2]: 2}
         moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _HIGH_DESCRIPTOR)
         os.close(descriptor)
-        request, descriptors = freezing.wait_to_thaw(moved, outputs, set_up=lambda: die_with_parent(self._root))
-        self._thaw(request, descriptors, held, outputs)
-
-    def _thaw(self, request: Thaw, descriptors: list[int], held: Held, outputs: dict[int, int]) -> None:
-        """Become a worker that goes on where the frozen one was."""
-        os.setsid()
+        set_up = functools.partial(die_with_parent, self._root)
+        connection, stdout, stderr = freezing.wait_to_thaw(moved, held.outputs, set_up=set_up)
         threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
+        forget_wakeups()
         self._pid = os.getpid()
-        connection, stdout, stderr = descriptors
         self._channel = Channel(socket.socket(fileno=connection))
         self._channel.move_up(_HIGH_DESCRIPTOR)
-        freezing.restore_descriptors(held, outputs, stdout, stderr)
+        request, namespaces = self._channel.receive_with_descriptors()
+        in_fork = isinstance(request, EnterSeat)
+        if in_fork:
+            self._enter_seat(namespaces)
+            request = self._channel.receive()
+        assert isinstance(request, Resume)
+        if os.getsid(0) != self._pid:
+            # Until now, it belongs to the session of the frozen process, by which the root recognizes it.
+            os.setsid()
+        freezing.restore_descriptors(held, stdout, stderr, in_fork=in_fork)
         with contextlib.suppress(OSError):
             # Its inode is another one since the files were restored.
             os.chdir(held.directory)
@@ -167,15 +263,26 @@ class Worker:
             gui.offer_screen(request.display, request.display_cookie, self._layout)
         if request.seed is not None:
             _seed(int(request.seed, 16))
+        self._held = None
         self._channel.send(WorkerCopied(self._pid))
+
+    def _enter_seat(self, namespaces: list[int]) -> None:
+        """Leave the session that the frozen worker belongs to, for a seat of its own."""
+        try:
+            session_user.join_seat(namespaces, max_tasks=self._profile.max_tasks)
+            self._profile.apply_to_copy()
+        except OSError as error:
+            self._channel.send(Failed(f"the copy of the interpreter cannot get files of its own: {error}"))
+            os._exit(1)
 
     def _send_result(self, result: CellResult) -> None:
         if os.getpid() != self._pid:
             return
         flush_streams()
-        with _uninterrupted(), self._sending:
+        is_main = threading.current_thread() is threading.main_thread()
+        with _uninterrupted(), self._answering(allowed=False) if is_main else contextlib.nullcontext(), self._sending:
             self._channel.send(result)
-            if not result.is_value and threading.current_thread() is threading.main_thread():
+            if not result.is_value and is_main:
                 # Display output must be placed before subsequent prints are read; a value is always last, so it needs no Ack.
                 while not isinstance(self._channel.receive(), Ack):
                     pass

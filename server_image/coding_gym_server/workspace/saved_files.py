@@ -7,7 +7,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from coding_gym_server.workspace import directory as workspace
@@ -21,17 +21,19 @@ _OWN_ENTRIES = frozenset({".X11-unix", ".Xauthority", "Xauthority"})
 
 
 class SavedFiles:
-    """Copy of directories: files, hard links, symbolic links and FIFOs, with modes and times, but without sockets.
+    """Copy of directories: files, hard links, symbolic links, FIFOs and sockets, with modes, times and extended attributes.
 
     Args:
         store: Directory in which the copy is made. It must be on the file system whose limits apply to the session.
         directories: The directories to copy, by the name of their copy.
+        own: Names of the sandbox's own entries, which are neither copied nor removed, by the same names.
 
     Attributes:
         size: Size of the copied files in bytes.
     """
 
-    def __init__(self, store: Path, directories: Mapping[str, Path]) -> None:
+    def __init__(self, store: Path, directories: Mapping[str, Path], own: Mapping[str, Collection[str]]) -> None:
+        self._own_entries = {name: _OWN_ENTRIES.union(own.get(name, ())) for name in directories}
         self._copy = store / secrets.token_hex(16)
         self._directories = dict(directories)
         self._exists = False
@@ -40,7 +42,7 @@ class SavedFiles:
     @property
     def are_bare(self) -> bool:
         """Whether there are neither files to copy or remove, nor a copy."""
-        return not self._exists and not any(_names(path) for path in self._directories.values())
+        return not self._exists and not any(_names(path, self._own(name)) for name, path in self._directories.items())
 
     def save(self) -> None:
         """Make the copy. Blocking.
@@ -54,7 +56,7 @@ class SavedFiles:
         try:
             for name, path in self._directories.items():
                 (self._copy / name).mkdir(mode=0o700)
-                self.size += _copy_tree(path, self._copy / name, without=_OWN_ENTRIES)
+                self.size += _copy_tree(path, self._copy / name, without=self._own(name))
         except RecursionError as error:
             self.remove()
             raise OSError(errno.ELOOP, "directories are nested too deeply to be copied") from error
@@ -62,16 +64,28 @@ class SavedFiles:
             self.remove()
             raise
 
-    def restore(self) -> None:
-        """Replace the content of the directories by the copy. Blocking.
+    def _own(self, directory: str) -> frozenset[str]:
+        return self._own_entries[directory]
+
+    @property
+    def exist(self) -> bool:
+        """Whether there is a copy; if not, there were no files."""
+        return self._exists
+
+    def restore(self, into: Path | None = None) -> None:
+        """Replace the content of directories by the copy. Blocking.
+
+        Args:
+            into: Parent of other directories with the same names; those that were copied if None.
 
         Raises:
             OSError: If something cannot be removed or written.
         """
         for name, path in self._directories.items():
-            _clear(path)
+            target = path if into is None else into / name
+            _clear(target, self._own(name))
             if self._exists:
-                _copy_tree(self._copy / name, path)
+                _copy_tree(self._copy / name, target)
 
     def remove(self) -> None:
         """Delete the copy. Blocking."""
@@ -81,13 +95,13 @@ class SavedFiles:
             self._copy.rmdir()
 
 
-def _names(path: Path) -> list[str]:
+def _names(path: Path, without: Collection[str]) -> list[str]:
     with os.scandir(path) as entries:
-        return [entry.name for entry in entries if entry.name not in _OWN_ENTRIES]
+        return [entry.name for entry in entries if entry.name not in without]
 
 
-def _clear(directory: Path) -> None:
-    kept = _OWN_ENTRIES.intersection(os.listdir(directory))
+def _clear(directory: Path, own: frozenset[str]) -> None:
+    kept = own.intersection(os.listdir(directory))
     if not kept:
         workspace.clear(directory)
         return
@@ -128,8 +142,9 @@ def _copy_entries(
             os.link(links[identity], name, src_dir_fd=root, dst_dir_fd=target, follow_symlinks=False)
         elif stat.S_ISLNK(status.st_mode):
             os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=target)
-        elif stat.S_ISFIFO(status.st_mode):
-            os.mkfifo(name, stat.S_IMODE(status.st_mode), dir_fd=target)
+        elif stat.S_ISFIFO(status.st_mode) or stat.S_ISSOCK(status.st_mode):
+            os.mknod(name, status.st_mode, dir_fd=target)
+            os.chmod(name, stat.S_IMODE(status.st_mode), dir_fd=target)
         elif stat.S_ISREG(status.st_mode):
             size += _copy_file(name, status, source, target)
         else:
@@ -148,6 +163,7 @@ def _copy_directory(
         created = os.open(name, _DIRECTORY, dir_fd=target)
         try:
             size = _copy_entries(opened, created, root, f"{path}/", links, frozenset())
+            _copy_attributes(opened, created)
             os.fchmod(created, stat.S_IMODE(status.st_mode))
         finally:
             os.close(created)
@@ -160,10 +176,24 @@ def _copy_file(name: str, status: os.stat_result, source: int, target: int) -> i
         try:
             os.ftruncate(created, status.st_size)
             size = sum(_copy_range(opened, created, begin, end) for begin, end in _data_ranges(opened, status.st_size))
+            _copy_attributes(opened, created)
             os.fchmod(created, stat.S_IMODE(status.st_mode))
         finally:
             os.close(created)
     return size
+
+
+def _copy_attributes(source: int, target: int) -> None:
+    """Copy the extended attributes that programs have set."""
+    try:
+        names = os.listxattr(source)
+    except OSError as error:
+        if error.errno != errno.ENOTSUP:
+            raise
+        return
+    for name in names:
+        if name.startswith("user."):
+            os.setxattr(target, name, os.getxattr(source, name))
 
 
 def _data_ranges(file: int, size: int) -> Iterator[tuple[int, int]]:

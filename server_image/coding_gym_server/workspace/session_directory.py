@@ -22,7 +22,7 @@ from coding_gym_server.workspace.files import write_files
 from coding_gym_server.workspace.layout import MOUNTED, PRIVATE, Layout
 from coding_gym_server.workspace.saved_files import SavedFiles
 
-__all__ = ["X_SOCKETS", "MountedDirectory", "NamedDirectory", "SessionDirectory", "SharedDirectory"]
+__all__ = ["X_SOCKETS", "MountedDirectory", "NamedDirectory", "SeatDirectory", "SessionDirectory", "SharedDirectory"]
 
 _SNAPSHOTS = ".snapshots"
 
@@ -166,7 +166,7 @@ class NamedDirectory(SessionDirectory):
 
     def copy(self) -> SavedFiles:
         parts = (workspace.WORK, workspace.HOME, workspace.TEMPORARY)
-        return SavedFiles(self._path.parent / _SNAPSHOTS, {part: self._path / part for part in parts})
+        return SavedFiles(self._path.parent / _SNAPSHOTS, {part: self._path / part for part in parts}, {})
 
     def remove(self) -> None:
         with contextlib.suppress(OSError, subprocess.CalledProcessError):
@@ -182,19 +182,29 @@ class MountedDirectory(SessionDirectory):
 
     Args:
         tree: The descriptor, which is closed when no reference to the object is left.
+        seats: Descriptor of the parent directory of those of forks, likewise, in the mounts of the session; None without forks.
+
+    Attributes:
+        seats: The same.
     """
 
-    def __init__(self, tree: int) -> None:
-        self._path = Path(f"/proc/self/fd/{tree}")
+    def __init__(self, tree: int, seats: int | None = None) -> None:
+        self.seats = seats
+        self._set_path(Path(f"/proc/self/fd/{tree}"))
+        for descriptor in (tree, seats):
+            if descriptor is not None:
+                weakref.finalize(self, os.close, descriptor)
+
+    def _set_path(self, path: Path) -> None:
+        self._path = path
         # As strings, since each reset uses them.
         self._modes = {f"{self._path}/{name}": mode for name, (_, mode) in MOUNTED.items()}
         self._authority = f"{self._path}/{workspace.TEMPORARY}/{os.path.basename(PRIVATE.authority)}"
         self._links = {
-            f"{self._path}/{name}/{os.path.relpath(link, mount_point)}": target
+            f"{self._path}/{name}/{os.path.basename(link)}": target
             for name, (mount_point, _) in MOUNTED.items()
             for link, target in session_user.links(mount_point).items()
         }
-        weakref.finalize(self, os.close, tree)
 
     @property
     def path(self) -> Path:
@@ -251,8 +261,15 @@ class MountedDirectory(SessionDirectory):
             os.chmod(directory, mode)
 
     def copy(self) -> SavedFiles:
-        # In the file system of the session, beside the directories that are mounted there: its limits apply.
-        return SavedFiles(self._path / _SNAPSHOTS, {name: self._path / name for name in MOUNTED})
+        own: dict[str, list[str]] = {name: [] for name in MOUNTED}
+        for directory, link in map(os.path.split, self._links):
+            own[os.path.basename(directory)].append(link)
+        return SavedFiles(self._snapshots, {name: self._path / name for name in MOUNTED}, own)
+
+    @property
+    def _snapshots(self) -> Path:
+        """Directory of copies, beside the directories that are mounted, so that the limits of the file system apply."""
+        return self._path / _SNAPSHOTS
 
     def remove(self) -> None:
         """Do nothing: the kernel frees the file system with the last process and descriptor that use it."""
@@ -271,6 +288,27 @@ class MountedDirectory(SessionDirectory):
             os.symlink(target, link)
         for directory in self._modes:
             workspace.reset_attributes(directory)
+
+
+class SeatDirectory(MountedDirectory):
+    """Files of a fork, in the file system of the session that it was made of, and at the same paths.
+
+    Args:
+        session: The files of the session.
+        seat: Number of the fork.
+    """
+
+    def __init__(self, session: MountedDirectory, seat: int) -> None:
+        self.seats = session.seats
+        self._session = session
+        self._set_path(session.path / session_user.SEATS / str(seat))
+
+    @property
+    def _snapshots(self) -> Path:
+        return self._session._snapshots
+
+    def remove(self) -> None:
+        self.empty()
 
 
 class SharedDirectory(SessionDirectory):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 from coding_gym_server.submission.faithful_process import FaithfulProcess
@@ -15,6 +14,9 @@ __all__ = ["FaithfulRoot"]
 class FaithfulRoot(SubmissionRoot):
     """Root that forks processes which hold a submission and one test. It never sees either."""
 
+    # They seed Python's random numbers.
+    _needs_fork_hooks = True
+
     def _import(self, names: list[str]) -> None:
         super()._import(names)
         if "pytest" in sys.modules:
@@ -24,7 +26,3 @@ class FaithfulRoot(SubmissionRoot):
 
     def _make_process(self, layout: Layout) -> FaithfulProcess:
         return FaithfulProcess(layout, profile=self._profile, prepared=self._prepared)
-
-    def _fork_process(self) -> int:
-        # Its hooks seed Python's random numbers.
-        return os.fork()

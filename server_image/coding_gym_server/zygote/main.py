@@ -14,40 +14,38 @@ import signal
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
 from coding_gym_server.ipc.channel import Channel, close_all
-from coding_gym_server.ipc.messages import (
+from coding_gym_server.ipc.messages import Failed, ToProcess
+from coding_gym_server.ipc.snapshot_messages import ForkSeat, SeatForked
+from coding_gym_server.ipc.streams import open_streams_ahead
+from coding_gym_server.ipc.zygote_messages import (
     FAITHFUL,
+    SEAT_MAKER,
     SUBMISSION,
     DisplayForked,
-    Failed,
     ForkDisplay,
     ForkRoot,
     ForkTestRunnerRoot,
     Ready,
     RootForked,
     TestRunnerRootForked,
-    ToProcess,
 )
-from coding_gym_server.ipc.streams import open_streams_ahead
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.linux import mounts, procfs, user_namespaces
-from coding_gym_server.linux.forking import adopt_orphans, default_to_fork, fork_when_possible
+from coding_gym_server.linux.forking import adopt_orphans, default_to_fork, fork_bare, fork_when_possible
 from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.packages import overlay
 from coding_gym_server.submission import process as submission
 from coding_gym_server.worker.backends.registry import backend_class
-from coding_gym_server.worker.branching import census
+from coding_gym_server.worker.branching import census, cloning
 from coding_gym_server.zygote import heap
+from coding_gym_server.zygote.seat_maker import SeatMaker
 from coding_gym_server.zygote.session_root import SessionRoot
 from coding_gym_server.zygote.submission_root import SubmissionRoot
-
-if TYPE_CHECKING:
-    from coding_gym_server.display.process import DisplayProcess
-    from coding_gym_server.test_runner.root import TestRunnerRoot
 
 __all__ = ["ZygoteConfig", "main"]
 
@@ -66,14 +64,29 @@ _BASE_PRELOAD = (
 )
 
 
-_RESPONSES = {ForkRoot: RootForked, ForkDisplay: DisplayForked, ForkTestRunnerRoot: TestRunnerRootForked}
+_RESPONSES = {
+    ForkRoot: RootForked,
+    ForkDisplay: DisplayForked,
+    ForkTestRunnerRoot: TestRunnerRootForked,
+    ForkSeat: SeatForked,
+}
+_Request = ForkRoot | ForkDisplay | ForkTestRunnerRoot | ForkSeat
 
-# Small objects of submissions; of sessions; and of sessions that preload numpy, pandas and matplotlib.
+# Small objects of a zygote of seats; of submissions; of sessions; and of sessions that preload numpy, pandas and matplotlib.
+_SEAT_MAKER_BYTES = 1 << 20
 _MINIMAL_BYTES = 5 << 20
 _BASE_BYTES = 11 << 20
 _PRELOAD_BYTES = 40 << 20
+_SMALL = {SEAT_MAKER: _SEAT_MAKER_BYTES, SUBMISSION: _MINIMAL_BYTES}
 
 _DISPLAY_MODULE = "coding_gym_server.display.process"
+
+
+class _Forked(Protocol):
+    """Object that a forked child runs."""
+
+    def run(self) -> None:
+        """Run until the end of the process."""
 
 
 class ZygoteConfig(msgspec.Struct, kw_only=True):
@@ -98,8 +111,8 @@ class ZygoteConfig(msgspec.Struct, kw_only=True):
     @property
     def heap_bytes(self) -> int:
         """Approximate size of the small objects of the zygote and its imported modules."""
-        if self.backend == SUBMISSION:
-            return _MINIMAL_BYTES
+        if self.backend in _SMALL:
+            return _SMALL[self.backend]
         return _PRELOAD_BYTES if self.preload else _BASE_BYTES
 
 
@@ -121,19 +134,20 @@ def main(descriptor: str, configuration: str) -> None:
         overlay.use(Path(config.overlay))
     # Most programs use little of the preload list, but submissions use all of their short one. Objects that exist before
     # make_immortal() cause no page copies when they are used.
-    minimal = config.backend == SUBMISSION
+    minimal = config.backend in _SMALL
     often_used, rarely_used = (config.preload, []) if minimal else (_BASE_PRELOAD, config.preload)
     missing = _preload(often_used)
     if not minimal:
         default_to_fork()
     open_streams_ahead()
-    _prepare(config.backend)
+    is_prepared = _try_to_prepare(config.backend)
     heap.make_immortal()
     missing += _preload(rarely_used)
     heap.freeze()
     census.remember_inherited()
+    cloning.remember_thread_descriptor()
     channel.send(Ready(missing))
-    forked = _Zygote(channel, config).serve()
+    forked = _Zygote(channel, config, is_prepared=is_prepared).serve()
     if forked is not None:
         forked.run()
 
@@ -156,12 +170,21 @@ def _prepare(backend: str) -> None:
     """Load the modules of a backend, and warm up the code that its processes execute first."""
     if backend == SUBMISSION:
         submission.warm_up()
-    elif backend != FAITHFUL:
+    elif backend not in (FAITHFUL, SEAT_MAKER):
         # What that needs is imported by its roots: few sandboxes have any.
         from coding_gym_server.worker import worker
 
         backend_class(backend).prepare(backend)
         worker.warm_up()
+
+
+def _try_to_prepare(backend: str) -> bool:
+    """Prepare a backend; return whether that succeeded. If not, the first request for it fails with the reason."""
+    try:
+        _prepare(backend)
+    except ImportError:
+        return False
+    return True
 
 
 def _root_class(backend: str) -> type[SessionRoot]:
@@ -185,18 +208,19 @@ class _Zygote:
     Args:
         channel: Channel of the server's requests.
         config: The zygote's configuration.
+        is_prepared: Whether its backend is loaded.
     """
 
-    def __init__(self, channel: Channel[ToProcess], config: ZygoteConfig) -> None:
+    def __init__(self, channel: Channel[ToProcess], config: ZygoteConfig, *, is_prepared: bool) -> None:
         self._channel = channel
         self._config = config
         self._forked: set[int] = set()
-        self._prepared = {config.backend}
+        self._prepared = {config.backend} if is_prepared else set()
         # Those of a root that dies.
         adopt_orphans()
         self._exits = ChildExits()
 
-    def serve(self) -> SessionRoot | DisplayProcess | TestRunnerRoot | None:
+    def serve(self) -> _Forked | None:
         """Handle requests; return what to run in each forked child, and None in the zygote once the server has exited."""
         poll = select.poll()
         poll.register(self._channel.fileno(), select.POLLIN)
@@ -216,13 +240,15 @@ class _Zygote:
             except (EOFError, ConnectionError):
                 return None
 
-    def _handle(self, request: ToProcess, descriptors: list[int]) -> SessionRoot | DisplayProcess | TestRunnerRoot | None:
-        assert isinstance(request, ForkRoot | ForkDisplay | ForkTestRunnerRoot)
+    def _handle(self, request: ToProcess, descriptors: list[int]) -> _Forked | None:
+        assert isinstance(request, _Request)
         self._reap()
         pid = None
         try:
             self._import_for(request)
-            pid = fork_when_possible(on_wait=self._reap)
+            # The process that makes a seat needs none of the fork hooks.
+            fork = fork_bare if isinstance(request, ForkSeat) else os.fork
+            pid = fork_when_possible(fork, on_wait=self._reap)
         except OSError as error:
             self._channel.send(Failed(f"fork: {error}"))
         except Exception as error:  # noqa: BLE001 - importing an optional package may raise anything
@@ -238,9 +264,9 @@ class _Zygote:
             self._channel.send(_RESPONSES[type(request)](pid))
         return None
 
-    def _import_for(self, request: ForkRoot | ForkDisplay | ForkTestRunnerRoot) -> None:
+    def _import_for(self, request: _Request) -> None:
         """Import what the first display or the first session with another backend requires, for all that follow."""
-        if isinstance(request, ForkTestRunnerRoot):
+        if isinstance(request, ForkTestRunnerRoot | ForkSeat):
             return
         name = request.backend if isinstance(request, ForkRoot) else _DISPLAY_MODULE
         if name in self._prepared:
@@ -252,14 +278,14 @@ class _Zygote:
         heap.freeze()
         self._prepared.add(name)
 
-    def _child(
-        self, request: ForkRoot | ForkDisplay | ForkTestRunnerRoot, descriptors: list[int]
-    ) -> SessionRoot | DisplayProcess | TestRunnerRoot:
+    def _child(self, request: _Request, descriptors: list[int]) -> _Forked:
         """Create the object that a forked child runs."""
         users = self._config.profile.users
         # Session roots, and roots of test runners that borrow files, do so themselves.
         if users is not None and users.count and isinstance(request, ForkDisplay):
             user_namespaces.become(users.server)
+        if isinstance(request, ForkSeat):
+            return SeatMaker(request.number, *descriptors)
         control, *others = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         if isinstance(request, ForkDisplay):
             from coding_gym_server.display.messages import DisplayConfig

@@ -1,6 +1,6 @@
-"""Session root: owns all processes of a session and can kill them at once.
+"""Session root: owns all processes of a session and of its forks, and can kill those of each at once.
 
-It is the parent of the worker, of the spawner of other programs and, as a subreaper, of the worker's orphans. It never runs
+It is the parent of the workers, of the spawners of other programs and, as a subreaper, of their orphans. It never runs
 user code, so it stays as clean as the zygote that it was forked from, and a reset only has to kill the processes, empty the
 workspace and fork.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import select
 import signal
 import socket
@@ -36,25 +35,36 @@ from coding_gym_server.ipc.messages import (
     WorkerExited,
     WorkerForked,
 )
-from coding_gym_server.ipc.snapshot_messages import AdoptCopy, CopyAdopted, KillCopy, KillLive
+from coding_gym_server.ipc.snapshot_messages import (
+    FIRST_SEAT,
+    AdoptCopy,
+    CheckAlone,
+    CloseSeat,
+    CopyAdopted,
+    KillCopy,
+    LendNamespaces,
+    NamespacesLent,
+    OpenSeat,
+    SealSeat,
+)
 from coding_gym_server.ipc.system_messages import EnterOwnSystem, FoundSystem, Joined, JoinSystem, Mounted
+from coding_gym_server.ipc.widget_messages import WIDGETS_SIGNAL, RequestWidgets, WidgetsRequested
 from coding_gym_server.isolation import session_user
+from coding_gym_server.isolation.gate import NamespaceGate
 from coding_gym_server.isolation.ports import reserve_ports
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.linux import oom, procfs
 from coding_gym_server.linux.forking import adopt_orphans, die_with_parent, fork_bare, fork_when_possible
 from coding_gym_server.linux.niceness import lower_priority
-from coding_gym_server.linux.process_root import ProcessRoot, reaped_cpu_time
+from coding_gym_server.linux.process_root import reaped_cpu_time
 from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.linux.wait_state import waits_without_limit
 from coding_gym_server.worker.backends.registry import backend_class
 from coding_gym_server.workspace.layout import MOUNTED, PRIVATE, Layout
+from coding_gym_server.zygote.family_root import FamilyRoot, Seat
 from coding_gym_server.zygote.spawner import Spawner
 
 __all__ = ["Forked", "SessionRoot"]
-
-_CONVERGENCE_SECONDS = 3.0
-"""Time after which processes that multiply while they are killed are killed together with the frozen copies."""
 
 _CELL_START_SECONDS = 0.25
 """Maximum delay from the request to the first line of the cell on a busy machine."""
@@ -67,8 +77,8 @@ class Forked(Protocol):
         """Run the process; it exits when this returns."""
 
 
-class SessionRoot(ProcessRoot):
-    """Root process of one session.
+class SessionRoot(FamilyRoot):
+    """Root process of one session and its forks.
 
     Args:
         channel: Channel of the server's requests.
@@ -100,13 +110,8 @@ class SessionRoot(ProcessRoot):
         self._backend = backend
         self._shared = shared
         self._authorized_imports = authorized_imports
-        self._worker: int | None = None
-        self._worker_status: int | None = None
-        self._has_exited = False
-        self._spawners: set[int] = set()
-        self._frozen: set[int] = set()
-        self._doomed: set[int] = set()
-        self._spawners_cpu_time = 0.0
+        self._parent_of_seats: int | None = None
+        self._seat_count = 0
 
     def run(self) -> None:
         """Serve until the server exits. Returns only in a forked worker at its end, never in the root."""
@@ -115,21 +120,26 @@ class SessionRoot(ProcessRoot):
         poll = select.poll()
         poll.register(self._channel.fileno(), select.POLLIN)
         poll.register(exits.fileno(), select.POLLIN)
+        if self._gate is not None:
+            poll.register(self._gate.fileno(), select.POLLIN)
         while True:
             ready = [descriptor for descriptor, _ in poll.poll()]
+            if self._gate is not None and self._gate.fileno() in ready:
+                self._gate.answer()
             if exits.fileno() in ready:
                 exits.clear()
                 self._reap()
-            self._report_exit()
+            self._report_exits()
             if self._channel.fileno() in ready:
                 self._handle_requests()
 
-    def _report_exit(self) -> None:
-        """Report the exit of the worker, which may have been reaped while something was forked."""
-        if self._has_exited:
-            self._has_exited = False
-            with contextlib.suppress(OSError):
-                self._channel.send(WorkerExited(self._worker_status or 0))
+    def _report_exits(self) -> None:
+        """Report the exits of workers, which may have been reaped while something was forked."""
+        for seat in self._seats.values():
+            if seat.has_exited:
+                seat.has_exited = False
+                with contextlib.suppress(OSError):
+                    self._channel.send(WorkerExited(seat.worker_status or 0, seat.number))
 
     def _apply_profile(self) -> None:
         os.setsid()
@@ -142,7 +152,20 @@ class SessionRoot(ProcessRoot):
             ports = tuple(reservation.getsockname()[1] for reservation in self._reserved)
             self._profile = msgspec.structs.replace(self._profile, ports=ports)
         directories = [mount_point for mount_point, _ in MOUNTED.values()] if self._directory is None else [self._directory]
-        self._profile.apply_to_root(*directories, *([self._shared] if self._shared else []), owns_user=self._owns_user)
+        if self._parent_of_seats is not None:
+            seats = session_user.seat_paths(self._parent_of_seats, self._seat_count)
+            directories += [f"{seat}/{name}" for seat in seats for name in MOUNTED]
+        listener = self._profile.apply_to_root(
+            *directories,
+            *([self._shared] if self._shared else []),
+            owns_user=self._owns_user,
+            can_fork=self._seat_count > 0,
+        )
+        if self._parent_of_seats is not None:
+            # Else the session could access the files of its forks.
+            os.close(self._parent_of_seats)
+        if listener is not None:
+            self._gate = NamespaceGate(listener)
         self._prepared = self._profile.prepare_workers()
 
     @property
@@ -178,7 +201,12 @@ class SessionRoot(ProcessRoot):
             self._layout = msgspec.structs.replace(PRIVATE, authority=request.authority)
             return Joined(), ()
         assert isinstance(request, EnterOwnSystem | FoundSystem)
-        tree = session_user.enter(self._profile.users, user, MOUNTED)
+        seats = request.seats if isinstance(request, EnterOwnSystem) else 0
+        tree, parent = session_user.enter(self._profile.users, user, MOUNTED, seats=seats)
+        if seats:
+            self._parent_of_seats, self._seat_count = os.dup(parent), seats
+            return Mounted(), (tree, parent)
+        os.close(parent)
         if isinstance(request, FoundSystem):
             return Mounted(), (tree, *session_user.open_namespaces())
         return Mounted(), (tree, session_user.open_mounts()) if request.lends_files else (tree,)
@@ -199,54 +227,93 @@ class SessionRoot(ProcessRoot):
 
     def _handle(self, message: ToProcess, descriptors: list[int]) -> Forked | None:
         """Handle a request; return the worker in the forked process, None in the root."""
+        if getattr(message, "seat", FIRST_SEAT) not in self._seats and not isinstance(message, OpenSeat):
+            self._channel.send(Failed("the fork has ended"))
+            close_all(descriptors)
+            return None
         match message:
-            case ForkWorker(directory):
+            case ForkWorker(directory, number):
                 self._directory = directory
-                return self._fork(descriptors)
-            case ForkSpawner():
-                return self._fork_spawner(descriptors)
-            case InterruptWorker():
-                if self._worker is not None:
-                    self._interrupt(self._worker)
+                return self._fork(self._seats[number], descriptors)
+            case ForkSpawner(number):
+                return self._fork_spawner(self._seats[number], descriptors)
+            case InterruptWorker(number):
+                if (worker := self._seats[number].worker) is not None:
+                    self._interrupt(worker)
                 self._channel.send(Interrupted())
-            case Kill():
-                self._kill()
+            case RequestWidgets(number):
+                if (worker := self._seats[number].worker) is not None:
+                    with contextlib.suppress(ProcessLookupError):
+                        # Other programs than the worker ignore this signal by default.
+                        os.kill(worker, WIDGETS_SIGNAL)
+                self._channel.send(WidgetsRequested())
+            case Kill(number):
+                self._kill_seat(self._seats[number])
                 self._channel.send(Killed())
-            case AdoptCopy(pid, is_worker):
-                self._channel.send(self._adopt(pid, is_worker=is_worker))
-            case KillLive():
-                self._kill_live()
-                # Its exit was requested, so it is not reported.
-                self._worker, self._has_exited = None, False
-                self._channel.send(Killed())
-            case KillCopy(pid):
-                self._kill_copy(pid)
-                self._channel.send(Killed())
-            case CpuTime():
-                self._channel.send(CpuTimeUsed(self._cpu_time()))
+            case CpuTime(number):
+                self._channel.send(CpuTimeUsed(self._cpu_time(self._seats[number])))
             case CheckWaiting(pids):
                 # The server may run as another user, which the kernel tells nothing about a process's system calls.
                 self._channel.send(Waiting(all(map(waits_without_limit, pids))))
+            case _:
+                self._handle_branching(message, descriptors)
         return None
 
-    def _fork(self, descriptors: list[int]) -> Forked | None:
-        """Replace all running processes, except frozen copies, by a new worker."""
-        self._kill_live()
-        if self._worker is None:
+    def _handle_branching(self, message: ToProcess, descriptors: list[int]) -> None:
+        """Handle a request about copies of a worker, or seats for them."""
+        match message:
+            case AdoptCopy(pid, is_worker, number):
+                self._send_adopted(self._adopt(pid, self._seats[number], is_worker=is_worker))
+            case CheckAlone(number):
+                self._send_adopted(self._check_alone(self._seats[number]))
+            case KillCopy(pid):
+                self._kill_copy(pid)
+                self._channel.send(Killed())
+            case LendNamespaces(pid):
+                self._lend_namespaces(pid)
+            case OpenSeat(number):
+                self._seats[number] = Seat(number, tuple(descriptors))
+                self._channel.send(CopyAdopted())
+            case SealSeat(number):
+                self._send_adopted(self._seal(self._seats[number]))
+            case CloseSeat(number):
+                self._close_seat(self._seats[number])
+                self._channel.send(Killed())
+
+    def _send_adopted(self, refusal: str | None) -> None:
+        self._channel.send(CopyAdopted() if refusal is None else Failed(refusal))
+
+    def _lend_namespaces(self, pid: int) -> None:
+        if pid not in self._frozen or (self._gate is None and self._profile.seccomp):
+            self._channel.send(Failed("the kernel does not permit forks of a session beside it"))
+            return
+        try:
+            lent = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in (f"/proc/{pid}/ns/user", "/proc/self/ns/mnt")]
+        except OSError as error:
+            self._channel.send(Failed(f"the copy of the interpreter has ended: {error.strerror}"))
+            return
+        self._channel.send(NamespacesLent(), tuple(lent))
+        close_all(lent)
+
+    def _fork(self, seat: Seat, descriptors: list[int]) -> Forked | None:
+        """Replace all running processes of a seat, except frozen copies, by a new worker."""
+        self._kill_seat(seat)
+        if seat.worker is None:
             # It may have run out of memory: free that of the remaining processes first.
-            self._reap_all_but(*self._frozen)
+            self._reap_killed()
         root = os.getpid()
         try:
             # Fork before reaping, so that the new worker starts up while the old processes exit.
             with self._rank.of_workers():
                 pid = self._try_to_fork()
             if pid == 0:
-                self._become_child(root)
+                self._become_child(root, seat)
                 lower_priority()
-                return self._new_worker(*descriptors)
-            self._reap_all_but(pid, *self._frozen)
-            previous_status, self._worker, self._worker_status = self._worker_status, pid, None
-            self._has_exited = False
+                return self._new_worker(*descriptors, seat=seat)
+            self._reap_killed(pid)
+            previous_status, seat.worker, seat.worker_status = seat.worker_status, pid, None
+            seat.has_exited = False
+            self._admit(pid, seat)
         except OSError as error:
             self._channel.send(Failed(f"cannot fork a worker: {error}"))
         else:
@@ -254,65 +321,17 @@ class SessionRoot(ProcessRoot):
         close_all(descriptors)
         return None
 
-    def _adopt(self, pid: int, *, is_worker: bool) -> CopyAdopted | Failed:
-        """Take over a child that the worker, or a frozen copy, claims to have made."""
-        children = procfs.children(os.getpid())
-        known = {self._worker} | self._frozen | self._spawners
-        if pid not in children or pid in known:
-            return Failed(f"{pid} is not a new child of the session's root")
-        if is_worker:
-            self._worker, self._worker_status, self._has_exited = pid, None, False
-            return CopyAdopted()
-        self._doomed &= children
-        if others := children - known - self._doomed - {pid}:
-            self._frozen.add(pid)
-            self._kill_copy(pid)
-            return Failed(f"{len(others)} background processes")
-        self._frozen.add(pid)
-        return CopyAdopted()
-
-    def _kill_live(self) -> None:
-        """Kill all descendants except frozen copies; afterwards none of them executes user code."""
-        if not self._frozen:
-            self._kill()
-            return
-        deadline = time.monotonic() + _CONVERGENCE_SECONDS
-        killed: set[int] = set()
-        while True:
-            top = procfs.children(os.getpid()) - self._frozen
-            # A process with a pending SIGKILL forks no more.
-            found = top.union(*map(procfs.descendants, top)) - killed
-            if not found:
-                break
-            for pid in found:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-            killed |= found
-            self._reap()
-            if time.monotonic() > deadline:
-                # Only a signal to all processes at once ends those that fork faster than they are found.
-                self._kill()
-                self._reap_all()
-                break
-        self._doomed |= killed
-
-    def _kill_copy(self, pid: int) -> None:
-        if pid in self._frozen:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):
-                self._record_exit(*os.wait4(pid, 0))
-
-    def _fork_spawner(self, descriptors: list[int]) -> Forked | None:
+    def _fork_spawner(self, seat: Seat, descriptors: list[int]) -> Forked | None:
         root = os.getpid()
         try:
             # The spawner's programs inherit its rank, which they could not be given by a process that is confined already.
             with self._rank.of_workers():
                 pid = fork_when_possible(fork_bare, on_wait=self._reap)
             if pid == 0:
-                self._become_child(root)
-                return Spawner(*descriptors, profile=self._profile, prepared=self._prepared)
-            self._spawners.add(pid)
+                self._become_child(root, seat)
+                return Spawner(*descriptors, profile=self._profile, prepared=self._prepared, namespaces=seat.namespaces)
+            seat.spawners.add(pid)
+            self._admit(pid, seat)
         except OSError as error:
             self._channel.send(Failed(f"cannot fork a spawner: {error}"))
         else:
@@ -320,17 +339,22 @@ class SessionRoot(ProcessRoot):
         close_all(descriptors)
         return None
 
-    def _become_child(self, root: int) -> None:
-        """Detach a forked child from the root's own business."""
+    def _become_child(self, root: int, seat: Seat) -> None:
+        """Detach a forked child from the root's own business, and from other seats."""
+        for other in self._seats.values():
+            if other is not seat:
+                close_all(other.namespaces)
         self._exits.close()
         self._rank.close()
+        if self._gate is not None:
+            self._gate.close()
         die_with_parent(root)
         self._channel.close()
 
     def _ports_needed(self) -> int:
         return backend_class(self._backend).ports_needed()
 
-    def _new_worker(self, channel: int, stdout: int, stderr: int) -> Forked:
+    def _new_worker(self, channel: int, stdout: int, stderr: int, *, seat: Seat) -> Forked:
         # Imported here because submission roots do not need it.
         from coding_gym_server.worker.worker import Worker
 
@@ -343,6 +367,7 @@ class SessionRoot(ProcessRoot):
             authorized_imports=self._authorized_imports,
             profile=self._profile,
             prepared=self._prepared,
+            namespaces=seat.namespaces,
         )
 
     def _try_to_fork(self) -> int:
@@ -350,8 +375,8 @@ class SessionRoot(ProcessRoot):
             return self._fork_process()
         except OSError:
             # Killed processes count against the process limit until they are reaped.
-            self._reap_all_but(*self._frozen)
-            return fork_when_possible(self._fork_process)
+            self._reap_killed()
+            return fork_when_possible(self._fork_process, on_wait=self._reap)
 
     def _fork_process(self) -> int:
         return os.fork()
@@ -363,17 +388,3 @@ class SessionRoot(ProcessRoot):
             time.sleep(0.002)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(worker, signal.SIGINT)
-
-    def _record_exit(self, pid: int, status: int, usage: resource.struct_rusage) -> None:
-        if pid == self._worker:
-            self._worker, self._worker_status, self._has_exited = None, status, True
-        elif pid in self._frozen:
-            self._frozen.remove(pid)
-        elif pid in self._spawners:
-            self._spawners.remove(pid)
-            self._spawners_cpu_time += usage.ru_utime + usage.ru_stime
-
-    def _cpu_time(self) -> float:
-        """Return the CPU seconds used by the session's processes, without the spawner and the programs below it."""
-        alive = sum(procfs.cpu_time(pid) for pid in procfs.descendants(os.getpid(), without=self._spawners))
-        return reaped_cpu_time() - self._spawners_cpu_time + alive

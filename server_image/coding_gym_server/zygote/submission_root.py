@@ -13,6 +13,7 @@ from coding_gym_server.submission.forked_process import ForkedProcess
 from coding_gym_server.submission.process import SubmissionProcess
 from coding_gym_server.workspace.layout import Layout
 from coding_gym_server.zygote import heap
+from coding_gym_server.zygote.family_root import Seat
 from coding_gym_server.zygote.session_root import Forked, SessionRoot
 
 __all__ = ["SubmissionRoot"]
@@ -22,7 +23,8 @@ class SubmissionRoot(SessionRoot):
     """Root that forks submission processes and reports the total CPU time of a submission at its end."""
 
     _process: ForkedProcess
-    _has_libraries = False
+    # Those of libraries; Python's own are not needed.
+    _needs_fork_hooks = False
 
     def _handle(self, message: ToProcess, descriptors: list[int]) -> Forked | None:
         match message:
@@ -42,7 +44,7 @@ class SubmissionRoot(SessionRoot):
     def _import(self, names: list[str]) -> None:
         """Import modules for all later processes."""
         import_installed(names)
-        self._has_libraries = True
+        self._needs_fork_hooks = True
 
     def _ports_needed(self) -> int:
         return 0
@@ -57,9 +59,8 @@ class SubmissionRoot(SessionRoot):
         return SubmissionProcess(layout, profile=self._profile, prepared=self._prepared)
 
     def _fork_process(self) -> int:
-        # The fork hooks are those of libraries, too.
-        return os.fork() if self._has_libraries else fork_bare()
+        return os.fork() if self._needs_fork_hooks else fork_bare()
 
-    def _new_worker(self, channel: int, stdout: int, stderr: int) -> Forked:
+    def _new_worker(self, channel: int, stdout: int, stderr: int, *, seat: Seat) -> Forked:
         self._process.adopt(channel, stdout, stderr)
         return self._process

@@ -65,7 +65,7 @@ class Program:
     ending: str = ""
     outcome: Outcome = Outcome.OK
     exit_code: int = 0
-    idle: Literal["closed"] | None = None
+    idle: Literal["closed", "animating"] | None = None
     step_timeout: float = 30.0
     in_child: bool = False
 
@@ -145,14 +145,12 @@ PROGRAMS = (
         name="tk-animation",
         scene=_TK_BALL,
         ending="roll(); root.mainloop()",
-        outcome=Outcome.TIMEOUT,
-        exit_code=124,
-        step_timeout=3,
+        idle="animating",
+        step_timeout=4,
     ),
     Program(name="tk-several-windows", scene=_WINDOWS, ending=_MAINLOOP, idle="closed"),
     Program(name="tk-blinking-cursor", scene=_ENTRY, ending=_MAINLOOP, idle="closed"),
-    # All windows are closed at the same time, including the parent of the dialog.
-    Program(name="tk-dialog", scene=_DIALOG, ending=_DIALOG.hold, idle="closed", outcome=Outcome.ERROR, exit_code=1),
+    Program(name="tk-dialog", scene=_DIALOG, ending=_DIALOG.hold, idle="closed"),
     Program(name="tk-unicode", scene=_UNICODE, ending="root.destroy()"),
     Program(name="tk-fullscreen", scene=_FULLSCREEN, ending="root.destroy()"),
     Program(name="turtle-done", scene=_TURTLE, ending="turtle.done()", idle="closed"),
@@ -172,9 +170,10 @@ PROGRAMS = (
         name="pygame-animation",
         scene=_PYGAME_BALL,
         ending="left = 0\nwhile True:\n    pygame.event.pump(); left = (left + 4) % 360; show(left); clock.tick(60)",
-        outcome=Outcome.TIMEOUT,
-        exit_code=124,
-        step_timeout=1.5,
+        idle="animating",
+        outcome=Outcome.ERROR,
+        exit_code=130,
+        step_timeout=6,
     ),
     Program(name="xcb-closed", scene=_BARE, ending="connection.disconnect()"),
     Program(name="xcb-deaf-to-closing", scene=_BARE, ending=_NEXT_EVENTS, idle="closed", outcome=Outcome.ERROR, exit_code=130),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.requests import Request
@@ -55,6 +55,7 @@ def interpreter_routes(contexts: ContextRegistry) -> list[Route]:
         language = body.string("language", optional=True)
         environment = body.variables("env_vars")
         timeout = body.seconds("timeout")
+        quotes = body.flag("quotes")
         body.check()
         if identifier and language:
             return PlainTextResponse("Only one of context_id or language can be provided", 400)
@@ -64,7 +65,11 @@ def interpreter_routes(contexts: ContextRegistry) -> list[Route]:
             return PlainTextResponse(str(error), 404)
         except UnknownBackendError:
             return _no_kernel(language or DEFAULT_LANGUAGE)
-        return _Execution(context, code or "", environment, timeout)
+
+        async def run(emit: Callable[[bytes], None]) -> None:
+            await context.execute(code or "", environment=environment, timeout=timeout, quotes=quotes, emit=emit)
+
+        return _Execution(context, run)
 
     async def list_contexts(_: Request) -> Response:
         return JSONResponse([_described(context) for context in await contexts.list()])
@@ -102,18 +107,14 @@ class _Execution(Response):
 
     Args:
         context: The context that executes the code.
-        code: The code to execute.
-        environment: Environment variables that are set during the execution.
-        timeout: Wall-clock limit in seconds; None for the default of the context.
+        run: Executes the code, and emits the lines of the response.
     """
 
-    def __init__(self, context: InterpreterContext, code: str, environment: dict[str, str], timeout: float | None) -> None:
+    def __init__(self, context: InterpreterContext, run: Callable[[Callable[[bytes], None]], Awaitable[None]]) -> None:
         super().__init__(media_type="application/x-ndjson")
         del self.headers["content-length"]
         self._context = context
-        self._code = code
-        self._environment = environment
-        self._timeout = timeout
+        self._run = run
         self._lines: list[bytes] = []
         self._updated = asyncio.Event()
 
@@ -130,7 +131,7 @@ class _Execution(Response):
                 await self._interrupt(execution)
 
     async def _execute(self) -> None:
-        await self._context.execute(self._code, environment=self._environment, timeout=self._timeout, emit=self._emit)
+        await self._run(self._emit)
 
     def _emit(self, line: bytes) -> None:
         self._lines.append(line)

@@ -88,6 +88,7 @@ def _interpreter_paths(refused: dict[str, Any]) -> dict[str, Any]:
             "language": _or_null(string),
             "env_vars": _or_null(strings),
             "timeout": _or_null({"type": "number", "exclusiveMinimum": 0}),
+            "quotes": _or_null({"type": "boolean"}),
         },
         "required": ["code"],
     }

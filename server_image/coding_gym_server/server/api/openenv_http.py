@@ -46,7 +46,14 @@ def routes(sessions: SessionRegistry, isolation: IsolationReport) -> list[BaseRo
     openapi = openapi_document()
 
     async def health(_: Request) -> Response:
-        return _json({"status": "healthy", "protocol_version": PROTOCOL_VERSION, "isolation": isolation})
+        report = {
+            "status": "healthy",
+            "protocol_version": PROTOCOL_VERSION,
+            "isolation": isolation,
+            "active_sessions": sessions.count,
+            "max_sessions": sessions.limit,
+        }
+        return _json(report)
 
     async def describe(_: Request) -> Response:
         return _json(metadata)

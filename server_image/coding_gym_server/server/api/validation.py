@@ -78,6 +78,13 @@ class BodyValidator:
         self._add("greater_than", [name], "Input should be a number greater than 0", value)
         return None
 
+    def flag(self, name: str) -> bool:
+        """Return a Boolean field, or False if it is absent, null or invalid."""
+        value = self._document.get(name)
+        if value is not None and not isinstance(value, bool):
+            self._add("bool_type", [name], "Input should be a valid boolean", value)
+        return value is True
+
     def check(self) -> None:
         """Raise the validation errors that have been collected.
 

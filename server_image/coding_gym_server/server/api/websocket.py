@@ -19,6 +19,9 @@ from coding_gym_server.protocol import (
     ErrorCode,
     ErrorData,
     ErrorMessage,
+    ForkRequest,
+    ForksData,
+    ForksMessage,
     GradeRequest,
     InterruptRequest,
     McpMessage,
@@ -33,6 +36,7 @@ from coding_gym_server.protocol import (
     RestoreRequest,
     ScreenMessage,
     ScreenRequest,
+    ScreenRequestOptions,
     SnapshotData,
     SnapshotMessage,
     StateMessage,
@@ -44,6 +48,7 @@ from coding_gym_server.protocol.processes import SESSION_HEADER
 from coding_gym_server.server.api.codec import BadRequestError, decode_request, encode_response, field_of, value_error
 from coding_gym_server.server.api.openenv_mcp import answer_mcp
 from coding_gym_server.server.grading.service import GradingService
+from coding_gym_server.server.sessions.lost_episode import OnlyForkError
 from coding_gym_server.server.sessions.registry import SessionLimitError, SessionRegistry
 from coding_gym_server.server.sessions.session import ServerSession
 from coding_gym_server.server.supervisor.display_handle import NoScreenError, ScreenRefusedError
@@ -93,11 +98,9 @@ class SessionEndpoint:
         refusal = _refusal(scope)
         if refusal is None:
             try:
-                session = self._sessions.open()
+                session = self._sessions.open(fork_of=_fork_of(scope))
             except SessionLimitError as error:
-                refusal = ErrorData(
-                    message=str(error), code=ErrorCode.CAPACITY_REACHED, active_sessions=error.active, max_sessions=error.limit
-                )
+                refusal = _at_capacity(error)
         headers = [(_VERSION_HEADER, _VERSION), *([(_SESSION_HEADER, session.id.encode())] if session is not None else [])]
         try:
             await send({"type": "websocket.accept", "headers": headers})
@@ -112,13 +115,28 @@ class SessionEndpoint:
             await send({"type": "websocket.close", "code": code})
 
 
+def _at_capacity(error: SessionLimitError) -> ErrorData:
+    return ErrorData(
+        message=str(error), code=ErrorCode.CAPACITY_REACHED, active_sessions=error.active, max_sessions=error.limit
+    )
+
+
+def _fork_of(scope: _Event) -> str | None:
+    """Return the snapshot that a connection's session is to go on from, None if the handshake names none."""
+    return next(iter(_query(scope).get("fork_of", [])), None)
+
+
+def _query(scope: _Event) -> dict[str, list[str]]:
+    return parse_qs(scope.get("query_string", b"").decode("latin-1"))
+
+
 def _refusal(scope: _Event) -> ErrorData | None:
     """Return why a connection gets no session, None if nothing in its handshake prevents one."""
     if (version := dict(scope["headers"]).get(_VERSION_HEADER, _VERSION)) != _VERSION:
         quoted = truncate_middle(version.decode("latin-1"), _MAX_QUOTED_CHARS)
         message = f"This client speaks wire protocol {quoted}, this server speaks {PROTOCOL_VERSION}"
         return ErrorData(message=message, code=ErrorCode.SESSION_ERROR)
-    if requested := parse_qs(scope.get("query_string", b"").decode("latin-1")).get("session_id"):
+    if requested := _query(scope).get("session_id"):
         # A session cannot outlive its connection, so there is never one to resume.
         quoted = truncate_middle(requested[0], _MAX_QUOTED_CHARS)
         return ErrorData(message=f"Unknown session_id: {quoted}", code=ErrorCode.SESSION_ERROR)
@@ -216,6 +234,8 @@ class _Conversation:
         except (FilesError, NoScreenError, ScreenRefusedError, UnknownBackendError) as error:
             faults = [value_error(["data", field_of(error)], str(error))]
             response = ErrorMessage(ErrorData(message=str(error), code=ErrorCode.VALIDATION_ERROR, errors=faults))
+        except OnlyForkError as error:
+            response = ErrorMessage(ErrorData(message=str(error), code=ErrorCode.CAPACITY_REACHED))
         except SnapshotRefusedError as error:
             faults = [value_error(["data", "snapshot"], reason) for reason in error.reasons]
             response = ErrorMessage(ErrorData(message=str(error), code=ErrorCode.SNAPSHOT_REFUSED, errors=faults))
@@ -272,12 +292,15 @@ async def _answer(session: ServerSession, grading: GradingService, request: Requ
                 SnapshotData(snapshot=snapshot.id, step_count=snapshot.state.step_count, nbytes=snapshot.frozen.files.size)
             )
         case RestoreRequest(options):
-            return ObservationMessage(await session.restore(options.snapshot, seed=options.seed))
+            return ObservationMessage(await session.restore(options.snapshot, seed=options.seed, release=options.release))
+        case ForkRequest(options):
+            forks = await session.fork(options.count)
+            return ForksMessage(ForksData(snapshots=forks, step_count=session.state.step_count))
         case ReleaseRequest(options):
             session.release(options.snapshots)
             return ReleasedMessage()
         case ScreenRequest(options):
-            return ScreenMessage(await session.capture_screen(options.region if options is not None else None))
+            return ScreenMessage(await session.capture_screen(options or ScreenRequestOptions()))
         case StateRequest():
             return StateMessage(session.state)
         case McpRequest(call):

@@ -82,7 +82,13 @@ class InterpreterContext:
         self._running: asyncio.Task[None] | None = None
 
     async def execute(
-        self, code: str, *, environment: dict[str, str], timeout: float | None, emit: Callable[[bytes], None]
+        self,
+        code: str,
+        *,
+        environment: dict[str, str],
+        timeout: float | None,
+        quotes: bool = False,
+        emit: Callable[[bytes], None],
     ) -> None:
         """Execute code after the executions queued before it, and emit its messages line by line.
 
@@ -90,6 +96,7 @@ class InterpreterContext:
             code: The code to execute.
             environment: Environment variables that are set during the execution.
             timeout: Wall-clock limit in seconds; None for the default of the settings.
+            quotes: Whether the text of a string has its quotes.
             emit: Callback for each encoded line.
 
         Raises:
@@ -104,7 +111,7 @@ class InterpreterContext:
             limits = Limits(wall=timeout or self._settings.timeout)
 
             def on_event(event: Event) -> None:
-                emit(messages.printed(event) if isinstance(event, OutputEvent) else messages.result(event))
+                emit(messages.printed(event) if isinstance(event, OutputEvent) else messages.result(event, quotes=quotes))
 
             try:
                 session = self._session or await self._begin()
@@ -120,7 +127,7 @@ class InterpreterContext:
             finally:
                 self._running = None
             if seen.picture is not None and seen.is_new:
-                emit(messages.result(CellResult({"image/png": png(seen.picture)}, {}, is_value=False)))
+                emit(messages.result(CellResult({"image/png": png(seen.picture)}, {}, is_value=False), quotes=quotes))
             completion = seen.completion
             assert completion is not None
             if completion.state_lost:

@@ -54,8 +54,13 @@ def printed(event: OutputEvent) -> bytes:
     return _line({"type": event.stream, "text": event.text, "timestamp": datetime.now(UTC).isoformat()})
 
 
-def result(event: CellResult) -> bytes:
-    """Return the message for a value or display output."""
+def result(event: CellResult, *, quotes: bool) -> bytes:
+    """Return the message for a value or display output.
+
+    Args:
+        event: The value or display output.
+        quotes: Whether the text of a string has its quotes, which that of e2b's server lacks.
+    """
     fields: dict[str, Any] = {}
     extra: dict[str, Any] = {}
     for mime, content in {**event.texts, **_documents(event)}.items():
@@ -63,7 +68,7 @@ def result(event: CellResult) -> bytes:
             fields[_FIELDS[mime]] = content
         else:
             extra[mime] = content
-    if "text" in fields:
+    if "text" in fields and not quotes:
         fields["text"] = _without_quotes(fields["text"])
     ordered = {name: fields[name] for name in _FIELDS.values() if name in fields}
     return _line({"type": "result", **ordered, "extra": extra, "is_main_result": event.is_value})

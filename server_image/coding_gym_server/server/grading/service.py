@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from coding_gym_server.ipc.async_channel import ChannelClosedError
-from coding_gym_server.ipc.messages import SUBMISSION
+from coding_gym_server.ipc.zygote_messages import SUBMISSION
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.protocol.grading import Graded, GradingMode, Submission, VerdictOutcome
 from coding_gym_server.server.grading.base_worker import not_run

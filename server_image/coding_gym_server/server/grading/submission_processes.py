@@ -11,7 +11,8 @@ import msgspec
 
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.library_messages import ImportLibraries
-from coding_gym_server.ipc.messages import SUBMISSION, FromProcess, Kill, WorkerExited
+from coding_gym_server.ipc.messages import FromProcess, Kill, WorkerExited
+from coding_gym_server.ipc.zygote_messages import SUBMISSION
 from coding_gym_server.server.supervisor.systems import System
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
 from coding_gym_server.workspace.session_directory import SessionDirectory

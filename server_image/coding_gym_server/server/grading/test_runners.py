@@ -10,7 +10,8 @@ import msgspec
 
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.library_messages import ImportLibraries
-from coding_gym_server.ipc.messages import Failed, ForkTestRunnerRoot
+from coding_gym_server.ipc.messages import Failed
+from coding_gym_server.ipc.zygote_messages import ForkTestRunnerRoot
 from coding_gym_server.protocol.grading import Asserts, UnitTests
 from coding_gym_server.server.grading.submission_processes import (
     ANSWER_TIMEOUT_SECONDS,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from coding_gym_server.ipc.messages import Configure
 from coding_gym_server.protocol import Capture, OnIdle, ResetOptions, StepAction
 from coding_gym_server.server.sessions.defaults import SessionDefaults
 from coding_gym_server.server.sessions.openenv_rewards import Score, score
-from coding_gym_server.server.sessions.step_runner import StepView
+from coding_gym_server.server.sessions.step_view import StepView, watch_limit
 from coding_gym_server.server.supervisor.watchdog import Limits
 
 __all__ = ["EpisodeOptions"]
@@ -38,6 +39,23 @@ class EpisodeOptions:
         """Maximum number of code points of stdout, and of stderr, in an observation."""
         return self.requested.max_output_chars or self._defaults.max_output_chars
 
+    def configuration(self, directory: str | None, display: str | None, display_cookie: bytes) -> Configure:
+        """Return the configuration of the worker.
+
+        Args:
+            directory: The working directory. None for the one of the workspace.
+            display: The display's name, None without a screen.
+            display_cookie: Its X authority cookie.
+        """
+        seed = self.requested.seed
+        return Configure(
+            seed=None if seed is None else f"{seed:x}",
+            show_value=self.requested.show_value,
+            directory=directory,
+            display=display,
+            display_cookie=display_cookie,
+        )
+
     def limits(self, action: StepAction) -> Limits:
         """Return the time limits of a step."""
         return Limits(
@@ -55,6 +73,7 @@ class EpisodeOptions:
             frame_rate=self.requested.frame_rate,
             inputs=action.inputs,
             settle=action.settle_s,
+            max_watch=watch_limit(self.limits(action).wall, action.max_watch or self.requested.max_watch),
         )
 
     def score(self, code: str) -> Score:

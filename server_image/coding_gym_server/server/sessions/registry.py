@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from coding_gym_server.server.sessions.defaults import SessionDefaults
 from coding_gym_server.server.sessions.session import ServerSession
-from coding_gym_server.server.sessions.snapshots import DEFAULT_MAX_SNAPSHOTS, SnapshotStore
+from coding_gym_server.server.sessions.snapshots import SnapshotStore
 from coding_gym_server.server.supervisor.display_handle import DisplayFactory
 from coding_gym_server.server.supervisor.executor_pool import ExecutorPool
+from coding_gym_server.server.supervisor.seats import SeatFactory
 from coding_gym_server.server.supervisor.shared_files import SharedFiles
 
 __all__ = ["SessionLimitError", "SessionNotFoundError", "SessionRegistry"]
@@ -42,8 +43,8 @@ class SessionRegistry:
         executors: Pool from which sessions acquire executors.
         screens: Factory of displays.
         defaults: Defaults for reset options.
-        limit: Maximum number of open sessions.
-        max_snapshots: Maximum number of snapshots of all sessions together.
+        seats: Opens seats for forks of sessions.
+        limit: Maximum number of open sessions, without forks.
     """
 
     def __init__(
@@ -51,30 +52,46 @@ class SessionRegistry:
         executors: ExecutorPool,
         screens: DisplayFactory,
         defaults: SessionDefaults,
+        seats: SeatFactory,
         *,
         limit: int,
-        max_snapshots: int = DEFAULT_MAX_SNAPSHOTS,
     ) -> None:
         self._executors = executors
         self._screens = screens
         self._defaults = defaults
         self._limit = limit
-        self._snapshots = SnapshotStore(executors, limit=max_snapshots)
+        self._snapshots = SnapshotStore(executors, seats)
         self._active: dict[str, ServerSession] = {}
+        self._forks: set[str] = set()
 
-    def open(self, *, shared: SharedFiles | None = None) -> ServerSession:
+    @property
+    def count(self) -> int:
+        """Number of open sessions, without forks."""
+        return len(self._active) - len(self._forks)
+
+    @property
+    def limit(self) -> int:
+        """Maximum number of open sessions, without forks."""
+        return self._limit
+
+    def open(self, *, shared: SharedFiles | None = None, fork_of: str | None = None) -> ServerSession:
         """Open a session; its processes are acquired at the first reset or step.
 
         Args:
             shared: Files shared with other sessions, or None.
+            fork_of: Id of a snapshot that the session is to go on from, or of a fork that it belongs to. It does not count
+                towards the session limit, but cannot begin an episode of its own.
 
         Raises:
             SessionLimitError: If the session limit has been reached.
         """
-        if len(self._active) >= self._limit:
-            raise SessionLimitError(len(self._active), self._limit)
-        session = ServerSession(self._executors, self._screens, self._defaults, self._snapshots, shared=shared)
+        is_fork = fork_of is not None and (fork_of in self._snapshots or fork_of in self._forks)
+        if self.count >= self._limit and not is_fork:
+            raise SessionLimitError(self.count, self._limit)
+        session = ServerSession(self._executors, self._screens, self._defaults, self._snapshots, shared=shared, is_fork=is_fork)
         self._active[session.id] = session
+        if is_fork:
+            self._forks.add(session.id)
         return session
 
     def get(self, identifier: str) -> ServerSession:
@@ -95,4 +112,5 @@ class SessionRegistry:
             session: A session of this registry.
         """
         self._active.pop(session.id, None)
+        self._forks.discard(session.id)
         session.end()

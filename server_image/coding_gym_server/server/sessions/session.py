@@ -11,23 +11,24 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from coding_gym_server.ipc.async_channel import ChannelClosedError
-from coding_gym_server.ipc.messages import Configure, Execute
+from coding_gym_server.ipc.channel import close_all
+from coding_gym_server.ipc.messages import Execute
+from coding_gym_server.ipc.snapshot_messages import Resume
 from coding_gym_server.ipc.text import truncate_middle
 from coding_gym_server.protocol import (
     INFRASTRUCTURE_EXIT_CODE,
-    Capture,
     Metadata,
     ObservationData,
     Outcome,
-    Rectangle,
     ResetOptions,
     Screen,
+    ScreenRequestOptions,
     SessionState,
     StepAction,
 )
 from coding_gym_server.server.sessions.defaults import SessionDefaults
 from coding_gym_server.server.sessions.episode_options import EpisodeOptions
-from coding_gym_server.server.sessions.lost_episode import EpisodeLostError
+from coding_gym_server.server.sessions.lost_episode import EpisodeLostError, OnlyForkError
 from coding_gym_server.server.sessions.responses import infrastructure_failure, response, unfinished
 from coding_gym_server.server.sessions.result_collector import ResultCollector
 from coding_gym_server.server.sessions.session_screen import SessionScreen
@@ -66,6 +67,7 @@ class ServerSession:
         defaults: Defaults for reset options.
         snapshots: Snapshots of all sessions.
         shared: Files shared with other sessions, None for only the session's own workspace.
+        is_fork: Whether it may only go on from snapshots.
 
     Attributes:
         id: Id by which HTTP requests address the session; a secret.
@@ -80,7 +82,9 @@ class ServerSession:
         snapshots: SnapshotStore,
         *,
         shared: SharedFiles | None = None,
+        is_fork: bool = False,
     ) -> None:
+        self._is_fork = is_fork
         self._executors = executors
         self._snapshots = snapshots
         self._screen = SessionScreen(screens)
@@ -108,6 +112,7 @@ class ServerSession:
             UnknownBackendError: If the backend does not exist or is not installed.
             FilesError: If a file cannot be written.
             NoScreenError: If the screen or the window manager is not available.
+            OnlyForkError: If the session may only go on from snapshots.
             ForkError: If the process limit, memory or disk is exhausted, or the backend fails to load.
             ChannelClosedError: If the zygote died.
         """
@@ -136,15 +141,15 @@ class ServerSession:
             NoScreenError: If there are input events but no screen.
             ScreenRefusedError: If a key does not exist.
         """
-        if action.inputs:
-            # Validate input before any code runs.
-            check_inputs(action.inputs)
+        # Validate input before any code runs.
+        check_inputs(action.inputs)
         collector = ResultCollector(show_value=self._options.requested.show_value) if self._options.requested.results else None
         try:
             with self._stepping():
                 previous = await self._end_program(action)
                 cell = self._cell(action, rich=collector is not None)
                 limits, view = self._options.limits(action), self._options.view(action)
+                self._screen.forget_widgets()
                 captured = await self._run_step(cell, limits, view, on_event=collector)
         except INFRASTRUCTURE_ERRORS as error:
             self.state.step_count += 1
@@ -154,7 +159,7 @@ class ServerSession:
         completion = captured.completion
         if completion is None:
             assert self._executor is not None
-            completion = unfinished(self._executor, is_running=captured.idle == "returned")
+            completion = unfinished(self._executor, is_running=captured.is_running)
         metadata = Metadata(
             outcome=completion.outcome,
             state_lost=completion.state_lost,
@@ -175,6 +180,7 @@ class ServerSession:
             metadata.state_lost |= previous.state_lost
         data = response(stdout, stderr, completion.exit_code, metadata, reward=code_score.reward)
         data.observation.screenshot, data.observation.frames = captured.picture, captured.frames
+        data.observation.widgets = await self._screen.take_widgets(self._executor)
         return data
 
     async def execute(self, cell: Execute, limits: Limits, *, on_event: Callable[[Event], None] | None = None) -> StepCapture:
@@ -189,20 +195,19 @@ class ServerSession:
             INFRASTRUCTURE_ERRORS: If the sandbox fails to run the cell. The next call starts a new interpreter.
         """
         with self._stepping():
-            return await self._run_step(cell, limits, StepView(capture=Capture.AUTO), on_event=on_event)
+            return await self._run_step(cell, limits, StepView.of_cell(limits.wall), on_event=on_event)
 
-    async def capture_screen(self, region: Rectangle | int | None) -> Screen:
+    async def capture_screen(self, options: ScreenRequestOptions) -> Screen:
         """Return the current screen.
 
         Args:
-            region: A rectangle or the id of a window; None for the whole screen.
+            options: What to return of it.
 
         Raises:
             NoScreenError: If the session has no screen.
             ScreenRefusedError: If the window does not exist.
         """
-        running = self._executor is not None and self._executor.is_running
-        return await self._screen.capture(region, running=running)
+        return await self._screen.capture(options, self._executor)
 
     def _cell(self, action: StepAction, *, rich: bool) -> Execute | None:
         """Return the cell of an action, or None to continue a running program or to inject input only."""
@@ -243,56 +248,56 @@ class ServerSession:
             SnapshotRefusedError: If a copy would not be faithful, or the limit of the sandbox has been reached.
             INFRASTRUCTURE_ERRORS: If the session's root died.
         """
-        async with self._beginning:
-            if self._executor is None:
-                raise SnapshotRefusedError(["there is no episode" if self._loss is None else f"it was lost: {self._loss}"])
-            self._snapshots.check(self._executor.spec)
-            frozen = await branching.freeze(self._executor)
-            snapshot = Snapshot(
-                self.id, self._executor, frozen, options=self._options, state=self.state, directory=self._directory
-            )
+        snapshot = await self._freeze()
         self._snapshots.add(snapshot)
         return snapshot
 
-    async def restore(self, identifier: str, *, seed: int | None) -> ObservationData:
-        """Go on from a snapshot of this session, or of one that has begun another episode since.
+    async def fork(self, count: int) -> list[str]:
+        """Return ids for so many sessions, each of which can go on from the state of this one, once; see ``clone``."""
+        return self._snapshots.add_once(await self._freeze(), count)
+
+    async def _freeze(self) -> Snapshot:
+        async with self._beginning:
+            if self._executor is None:
+                raise SnapshotRefusedError(["no episode has begun" if self._loss is None else f"it was lost: {self._loss}"])
+            self._snapshots.check(self._executor.spec)
+            frozen = await branching.freeze(self._executor)
+            return Snapshot(self.id, self._executor, frozen, options=self._options, state=self.state, directory=self._directory)
+
+    async def restore(self, identifier: str, *, seed: int | None, release: bool = False) -> ObservationData:
+        """Go on from a snapshot of any session of the server.
 
         Args:
             identifier: Id of the snapshot.
             seed: Seed of the random number generators; None leaves them in their state.
+            release: Whether the snapshot ends.
 
         Raises:
-            SnapshotRefusedError: If it is lost, or another session uses its processes; this session then goes on unchanged. Or
-                if it cannot be restored, which ends the episode.
+            SnapshotRefusedError: If it is lost or cannot be forked, or cannot be restored after all, which ends the episode.
             INFRASTRUCTURE_ERRORS: If the session's root died.
         """
         snapshot = self._snapshots.get(identifier)
-        async with self._beginning:
-            if snapshot.executor is not self._executor:
-                if not self._executors.unpark(snapshot.executor):
-                    raise SnapshotRefusedError(["another environment is using the processes that the snapshot is of"])
-                if self._executor is not None:
-                    self._executors.release(self._executor)
-                self._executor = snapshot.executor
+        async with self._snapshots.used(identifier, release=release) as is_last, self._beginning:
+            self._executor, namespaces = await self._snapshots.exchange(self._executor, snapshot)
             try:
-                await self._thaw(snapshot, seed)
+                await self._thaw(self._executor, snapshot, seed, *namespaces, keep=not is_last)
             except BaseException as error:
                 self._loss = f"a snapshot could not be restored: {error}"
                 self.close(self._loss)
                 raise
+            finally:
+                close_all(namespaces)
         return response("", "", 0, Metadata(outcome=Outcome.OK, state_lost=False))
 
-    async def _thaw(self, snapshot: Snapshot, seed: int | None) -> None:
+    async def _thaw(self, executor: Executor, snapshot: Snapshot, seed: int | None, *namespaces: int, keep: bool) -> None:
         self._options, self._directory, self._loss = snapshot.options, snapshot.directory, None
         self._screen.close()
-        self._screen.open(snapshot.executor, self._options.requested)
-        await branching.thaw(
-            snapshot.executor,
-            snapshot.frozen,
-            seed=None if seed is None else f"{seed:x}",
-            display=self._screen.name,
-            display_cookie=self._screen.cookie,
-        )
+        self._screen.open(executor, self._options.requested)
+        settings = Resume(None if seed is None else f"{seed:x}", self._screen.name, self._screen.cookie)
+        if namespaces:
+            await branching.thaw_fork(executor, snapshot.frozen, namespaces, settings, keep=keep)
+        else:
+            await branching.thaw(executor, snapshot.frozen, settings, keep=keep)
         self.state = msgspec.structs.replace(snapshot.state)
 
     def release(self, identifiers: list[str]) -> None:
@@ -366,6 +371,8 @@ class ServerSession:
             self._executor = None
 
     async def _begin(self) -> None:
+        if self._is_fork:
+            raise OnlyForkError
         self._screen.close()
         used, self._executor = self._executor, None
         if used is not None:
@@ -388,12 +395,5 @@ class ServerSession:
             # No code has run in the workspace yet, so none observes partially written files.
             await asyncio.to_thread(executor.directory.write, self._options.requested.files)
         self._screen.open(executor, self._options.requested)
-        seed = self._options.requested.seed
-        configuration = Configure(
-            seed=None if seed is None else f"{seed:x}",
-            show_value=self._options.requested.show_value,
-            directory=self._directory,
-            display=self._screen.name,
-            display_cookie=self._screen.cookie,
-        )
+        configuration = self._options.configuration(self._directory, self._screen.name, self._screen.cookie)
         executor.configure(configuration, max_output_chars=self._options.max_output_chars)

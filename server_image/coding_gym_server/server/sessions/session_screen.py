@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 
 from msgspec import UNSET
 
-from coding_gym_server.protocol import DEFAULT_SCREEN, Rectangle, ResetOptions, Screen
+from coding_gym_server.protocol import DEFAULT_SCREEN, Rectangle, ResetOptions, Screen, ScreenRequestOptions, Widget
 from coding_gym_server.server.supervisor.display_handle import (
     DisplayFactory,
     DisplayHandle,
@@ -14,8 +15,11 @@ from coding_gym_server.server.supervisor.display_handle import (
     ScreenRefusedError,
 )
 from coding_gym_server.server.supervisor.executor import Executor
+from coding_gym_server.server.supervisor.widgets import arrange, read_widgets
 
 __all__ = ["SessionScreen"]
+
+_WIDGETS_ONLY = ScreenRequestOptions(Rectangle(0, 0, 1, 1), widgets=True)
 
 
 class SessionScreen:
@@ -31,6 +35,8 @@ class SessionScreen:
     def __init__(self, displays: DisplayFactory) -> None:
         self._displays = displays
         self.display: DisplayHandle | None = None
+        self._wants_widgets = False
+        self._closed_widgets: list[Widget] = []
 
     @property
     def name(self) -> str | None:
@@ -62,6 +68,9 @@ class SessionScreen:
             self.display = self._displays.open(executor.directory, chosen, window_manager=window_manager)
         if self.display is not None:
             executor.on_interrupted = self.display.wake
+            self._wants_widgets = options.widgets
+            if options.widgets:
+                self.display.before_close = functools.partial(self._keep_widgets, executor)
 
     def close(self) -> None:
         """Close the display. Idempotent."""
@@ -69,12 +78,12 @@ class SessionScreen:
             self.display.close()
             self.display = None
 
-    async def capture(self, region: Rectangle | int | None, *, running: bool) -> Screen:
+    async def capture(self, options: ScreenRequestOptions, executor: Executor | None) -> Screen:
         """Return the current screen.
 
         Args:
-            region: A rectangle or the id of a window; None for the whole screen.
-            running: Whether a program is running.
+            options: What to return of it.
+            executor: The executor of the episode, if there is one.
 
         Raises:
             NoScreenError: If the session has no screen.
@@ -83,10 +92,30 @@ class SessionScreen:
         if self.display is None:
             message = "this session has no screen; reset it with a screen"
             raise NoScreenError(message)
+        region = options.region
+        running = executor is not None and executor.is_running
+        reported = []
+        if options.widgets and executor is not None and self.display.is_started:
+            reported = await read_widgets(executor)
         current = await self.display.capture_now(region)
         if current is not None:
-            return Screen(windows=current.windows, running=running, screenshot=current.picture)
+            widgets = arrange(reported, current.windows) if options.widgets else []
+            return Screen(windows=current.windows, running=running, screenshot=current.picture, widgets=widgets)
         if isinstance(region, int):
             message = f"no window {region}: there are no windows on the screen"
             raise ScreenRefusedError(message)
         return Screen(windows=[], running=running, screenshot=self.display.black(region))
+
+    async def take_widgets(self, executor: Executor | None) -> list[Widget]:
+        """Return the widgets at the end of a step, or before its windows were closed; empty unless they are requested."""
+        kept, self._closed_widgets = self._closed_widgets, []
+        if not self._wants_widgets or self.display is None or executor is None or executor.worker.has_exited:
+            return kept
+        return (await self.capture(_WIDGETS_ONLY, executor)).widgets or kept
+
+    def forget_widgets(self) -> None:
+        """Forget the widgets of windows that were closed before the step's own program began."""
+        self._closed_widgets = []
+
+    async def _keep_widgets(self, executor: Executor) -> None:
+        self._closed_widgets = (await self.capture(_WIDGETS_ONLY, executor)).widgets

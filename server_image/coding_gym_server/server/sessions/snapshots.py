@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 
 import msgspec
 
@@ -14,14 +15,12 @@ from coding_gym_server.server.supervisor.executor import Executor
 from coding_gym_server.server.supervisor.executor_pool import ExecutorPool
 from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
 from coding_gym_server.server.supervisor.frozen_worker import FrozenWorker, SnapshotRefusedError
+from coding_gym_server.server.supervisor.seats import SeatFactory
 
-__all__ = ["DEFAULT_MAX_SNAPSHOTS", "Snapshot", "SnapshotStore"]
+__all__ = ["Snapshot", "SnapshotStore"]
 
-DEFAULT_MAX_SNAPSHOTS = 64
-"""Default of the maximum number of snapshots of all sessions together, each of which has a process."""
-
-_BACKENDS = frozenset({"python", "notebook", "restricted", "restrictedpython", "smolagents"})
-"""Backends that execute cells in the worker."""
+MAX_SNAPSHOTS = 64
+"""Maximum number of snapshots of all sessions together, each of which has a process."""
 
 
 class Snapshot:
@@ -63,13 +62,14 @@ class SnapshotStore:
 
     Args:
         executors: Pool that keeps the executors of snapshots.
-        limit: Maximum number of snapshots.
+        seats: Opens seats for forks.
     """
 
-    def __init__(self, executors: ExecutorPool, *, limit: int) -> None:
+    def __init__(self, executors: ExecutorPool, seats: SeatFactory) -> None:
         self._executors = executors
-        self._limit = limit
+        self._seats = seats
         self._snapshots: dict[str, Snapshot] = {}
+        self._single_use: set[str] = set()
 
     def check(self, spec: ExecutorSpec) -> None:
         """Raise if there can be no snapshot of an executor with a specification.
@@ -77,18 +77,40 @@ class SnapshotStore:
         Raises:
             SnapshotRefusedError: If its backend or its files cannot be copied, or the limit has been reached.
         """
-        if spec.backend not in _BACKENDS:
-            reason = f"the cells of the backend {spec.backend!r} run in another process; restore it by replay"
-            raise SnapshotRefusedError([reason])
         if spec.shared is not None:
             raise SnapshotRefusedError(["the session shares its files with others"])
-        if len(self._snapshots) >= self._limit:
-            reason = f"the sandbox has {self._limit} snapshots, its limit: release some, or start another sandbox"
+        if not spec.can_branch:
+            reason = f"the cells of the backend {spec.backend!r} run in another process: take it with replay=True"
+            raise SnapshotRefusedError([reason])
+        if len(set(self._snapshots.values())) >= MAX_SNAPSHOTS:
+            reason = f"the sandbox has {MAX_SNAPSHOTS} snapshots, its limit: release some, or start another sandbox"
             raise SnapshotRefusedError([reason])
 
     def add(self, snapshot: Snapshot) -> None:
-        """Keep a snapshot."""
+        """Keep a snapshot until it is released."""
         self._snapshots[snapshot.id] = snapshot
+
+    def add_once(self, snapshot: Snapshot, count: int) -> list[str]:
+        """Keep a snapshot until it has been restored so many times; return the ids for that."""
+        identifiers = [secrets.token_hex(16) for _ in range(count)]
+        self._snapshots |= dict.fromkeys(identifiers, snapshot)
+        self._single_use.update(identifiers)
+        return identifiers
+
+    @contextlib.asynccontextmanager
+    async def used(self, identifier: str, *, release: bool) -> AsyncIterator[bool]:
+        """Release a snapshot after its use if that is wanted, or if its id is for a single use.
+
+        Yields:
+            Whether this is the last use of the snapshot.
+        """
+        release = release or identifier in self._single_use
+        others = {other for key, other in self._snapshots.items() if key != identifier}
+        try:
+            yield release and self._snapshots.get(identifier) not in others
+        finally:
+            if release:
+                self.release([identifier])
 
     def get(self, identifier: str) -> Snapshot:
         """Return the snapshot with an id.
@@ -99,18 +121,48 @@ class SnapshotStore:
         snapshot = self._snapshots.get(identifier)
         if snapshot is None:
             raise SnapshotRefusedError(["the snapshot does not exist in this sandbox: it was released, or is of another one"])
-        if snapshot.frozen.is_lost:
-            raise SnapshotRefusedError(["the snapshot is lost: its process was killed"])
+        snapshot.frozen.check()
         return snapshot
+
+    def __contains__(self, identifier: str) -> bool:
+        """Return whether there is a snapshot with an id, lost or not."""
+        return identifier in self._snapshots
+
+    async def exchange(self, used: Executor | None, snapshot: Snapshot) -> tuple[Executor, tuple[int, ...]]:
+        """Exchange the executor of a session for one that can go on from a snapshot: that of the snapshot, or a fork beside it.
+
+        Args:
+            used: The executor of the session; None if it has none.
+            snapshot: The snapshot.
+
+        Returns:
+            The executor; and the namespaces of a new fork, which has no worker yet, or none. The caller closes them.
+
+        Raises:
+            SnapshotRefusedError: If the kernel or a limit does not permit it.
+            ChannelClosedError: If the root died.
+            TimeoutError: If the root does not respond.
+        """
+        executor = snapshot.executor
+        if executor is used:
+            return executor, ()
+        namespaces: tuple[int, ...] = ()
+        if not self._executors.unpark(executor):
+            executor, namespaces = await self._seats.open(snapshot.executor, snapshot.frozen)
+            self._executors.add_fork(executor)
+        if used is not None:
+            self._executors.release(used)
+        return executor, namespaces
 
     def release(self, identifiers: Iterable[str]) -> None:
         """End snapshots; ids of others are ignored."""
         for identifier in identifiers:
             snapshot = self._snapshots.pop(identifier, None)
-            if snapshot is not None:
+            self._single_use.discard(identifier)
+            if snapshot is not None and snapshot not in self._snapshots.values():
                 branching.release(snapshot.executor, snapshot.frozen)
-                self._executors.reclaim(snapshot.executor)
+                self._executors.reclaim(snapshot.executor.family)
 
     def release_all_of(self, owner: str) -> None:
         """End the snapshots that a session has taken."""
-        self.release([snapshot.id for snapshot in self._snapshots.values() if snapshot.owner == owner])
+        self.release([identifier for identifier, snapshot in self._snapshots.items() if snapshot.owner == owner])

@@ -3,36 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-import socket
+import contextlib
+import functools
+from collections.abc import Iterator
 
 from coding_gym_server.ipc.async_channel import ChannelClosedError
-from coding_gym_server.ipc.messages import Failed, FromProcess
+from coding_gym_server.ipc.messages import Failed, Finished, FromProcess, Kill
 from coding_gym_server.ipc.snapshot_messages import (
     AdoptCopy,
-    CopyWorker,
+    CheckAlone,
     Freezable,
     Freeze,
     KillCopy,
-    KillLive,
     NotFreezable,
-    Thaw,
+    Resume,
+    SealSeat,
     WorkerCopied,
 )
 from coding_gym_server.server.supervisor.executor import Executor
+from coding_gym_server.server.supervisor.family import Family
 from coding_gym_server.server.supervisor.frozen_worker import FrozenWorker, SnapshotRefusedError
 from coding_gym_server.server.supervisor.worker_handle import WorkerHandle
 from coding_gym_server.server.supervisor.zygote_handle import ForkError
 
-__all__ = ["freeze", "kill_live", "release", "thaw"]
+__all__ = ["freeze", "kill_live", "release", "thaw", "thaw_fork"]
 
 _READY_SECONDS = 10.0
 
 
 async def freeze(executor: Executor) -> FrozenWorker:
-    """Copy the worker, which runs no cell, and the files of an executor.
+    """Copy the files of an executor, and let its worker, which runs no cell, be copied before it goes on.
 
     Args:
-        executor: The executor, which goes on unchanged.
+        executor: The executor.
 
     Raises:
         SnapshotRefusedError: If a copy would not be faithful, or cannot be made.
@@ -44,12 +47,19 @@ async def freeze(executor: Executor) -> FrozenWorker:
         raise SnapshotRefusedError([f"{running} processes run beside the interpreter"])
     if not executor.is_alive:
         raise SnapshotRefusedError(["the interpreter has ended, and the next step starts a new one"])
+    await executor.lazy_copy.leave()
+    await executor.family.settle()
     try:
-        frozen = await _copy(executor)
+        await _check(executor)
     except (ChannelClosedError, TimeoutError) as error:
         if executor.is_broken:
             raise
         raise SnapshotRefusedError(["the interpreter does not respond"]) from error
+    frozen = FrozenWorker(
+        executor.directory.copy(), configuration=executor.configuration, max_output_chars=executor.max_output_chars
+    )
+    executor.lazy_copy.hold(frozen, executor.worker)
+    executor.family.frozen.add(frozen)
     try:
         if not frozen.files.are_bare:
             await asyncio.to_thread(frozen.files.save)
@@ -63,100 +73,201 @@ async def freeze(executor: Executor) -> FrozenWorker:
     return frozen
 
 
-async def thaw(
-    executor: Executor, frozen: FrozenWorker, *, seed: str | None, display: str | None, display_cookie: bytes
-) -> None:
-    """Replace the worker and the files of an executor by those of a frozen copy, which remains.
+async def thaw(executor: Executor, frozen: FrozenWorker, settings: Resume, *, keep: bool) -> None:
+    """Replace the worker and the files of an executor by those of a frozen copy.
 
     Args:
         executor: The executor that the copy was made of.
         frozen: The copy.
-        seed: Seed of the random number generators in hexadecimal; None leaves them in their state.
-        display: Name of the display, None without a screen.
-        display_cookie: Its X authority cookie.
+        settings: What the worker has of its own.
+        keep: Whether the copy can be restored again.
 
     Raises:
         SnapshotRefusedError: If the copy is lost, or memory or processes are exhausted. The executor then has no worker.
         ChannelClosedError: If the root died.
         TimeoutError: If the root does not respond.
     """
-    if frozen.is_lost:
-        raise SnapshotRefusedError(["the snapshot is lost: its process was killed"])
-    await kill_live(executor)
+    frozen.check()
+    # Fork while the processes are killed and the files replaced, except if the session's own worker is yet to become the copy.
+    forking = asyncio.ensure_future(_take_worker(frozen, keep=keep)) if frozen.pid else None
     try:
-        executor.directory.repair()
-        if not frozen.files.are_bare:
-            await asyncio.to_thread(frozen.files.restore)
+        await kill_live(executor)
+        with _restoring_files():
             executor.directory.repair()
-        with WorkerHandle.open(on_finished=executor.resolve) as (worker, descriptors):
-            # Registered first: the worker may be ready before the frozen copy has responded.
-            ready = worker.expect_ready()
-            await frozen.thaw(Thaw(seed=seed, display=display, display_cookie=display_cookie), descriptors)
-            worker.pid = await _adopt(executor, ready)
-    except ForkError as error:
-        raise SnapshotRefusedError([str(error)]) from error
-    except OSError as error:
-        raise SnapshotRefusedError([f"its files cannot be restored: {error.strerror}"]) from error
-    executor.adopt(worker, frozen.configuration, max_output_chars=frozen.max_output_chars)
+            if not frozen.files.are_bare:
+                await asyncio.to_thread(frozen.files.restore)
+                executor.directory.repair()
+    except BaseException:
+        if forking is not None:
+            forking.add_done_callback(_close_worker)
+        raise
+    await _resume(executor, frozen, await (forking or _take_worker(frozen, keep=keep)), settings, keep=keep)
+
+
+async def thaw_fork(
+    executor: Executor,
+    frozen: FrozenWorker,
+    namespaces: tuple[int, ...],
+    settings: Resume,
+    *,
+    keep: bool,
+) -> None:
+    """Give an executor with a new seat a worker and files like those of a frozen copy.
+
+    Args:
+        executor: The executor from ``SeatFactory.open``.
+        frozen: The copy.
+        namespaces: Namespaces of the seat.
+        settings: What the worker has of its own.
+        keep: Whether the copy can be restored again.
+
+    Raises:
+        SnapshotRefusedError: If the copy is lost, or memory or processes are exhausted. The executor then has no worker.
+        ChannelClosedError: If the root died.
+        TimeoutError: If the root does not respond.
+    """
+    frozen.check()
+    if frozen.files.exist:
+        with _restoring_files():
+            await asyncio.to_thread(frozen.files.restore, executor.directory.path)
+            executor.directory.repair()
+    await _resume(executor, frozen, await _take_worker(frozen, keep=keep), settings, namespaces, keep=keep)
 
 
 async def kill_live(executor: Executor) -> None:
-    """Kill all processes of an executor except frozen copies.
+    """Kill all processes of an executor except frozen ones, of which its worker may be one.
 
     Raises:
         ChannelClosedError: If the root died.
         TimeoutError: If the root does not respond.
     """
+    await executor.lazy_copy.stay()
     executor.processes.expect_end("the session's state was replaced by that of a snapshot")
-    await executor.call_root(KillLive())
+    await executor.call_root(Kill(executor.seat))
     executor.processes.clear()
 
 
 def release(executor: Executor, frozen: FrozenWorker) -> None:
-    """End a frozen copy and delete its files, without waiting for either; harmless if they are gone."""
-    executor.frozen.discard(frozen)
+    """End a frozen worker and delete its files, without waiting for either; harmless if they are gone."""
+    family = executor.family
+    family.frozen.discard(frozen)
+    frozen.lose("it was released")
+    if frozen.preparation is None or frozen.preparation.done():
+        _end(family, frozen)
+        return
+
+    def end(preparation: asyncio.Task[None]) -> None:
+        family.ending.discard(preparation)
+        _end(family, frozen)
+
+    # To the root, a spare that it has not adopted yet would be a background process.
+    family.ending.add(frozen.preparation)
+    frozen.preparation.add_done_callback(end)
+
+
+def _end(family: Family, frozen: FrozenWorker) -> None:
     frozen.close()
-    executor.tell_root(KillCopy(frozen.pid))
+    for process in (frozen, frozen.spare):
+        if process is not None and process.pid:
+            family.tell_root(KillCopy(process.pid))
 
 
-async def _adopt(executor: Executor, ready: asyncio.Future[FromProcess]) -> int:
-    """Wait until a thawed worker is ready, and let the root treat it as the worker; return its process id."""
+@contextlib.contextmanager
+def _restoring_files() -> Iterator[None]:
     try:
+        yield
+    except OSError as error:
+        raise SnapshotRefusedError([f"its files cannot be restored: {error.strerror}"]) from error
+
+
+async def _resume(
+    executor: Executor,
+    frozen: FrozenWorker,
+    worker: WorkerHandle,
+    settings: Resume,
+    namespaces: tuple[int, ...] = (),
+    *,
+    keep: bool,
+) -> None:
+    """Let a worker that was forked from a frozen copy be that of an executor."""
+    try:
+        worker.on_finished = executor.resolve
+        await _call(executor, AdoptCopy(worker.pid, is_worker=True, seat=executor.seat))
+        await _wait_until(worker.resume(settings, namespaces))
+        if namespaces:
+            await _call(executor, SealSeat(executor.seat))
+    except BaseException:
+        worker.close()
+        raise
+    executor.adopt(worker, frozen.configuration, max_output_chars=frozen.max_output_chars)
+    if keep:
+        frozen.count_restore(functools.partial(_prepare, executor, frozen))
+
+
+async def _take_worker(frozen: FrozenWorker, *, keep: bool) -> WorkerHandle:
+    """Return a worker that goes on from a frozen copy: a spare, one that is forked now, or the copy if it is not kept."""
+    try:
+        return frozen.take_spare() or await _fork(frozen, keep=keep)
+    except ForkError as error:
+        raise SnapshotRefusedError([str(error)]) from error
+
+
+def _close_worker(forking: asyncio.Future[WorkerHandle]) -> None:
+    if not forking.cancelled() and forking.exception() is None:
+        forking.result().close()
+
+
+async def _fork(frozen: FrozenWorker, *, keep: bool = True) -> WorkerHandle:
+    with WorkerHandle.open(on_finished=_ignore) as (worker, descriptors):
+        worker.pid = await frozen.thaw(descriptors, keep=keep)
+    return worker
+
+
+async def _prepare(executor: Executor, frozen: FrozenWorker) -> None:
+    """Fork a worker from a frozen copy in advance."""
+    try:
+        worker = await _fork(frozen)
+    except (ForkError, SnapshotRefusedError):
+        # The next restore reports it.
+        return
+    try:
+        # Whatever becomes of the seat.
+        await _call(executor, AdoptCopy(worker.pid, is_worker=False))
+    except BaseException as error:
+        worker.close()
+        if not isinstance(error, SnapshotRefusedError | ChannelClosedError | TimeoutError):
+            raise
+        return
+    frozen.spare = worker
+
+
+def _ignore(_: Finished | None) -> None:
+    """Ignore a message of a worker that was sent no request."""
+
+
+async def _wait_until(ready: asyncio.Future[FromProcess]) -> None:
+    """Wait until a thawed worker is ready."""
+    response = None
+    with contextlib.suppress(ChannelClosedError, TimeoutError):
         async with asyncio.timeout(_READY_SECONDS):
             response = await ready
-    except (ChannelClosedError, TimeoutError):
-        response = None
-    if isinstance(response, WorkerCopied):
-        adopted = await executor.call_root(AdoptCopy(response.pid, is_worker=True))
-        if not isinstance(adopted, Failed):
-            return response.pid
-    raise SnapshotRefusedError(["the copy of the interpreter has ended"])
+    if not isinstance(response, WorkerCopied):
+        raise SnapshotRefusedError([getattr(response, "reason", "the copy of the interpreter has ended")])
 
 
-async def _copy(executor: Executor) -> FrozenWorker:
-    response = await executor.worker.ask(Freeze())
+async def _call(executor: Executor, request: AdoptCopy | SealSeat) -> None:
+    response = await executor.call_root(request)
+    if isinstance(response, Failed):
+        raise SnapshotRefusedError([response.reason])
+
+
+async def _check(executor: Executor) -> None:
+    """Raise if a copy of the worker would not be faithful."""
+    alone, response = await asyncio.gather(executor.call_root(CheckAlone(executor.seat)), executor.worker.ask(Freeze()))
+    reasons = [alone.reason] if isinstance(alone, Failed) else []
     if isinstance(response, NotFreezable):
-        raise SnapshotRefusedError(response.reasons)
-    if not isinstance(response, Freezable):
-        raise SnapshotRefusedError(["the interpreter does not respond as expected"])
-    ours, theirs = socket.socketpair()
-    frozen = FrozenWorker(
-        ours,
-        executor.directory.copy(),
-        configuration=executor.configuration,
-        max_output_chars=executor.max_output_chars,
-    )
-    try:
-        with theirs:
-            response = await executor.worker.ask(CopyWorker(), (theirs.fileno(),))
-        if not isinstance(response, WorkerCopied):
-            raise SnapshotRefusedError([getattr(response, "reason", "the interpreter does not respond as expected")])
-        adopted = await executor.call_root(AdoptCopy(response.pid, is_worker=False))
-        if isinstance(adopted, Failed):
-            raise SnapshotRefusedError([adopted.reason])
-    except BaseException:
-        frozen.close()
-        raise
-    frozen.pid = response.pid
-    executor.frozen.add(frozen)
-    return frozen
+        reasons += response.reasons
+    elif not isinstance(response, Freezable):
+        reasons.append("the interpreter does not respond as expected")
+    if reasons:
+        raise SnapshotRefusedError(reasons)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.messages import Execute, Finished, FromProcess, Raised
@@ -43,6 +43,15 @@ class CellOutcome:
     note: str
     raised: Raised | None
 
+    def explained(self, note: str, max_output_chars: int) -> CellOutcome:
+        """Return the outcome with another line of explanation in ``stderr`` and ``note``.
+
+        Args:
+            note: The line.
+            max_output_chars: Maximum number of code points of stderr.
+        """
+        return replace(self, stderr=truncate_middle(self.stderr + note, max_output_chars), note=self.note + note)
+
 
 class CellRun:
     """A running cell, which can be paused: the cell continues while no step waits for it.
@@ -51,6 +60,7 @@ class CellRun:
         worker: The worker that executes the cell.
         dead: Previous worker, if it died since the last step. Its remaining output belongs to this cell.
         root: Channel to the session root.
+        seat: Number of the session's seat.
         on_interrupted: Called when an interrupt has been sent.
 
     Attributes:
@@ -65,6 +75,7 @@ class CellRun:
         worker: WorkerHandle,
         dead: WorkerHandle | None,
         root: AsyncChannel[FromProcess],
+        seat: int,
         *,
         on_interrupted: Callable[[], None],
     ) -> None:
@@ -74,6 +85,7 @@ class CellRun:
         self.expired = False
         self._dead = dead
         self._root = root
+        self._seat = seat
         self._on_interrupted = on_interrupted
         self._wakeup: asyncio.Future[None] | None = None
         self._watchdog: Watchdog | None = None
@@ -92,6 +104,7 @@ class CellRun:
         self._wakeup = asyncio.get_running_loop().create_future()
         watchdog = self._watchdog = Watchdog(
             self._root,
+            self._seat,
             limits,
             worker=self.worker.pid,
             on_given_up=lambda: self.end(None),

@@ -14,10 +14,10 @@ import secrets
 import shutil
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -25,16 +25,19 @@ from coding_gym_server.display.availability import can_manage_windows, missing_f
 from coding_gym_server.display.encoding import black_picture
 from coding_gym_server.display.keyboard import UnknownKeyError, check_events
 from coding_gym_server.display.messages import (
+    Animating,
     Captured,
     CaptureFinal,
     CaptureNow,
     Closed,
     CloseWindows,
+    ClosingEnded,
     DisplayConfig,
     FromDisplay,
     Idle,
     InjectInput,
     InputInjected,
+    Notice,
     Refused,
     ScreenState,
     ToDisplay,
@@ -42,7 +45,7 @@ from coding_gym_server.display.messages import (
     WatchScreen,
 )
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
-from coding_gym_server.ipc.messages import ForkDisplay
+from coding_gym_server.ipc.zygote_messages import ForkDisplay
 from coding_gym_server.protocol import Capture, InputEvent, Pixels, Rectangle
 from coding_gym_server.server.supervisor.display_socket import listen, socket_name
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
@@ -91,8 +94,8 @@ class StepObserver(Protocol):
     def watch(self) -> WatchScreen:
         """Return the request that configures the display for the step."""
 
-    def on_idle(self, idle: Idle) -> None:
-        """Handle the notification that all programs wait for events."""
+    def on_notice(self, notice: Notice) -> None:
+        """Handle an unsolicited message of the display."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,11 +164,15 @@ class DisplayHandle:
         listener: Listening socket for the session's programs. The display takes ownership of it.
         number: Number of the display.
         files: The files of the session, from which the display removes the socket.
+
+    Attributes:
+        before_close: Called with each picture that is taken before windows are closed, unless it is None.
     """
 
     def __init__(
         self, zygote: ZygoteHandle, config: DisplayConfig, listener: socket.socket, number: int, files: SessionDirectory
     ) -> None:
+        self.before_close: Callable[[], Awaitable[None]] | None = None
         self._zygote = zygote
         self._config = config
         self._loop = asyncio.get_running_loop()
@@ -233,9 +240,15 @@ class DisplayHandle:
         """
         return await self._request(Captured, CaptureNow(region))
 
-    async def close_windows(self) -> None:
-        """Ask all windows to close."""
-        await self._request(Closed, CloseWindows())
+    async def close_windows(self, when: Literal["unchanged", "idle", "now"]) -> bool:
+        """Close all windows; return whether that has begun. The observer is notified of the end.
+
+        Args:
+            when: ``unchanged``, if the programs are idle and the screen has not changed since they were reported to be;
+                ``idle``, if they are idle; or ``now``, all windows at once instead of one by one.
+        """
+        response = await self._request(Closed, CloseWindows(when))
+        return response is not None and response.has_begun
 
     async def inject(self, events: list[InputEvent], *, timeout: float) -> None:
         """Inject mouse and keyboard input.
@@ -279,7 +292,7 @@ class DisplayHandle:
             on_closed=self._on_disconnected,
             max_bytes=_MAX_MESSAGE_BYTES,
             decoder=_decoder,
-            unsolicited=Idle,
+            unsolicited=(Idle, Animating, ClosingEnded),
         )
         try:
             with theirs:
@@ -313,8 +326,8 @@ class DisplayHandle:
             self._loop.add_reader(self._listener.fileno(), self._on_connection)
 
     def _on_message(self, message: FromDisplay) -> None:
-        if isinstance(message, Idle) and self._observer is not None:
-            self._observer.on_idle(message)
+        if isinstance(message, Notice) and self._observer is not None:
+            self._observer.on_notice(message)
 
     def _on_disconnected(self) -> None:
         """Stop a display that failed; the next program that connects starts another one. Idempotent."""

@@ -6,11 +6,10 @@ An executor outlives episodes: ``recycle`` kills its processes, empties its work
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 from collections.abc import Callable, Iterable
 
-from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
+from coding_gym_server.ipc.async_channel import ChannelClosedError
 from coding_gym_server.ipc.messages import (
     CheckWaiting,
     Configure,
@@ -23,17 +22,17 @@ from coding_gym_server.ipc.messages import (
     Killed,
     ToProcess,
     Waiting,
-    WorkerExited,
     WorkerForked,
 )
+from coding_gym_server.ipc.snapshot_messages import FIRST_SEAT
 from coding_gym_server.linux import oom, procfs
 from coding_gym_server.protocol import TIMEOUT_EXIT_CODE, Outcome
 from coding_gym_server.protocol.processes import ProcessRequest
 from coding_gym_server.server.supervisor.cell_run import SIGKILLED, CellOutcome, CellRun, exit_code_of
 from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
-from coding_gym_server.server.supervisor.frozen_worker import FrozenWorker
+from coding_gym_server.server.supervisor.family import Family
+from coding_gym_server.server.supervisor.lazy_copy import LazyCopy
 from coding_gym_server.server.supervisor.processes import Process, ProcessTable
-from coding_gym_server.server.supervisor.spawner_handle import ROOT_TIMEOUT_SECONDS
 from coding_gym_server.server.supervisor.systems import System
 from coding_gym_server.server.supervisor.watchdog import Limits
 from coding_gym_server.server.supervisor.worker_handle import DEFAULT_MAX_OUTPUT_CHARS, Event, WorkerHandle
@@ -49,32 +48,37 @@ class Executor:
     Args:
         spec: Its fixed properties.
         user: Id of its session's user, None if it has the server's user and no mounts of its own.
+        family: The executors that have the same root.
+        seat: Number of its seat in the family.
+        depth: Number of forks between the family's first executor and this one.
 
     Attributes:
         directory: The files of its session.
         user: Id of its session's user, None if it has the server's user and no mounts of its own.
         spec: Its fixed properties.
-        root_pid: Process id of the session root.
+        family: The executors that have the same root.
+        seat: Number of its seat in the family.
+        depth: Number of forks between the family's first executor and this one.
         processes: The processes that clients run beside the worker.
-        is_broken: Whether the root has died, and all processes with it.
         is_recycling: Whether the processes are being replaced by a new worker.
         on_interrupted: Called when an interrupt has been sent to a cell.
         configuration: Configuration of the worker, None before ``configure``.
         max_output_chars: Maximum number of code points of stdout, and of stderr, per step.
-        frozen: Frozen copies of its workers.
+        lazy_copy: The last snapshot, while the worker has not gone on.
     """
 
-    def __init__(self, spec: ExecutorSpec, user: int | None) -> None:
+    def __init__(self, spec: ExecutorSpec, user: int | None, family: Family, *, seat: int = FIRST_SEAT, depth: int = 0) -> None:
         self.directory: SessionDirectory
         self.user = user
         self.spec = spec
-        self.is_broken = False
-        self.root_pid = 0
-        self.processes: ProcessTable
+        self.family = family
+        self.seat = seat
+        self.depth = depth
+        self.processes = ProcessTable(family.root, seat)
         self.is_recycling = False
         self.on_interrupted: Callable[[], None] = lambda: None
-        self.frozen: set[FrozenWorker] = set()
-        self._root: AsyncChannel[FromProcess]
+        self.lazy_copy = LazyCopy(family, seat)
+        family.members[seat] = self
         self._worker: WorkerHandle | None = None
         self.configuration: Configure | None = None
         self.max_output_chars = DEFAULT_MAX_OUTPUT_CHARS
@@ -97,19 +101,13 @@ class Executor:
             ChannelClosedError: If the zygote or the root died.
             TimeoutError: If the root does not respond.
         """
-        executor = cls(spec, system.user)
         ours, theirs = socket.socketpair()
-        executor._root = AsyncChannel(
-            ours,
-            on_message=executor._on_root_message,
-            on_descriptors=system.on_descriptors,
-            on_closed=executor._on_root_closed,
-        )
-        executor.processes = ProcessTable(executor._root)
+        family = Family(ours, system)
+        executor = cls(spec, system.user, family)
         try:
             with theirs:
-                executor.root_pid = await zygote.fork_root(system.request(spec.backend), theirs)
-            executor.directory = await system.enter(executor._root)
+                family.root_pid = await zygote.fork_root(system.request(spec.backend), theirs)
+            executor.directory = family.directory = await system.enter(family.root)
             executor.directory.repair()
             await executor._replace_worker()
         except BaseException:
@@ -117,6 +115,18 @@ class Executor:
             system.discard()
             raise
         return executor
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the root has died, and all processes with it."""
+        return self.family.is_broken
+
+    @property
+    def root_pid(self) -> int:
+        """Process id of the common ancestor of its processes, except for orphans of a fork: the root or the worker, or -1."""
+        if self.seat == FIRST_SEAT:
+            return self.family.root_pid
+        return -1 if self._worker is None else self._worker.pid
 
     @property
     def is_alive(self) -> bool:
@@ -186,10 +196,11 @@ class Executor:
         if self.is_broken:
             # Without the root, the exit of the worker would not be reported.
             raise ChannelClosedError
+        await self.lazy_copy.leave()
         dead = None
         if self.worker.has_exited:
             dead, _ = await self._replace_worker()
-        self._run = CellRun(self.worker, dead, self._root, on_interrupted=lambda: self.on_interrupted())
+        self._run = CellRun(self.worker, dead, self.family.root, self.seat, on_interrupted=lambda: self.on_interrupted())
         return await self._advance(self._run, limits, cell, on_event)
 
     async def resume(self, limits: Limits, *, on_event: Callable[[Event], None] | None = None) -> CellOutcome | None:
@@ -263,7 +274,7 @@ class Executor:
         """
         self._kill_reason = self._kill_reason or reason
         self.processes.expect_end(f"all processes of the session were killed: {reason}")
-        self.tell_root(Kill())
+        self.family.tell_root(Kill(self.seat))
         self.resolve(None)
 
     async def kill(self) -> None:
@@ -273,7 +284,7 @@ class Executor:
             ChannelClosedError: If the root died.
             TimeoutError: If the root does not respond.
         """
-        response = await self.call_root(Kill())
+        response = await self.call_root(Kill(self.seat))
         assert isinstance(response, Killed)
         self._is_killed = True
 
@@ -326,9 +337,8 @@ class Executor:
     def close(self) -> None:
         """Close the channels; the root then kills all processes. The directory remains until it is removed."""
         self.processes.clear()
-        while self.frozen:
-            self.frozen.pop().close()
-        self._root.close()
+        if self.seat == FIRST_SEAT:
+            self.family.close()
         if self._worker is not None:
             self._worker.close()
 
@@ -340,11 +350,11 @@ class Executor:
 
     async def _replace_worker(self) -> tuple[WorkerHandle | None, int | None]:
         """Kill all processes and fork a new worker; return the old one, which the caller closes, and its wait status."""
-        self.processes.expect_end("the interpreter was killed, and all processes of the session with it")
         self.is_recycling = True
         try:
             with WorkerHandle.open(on_finished=self.resolve) as (new, descriptors):
-                response = await self.call_root(ForkWorker(self.directory.name), descriptors)
+                self.processes.expect_end("the interpreter was killed, and all processes of the session with it")
+                response = await self.call_root(ForkWorker(self.directory.name, self.seat), descriptors)
                 if isinstance(response, Failed):
                     raise ForkError(response.reason)
                 assert isinstance(response, WorkerForked)
@@ -365,28 +375,17 @@ class Executor:
             raise ForkError(message) from error
 
     async def call_root(self, request: ToProcess, descriptors: tuple[int, ...] = ()) -> FromProcess:
-        """Send a request to the root; return its response.
+        """Send a request to the root; return its response; see ``Family.call_root``."""
+        return await self.family.call_root(request, descriptors)
 
-        Raises:
-            ChannelClosedError: If the root died.
-            TimeoutError: If it does not respond.
-        """
-        return await self._root.call(request, descriptors, timeout=ROOT_TIMEOUT_SECONDS)
-
-    def tell_root(self, request: ToProcess) -> None:
-        """Send a request to the root, if it is alive, without waiting for its response."""
-        with contextlib.suppress(ChannelClosedError):
-            self._root.send(request)
-            self._root.expect()
-
-    def _on_root_message(self, message: FromProcess) -> None:
-        # Reported by the worker's parent, because children of the worker may keep its channel open.
-        if isinstance(message, WorkerExited) and self._worker is not None:
+    def on_worker_exited(self) -> None:
+        """Take note of the exit of the worker."""
+        if self._worker is not None:
             self._worker.has_exited = True
             self.resolve(None)
 
-    def _on_root_closed(self) -> None:
-        self.is_broken = True
+    def on_root_closed(self) -> None:
+        """Take note of the end of the root, and of all processes."""
         self.processes.clear("the session's root process died, and all processes of the session with it")
         self.resolve(None)
 

@@ -12,10 +12,14 @@ from itertools import chain
 from pathlib import Path
 
 from coding_gym_server.ipc.async_channel import ChannelClosedError
+from coding_gym_server.ipc.snapshot_messages import FIRST_SEAT, CloseSeat
 from coding_gym_server.isolation.session_user import SessionUsers
+from coding_gym_server.protocol import MAX_FORKS
 from coding_gym_server.server.supervisor.branching import kill_live
 from coding_gym_server.server.supervisor.executor import Executor
 from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
+from coding_gym_server.server.supervisor.family import Family
+from coding_gym_server.server.supervisor.frozen_worker import FrozenWorker
 from coding_gym_server.server.supervisor.shared_files import SharedFolder, SharedSystem
 from coding_gym_server.server.supervisor.systems import NamedSystem, OwnSystem, System
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
@@ -72,7 +76,7 @@ class ExecutorPool:
         self._ended_bytes: dict[Executor, int] = {}
         self.all: set[Executor] = set()
         self._spares: dict[ExecutorSpec, list[Executor]] = {spec: []}
-        # Used executors with frozen copies, which no session uses.
+        # Used executors with frozen copies or forks, which no session uses.
         self._parked: set[Executor] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._release_tasks: set[asyncio.Task[None]] = set()
@@ -108,11 +112,26 @@ class ExecutorPool:
         self._parked.remove(executor)
         return True
 
-    def reclaim(self, executor: Executor) -> None:
-        """Return an executor to the pool if no session uses it and it has no frozen copies any more."""
-        if executor in self._parked and not executor.frozen:
-            self._parked.remove(executor)
-            self.release(executor)
+    def add_fork(self, executor: Executor) -> None:
+        """Let the pool own the executor of a fork, which ends with ``release`` or ``renew``."""
+        self.all.add(executor)
+
+    def reclaim(self, family: Family) -> None:
+        """Return the first executor of a family to the pool if no session uses it and it is alone again."""
+        parked = next((executor for executor in self._parked if executor.family is family), None)
+        if parked is not None and family.is_alone:
+            self._parked.remove(parked)
+            self.release(parked)
+
+    @property
+    def forks(self) -> int:
+        """Number of forks."""
+        return sum(executor.seat != FIRST_SEAT for executor in self.all)
+
+    @property
+    def frozen(self) -> list[FrozenWorker]:
+        """The frozen copies of all workers."""
+        return [frozen for executor in self.all if executor.seat == FIRST_SEAT for frozen in executor.family.frozen]
 
     async def renew(self, executor: Executor) -> Executor:
         """Exchange a used executor for one in the initial state. On return, all processes of the old one are killed.
@@ -124,7 +143,10 @@ class ExecutorPool:
             ForkError: If the process limit, memory or disk is exhausted.
             ChannelClosedError: If the zygote or the root died.
         """
-        if executor.frozen:
+        if executor.seat != FIRST_SEAT:
+            await self._end_fork(executor)
+            return await self.acquire(executor.spec)
+        if not executor.family.is_alone:
             self._parked.add(executor)
             await self._kill_live(executor)
             return await self.acquire(executor.spec)
@@ -150,9 +172,12 @@ class ExecutorPool:
     def release(self, executor: Executor) -> None:
         """Return an executor to the pool; its processes are killed in the background.
 
-        One with frozen copies is kept until ``reclaim``.
+        One with frozen copies or forks is kept until ``reclaim``.
         """
-        if executor.frozen:
+        if executor.seat != FIRST_SEAT:
+            self._in_background(self._end_fork(executor))
+            return
+        if not executor.family.is_alone:
             self._parked.add(executor)
             self._in_background(self._kill_live(executor))
             return
@@ -222,7 +247,7 @@ class ExecutorPool:
         if isinstance(spec.shared, SharedSystem):
             return spec.shared
         if user is not None:
-            return OwnSystem(user)
+            return OwnSystem(user, seats=MAX_FORKS if spec.can_branch else 0)
         return NamedSystem(self._base, spec.shared.directory if isinstance(spec.shared, SharedFolder) else None)
 
     def _take_user(self, spec: ExecutorSpec) -> int | None:
@@ -277,6 +302,20 @@ class ExecutorPool:
         except (ChannelClosedError, TimeoutError):
             # The snapshots are lost with the root, and reported as such.
             _log.warning("the root of an executor with snapshots died")
+
+    async def _end_fork(self, executor: Executor) -> None:
+        """Kill the processes of a fork, remove its files, and free its seat."""
+        try:
+            await executor.lazy_copy.stay()
+            await executor.call_root(CloseSeat(executor.seat))
+            await asyncio.to_thread(executor.directory.empty)
+        except _INFRASTRUCTURE_ERRORS as error:
+            _log.warning("cannot end a fork: %s", error)
+        finally:
+            executor.close()
+            self.all.discard(executor)
+            executor.family.members.pop(executor.seat, None)
+            self.reclaim(executor.family)
 
     def _add_spare(self, executor: Executor) -> None:
         spares = self._spares_of(executor.spec)

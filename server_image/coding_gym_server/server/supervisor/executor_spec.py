@@ -8,6 +8,9 @@ from coding_gym_server.server.supervisor.shared_files import SharedFiles
 
 __all__ = ["ExecutorSpec"]
 
+_BRANCHING_BACKENDS = frozenset({"python", "notebook", "restricted", "restrictedpython", "smolagents"})
+"""Backends that execute cells in the worker."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutorSpec:
@@ -20,3 +23,8 @@ class ExecutorSpec:
 
     backend: str = "python"
     shared: SharedFiles | None = None
+
+    @property
+    def can_branch(self) -> bool:
+        """Whether copies of a worker, and of the files, are copies of the session."""
+        return self.backend in _BRANCHING_BACKENDS and self.shared is None

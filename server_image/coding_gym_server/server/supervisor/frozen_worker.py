@@ -1,14 +1,16 @@
-"""The server's handle on a frozen copy of a worker."""
+"""The server's handle on a frozen worker."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import socket
+from collections.abc import Callable, Coroutine
 
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.messages import Configure, FromProcess
 from coding_gym_server.ipc.snapshot_messages import Thaw, WorkerCopied
+from coding_gym_server.server.supervisor.worker_handle import WorkerHandle
 from coding_gym_server.workspace.saved_files import SavedFiles
 
 __all__ = ["FrozenWorker", "SnapshotRefusedError"]
@@ -29,56 +31,109 @@ class SnapshotRefusedError(RuntimeError):
 
 
 class FrozenWorker:
-    """A frozen copy of a worker and of the session's files.
+    """A frozen worker and a copy of the session's files. It has no process of its own before ``connect``.
 
     Args:
-        channel: Our end of its channel.
         files: Copy of the files.
         configuration: The worker's configuration.
         max_output_chars: Maximum number of code points of stdout, and of stderr, per step.
 
     Attributes:
-        pid: Its process id, 0 before it is known.
+        pid: Its process id, 0 before it has one.
         files: Copy of the files.
         configuration: The worker's configuration.
         max_output_chars: Maximum number of code points of stdout, and of stderr, per step.
-        is_lost: Whether the process has ended.
+        loss: Why it can be restored no more, None if it can.
+        spare: A worker that was forked from it in advance, None without one.
+        preparation: The task that forks the spare, or has done so; None before it was needed.
     """
 
-    def __init__(
-        self, channel: socket.socket, files: SavedFiles, *, configuration: Configure | None, max_output_chars: int
-    ) -> None:
+    def __init__(self, files: SavedFiles, *, configuration: Configure | None, max_output_chars: int) -> None:
         self.pid = 0
         self.files = files
         self.configuration = configuration
         self.max_output_chars = max_output_chars
-        self.is_lost = False
-        self._channel: AsyncChannel[FromProcess] = AsyncChannel(channel, on_closed=self._on_closed)
+        self.loss: str | None = None
+        self.spare: WorkerHandle | None = None
+        self._restores = 0
+        self.preparation: asyncio.Task[None] | None = None
+        self._channel: AsyncChannel[FromProcess] | None = None
 
-    async def thaw(self, request: Thaw, descriptors: tuple[int, ...]) -> None:
-        """Let it fork a worker.
+    def connect(self, channel: socket.socket, pid: int) -> None:
+        """Take over a process that has frozen.
 
         Args:
-            request: The request.
+            channel: Our end of its channel.
+            pid: Its process id.
+        """
+        self.pid = pid
+        self._channel = AsyncChannel(channel, on_closed=lambda: self.lose("its process was killed"))
+
+    def lose(self, reason: str) -> None:
+        """Take note that it can be restored no more."""
+        self.loss = self.loss or reason
+
+    def check(self) -> None:
+        """Raise if it is lost.
+
+        Raises:
+            SnapshotRefusedError: If it is.
+        """
+        if self.loss is not None:
+            raise SnapshotRefusedError([f"the snapshot is lost: {self.loss}"])
+
+    async def thaw(self, descriptors: tuple[int, ...], *, keep: bool) -> int:
+        """Let it fork a worker, or become one; return the worker's process id, as the process claims.
+
+        Args:
             descriptors: The worker's channel, stdout and stderr.
+            keep: Whether it forks, and can be restored again.
 
         Raises:
             SnapshotRefusedError: If it is lost, or cannot fork.
         """
+        self.check()
+        assert self._channel is not None
         try:
-            response = await self._channel.call(request, descriptors, timeout=_THAW_SECONDS)
+            response = await self._channel.call(Thaw(keep), descriptors, timeout=_THAW_SECONDS)
         except (ChannelClosedError, TimeoutError):
-            self.is_lost = True
-            raise SnapshotRefusedError(["the snapshot is lost: its process has ended"]) from None
+            self.lose("its process has ended")
+            self.check()
+            raise
         if not isinstance(response, WorkerCopied):
             raise SnapshotRefusedError([getattr(response, "reason", "the snapshot does not respond as expected")])
+        if not keep:
+            self.pid = 0
+            self.lose("it was released")
+        return response.pid
+
+    def take_spare(self) -> WorkerHandle | None:
+        """Return the worker that was forked in advance, which belongs to the caller then; None if there is none."""
+        spare, self.spare = self.spare, None
+        if spare is not None and spare.has_exited:
+            spare.close()
+            return None
+        return spare
+
+    def count_restore(self, prepare: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Count a restore; from the second on, prepare the next one in the background.
+
+        Args:
+            prepare: Makes a spare.
+        """
+        self._restores += 1
+        if self._restores > 1 and (self.preparation is None or self.preparation.done()):
+            self.preparation = asyncio.get_running_loop().create_task(prepare())
 
     def close(self) -> None:
-        """Close the channel, and delete the files in the background. Idempotent."""
-        self.is_lost = True
-        self._channel.close()
-        with contextlib.suppress(RuntimeError):
-            asyncio.get_running_loop().run_in_executor(None, self.files.remove)
-
-    def _on_closed(self) -> None:
-        self.is_lost = True
+        """Close the channel and the spare, and delete the files in the background. Idempotent."""
+        self.lose("it was released")
+        if self.preparation is not None:
+            self.preparation.cancel()
+        if self.spare is not None:
+            self.spare.close()
+        if self._channel is not None:
+            self._channel.close()
+        if self.files.exist:
+            with contextlib.suppress(RuntimeError):
+                asyncio.get_running_loop().run_in_executor(None, self.files.remove)

@@ -43,15 +43,17 @@ class ProcessTable:
 
     Args:
         root: Channel to the session root.
+        seat: Number of the session's seat.
 
     Attributes:
         open_terminals: Whether processes open their terminals themselves, because the session has a user of its own.
     """
 
-    def __init__(self, root: AsyncChannel[FromProcess]) -> None:
+    def __init__(self, root: AsyncChannel[FromProcess], seat: int) -> None:
         self.open_terminals = False
         self._root = root
-        self._spawner = SpawnerHandle(root)
+        self._seat = seat
+        self._spawner = SpawnerHandle(root, seat)
         self._processes: dict[str, Process] = {}
         self._starting = 0
         self._reason = ""
@@ -137,7 +139,7 @@ class ProcessTable:
             process.expect_end(reason)
         # Requests that are being processed must not start another one.
         self._spawner.close()
-        self._spawner = SpawnerHandle(self._root)
+        self._spawner = SpawnerHandle(self._root, self._seat)
 
     def clear(self, reason: str = "the session was closed") -> None:
         """Forget all processes; the root has killed them, or is about to.

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.channel import close_all
-from coding_gym_server.ipc.messages import ForkRoot, FromProcess
+from coding_gym_server.ipc.messages import FromProcess
 from coding_gym_server.ipc.system_messages import FoundSystem, JoinSystem
+from coding_gym_server.ipc.zygote_messages import ForkRoot
 from coding_gym_server.server.supervisor.systems import System, call_new_root
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
 from coding_gym_server.workspace.layout import MOUNTED, PRIVATE

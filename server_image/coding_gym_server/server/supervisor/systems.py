@@ -9,8 +9,9 @@ from pathlib import Path
 
 from coding_gym_server.ipc.async_channel import AsyncChannel
 from coding_gym_server.ipc.channel import close_all
-from coding_gym_server.ipc.messages import Failed, ForkRoot, FromProcess, ToProcess
+from coding_gym_server.ipc.messages import Failed, FromProcess, ToProcess
 from coding_gym_server.ipc.system_messages import EnterOwnSystem
+from coding_gym_server.ipc.zygote_messages import ForkRoot
 from coding_gym_server.server.supervisor.spawner_handle import ROOT_TIMEOUT_SECONDS
 from coding_gym_server.server.supervisor.zygote_handle import ForkError
 from coding_gym_server.workspace.session_directory import MountedDirectory, NamedDirectory, SessionDirectory
@@ -57,6 +58,10 @@ class System(ABC):
         """Return a descriptor of the mounts of a root that lends its files, which the caller closes; None if it lends none."""
         return None
 
+    def take_descriptors(self) -> list[int]:
+        """Return the descriptors that the root has sent since it has entered the system, which the caller closes."""
+        return []
+
     @abstractmethod
     def discard(self) -> None:
         """Release what no root has entered, or one that failed to start. Idempotent."""
@@ -91,11 +96,13 @@ class OwnSystem(System):
     Args:
         user: Id of the session's user: the server's, unless the sandbox has users for sessions.
         lends_files: Whether a test runner borrows its files, for which it needs the descriptor from ``take_mounts``.
+        seats: Maximum number of forks of the session that exist at the same time.
     """
 
-    def __init__(self, user: int, *, lends_files: bool = False) -> None:
+    def __init__(self, user: int, *, lends_files: bool = False, seats: int = 0) -> None:
         self.user = user
         self._lends_files = lends_files
+        self._seats = seats
         self._received: list[int] = []
 
     @property
@@ -106,14 +113,20 @@ class OwnSystem(System):
         return ForkRoot(None, backend, user=self.user)
 
     async def enter(self, root: AsyncChannel[FromProcess]) -> SessionDirectory:
-        await call_new_root(root, EnterOwnSystem(self._lends_files))
-        if len(self._received) < (2 if self._lends_files else 1):
+        await call_new_root(root, EnterOwnSystem(self._lends_files, self._seats))
+        if len(self._received) < (2 if self._lends_files or self._seats else 1):
             message = "the server has no free file descriptor"
             raise ForkError(message)
-        return MountedDirectory(self._received.pop(0))
+        tree = self._received.pop(0)
+        return MountedDirectory(tree, self._received.pop(0) if self._seats else None)
 
     def take_mounts(self) -> int | None:
         return self._received.pop() if self._received else None
+
+    def take_descriptors(self) -> list[int]:
+        taken = self._received[:]
+        self._received.clear()
+        return taken
 
     def discard(self) -> None:
         close_all(self._received)

@@ -45,6 +45,7 @@ class Watchdog:
 
     Args:
         root: Channel to the session root, which sends signals and measures CPU time.
+        seat: Number of the session's seat.
         limits: Time limits of the step.
         worker: Process ID of the worker, None if unknown.
         on_given_up: Called when the step has not ended within the grace period after an interrupt.
@@ -57,6 +58,7 @@ class Watchdog:
     def __init__(
         self,
         root: AsyncChannel[FromProcess],
+        seat: int,
         limits: Limits,
         *,
         worker: int | None,
@@ -65,6 +67,7 @@ class Watchdog:
     ) -> None:
         self.expired = False
         self._root = root
+        self._seat = seat
         self._limits = limits
         self._worker = worker
         self._on_given_up = on_given_up
@@ -85,16 +88,15 @@ class Watchdog:
             self._cpu_task = self._loop.create_task(self._watch_cpu(self._limits.cpu, await self._cpu_time()))
 
     def interrupt(self) -> None:
-        """Send SIGINT once, and give the step up after the grace period."""
+        """Send SIGINT, and give the step up after the grace period. Later calls repeat the signal within that period."""
         if self._interrupt is not None:
+            if self._interrupt.done():
+                self._send_signal(lambda _: self._on_interrupted())
             return
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(_SIGNAL_TIMEOUT + _INTERRUPT_GRACE, self._on_given_up)
-        with contextlib.suppress(ChannelClosedError):
-            self._root.send(InterruptWorker())
-            self._interrupt = self._root.expect()
-            self._interrupt.add_done_callback(self._begin_grace)
+        self._send_signal(self._begin_grace)
 
     async def stop(self) -> None:
         """Stop watching. On return, no interrupt for this step is pending."""
@@ -105,6 +107,12 @@ class Watchdog:
         if self._interrupt is not None:
             with contextlib.suppress(ChannelClosedError):
                 await self._interrupt
+
+    def _send_signal(self, on_sent: Callable[[asyncio.Future[FromProcess]], None]) -> None:
+        with contextlib.suppress(ChannelClosedError):
+            self._root.send(InterruptWorker(self._seat))
+            self._interrupt = self._root.expect()
+            self._interrupt.add_done_callback(on_sent)
 
     def _begin_grace(self, _: asyncio.Future[FromProcess]) -> None:
         """Start the grace period once the signal has been sent, unless the step has ended."""
@@ -141,6 +149,8 @@ class Watchdog:
             self._expire()
 
     async def _cpu_time(self) -> float:
-        response = await self._root.call(CpuTime())
-        assert isinstance(response, CpuTimeUsed)
+        response = await self._root.call(CpuTime(self._seat))
+        if not isinstance(response, CpuTimeUsed):
+            # The session is a fork that is being ended.
+            raise ChannelClosedError
         return response.seconds

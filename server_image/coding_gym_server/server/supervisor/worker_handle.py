@@ -12,8 +12,20 @@ import msgspec
 
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.channel import close_all
-from coding_gym_server.ipc.messages import MAX_RESULT_BYTES, Ack, CellResult, Configure, Execute, Finished, FromProcess
+from coding_gym_server.ipc.messages import (
+    MAX_RESULT_BYTES,
+    Ack,
+    CellResult,
+    Configure,
+    Execute,
+    Finished,
+    FromProcess,
+    WorkerExited,
+)
+from coding_gym_server.ipc.snapshot_messages import EnterSeat, Resume
 from coding_gym_server.ipc.streams import open_output_pipes
+from coding_gym_server.ipc.widget_messages import FoundWidgets
+from coding_gym_server.protocol import Widget
 from coding_gym_server.server.supervisor.output_capture import OutputCapture
 from coding_gym_server.server.supervisor.zygote_handle import ForkError
 
@@ -54,6 +66,7 @@ class WorkerHandle:
         on_finished: Called with the result of a cell, or with None after an invalid message.
 
     Attributes:
+        on_finished: Called with the result of a cell, or with None after an invalid message.
         has_exited: Whether the worker has exited or closed its channel.
         pid: Its process id, 0 before it is known.
     """
@@ -63,12 +76,17 @@ class WorkerHandle:
     ) -> None:
         self.has_exited = False
         self.pid = 0
-        self._on_finished = on_finished
+        self.on_finished = on_finished
         self._on_event: Callable[[Event], None] | None = None
         self._result_budget = 0
         self._channel: AsyncChannel[FromProcess] = AsyncChannel(
-            channel, on_message=self._on_message, on_closed=self._on_closed, max_bytes=_MAX_MESSAGE_BYTES
+            channel,
+            on_message=self._on_message,
+            on_closed=self._on_closed,
+            max_bytes=_MAX_MESSAGE_BYTES,
+            unsolicited=(WorkerExited, FoundWidgets),
         )
+        self._widgets: asyncio.Future[list[Widget]] | None = None
         self._stdout = OutputCapture(stdout, max_chars=DEFAULT_MAX_OUTPUT_CHARS)
         self._stderr = OutputCapture(stderr, max_chars=DEFAULT_MAX_OUTPUT_CHARS)
         self._loop = asyncio.get_running_loop()
@@ -119,9 +137,27 @@ class WorkerHandle:
         """
         return await self._channel.call(request, descriptors, timeout=_RESPONSE_SECONDS)
 
-    def expect_ready(self) -> asyncio.Future[FromProcess]:
-        """Return a future for the message of a thawed worker that it is ready; ``ChannelClosedError`` if it exits."""
-        return self._channel.expect()
+    def resume(self, request: Resume, namespaces: tuple[int, ...]) -> asyncio.Future[FromProcess]:
+        """Let a worker that was forked from a frozen copy go on.
+
+        Args:
+            request: What it has of its own.
+            namespaces: Those of its seat, which it joins first; none if the copy was in the same seat.
+
+        Returns:
+            Its message that it is ready; ``ChannelClosedError`` if it exits before.
+        """
+        ready = self._channel.expect()
+        with contextlib.suppress(ChannelClosedError):
+            if namespaces:
+                self._channel.send(EnterSeat(), namespaces)
+            self._channel.send(request)
+        return ready
+
+    def expect_widgets(self) -> asyncio.Future[list[Widget]]:
+        """Return a future for the widgets that the worker reports next; they may be forged."""
+        self._widgets = self._loop.create_future()
+        return self._widgets
 
     def limit_output(self, max_output_chars: int) -> None:
         """Set the maximum number of code points of stdout, and of stderr."""
@@ -181,9 +217,13 @@ class WorkerHandle:
             case CellResult():
                 self._on_result(message)
             case Finished(exit_code) if 0 <= exit_code <= 255:
-                self._on_finished(message)
+                self.on_finished(message)
+            case FoundWidgets(widgets):
+                # Without a question that still waits, it is late or forged.
+                if self._widgets is not None and not self._widgets.done():
+                    self._widgets.set_result(widgets)
             case _:
-                self._on_finished(None)
+                self.on_finished(None)
 
     def _on_result(self, result: CellResult) -> None:
         self._result_budget -= sum(map(len, (*result.texts.values(), *result.documents.values()))) + _RESULT_OVERHEAD

@@ -14,13 +14,13 @@ from pathlib import Path
 import msgspec
 
 from coding_gym_server.ipc.async_channel import AsyncChannel
-from coding_gym_server.ipc.messages import (
+from coding_gym_server.ipc.messages import Failed, FromProcess
+from coding_gym_server.ipc.snapshot_messages import ForkSeat, SeatForked
+from coding_gym_server.ipc.zygote_messages import (
     DisplayForked,
-    Failed,
     ForkDisplay,
     ForkRoot,
     ForkTestRunnerRoot,
-    FromProcess,
     Ready,
     RootForked,
     TestRunnerRootForked,
@@ -128,19 +128,33 @@ class ZygoteHandle:
         """
         return await self._fork(request, control)
 
+    async def fork_seat(self, request: ForkSeat, control: socket.socket, *namespaces: int) -> int:
+        """Fork a process that makes the namespaces of a seat and responds over ``control``; return its process id.
+
+        Raises:
+            ForkError: If the process limit or memory is exhausted.
+            ChannelClosedError: If the zygote died.
+        """
+        return await self._fork(request, control, descriptors=namespaces)
+
     def close(self) -> None:
         """End the zygote. Session roots end when their own channels close."""
         if self._channel is not None:
             self._channel.close()
         self._end()
 
-    async def _fork(self, request: ForkRoot | ForkDisplay | ForkTestRunnerRoot, *sockets: socket.socket) -> int:
+    async def _fork(
+        self,
+        request: ForkRoot | ForkDisplay | ForkTestRunnerRoot | ForkSeat,
+        *sockets: socket.socket,
+        descriptors: tuple[int, ...] = (),
+    ) -> int:
         await self.ready()
         assert self._channel is not None
-        response = await self._channel.call(request, tuple(connection.fileno() for connection in sockets))
+        response = await self._channel.call(request, (*(connection.fileno() for connection in sockets), *descriptors))
         if isinstance(response, Failed):
             raise ForkError(response.reason)
-        assert isinstance(response, RootForked | DisplayForked | TestRunnerRootForked)
+        assert isinstance(response, RootForked | DisplayForked | TestRunnerRootForked | SeatForked)
         return response.pid
 
     def _start(self) -> None:

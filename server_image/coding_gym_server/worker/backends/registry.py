@@ -17,6 +17,7 @@ __all__ = [
     "backend_class",
     "check_backend",
     "check_installed",
+    "is_installed",
 ]
 
 BACKENDS = {
@@ -85,6 +86,15 @@ def check_installed(name: str) -> None:
         if not has_kernel(kernel):
             message = f"the backend {name!r} is not installed: {missing_kernel(kernel)}"
             raise UnknownBackendError(message)
+
+
+def is_installed(name: str) -> bool:
+    """Return whether a backend is installed; see ``check_installed``."""
+    try:
+        check_installed(name)
+    except UnknownBackendError:
+        return False
+    return True
 
 
 def backend_class(name: str) -> type[ExecutorBackend]:

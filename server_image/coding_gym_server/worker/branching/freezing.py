@@ -16,27 +16,28 @@ from coding_gym_server.worker.branching.reopening import renew_loops, reopen
 __all__ = ["leave_copy", "restore_descriptors", "wait_to_thaw"]
 
 
-def leave_copy(channel: Channel[ToProcess]) -> int | None:
-    """Fork a copy of the calling worker, which has been asked to; report it to the server.
-
-    Returns:
-        None in the worker. In the copy, the descriptor of its channel.
-    """
-    _, descriptors = channel.receive_with_descriptors()
-    try:
-        pid = clone_sibling()
-    except OSError as error:
-        channel.send(Failed(f"cannot copy the interpreter: {error}"))
-    else:
+def leave_copy(channel: Channel[ToProcess]) -> bool:
+    """Fork a frozen copy of the calling worker; return whether this is the copy."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        try:
+            pid = clone_sibling()
+        except OSError as error:
+            channel.send(Failed(f"cannot copy the interpreter: {error}"))
+            return False
         if pid == 0:
-            return descriptors[0]
-        channel.send(WorkerCopied(pid))
-    close_all(descriptors)
-    return None
+            # Signals to the process group of the original do not reach it.
+            os.setsid()
+            return True
+        theirs.close()
+        # Until it is so.
+        ours.recv(1)
+    channel.send(WorkerCopied(pid))
+    return False
 
 
-def wait_to_thaw(descriptor: int, outputs: Mapping[int, int], *, set_up: Callable[[], None]) -> tuple[Thaw, list[int]]:
-    """Wait in a frozen copy for requests, and fork a worker for each of them. Returns in these workers only.
+def wait_to_thaw(descriptor: int, outputs: Mapping[int, int], *, set_up: Callable[[], None]) -> list[int]:
+    """Wait in a frozen copy for requests, and fork a worker for each of them. Returns in these, and if it becomes one itself.
 
     Args:
         descriptor: Descriptor of the copy's channel.
@@ -44,7 +45,7 @@ def wait_to_thaw(descriptor: int, outputs: Mapping[int, int], *, set_up: Callabl
         set_up: Called first, in the copy and in each worker: ties the process to the root.
 
     Returns:
-        The request and the descriptors that it passes.
+        Descriptors of the worker's channel, stdout and stderr.
     """
     set_up()
     null = os.open(os.devnull, os.O_RDWR)
@@ -58,6 +59,10 @@ def wait_to_thaw(descriptor: int, outputs: Mapping[int, int], *, set_up: Callabl
         except (EOFError, ConnectionError):
             os._exit(0)
         assert isinstance(request, Thaw)
+        if not request.fork:
+            channel.send(WorkerCopied(os.getpid()))
+            channel.close()
+            return descriptors
         try:
             pid = clone_sibling()
         except OSError as error:
@@ -66,22 +71,22 @@ def wait_to_thaw(descriptor: int, outputs: Mapping[int, int], *, set_up: Callabl
             if pid == 0:
                 channel.close()
                 set_up()
-                return request, descriptors
+                return descriptors
             channel.send(WorkerCopied(pid))
         close_all(descriptors)
 
 
-def restore_descriptors(held: Held, outputs: Mapping[int, int], stdout: int, stderr: int) -> None:
+def restore_descriptors(held: Held, stdout: int, stderr: int, *, in_fork: bool) -> None:
     """Connect the descriptors of a thawed worker: output pipes of its own, files at their positions, renewed event loops.
 
     Args:
         held: What the frozen worker held.
-        outputs: Number of the standard stream of each descriptor of an output pipe.
         stdout: New pipe for stdout, which is closed.
         stderr: New pipe for stderr, which is closed.
+        in_fork: Whether the frozen worker belongs to another session.
     """
-    for number, stream in outputs.items():
+    for number, stream in held.outputs.items():
         os.dup2(stdout if stream == 1 else stderr, number, os.get_inheritable(number))
     close_all((stdout, stderr))
-    reopen(held.files)
+    reopen(held.files, in_fork=in_fork)
     renew_loops(held.loops)

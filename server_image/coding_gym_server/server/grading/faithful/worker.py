@@ -9,7 +9,8 @@ import time
 import msgspec
 
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
-from coding_gym_server.ipc.messages import FAITHFUL, CpuTime, CpuTimeUsed
+from coding_gym_server.ipc.messages import CpuTime, CpuTimeUsed
+from coding_gym_server.ipc.zygote_messages import FAITHFUL
 from coding_gym_server.linux import oom
 from coding_gym_server.protocol.grading import CaseOutcome, Graded, GradingLimits, Submission
 from coding_gym_server.server.grading.base_worker import BaseWorker

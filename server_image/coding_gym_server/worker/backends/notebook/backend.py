@@ -8,7 +8,7 @@ import getpass
 import importlib
 import os
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from IPython.core.error import StdinNotImplementedError
 
@@ -36,8 +36,11 @@ class NotebookBackend(ExecutorBackend):
         sys.modules["__main__"] = self._shell.user_module
         show_saved_images(output)
         builtins.input = getpass.getpass = _refuse_input
-        # For a later import of matplotlib; an instance that is already imported was configured in ``prepare``.
         os.environ["MPLBACKEND"] = _INLINE
+        matplotlib: Any = sys.modules.get("matplotlib")
+        if matplotlib is not None and matplotlib.rcParams["backend"].lower() == "agg":
+            # The zygote has imported it after ``prepare``, for all backends.
+            matplotlib.rcParams["backend"] = _INLINE
 
     @classmethod
     def prepare(cls, name: str) -> None:

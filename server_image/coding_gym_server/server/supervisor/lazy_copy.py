@@ -1,0 +1,70 @@
+"""``LazyCopy``: the frozen worker that is still the worker of its session, and is copied only if the session goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+
+from coding_gym_server.ipc.async_channel import ChannelClosedError
+from coding_gym_server.ipc.messages import Failed
+from coding_gym_server.ipc.snapshot_messages import AdoptCopy, CopyWorker, StayFrozen, WorkerCopied
+from coding_gym_server.server.supervisor.family import Family
+from coding_gym_server.server.supervisor.frozen_worker import FrozenWorker
+from coding_gym_server.server.supervisor.worker_handle import WorkerHandle
+
+__all__ = ["LazyCopy"]
+
+
+class LazyCopy:
+    """The last snapshot of a seat, while its worker has not gone on.
+
+    A search that restores another snapshot next needs no copy: the worker itself stays frozen.
+
+    Args:
+        family: The executors that have the same root.
+        seat: Number of the seat.
+    """
+
+    def __init__(self, family: Family, seat: int) -> None:
+        self._family = family
+        self._seat = seat
+        self._held: tuple[FrozenWorker, WorkerHandle] | None = None
+        self._detaching = asyncio.Lock()
+
+    def hold(self, frozen: FrozenWorker, worker: WorkerHandle) -> None:
+        """Let a worker be a frozen one, which has no process of its own, until the session goes on."""
+        self._held = frozen, worker
+
+    async def leave(self) -> None:
+        """Copy the worker if it is frozen, so that it can go on. If that fails, the snapshot is lost."""
+        await self._detach(CopyWorker())
+
+    async def stay(self) -> None:
+        """Let the worker be the frozen copy if it is frozen. The seat has no worker afterwards."""
+        await self._detach(StayFrozen())
+
+    async def _detach(self, request: CopyWorker | StayFrozen) -> None:
+        """Give the frozen worker a process. Concurrent calls return when it has one, or is lost."""
+        async with self._detaching:
+            held, self._held = self._held, None
+            if held is None or held[0].loss is not None:
+                return
+            frozen, worker = held
+            ours, theirs = socket.socketpair()
+            try:
+                with theirs, contextlib.suppress(ChannelClosedError, TimeoutError):
+                    copied = await worker.ask(request, (theirs.fileno(),))
+                    if not isinstance(copied, WorkerCopied):
+                        frozen.lose(getattr(copied, "reason", "the interpreter did not respond as expected"))
+                        return
+                    adopted = await self._family.call_root(AdoptCopy(copied.pid, is_worker=False, seat=self._seat))
+                    if isinstance(adopted, Failed):
+                        frozen.lose(adopted.reason)
+                    # It may have been released in the meantime.
+                    if frozen.loss is None:
+                        frozen.connect(ours, copied.pid)
+            finally:
+                if not frozen.pid:
+                    frozen.lose("its process was killed")
+                    ours.close()

@@ -1,0 +1,1 @@
+"""Widgets of the GUI toolkits in a worker, read through the toolkits' own introspection."""
