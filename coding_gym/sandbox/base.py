@@ -38,18 +38,22 @@ class Sandbox(ABC):
         self._closed = False
         _open_sandboxes.add(self)
 
-    def connect(self, *, timeout: float = 10.0) -> Session:
+    def connect(self, *, timeout: float = 10.0, fork_of: str | None = None) -> Session:
         """Open a session.
+
+        Args:
+            timeout: Connection timeout in seconds.
+            fork_of: See ``Session``.
 
         Raises:
             TransportError: If the server cannot be reached.
         """
         from coding_gym.client.session import Session
 
-        return Session(self.address, connect_timeout=timeout)
+        return Session(self.address, connect_timeout=timeout, fork_of=fork_of)
 
     def health(self, *, timeout: float = 10.0) -> dict[str, Any]:
-        """Return the server's report at ``/health``: its status, and the isolation of its sessions.
+        """Return the server's report at ``/health``: its status, its numbers of sessions and their isolation.
 
         Raises:
             TransportError: If it does not answer in time.

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, TypedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self, TypedDict
 
-from coding_gym._validation import check_count
+from coding_gym._validation import check_backend, check_count, check_names, check_one_of
 from coding_gym.client.address import Address
 from coding_gym.errors import ConfigurationError
 from coding_gym_server.packages.requirements import resolve
+from coding_gym_server.packages.system import check_system_packages
 
 __all__ = [
+    "DOCKER_OPTIONS",
     "Connectivity",
     "Resources",
     "SandboxConfig",
@@ -23,11 +25,19 @@ __all__ = [
     "sandbox_config",
 ]
 
+DOCKER_OPTIONS = ("image", "runtime", "network")
+"""Options that only containers have."""
+
 _PROVIDERS = ("auto", "docker", "local", "remote")
 _TRANSPORTS = ("auto", "unix", "tcp")
 _ISOLATION = ("require", "prefer")
 _MIN_INODES = 1000
 _MIN_SESSION_PIDS = 7
+_LISTS = {
+    "preload": "a list of module names",
+    "packages": "a list of names of packages",
+    "system_packages": "a list of names of Debian packages",
+}
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -68,7 +78,10 @@ class Connectivity:
         transport: ``unix``, ``tcp``, or ``auto``: Unix sockets if the engine runs on this machine.
         start_timeout: Seconds that a sandbox may take to start, excluding the build of its image.
         base_url: Address of the remote provider's server.
-        token: Bearer token of the remote provider's server.
+        base_urls: Addresses of the remote provider's servers, for a ``SandboxPool`` or a vector environment; all have the same
+            ``token``.
+        token: Bearer token of the server. If None, a sandbox that is started gets a random one, and none is sent to the remote
+            provider's server; ``""`` starts a sandbox without a token.
     """
 
     network: str | None = None
@@ -77,6 +90,7 @@ class Connectivity:
     transport: str = "auto"
     start_timeout: float = 60.0
     base_url: str | None = None
+    base_urls: tuple[str, ...] = ()
     token: str | None = field(default=None, repr=False)
 
 
@@ -90,6 +104,8 @@ class ServerOptions:
         preload: Modules imported in advance in every interpreter.
         packages: Packages to install in addition to those of the image: ``"toolz"``, ``"numpy>=2"``, ``"cv2"`` ...; see
             ``docs/packages.md``.
+        system_packages: Debian packages to install in addition to those of the image: ``"gcc"``, ``"python3-gi"`` ...; with
+            ``local``, this machine must have them. See ``docs/packages.md``.
         fix_typos: Whether to accept suggestions for suspicious or ambiguous names in ``packages``, which are errors otherwise.
         backend: Default backend, which is ready from the start; ``python`` if None.
         isolation: ``require`` refuses to start if the kernel or the engine cannot isolate sessions, ``prefer`` continues with
@@ -106,6 +122,7 @@ class ServerOptions:
     spare_workers: int = 1
     preload: tuple[str, ...] = ("numpy", "pandas", "matplotlib.pyplot")
     packages: tuple[str, ...] = ()
+    system_packages: tuple[str, ...] = ()
     fix_typos: bool = False
     backend: str | None = None
     isolation: str | None = None
@@ -130,10 +147,17 @@ class SandboxConfig(ServerOptions, Connectivity, Resources):
     image: str | None = None
     runtime: str | None = None
 
+    def __new__(cls, **options: Any) -> Self:
+        # Before the generated constructor, whose error for an unknown name is a TypeError without the valid ones.
+        check_names(options, cls.__dataclass_fields__)
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
-        _expect(self.provider in _PROVIDERS, "provider", f"one of {', '.join(_PROVIDERS)}", self.provider)
-        _expect(self.transport in _TRANSPORTS, "transport", f"one of {', '.join(_TRANSPORTS)}", self.transport)
-        _expect(self.isolation in (*_ISOLATION, None), "isolation", "'require' or 'prefer'", self.isolation)
+        check_one_of("provider", self.provider, _PROVIDERS)
+        check_one_of("transport", self.transport, _TRANSPORTS)
+        if self.backend is not None:
+            check_backend(self.backend)
+        check_one_of("isolation", self.isolation, _ISOLATION, optional=True)
         for name in ("cpu", "start_timeout", "idle_timeout"):
             value = getattr(self, name)
             valid = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
@@ -143,7 +167,7 @@ class SandboxConfig(ServerOptions, Connectivity, Resources):
             check_count(name, getattr(self, name), smallest[name])
         if self.session_pids_limit is not None:
             check_count("session_pids_limit", self.session_pids_limit, _MIN_SESSION_PIDS)
-        for name, expected in (("preload", "a list of module names"), ("packages", "a list of names of packages")):
+        for name, expected in _LISTS.items():
             names: Any = getattr(self, name)
             valid = isinstance(names, (list, tuple)) and all(isinstance(entry, str) for entry in names)
             _expect(valid, name, expected, names)
@@ -155,22 +179,57 @@ class SandboxConfig(ServerOptions, Connectivity, Resources):
         except ValueError as error:
             message = f"packages=: {error}"
             raise ConfigurationError(message) from None
+        try:
+            check_system_packages(self.system_packages)
+        except ValueError as error:
+            message = f"system_packages=: {error}"
+            raise ConfigurationError(message) from None
         variables: Any = self.environment
         valid = isinstance(variables, Mapping) and all(_is_variable(*item) for item in variables.items())
         _expect(valid, "environment", "a mapping of names to values, both str", variables)
         object.__setattr__(self, "environment", dict(variables))
         for name in ("mem", "disk", "shm_size"):
             parse_size(getattr(self, name), name)
-        if self.provider == "remote" and not self.base_url:
-            message = "provider='remote' requires base_url=, the address of a running server such as http://127.0.0.1:8000"
+        self._check_base_urls()
+        if self.provider == "remote" and not self.base_url and not self.base_urls:
+            message = (
+                "provider='remote' requires base_url=, the address of a running server such as http://127.0.0.1:8000, "
+                "or base_urls= with several for a SandboxPool"
+            )
             raise ConfigurationError(message)
         if self.base_url:
             Address.of_url(self.base_url)
         if self.provider not in ("remote", "auto") and self.base_url:
             message = f"base_url= is only valid with provider='remote', got provider={self.provider!r}"
             raise ConfigurationError(message)
-        if self.base_url and self.packages:
-            message = "packages= cannot be combined with base_url=: the server there has the packages that it was started with"
+        ignored = [f"{name}=" for name in DOCKER_OPTIONS if getattr(self, name) is not None]
+        if self.provider in ("local", "remote") and ignored:
+            message = (
+                f"Only the docker provider has {', '.join(ignored)}, got provider={self.provider!r}: leave one of them out"
+            )
+            raise ConfigurationError(message)
+        for name in ("packages", "system_packages"):
+            if (self.base_url or self.base_urls) and getattr(self, name):
+                reason = "the server there has the packages that it was started with"
+                message = f"{name}= cannot be combined with base_url=: {reason}"
+                raise ConfigurationError(message)
+
+    def _check_base_urls(self) -> None:
+        urls: Any = self.base_urls
+        valid = isinstance(urls, (list, tuple)) and all(isinstance(url, str) for url in urls)
+        _expect(valid, "base_urls", "a list of addresses of running servers", urls)
+        object.__setattr__(self, "base_urls", tuple(urls))
+        if not urls:
+            return
+        if self.base_url:
+            message = "base_urls= cannot be combined with base_url=: pass all addresses in base_urls="
+            raise ConfigurationError(message)
+        if self.provider != "remote":
+            message = f"base_urls= is only valid with provider='remote', got provider={self.provider!r}"
+            raise ConfigurationError(message)
+        addresses = [Address.of_url(url).url for url in urls]
+        if repeated := sorted({address for address in addresses if addresses.count(address) > 1}):
+            message = f"Expected base_urls= to name each server once, got more than once: {', '.join(repeated)}"
             raise ConfigurationError(message)
 
     @classmethod
@@ -180,16 +239,13 @@ class SandboxConfig(ServerOptions, Connectivity, Resources):
         Raises:
             ConfigurationError: If an option is unknown or invalid.
         """
-        known = {entry.name for entry in fields(cls)}
-        unknown = sorted(set(options) - known)
-        if unknown:
-            message = f"Unknown settings: {', '.join(unknown)}. A sandbox has: {', '.join(sorted(known))}"
-            raise ConfigurationError(message)
+        # Names that are not text cannot be passed as keywords.
+        check_names(options, cls.__dataclass_fields__)
         return cls(**options)
 
 
 class StartKwargs(TypedDict, total=False):
-    """The fields of ``SandboxConfig`` except ``image``, ``base_url`` and ``token``, as keyword arguments."""
+    """The fields of ``SandboxConfig`` except ``image``, ``base_url``, ``base_urls`` and ``token``, as keyword arguments."""
 
     provider: str
     runtime: str | None
@@ -209,6 +265,7 @@ class StartKwargs(TypedDict, total=False):
     spare_workers: int
     preload: Sequence[str]
     packages: Sequence[str]
+    system_packages: Sequence[str]
     fix_typos: bool
     backend: str | None
     isolation: str | None
@@ -222,15 +279,24 @@ class SandboxKwargs(StartKwargs, total=False):
 
     image: str | None
     base_url: str | None
+    base_urls: Sequence[str]
     token: str | None
 
 
-def sandbox_config(config: SandboxConfig | Mapping[str, Any] | None, sandbox_options: Mapping[str, Any]) -> SandboxConfig:
+def sandbox_config(
+    config: SandboxConfig | Mapping[str, Any] | None, sandbox_options: Mapping[str, Any], others: Iterable[str] = ()
+) -> SandboxConfig:
     """Return the configuration passed as ``config=`` or as single options.
 
+    Args:
+        config: The complete configuration.
+        sandbox_options: The single options.
+        others: Names of other valid options, for the message about an unknown one.
+
     Raises:
-        ConfigurationError: If an option is invalid, or both forms are used.
+        ConfigurationError: If an option is unknown or invalid, or both forms are used.
     """
+    check_names(sandbox_options, {*SandboxKwargs.__annotations__, *others})
     if config is not None and sandbox_options:
         message = f"Pass either config= or single options, not both; got config= and {', '.join(sandbox_options)}"
         raise ConfigurationError(message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from coding_gym.errors import ProtocolError, SandboxStartError, TransportError
 from coding_gym.sandbox.base import Sandbox
@@ -26,13 +26,16 @@ class ManagedSandbox:
 
     Args:
         config: Configuration of the sandbox.
+        fork_of: Id of the fork that blocking connections belong to; see ``Session``.
     """
 
-    def __init__(self, config: SandboxConfig) -> None:
+    def __init__(self, config: SandboxConfig, *, fork_of: str | None = None) -> None:
         self.config = config
+        self._fork_of = fork_of
         self._lock = threading.Lock()
         self._sandbox: Sandbox | None = None
         self._closed = False
+        self._users = 1
 
     @property
     def sandbox(self) -> Sandbox | None:
@@ -62,7 +65,7 @@ class ManagedSandbox:
         for left in reversed(range(self._attempts)):
             sandbox = self.obtain()
             try:
-                return sandbox.connect(timeout=_CONNECT_SECONDS)
+                return sandbox.connect(timeout=_CONNECT_SECONDS, fork_of=self._fork_of)
             except (TransportError, ProtocolError):
                 self.give_up(sandbox)
                 if not left:
@@ -82,6 +85,20 @@ class ManagedSandbox:
                 if not left:
                     raise
         raise AssertionError
+
+    async def connect_fork_async(self, fork_of: str) -> AsyncSession:
+        """Open a session for a fork, which exists in the present sandbox only.
+
+        Args:
+            fork_of: See ``Session``.
+
+        Raises:
+            TransportError: If the sandbox does not answer.
+        """
+        from coding_gym.client.async_session import AsyncSession
+
+        sandbox = await self.obtain_async()
+        return await AsyncSession.connect(sandbox.address, timeout=_CONNECT_SECONDS, fork_of=fork_of)
 
     def obtain(self) -> Sandbox:
         """Return the sandbox, dead or alive; start one if there is none.
@@ -108,12 +125,29 @@ class ManagedSandbox:
                 self._sandbox = None
                 sandbox.close()
 
+    def leave_full(self) -> bool:
+        """Give up the sandbox because it has no free session; return whether another one may be waited for."""
+        return False
+
     def begin_episode(self) -> bool:
         """Count another episode in the same session; return whether the sandbox may run it."""
         return True
 
+    def share(self) -> Self:
+        """Return this object for another user, who closes it, too."""
+        with self._lock:
+            self._users += 1
+        return self
+
     def close(self) -> None:
-        """Remove the sandbox. Idempotent."""
+        """Remove the sandbox if this is its last user's call. Idempotent afterwards."""
+        with self._lock:
+            self._users -= 1
+            is_last = self._users <= 0
+        if is_last:
+            self._remove()
+
+    def _remove(self) -> None:
         with self._lock:
             self._closed = True
             if self._sandbox is not None:

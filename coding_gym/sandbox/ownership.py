@@ -14,7 +14,7 @@ from pathlib import Path
 
 from coding_gym.errors import SandboxStartError
 
-__all__ = ["LABEL_OWNER", "OwnerProcess", "new_runtime_directory", "remove_orphaned_directories"]
+__all__ = ["LABEL_OWNER", "OwnerProcess", "new_runtime_directory", "remove_orphaned_directories", "runtime_directories"]
 
 LABEL_OWNER = "coding_gym.owner"
 """The container label that names the owner process."""
@@ -94,16 +94,21 @@ def new_runtime_directory() -> Iterator[Path]:
 def remove_orphaned_directories() -> list[Path]:
     """Remove the directories of dead processes, and return them."""
     removed = []
-    for directory in _runtime_base().glob("*"):
-        try:
-            owner = OwnerProcess.parse((directory / _OWNER_FILE).read_text())
-        except (OSError, ValueError):
-            # Not a runtime directory of coding_gym, or not complete yet.
-            continue
+    for directory, owner in runtime_directories():
         if owner.is_known_dead():
             shutil.rmtree(directory, ignore_errors=True)
             removed.append(directory)
     return removed
+
+
+def runtime_directories() -> Iterator[tuple[Path, OwnerProcess]]:
+    """Yield the runtime directories of this user with their owners."""
+    for directory in _runtime_base().glob("*"):
+        try:
+            yield directory, OwnerProcess.parse((directory / _OWNER_FILE).read_text())
+        except (OSError, ValueError):
+            # Not a runtime directory of coding_gym, or not complete yet.
+            continue
 
 
 def _check_runtime_base(base: Path) -> None:

@@ -1,14 +1,16 @@
-"""Resolved packages of a configuration, logged once."""
+"""Packages of a configuration: those of Python, resolved, and those of the machine, for local sandboxes."""
 
 from __future__ import annotations
 
 import functools
 import logging
+import subprocess
 
+from coding_gym.errors import ConfigurationError
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym_server.packages.requirements import ResolvedPackages, resolve
 
-__all__ = ["resolve_packages"]
+__all__ = ["check_installed_on_machine", "resolve_packages"]
 
 _log = logging.getLogger("coding_gym")
 
@@ -28,3 +30,29 @@ def _resolve(packages: tuple[str, ...], *, fix_typos: bool) -> ResolvedPackages:
     for correction in resolved.corrections:
         _log.warning("packages: %s; add a version, such as >=0, to use the name literally", correction)
     return resolved
+
+
+def check_installed_on_machine(names: tuple[str, ...]) -> None:
+    """Check that this machine, whose programs and libraries local sandboxes use, has Debian packages.
+
+    Raises:
+        ConfigurationError: If it lacks any of them.
+    """
+    missing = [name for name in names if not _is_installed(name)]
+    if missing:
+        message = (
+            f"system_packages= is an option of the docker provider. A local sandbox has what this machine has, which lacks "
+            f"{', '.join(missing)}: run 'apt install {' '.join(missing)}', or pass provider='docker'"
+        )
+        raise ConfigurationError(message)
+
+
+def _is_installed(package: str) -> bool:
+    name, _, version = package.partition("=")
+    command = ["dpkg-query", "--show", "--showformat=${db:Status-Status} ${Version}\n", name]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+    except OSError:
+        # Another distribution than Debian.
+        return False
+    return "installed" in found[::2] and (not version or version in found[1::2])

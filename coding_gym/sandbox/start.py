@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from importlib.util import find_spec
 
-from coding_gym.errors import ProviderUnavailableError
+from coding_gym.errors import ConfigurationError, ProviderUnavailableError
 from coding_gym.sandbox.base import Sandbox
-from coding_gym.sandbox.config import SandboxConfig
+from coding_gym.sandbox.config import DOCKER_OPTIONS, SandboxConfig
+from coding_gym_server.display.availability import missing_for_screens
 
 __all__ = ["start_sandbox"]
 
@@ -30,6 +32,9 @@ def start_sandbox(config: SandboxConfig) -> Sandbox:
         return _docker(config)
     if config.provider == "local":
         return _local(config)
+    if config.base_urls:
+        message = "base_urls= are the servers of a pool: pass them to SandboxPool, and the pool as pool="
+        raise ConfigurationError(message)
     if config.base_url is not None:
         from coding_gym.sandbox.remote import start_remote
 
@@ -41,11 +46,30 @@ def start_sandbox(config: SandboxConfig) -> Sandbox:
             sandbox = _local(config)
         except ProviderUnavailableError as no_local:
             reason = f"neither docker ({no_docker.reason}) nor local ({no_local.reason})"
-            raise ProviderUnavailableError(provider="auto", reason=reason) from no_local
-        _log.warning("no Docker engine answers (%s): using %s", no_docker.reason, sandbox.description)
+            raise ProviderUnavailableError(provider="auto", reason=reason, remedy=no_docker.remedy) from no_local
+        _log.warning(
+            "no Docker engine answers (%s): using %s, without %s. Pass provider='local' if that is intended",
+            no_docker.reason,
+            sandbox.description,
+            _missing_locally(config, sandbox),
+        )
     else:
         _log.info("using %s", sandbox.description)
     return sandbox
+
+
+def _missing_locally(config: SandboxConfig, sandbox: Sandbox) -> str:
+    """Describe what a container would have and a local sandbox lacks, on this machine and with this configuration."""
+    missing = ["the image and the limits of a container"]
+    if screen := missing_for_screens():
+        missing.append(f"a screen ({'; '.join(screen.values())})")
+    if not sandbox.health()["isolation"]["session_users"]:
+        missing.append("a user for each session")
+    if ignored := [f"{name}=" for name in DOCKER_OPTIONS if getattr(config, name) is not None]:
+        missing.append(f"the effect of {', '.join(ignored)}")
+    if modules := [name for name in config.preload if find_spec(name.partition(".")[0]) is None]:
+        missing.append(f"the modules {', '.join(modules)} (pip install 'coding-gym[local]')")
+    return "; ".join(missing)
 
 
 def _docker(config: SandboxConfig) -> Sandbox:

@@ -87,6 +87,14 @@ def test_config_is_frozen_keyword_only_and_picklable():
         ({"shm_size": ""}, "shm_size"),
         ({"preload": "numpy"}, "preload"),
         ({"preload": None}, "preload"),
+        ({"system_packages": "gcc"}, "system_packages"),
+        ({"system_packages": ["-o=x"]}, "system_packages=: '-o=x' is not the name of a Debian package"),
+        ({"system_packages": ["gcc-"]}, "system_packages"),
+        ({"system_packages": ["GCC"]}, "system_packages"),
+        ({"system_packages": ["gcc tcc"]}, "system_packages"),
+        ({"system_packages": ["./a.deb"]}, "system_packages"),
+        ({"system_packages": [""]}, "system_packages"),
+        ({"system_packages": ["gcc"], "provider": "remote", "base_url": "http://127.0.0.1:1"}, "system_packages= cannot"),
         ({"container_port": 0}, "container_port"),
         ({"container_port": "8000"}, "container_port"),
         ({"provider": "remote"}, "base_url"),
@@ -103,7 +111,7 @@ def test_bad_value_is_refused_by_name(options, named):
 
 
 def test_unknown_setting_is_refused_with_valid_names():
-    with pytest.raises(ConfigurationError, match=r"memory, nope.*mem, .*provider"):
+    with pytest.raises(ConfigurationError, match=r"'nope'.*'memory' \(did you mean 'mem'\?\).*mem, .*provider"):
         SandboxConfig.of({"nope": 1, "memory": "1g"})
 
 

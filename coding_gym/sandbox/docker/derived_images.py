@@ -6,7 +6,8 @@ import contextlib
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import docker
 from docker.errors import DockerException
@@ -17,15 +18,42 @@ from coding_gym.errors import PackageInstallError
 from coding_gym.sandbox.docker.images import IMAGE_REPOSITORY, build_lock, image_exists, image_name
 from coding_gym.sandbox.ownership import LABEL_OWNER, OwnerProcess
 from coding_gym.sandbox.single_flight import SingleFlight
-from coding_gym_server.packages.install import InstallationError
+from coding_gym_server.packages.install import LOG_LINES, reason_of
+from coding_gym_server.packages.system import reason_of_apt
 
-__all__ = ["ensure_packages"]
+__all__ = ["ensure_packages", "ensure_system_packages"]
 
-_INSTALLER = ("python", "-P", "-m", "coding_gym_server.packages.install")
 _COMMIT_TIMEOUT = 1800
 
 _log = logging.getLogger("coding_gym")
 _single_flight: SingleFlight[None] = SingleFlight()
+
+
+@dataclass(frozen=True)
+class _Installer:
+    """A program in the image that installs packages.
+
+    Attributes:
+        name: Its name in messages.
+        module: The module that runs it.
+        capabilities: What it needs as root.
+        reason: Returns the lines of its output that explain a failure.
+    """
+
+    name: str
+    module: str
+    capabilities: tuple[str, ...]
+    reason: Callable[[list[str]], list[str]]
+
+
+_PIP = _Installer("pip", "coding_gym_server.packages.install", (), reason_of)
+_APT = _Installer(
+    "apt-get",
+    "coding_gym_server.packages.system",
+    # It gives files to users, and drops its own privileges for downloads.
+    ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETGID", "SETUID"),
+    reason_of_apt,
+)
 
 
 def ensure_packages(client: docker.DockerClient, base: str, requirements: Sequence[str]) -> str:
@@ -34,47 +62,59 @@ def ensure_packages(client: docker.DockerClient, base: str, requirements: Sequen
     Raises:
         PackageInstallError: If pip fails; nothing is left behind.
     """
-    if not requirements:
+    return _ensure(client, base, requirements, _PIP)
+
+
+def ensure_system_packages(client: docker.DockerClient, base: str, names: Sequence[str]) -> str:
+    """Return the name of an image with the Debian packages, like ``ensure_packages``.
+
+    Raises:
+        PackageInstallError: If apt-get fails; nothing is left behind.
+    """
+    return _ensure(client, base, names, _APT)
+
+
+def _ensure(client: docker.DockerClient, base: str, names: Sequence[str], installer: _Installer) -> str:
+    if not names:
         return base
     image = client.images.get(base)
-    name = _name(image, base, requirements)
-    if image_exists(client, name):
-        return name
-    _single_flight(name, lambda: _make_if_missing(client, image, name, requirements))
+    name = _name(image, base, names, installer)
+    if not image_exists(client, name):
+        _single_flight(name, lambda: _make_if_missing(client, image, name, names, installer))
     return name
 
 
-def _make_if_missing(client: docker.DockerClient, base: Image, name: str, requirements: Sequence[str]) -> None:
+def _make_if_missing(client: docker.DockerClient, base: Image, name: str, names: Sequence[str], installer: _Installer) -> None:
     with build_lock("packages"):
         if not image_exists(client, name):
-            _log.warning("installing %s into the image %s (once)", ", ".join(requirements), name)
-            _make(client, base, name, requirements)
+            _log.warning("installing %s into the image %s (once)", ", ".join(names), name)
+            _make(client, base, name, names, installer)
 
 
-def _make(client: docker.DockerClient, base: Image, name: str, requirements: Sequence[str]) -> None:
-    """Run pip in a container and commit it: a failed Dockerfile build would leave the layers of its earlier steps."""
-    with _container(client, base, requirements) as container:
+def _make(client: docker.DockerClient, base: Image, name: str, names: Sequence[str], installer: _Installer) -> None:
+    """Run an installer in a container and commit it: a failed Dockerfile build would leave the layers of its earlier steps."""
+    with _container(client, base, names, installer) as container:
         container.start()
         status = container.wait(timeout=None)["StatusCode"]
         if status != 0:
             log = container.logs().decode(errors="replace").splitlines()
-            error = InstallationError(log)
-            raise PackageInstallError(requirements, str(error).splitlines(), error.log)
+            raise PackageInstallError(names, installer.reason(log), log[-LOG_LINES:], installer=installer.name)
         repository, _, tag = name.rpartition(":")
         with _extended_timeout(client):
             container.commit(repository, tag, changes=_configuration_of(base))
 
 
 @contextlib.contextmanager
-def _container(client: docker.DockerClient, base: Image, requirements: Sequence[str]) -> Iterator[Container]:
+def _container(client: docker.DockerClient, base: Image, names: Sequence[str], installer: _Installer) -> Iterator[Container]:
     container = client.containers.create(
         base,
-        list(requirements),
-        entrypoint=list(_INSTALLER),
+        list(names),
+        entrypoint=["python", "-P", "-m", installer.module],
         user="0",
         # So that other processes clean it up if this one is killed.
         labels={LABEL_OWNER: str(OwnerProcess.current())},
         cap_drop=["ALL"],
+        cap_add=list(installer.capabilities),
         security_opt=["no-new-privileges"],
         tmpfs={"/tmp": "exec,mode=1777"},
     )
@@ -96,10 +136,11 @@ def _configuration_of(base: Image) -> list[str]:
     ]
 
 
-def _name(image: Image, base: str, requirements: Sequence[str]) -> str:
-    digest = hashlib.sha256("\0".join((str(image.id), *sorted(requirements))).encode()).hexdigest()[:12]
+def _name(image: Image, base: str, names: Sequence[str], installer: _Installer) -> str:
+    kind = () if installer is _PIP else (installer.name,)
+    digest = hashlib.sha256("\0".join((str(image.id), *kind, *sorted(names))).encode()).hexdigest()[:12]
     # Images derived from the default image become unused together with it, see ``coding-gym prune --images``.
-    return f"{base}-{digest}" if base == image_name() else f"{IMAGE_REPOSITORY}:with-packages-{digest}"
+    return f"{base}-{digest}" if base.startswith(image_name()) else f"{IMAGE_REPOSITORY}:with-packages-{digest}"
 
 
 @contextlib.contextmanager

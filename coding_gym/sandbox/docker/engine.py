@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from collections.abc import Iterator
@@ -41,7 +42,18 @@ def connect_to_engine() -> docker.DockerClient:
         else:
             return client
     reason = "; ".join(reasons) or "no engine socket found, and DOCKER_HOST is not set"
-    raise ProviderUnavailableError(provider="docker", reason=reason)
+    raise ProviderUnavailableError(provider="docker", reason=reason, remedy=_remedy(reason))
+
+
+def _remedy(reason: str) -> str:
+    """Return what to do about an engine that does not answer."""
+    if os.strerror(errno.EACCES) in reason:
+        first = "Add your user to the group of the socket (sudo usermod -aG docker $USER) and log in again"
+    elif "DOCKER_HOST" in os.environ:
+        first = "Correct or unset DOCKER_HOST"
+    else:
+        first = "Install Docker or Podman, and start it (sudo systemctl start docker)"
+    return f"{first}; or pass provider='local', which requires no engine"
 
 
 def _engine_hosts() -> Iterator[str]:

@@ -27,7 +27,7 @@ from coding_gym.errors import SandboxStartError, TransportError
 from coding_gym.sandbox.base import Sandbox, check_exit_code, wait_until_ready
 from coding_gym.sandbox.config import SandboxConfig, parse_size
 from coding_gym.sandbox.docker.cleanup import remove_orphans_once, try_to_remove
-from coding_gym.sandbox.docker.derived_images import ensure_packages
+from coding_gym.sandbox.docker.derived_images import ensure_packages, ensure_system_packages
 from coding_gym.sandbox.docker.engine import EngineTraits, connect_to_engine, inspect_engine, root_cause
 from coding_gym.sandbox.docker.images import ensure_image
 from coding_gym.sandbox.ownership import LABEL_OWNER, OwnerProcess, new_runtime_directory
@@ -48,6 +48,9 @@ _WORKSPACES = "/workspaces"
 _X_SOCKETS = "/tmp/.X11-unix"
 _DESCRIPTORS = 8192
 _PODMAN_PROCESSES = 32_768
+
+_SERVER = "coding-gym-server"
+_CHECK_OPTIONS = "Check cpu=, mem=, pids_limit=, runtime= and network="
 
 _log = logging.getLogger("coding_gym")
 
@@ -102,6 +105,7 @@ def start_container(config: SandboxConfig, *, shared_user_reason: str = "") -> D
     try:
         remove_orphans_once(client)
         image = ensure_image(client, config.image)
+        image = ensure_system_packages(client, image, config.system_packages)
         image = ensure_packages(client, image, resolve_packages(config).requirements)
         engine = inspect_engine(client)
         if not reason and engine.is_podman:
@@ -113,9 +117,11 @@ def start_container(config: SandboxConfig, *, shared_user_reason: str = "") -> D
     except _RefusedError as error:
         client.close()
         if not config.session_users or reason:
-            raise
+            raise SandboxStartError(str(error)) from error
+        sandbox = start_container(config, shared_user_reason=str(error))
+        # Only now: the engine may have refused another option.
         _log.warning("the sessions of this container share a user: %s", error)
-        return start_container(config, shared_user_reason=str(error))
+        return sandbox
     except (DockerException, RequestException) as error:
         client.close()
         message = f"The engine failed while a container was started: {root_cause(error)}"
@@ -147,7 +153,7 @@ def _start_with_socket(
         shared.mkdir()
         # The container's user creates its socket here; the parent directory keeps out other users of this machine.
         shared.chmod(0o777)
-        token = secrets.token_urlsafe(32)
+        token = secrets.token_urlsafe(32) if config.token is None else config.token
         (shared / "token").write_text(token)
         (shared / "token").chmod(0o644)
         address = Address.of_unix_socket(str(shared / "server.sock"), token=token)
@@ -164,7 +170,7 @@ def _start_with_socket(
 def _start_with_port(
     client: docker.DockerClient, config: SandboxConfig, image: str, command: list[str], options: dict[str, Any]
 ) -> DockerSandbox:
-    token = secrets.token_urlsafe(32)
+    token = secrets.token_urlsafe(32) if config.token is None else config.token
     command = ["--port", str(config.container_port), "--token-file", "-", *command]
     options = {"ports": {f"{config.container_port}/tcp": (config.host_ip, None)}, "stdin_open": True, **options}
     if config.network:
@@ -221,7 +227,7 @@ def _start(
                 code = container.attrs["State"]["ExitCode"]
             printed = output.tail()
             check_exit_code(code, printed)
-            return printed
+            return printed or f"it printed nothing, as when memory runs out: raise mem=, which is {config.mem!r}"
 
         wait_until_ready(address_of(container), timeout=config.start_timeout, explain_death=explain_death)
     except APIError as error:
@@ -229,14 +235,32 @@ def _start(
         if init and "init" in str(error.explanation):
             # The engine has no init; the image has one.
             return _start(client, config, image, command, options, address_of, stdin=stdin, init=False)
-        message = f"The container does not start: {error.explanation or error}"
+        message = f"The container does not start: {error.explanation or error}. {_CHECK_OPTIONS}"
         raise _RefusedError(message) from error
+    except SandboxStartError as error:
+        try_to_remove(container)
+        if _has_server(client, image):
+            raise
+        message = (
+            f"The image {image!r} does not start coding_gym's server: leave image= out, or pass one that is derived from the "
+            f"default one ('coding-gym build-image'). {error}"
+        )
+        raise SandboxStartError(message) from error
     except BaseException:
         try_to_remove(container)
         raise
     finally:
         output.close()
     return container
+
+
+def _has_server(client: docker.DockerClient, image: str) -> bool:
+    """Return whether the entry point of an image may be the server; unknown if the engine does not tell."""
+    try:
+        config = client.images.get(image).attrs["Config"]
+    except DockerException:
+        return True
+    return any(_SERVER in part for part in (*(config.get("Entrypoint") or ()), *(config.get("Cmd") or ())))
 
 
 def _create(
@@ -264,7 +288,7 @@ def _create(
             **options,
         )
     except APIError as error:
-        message = f"The container cannot be created: {error.explanation or error}"
+        message = f"The container cannot be created: {error.explanation or error}. {_CHECK_OPTIONS}"
         raise _RefusedError(message) from error
 
 
@@ -323,12 +347,12 @@ class _Output:
             self._stream = container.attach(stdout=True, stderr=True, stream=True, logs=True)
 
     def tail(self) -> str:
-        """Wait for the container to end, and return the end of its output."""
+        """Wait for the container to end, and return the end of its output, empty if there is none."""
         text = b""
         with contextlib.suppress(DockerException, OSError):
             for chunk in self._stream or ():
                 text = (text + chunk)[-_LOG_BYTES:]
-        return text.decode(errors="replace").strip() or "it printed nothing"
+        return text.decode(errors="replace").strip()
 
     def close(self) -> None:
         if self._stream is not None:

@@ -16,11 +16,14 @@ from coding_gym.sandbox.base import Sandbox, check_exit_code, wait_until_ready
 from coding_gym.sandbox.config import SandboxConfig, parse_size
 from coding_gym.sandbox.local.overlay import ensure_overlay
 from coding_gym.sandbox.ownership import new_runtime_directory, remove_orphaned_directories
-from coding_gym.sandbox.packages import resolve_packages
+from coding_gym.sandbox.packages import check_installed_on_machine, resolve_packages
 from coding_gym.sandbox.server_arguments import server_arguments, session_user_arguments
 from coding_gym_server.isolation.probe import probe
 
-__all__ = ["LocalSandbox", "start_local"]
+__all__ = ["LOG_FILE", "LocalSandbox", "start_local"]
+
+LOG_FILE = "log"
+"""Name of the file with the server's output, in the runtime directory."""
 
 _EXIT_TIMEOUT = 3.0
 _LOG_LINES = 20
@@ -61,10 +64,11 @@ def start_local(config: SandboxConfig) -> LocalSandbox:
             f"it requires {'; and '.join(kernel.missing)}. Install Docker, or pass isolation='prefer' to run without isolation"
         )
         raise ProviderUnavailableError(provider="local", reason=reason)
+    check_installed_on_machine(config.system_packages)
     overlay = ensure_overlay(resolve_packages(config).requirements)
     remove_orphaned_directories()
     with new_runtime_directory() as directory:
-        token = secrets.token_urlsafe(32)
+        token = secrets.token_urlsafe(32) if config.token is None else config.token
         (directory / "run").mkdir()
         # The server's user creates its socket here; the parent directory keeps out other users of this machine.
         (directory / "run").chmod(0o777)
@@ -80,7 +84,7 @@ def start_local(config: SandboxConfig) -> LocalSandbox:
             *(("--overlay", str(overlay)) if overlay is not None else ()),
             *server_arguments(config),
         ]
-        log = directory / "log"
+        log = directory / LOG_FILE
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command,

@@ -7,9 +7,12 @@ import threading
 import weakref
 from typing import Protocol
 
+from coding_gym.client.address import Address
+from coding_gym.client.http import get_json
+from coding_gym.errors import ProtocolError
 from coding_gym.sandbox.pool.lease import PooledMember
 
-__all__ = ["HEALTH_TIMEOUT", "MAX_FAILED_CHECKS", "Checked", "check_regularly", "is_responsive"]
+__all__ = ["HEALTH_TIMEOUT", "MAX_FAILED_CHECKS", "Checked", "check_regularly", "is_responsive", "slots_of"]
 
 HEALTH_TIMEOUT = 2.0
 MAX_FAILED_CHECKS = 2
@@ -25,6 +28,26 @@ class Checked(Protocol):
 def is_responsive(member: PooledMember, *, timeout: float) -> bool:
     """Return whether a sandbox answers; a single timeout may only mean that it is busy."""
     return any(member.sandbox.is_healthy(timeout=timeout) for _ in range(MAX_FAILED_CHECKS))
+
+
+def slots_of(address: Address, *, busy: int, timeout: float) -> int:
+    """Return the number of sessions that a server admits, without those of other clients.
+
+    Args:
+        address: The server.
+        busy: Number of its sessions that belong to the pool.
+        timeout: Timeout in seconds.
+
+    Raises:
+        TransportError: If it does not answer in time.
+        ProtocolError: If it does not report its sessions.
+    """
+    report = get_json(address, "/health", timeout=timeout)
+    try:
+        return int(report["max_sessions"]) - max(int(report["active_sessions"]) - busy, 0)
+    except (KeyError, TypeError):
+        message = f"{address} does not report its number of sessions: update coding_gym there"
+        raise ProtocolError(message) from None
 
 
 def check_regularly(reference: weakref.ref[Checked], closing: threading.Event, interval: float) -> None:

@@ -17,15 +17,26 @@ class Lessor(Protocol):
     def begin_episode_in(self, member: PooledMember) -> bool:
         """Count an episode; return False if the sandbox is retired."""
 
+    def return_full(self, lease: Lease, member: PooledMember) -> bool:
+        """Free the slot of a lease, if other clients of the server have taken it."""
+
     def return_lease(self, lease: Lease, member: PooledMember, *, dead: bool) -> None:
         """Free the slot of a lease."""
 
 
 class PooledMember:
-    """A sandbox of a pool."""
+    """A sandbox of a pool.
 
-    def __init__(self, sandbox: Sandbox) -> None:
+    Args:
+        sandbox: The sandbox.
+        slots: Number of its slots.
+        base_url: Address of a server that is not the pool's own; None for a sandbox that the pool has started.
+    """
+
+    def __init__(self, sandbox: Sandbox, slots: int, *, base_url: str | None = None) -> None:
         self.sandbox = sandbox
+        self.slots = slots
+        self.base_url = base_url
         # Weak, so that a lost lease, for example after Ctrl-C between two lines, occupies no slot.
         self.leases: weakref.WeakSet[Lease] = weakref.WeakSet()
         self.episodes = 0
@@ -33,6 +44,11 @@ class PooledMember:
     @property
     def busy(self) -> int:
         return len(self.leases)
+
+    @property
+    def free(self) -> int:
+        """Number of free slots; negative if other clients of a server have taken some that are leased."""
+        return self.slots - self.busy
 
 
 class Lease:
@@ -55,6 +71,11 @@ class Lease:
     def begin_episode(self) -> bool:
         """Count another episode; return False if the sandbox is retired, and the caller should acquire another lease."""
         return self._pool.begin_episode_in(self._member)
+
+    def release_full(self) -> bool:
+        """Free the slot because the server has no free session; return False, keeping it, if the sandbox is the pool's own."""
+        self._released = self._released or self._pool.return_full(self, self._member)
+        return self._released
 
     def release(self, *, dead: bool = False) -> None:
         """Free the slot. Idempotent.

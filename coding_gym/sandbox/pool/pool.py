@@ -12,7 +12,7 @@ from concurrent.futures import Future, InvalidStateError
 from types import TracebackType
 from typing import Any, Unpack
 
-from coding_gym._validation import check_count
+from coding_gym._validation import check_count, parameter_names
 from coding_gym.errors import CodingGymError, ConfigurationError, PoolClosedError, PoolTimeoutError
 from coding_gym.sandbox.config import SandboxConfig, SandboxKwargs, sandbox_config
 from coding_gym.sandbox.pool.lease import Lease
@@ -34,11 +34,14 @@ class SandboxPool(PoolState):
     Each sandbox has ``sessions`` slots, 1 by default. Every episode begins in a fresh interpreter and an empty workspace. Use
     the pool as a context manager, or call ``close``.
 
+    With ``provider="remote"`` and ``base_urls``, the pool leases the sessions of servers that run already, as many as each of
+    them has; it neither starts nor stops any. A server that does not answer is left out until it answers again.
+
     Thread-safe, but unusable in a fork of the process that created it.
 
     Args:
-        size: Number of sandboxes. At most ``size`` times ``sessions`` slots are occupied at a time, although there are
-            more sandboxes while some are in their last episode.
+        size: Number of sandboxes; with ``base_urls``, there is one for each. At most ``size`` times ``sessions`` slots are
+            occupied at a time, although there are more sandboxes while some are in their last episode.
         max_episodes: Number of episodes after which a sandbox is replaced; the new one starts during the last of them. None for
             no limit.
         acquire_timeout: Default number of seconds that ``acquire`` waits for a slot; None for no limit.
@@ -69,7 +72,14 @@ class SandboxPool(PoolState):
         if seconds is not None and not (isinstance(seconds, (int, float)) and seconds >= 0):
             message = f"Expected acquire_timeout= to be a number of seconds or None, got {seconds!r}"
             raise ConfigurationError(message)
-        super().__init__(sandbox_config(config, sandbox_options), size=size, max_episodes=max_episodes)
+        resolved = sandbox_config(config, sandbox_options, parameter_names(SandboxPool))
+        if resolved.base_urls:
+            if size not in (1, len(resolved.base_urls)):
+                message = f"size={size} does not fit the {len(resolved.base_urls)} servers of base_urls=: omit size="
+                raise ConfigurationError(message)
+            # Servers are not replaced.
+            size, max_episodes = len(resolved.base_urls), None
+        super().__init__(resolved, size=size, max_episodes=max_episodes)
         self.acquire_timeout = acquire_timeout
 
     def start(self, *, timeout: float | None = None) -> None:
@@ -96,6 +106,8 @@ class SandboxPool(PoolState):
                 raise PoolClosedError
             if self._error is not None:
                 raise self._error
+            if not self._members and self._unreachable:
+                raise next(iter(self._unreachable.values()))
 
     def acquire(self, *, timeout: float | None = None) -> Lease:
         """Lease a slot, waiting for one if necessary: first come, first served.
@@ -137,6 +149,20 @@ class SandboxPool(PoolState):
     def release(self, lease: Lease) -> None:
         """Release a lease; the same as ``lease.release()``."""
         lease.release()
+
+    @property
+    def capacity(self) -> int:
+        """Number of slots; those of ``base_urls`` are asked for if necessary, and count without other clients' sessions.
+
+        Raises:
+            ProviderError: If the servers of ``base_urls`` cannot be used.
+            TransportError: If none of them answers.
+        """
+        if not self.config.base_urls:
+            return self.size * self.config.sessions
+        self.start()
+        with self._lock:
+            return sum(max(member.slots, 0) for member in self._members)
 
     @property
     def idle(self) -> int:

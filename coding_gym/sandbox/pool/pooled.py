@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from coding_gym.errors import ConfigurationError
+from coding_gym.errors import ConfigurationError, SandboxStartError
 from coding_gym.sandbox import ManagedSandbox, Sandbox
 from coding_gym.sandbox.config import SandboxConfig, sandbox_config
 from coding_gym.sandbox.pool.lease import Lease
@@ -27,10 +28,12 @@ class PooledSandbox(ManagedSandbox):
         self._pool = pool
         self._lease: Lease | None = None
         self._is_retired = False
+        self._obtaining = threading.Lock()
 
     @property
     def sandbox(self) -> Sandbox | None:
-        return self._lease.sandbox if self._lease is not None else None
+        lease = self._lease
+        return lease.sandbox if lease is not None else None
 
     @property
     def _attempts(self) -> int:
@@ -38,34 +41,68 @@ class PooledSandbox(ManagedSandbox):
         return self._pool.size + 1
 
     def obtain(self) -> Sandbox:
-        if self._is_retired:
-            self.close()
-        if self._lease is None:
-            self._lease = self._pool.acquire()
-        return self._lease.sandbox
+        # One thread at a time: a full pool has no second lease.
+        with self._obtaining:
+            lease = self._valid_lease()
+            if lease is None:
+                lease = self._keep(self._pool.acquire())
+            return lease.sandbox
 
     async def obtain_async(self) -> Sandbox:
-        if self._is_retired:
-            self.close()
-        if self._lease is None:
-            self._lease = await self._pool.acquire_async()
-        return self._lease.sandbox
+        lease = self._valid_lease()
+        if lease is None:
+            lease = self._keep(await self._pool.acquire_async())
+        return lease.sandbox
 
     def give_up(self, sandbox: Sandbox) -> None:
-        if self._lease is not None and self._lease.sandbox is sandbox:
-            self._lease.release(dead=True)
+        with self._lock:
+            lease = self._lease
+            if lease is None or lease.sandbox is not sandbox:
+                return
             self._lease = None
+        lease.release(dead=True)
+
+    def leave_full(self) -> bool:
+        if self._lease is None or not self._lease.release_full():
+            return False
+        self._lease = None
+        return True
 
     def begin_episode(self) -> bool:
         # The lease is released after its session has ended, when the next sandbox is obtained.
-        self._is_retired = self._lease is None or not self._lease.begin_episode()
+        lease = self._lease
+        self._is_retired = lease is None or not lease.begin_episode()
         return not self._is_retired
 
-    def close(self) -> None:
+    def _valid_lease(self) -> Lease | None:
+        if self._is_retired:
+            self._release()
+        with self._lock:
+            # Graders close their slots while they are idle.
+            self._closed = False
+            return self._lease
+
+    def _keep(self, lease: Lease) -> Lease:
+        with self._lock:
+            if not self._closed:
+                self._lease = lease
+                return lease
+        # It was closed while it waited.
+        lease.release()
+        message = "The environment is closed. Make a new one."
+        raise SandboxStartError(message)
+
+    def _release(self) -> None:
         self._is_retired = False
-        if self._lease is not None:
-            self._lease.release()
-            self._lease = None
+        with self._lock:
+            lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.release()
+
+    def _remove(self) -> None:
+        with self._lock:
+            self._closed = True
+        self._release()
 
 
 def managed_sandbox(pool: SandboxPool | None, config: SandboxConfig) -> ManagedSandbox:

@@ -9,14 +9,23 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
-from coding_gym.errors import ConfigurationError, PoolClosedError, PoolTimeoutError
+from coding_gym.client.address import Address
+from coding_gym.errors import (
+    ConfigurationError,
+    PoolClosedError,
+    PoolTimeoutError,
+    ProtocolError,
+    SandboxStartError,
+    TransportError,
+)
 from coding_gym.sandbox import start_sandbox
 from coding_gym.sandbox.config import SandboxConfig
-from coding_gym.sandbox.pool.health import HEALTH_TIMEOUT, MAX_FAILED_CHECKS, check_regularly, is_responsive
+from coding_gym.sandbox.pool.health import HEALTH_TIMEOUT, MAX_FAILED_CHECKS, check_regularly, is_responsive, slots_of
 from coding_gym.sandbox.pool.lease import Lease, PooledMember
 from coding_gym.sandbox.pool.stats import PoolStats
 
@@ -49,7 +58,8 @@ class PoolState:
         self._changed = threading.Condition(self._lock)
         self._members: list[PooledMember] = []
         self._waiting: deque[Future[Lease]] = deque()
-        self._starts: set[object] = set()
+        self._unreachable: dict[str, Exception] = {}
+        self._starts: dict[object, str | None] = {}
         self._error: Exception | None = None
         self._is_refused = False
         self._counts = dict.fromkeys(("waits", "started", "recycled", "lost", "failed", "episodes"), 0)
@@ -61,12 +71,12 @@ class PoolState:
     def stats(self) -> PoolStats:
         """Current statistics of the pool."""
         with self._lock:
-            slots = self.config.sessions
-            free = sum(slots - member.busy for member in self._usable())
+            free = sum(max(member.free, 0) for member in self._usable())
             return PoolStats(
+                sandboxes=len(self._members),
                 idle=max(min(free, self._available()), 0),
                 busy=sum(member.busy for member in self._members),
-                starting=len(self._starts) * slots,
+                starting=len(self._starts) * self.config.sessions,
                 waiting=sum(not future.done() for future in self._waiting),
                 wait_seconds=self._wait_seconds,
                 **self._counts,
@@ -83,6 +93,16 @@ class PoolState:
             self._count_episode(member)
             self._fill()
             return True
+
+    def return_full(self, lease: Lease, member: PooledMember) -> bool:
+        """Free the slot of a lease, if other clients of the server have taken it; until the next check, it counts as full."""
+        if member.base_url is None or os.getpid() != self._owner:
+            return False
+        with self._lock:
+            member.leases.discard(lease)
+            member.slots = member.busy
+            self._assign()
+        return True
 
     def return_lease(self, lease: Lease, member: PooledMember, *, dead: bool) -> None:
         """Free the slot of a lease."""
@@ -131,14 +151,16 @@ class PoolState:
         return self._waiting[0] if self._waiting else None
 
     def _best_member(self) -> PooledMember | None:
-        """Return the sandbox with the largest number of free slots."""
+        """Return the sandbox with the largest share of free slots, of several the one with the most."""
         if self._available() <= 0:
             return None
-        free = [member for member in self._usable() if member.busy < self.config.sessions]
-        return min(free, key=lambda member: member.busy, default=None)
+        free = [member for member in self._usable() if member.free > 0]
+        return max(free, key=lambda member: (member.free / member.slots, member.free), default=None)
 
     def _available(self) -> int:
         """Return the number of slots that may still be leased; a sandbox in its last episode counts until it ends."""
+        if self.config.base_urls:
+            return sum(max(member.free, 0) for member in self._members)
         return self.size * self.config.sessions - sum(member.busy for member in self._members)
 
     def _usable(self) -> list[PooledMember]:
@@ -161,10 +183,17 @@ class PoolState:
         """Start missing sandboxes; retired ones do not count, as their last episodes may take long."""
         if self._is_refused:
             return
-        for _ in range(self.size - len(self._usable()) - len(self._starts)):
+        for base_url in self._missing():
             start = object()
-            if self._in_background(partial(self._start_one, start)):
-                self._starts.add(start)
+            if self._in_background(partial(self._start_one, start, base_url)):
+                self._starts[start] = base_url
+
+    def _missing(self) -> Sequence[str | None]:
+        """Return the addresses of missing sandboxes: those of ``base_urls``, None for a sandbox that the pool starts."""
+        if not self.config.base_urls:
+            return [None] * (self.size - len(self._usable()) - len(self._starts))
+        known = {*self._starts.values(), *(member.base_url for member in self._members)}
+        return [url for url in self.config.base_urls if url not in known]
 
     def _in_background(self, work: Callable[[], object]) -> bool:
         """Submit work to a thread; return whether it was accepted."""
@@ -211,30 +240,44 @@ class PoolState:
         with self._lock, contextlib.suppress(ValueError):
             self._waiting.remove(future)
 
-    def _start_one(self, start: object) -> None:
+    def _open_one(self, base_url: str | None) -> PooledMember:
+        """Start a sandbox, or connect to a server. Called without the lock."""
+        if base_url is None:
+            return PooledMember(start_sandbox(self.config), self.config.sessions)
+        # Before the session that checks the token, which would count.
+        address = Address.of_url(base_url, token=self.config.token)
+        slots = slots_of(address, busy=0, timeout=min(HEALTH_TIMEOUT, self.config.start_timeout))
+        return PooledMember(start_sandbox(replace(self.config, base_url=base_url, base_urls=())), slots, base_url=base_url)
+
+    def _start_one(self, start: object, base_url: str | None) -> None:
         """Start a sandbox, in a background thread. Called without the lock."""
-        sandbox = error = None
+        member = error = None
         if not self._closing.is_set():
             try:
-                sandbox = start_sandbox(self.config)
+                member = self._open_one(base_url)
             except Exception as caught:  # noqa: BLE001 - the waiting caller gets it
                 error = caught
         with self._lock:
-            self._starts.discard(start)
-            if sandbox is not None and not self._closing.is_set() and len(self._usable()) < self.size:
+            self._starts.pop(start, None)
+            if member is not None and not self._closing.is_set() and len(self._usable()) < self.size:
                 self._counts["started"] += 1
-                self._members.append(PooledMember(sandbox))
+                self._members.append(member)
+                if base_url is not None:
+                    self._unreachable.pop(base_url, None)
                 self._assign()
                 return
-            if error is not None:
+            if error is not None and base_url is not None:
+                self._counts["failed"] += 1
+                self._on_unreachable(base_url, error)
+            elif error is not None:
                 self._counts["failed"] += 1
                 self._error = error
                 # The same configuration would be refused again: only the next call of a user retries.
                 self._is_refused = isinstance(error, ConfigurationError)
                 self._log_failure(error)
             self._changed.notify_all()
-        if sandbox is not None:
-            sandbox.close()
+        if member is not None:
+            member.sandbox.close()
 
     def _log_failure(self, error: Exception) -> None:
         """Raise the error in the caller that has waited longest, and start another sandbox for the others.
@@ -251,6 +294,32 @@ class PoolState:
         if self._next_waiting() is not None:
             self._fill()
 
+    def _on_unreachable(self, base_url: str, error: Exception) -> None:
+        """Report a server that cannot be used; the next health check tries it again."""
+        if base_url not in self._unreachable:
+            _log.warning("the pool cannot use the server at %s, and will try again: %s", base_url, error)
+        self._unreachable[base_url] = error
+        if isinstance(error, TransportError | SandboxStartError):
+            return
+        # A wrong token or another version: waiting does not help.
+        self._error = error
+        while not self._members and not self._starts and (future := self._next_waiting()) is not None:
+            with contextlib.suppress(InvalidStateError):
+                future.set_exception(error)
+
+    def _refresh(self, member: PooledMember, timeout: float) -> None:
+        """Ask a server for its number of sessions. Called without the lock."""
+        if member.base_url is not None:
+            with contextlib.suppress(TransportError, ProtocolError):
+                member.slots = slots_of(member.sandbox.address, busy=member.busy, timeout=timeout)
+
+    def _check(self, member: PooledMember, timeout: float) -> bool:
+        """Return whether a sandbox answers. Called without the lock."""
+        is_healthy = is_responsive(member, timeout=timeout)
+        if is_healthy:
+            self._refresh(member, timeout)
+        return is_healthy
+
     def check_health(self) -> None:
         """Replace idle sandboxes that have died, and retry failed starts. Called without the lock."""
         with self._lock:
@@ -259,10 +328,12 @@ class PoolState:
         timeout = min(HEALTH_TIMEOUT, self.config.idle_timeout / 2 / MAX_FAILED_CHECKS)
         # Sandboxes in use are checked, too, which keeps them from ending by themselves; in parallel, as dead ones time out.
         with ThreadPoolExecutor(_PARALLEL_CHECKS) as threads:
-            healthy = list(threads.map(partial(is_responsive, timeout=timeout), members))
+            healthy = list(threads.map(partial(self._check, timeout=timeout), members))
         with self._lock:
             for member, is_healthy in zip(members, healthy, strict=True):
-                if not is_healthy and not member.busy and member in self._members:
+                # A server that is lost gets no new leases; sessions that it still has are not the pool's to end.
+                is_idle = not member.busy or member.base_url is not None
+                if not is_healthy and is_idle and member in self._members:
                     self._replace(member, "lost")
             self._assign()
 
@@ -273,4 +344,7 @@ class PoolState:
 
     def _describe(self) -> str:
         stats = self.stats
-        return f"{stats.idle} slots are idle, {stats.busy} busy, {stats.starting} starting; {stats.waiting} callers wait"
+        missing = f"; these servers cannot be used: {', '.join(sorted(self._unreachable))}" if self._unreachable else ""
+        return (
+            f"{stats.idle} slots are idle, {stats.busy} busy, {stats.starting} starting; {stats.waiting} callers wait{missing}"
+        )

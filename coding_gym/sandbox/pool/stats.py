@@ -12,6 +12,7 @@ class PoolStats:
     """Statistics of a pool.
 
     Attributes:
+        sandboxes: Sandboxes that are ready; with ``base_urls``, servers that answer.
         idle: Idle slots.
         busy: Occupied slots.
         starting: Slots of sandboxes that are starting.
@@ -25,6 +26,7 @@ class PoolStats:
         episodes: Episodes that have begun so far.
     """
 
+    sandboxes: int
     idle: int
     busy: int
     starting: int

@@ -4,6 +4,7 @@ import contextlib
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,14 +21,15 @@ import pytest
 from docker.errors import ImageNotFound
 
 from coding_gym import SandboxConfig, SandboxPool
-from coding_gym.errors import PackageInstallError, SandboxStartError
+from coding_gym.errors import ConfigurationError, PackageInstallError, SandboxStartError
 from coding_gym.sandbox import start_sandbox
 from coding_gym.sandbox.docker import derived_images
 from coding_gym.sandbox.docker.cleanup import our_containers, remove_orphans
-from coding_gym.sandbox.docker.derived_images import ensure_packages
+from coding_gym.sandbox.docker.derived_images import ensure_packages, ensure_system_packages
 from coding_gym.sandbox.docker.images import ensure_image
 from coding_gym.sandbox.docker.provider import LABEL_OWNER
 from coding_gym.sandbox.local.overlay import ensure_overlay
+from coding_gym.sandbox.packages import check_installed_on_machine
 from tests.support.running_server import RunningServer, free_port
 
 pytestmark = pytest.mark.lifecycle
@@ -212,6 +214,20 @@ def test_requirements_replacing_installed_packages_are_refused(cache, requiremen
     assert os.listdir(cache) == ["lock"]
 
 
+def test_local_sandboxes_require_installed_debian_packages(monkeypatch, tmp_path):
+    check_installed_on_machine(())
+    with pytest.raises(ConfigurationError, match=f"lacks {MISSING}: run 'apt install {MISSING}', or pass provider='docker'"):
+        start_sandbox(SandboxConfig(provider="local", preload=(), system_packages=[MISSING]))
+    if shutil.which("dpkg-query"):
+        check_installed_on_machine(("dpkg", "bash"))
+        with pytest.raises(ConfigurationError, match="lacks bash=0:"):
+            check_installed_on_machine(("dpkg", "bash=0"))
+    # Another distribution.
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigurationError, match="lacks dpkg:"):
+        check_installed_on_machine(("dpkg",))
+
+
 def test_unwritable_cache_is_reported(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/x")
     with pytest.raises(SandboxStartError, match="XDG_CACHE_HOME"):
@@ -343,10 +359,41 @@ def test_docker_unknown_package_fails_with_pip_error(docker_engine, image):
         start_sandbox(SandboxConfig(provider="docker", preload=(), packages=[MISSING]))
     assert caught.value.requirements == (MISSING,)
     # Other tests may derive images concurrently.
-    derived = derived_images._name(docker_engine.images.get(image), image, [MISSING])
+    derived = derived_images._name(docker_engine.images.get(image), image, [MISSING], derived_images._PIP)
     assert derived.startswith(f"{image}-")
     assert derived not in images_of(docker_engine)
     assert set(containers_of(docker_engine, os.getpid())) == running
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+def test_docker_installs_debian_packages(docker_engine, image, caplog):
+    # Small ones: a compiler and GTK take a minute.
+    options = {"provider": "docker", "preload": (), "system_packages": ["hello", "python3-toolz"]}
+    name = ensure_system_packages(docker_engine, image, options["system_packages"])
+    try:
+        with contextlib.closing(start_sandbox(SandboxConfig(**options))) as sandbox:
+            code = """
+                import subprocess, toolz
+                print(subprocess.run(["hello"], capture_output=True, text=True).stdout.strip(), toolz.__file__)
+            """
+            assert run(sandbox, code) == "Hello, world! /usr/lib/python3/dist-packages/toolz/__init__.py"
+            assert sandbox.container.attrs["Config"]["Image"] == name
+        assert len(installations(caplog)) == 1
+        made, base = (docker_engine.images.get(one).attrs["Config"] for one in (name, image))
+        assert (made["Entrypoint"], made["Env"], made["User"]) == (base["Entrypoint"], base["Env"], base["User"])
+    finally:
+        docker_engine.images.remove(name)
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+def test_docker_unknown_debian_package_fails_with_reason(docker_engine, image):
+    with pytest.raises(PackageInstallError, match=f"apt-get says:\\n.*Unable to locate package {MISSING}") as caught:
+        ensure_system_packages(docker_engine, image, [MISSING])
+    assert caught.value.requirements == (MISSING,)
+    derived = derived_images._name(docker_engine.images.get(image), image, [MISSING], derived_images._APT)
+    assert derived not in images_of(docker_engine)
 
 
 @pytest.mark.docker

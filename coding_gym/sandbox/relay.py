@@ -1,0 +1,181 @@
+"""``SandboxRelay``: a TCP address at which a sandbox is reached, whatever its provider."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+from types import TracebackType
+
+from coding_gym.client.address import Address
+from coding_gym.client.session import Session
+from coding_gym.errors import CodingGymError, ConfigurationError
+from coding_gym.sandbox.base import Sandbox
+from coding_gym.sandbox.managed import ManagedSandbox
+
+__all__ = ["SandboxRelay", "listen"]
+
+_CHUNK_BYTES = 1 << 18
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a TCP socket that is bound to an address, and does not listen yet.
+
+    Args:
+        host: Name or address of an interface of this machine.
+        port: The port, 0 for a free one.
+
+    Raises:
+        ConfigurationError: If the port is in use, or the address is not available.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except (OSError, UnicodeError) as error:
+        message = f"{host!r} is not an address of this machine: {error}. Use 127.0.0.1, or 0.0.0.0 for all interfaces"
+        raise ConfigurationError(message) from None
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        # Two sockets that reuse an address can both be bound, but not both listen.
+        listener.listen(0)
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(_refusal(host, port, error)) from None
+    return listener
+
+
+class SandboxRelay:
+    """Relays connections of a TCP socket to a sandbox, and replaces the sandbox when it dies. Use it as a context manager.
+
+    The bytes pass unchanged: clients authenticate with the sandbox's token, if it has one.
+
+    Args:
+        sandbox: The sandbox; the relay takes ownership of it. One of its sessions is the relay's own, which keeps the sandbox
+            from ending by itself while it has no clients.
+        listener: The socket, see ``listen``; the relay takes ownership of it.
+    """
+
+    def __init__(self, sandbox: ManagedSandbox, listener: socket.socket) -> None:
+        self._sandbox = sandbox
+        self._listener = listener
+        self._keepalive: Session | None = None
+        self._kept: Sandbox | None = None
+        self._lock = asyncio.Lock()
+        self._relays: set[asyncio.Task[None]] = set()
+
+    @property
+    def port(self) -> int:
+        """The TCP port."""
+        port: int = self._listener.getsockname()[1]
+        return port
+
+    def start(self) -> Sandbox:
+        """Start the sandbox, and return it.
+
+        Raises:
+            ProviderError: If it cannot be started.
+        """
+        sandbox = self._sandbox.obtain()
+        self._keep(sandbox)
+        return sandbox
+
+    async def run(self) -> None:
+        """Relay connections until cancelled."""
+        server = await asyncio.start_server(self._on_connection, sock=self._listener, limit=_CHUNK_BYTES)
+        try:
+            await server.serve_forever()
+        finally:
+            for relay in self._relays:
+                relay.cancel()
+            await asyncio.gather(*self._relays, return_exceptions=True)
+
+    def close(self) -> None:
+        """Close the socket, and remove the sandbox. Idempotent."""
+        self._listener.close()
+        if self._keepalive is not None:
+            self._keepalive.close()
+        self._sandbox.close()
+
+    def __enter__(self) -> SandboxRelay:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Before Python 3.12, asyncio reports the cancellation of a task that it has created itself for a connection.
+        task = asyncio.create_task(self._relay(reader, writer))
+        self._relays.add(task)
+        task.add_done_callback(self._relays.discard)
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer), contextlib.suppress(OSError):
+            try:
+                sandbox_reader, sandbox_writer = await self._connect()
+            except (CodingGymError, OSError) as error:
+                writer.write(_bad_gateway(str(error)))
+                await writer.drain()
+                return
+            with contextlib.closing(sandbox_writer):
+                requests = asyncio.create_task(_copy(reader, sandbox_writer))
+                try:
+                    await _copy(sandbox_reader, writer)
+                finally:
+                    requests.cancel()
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a connection to the sandbox, in a new one if it does not answer."""
+        sandbox = await self._sandbox.obtain_async()
+        try:
+            return await _open(sandbox.address)
+        except OSError:
+            async with self._lock:
+                await asyncio.to_thread(self._replace, sandbox)
+        return await _open((await self._sandbox.obtain_async()).address)
+
+    def _replace(self, dead: Sandbox) -> None:
+        if self._kept is dead:
+            self._sandbox.give_up(dead)
+            self.start()
+
+    def _keep(self, sandbox: Sandbox) -> None:
+        if self._keepalive is not None:
+            self._keepalive.close()
+        self._keepalive, self._kept = sandbox.connect(), sandbox
+
+
+async def _open(address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    if address.socket_path is not None:
+        return await asyncio.open_unix_connection(address.socket_path, limit=_CHUNK_BYTES)
+    host, port = address.host_and_port
+    return await asyncio.open_connection(host, port, limit=_CHUNK_BYTES)
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Copy one direction of a connection, including its end."""
+    try:
+        while data := await reader.read(_CHUNK_BYTES):
+            writer.write(data)
+            await writer.drain()
+        writer.write_eof()
+    except OSError:
+        # One side is gone: let the other know.
+        writer.transport.abort()
+
+
+def _bad_gateway(reason: str) -> bytes:
+    body = f"The sandbox is gone, and no other one starts: {reason}\n".encode()
+    head = f"HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {len(body)}\r\n"
+    return f"{head}Connection: close\r\n\r\n".encode() + body
+
+
+def _refusal(host: str, port: int, error: OSError) -> str:
+    match error.errno:
+        case errno.EADDRINUSE:
+            return f"Port {port} of {host} is in use: stop what listens there, or choose another, or 0 for a free one"
+        case errno.EACCES:
+            return f"Port {port} of {host} is reserved for root: choose one above 1023, or 0 for a free one"
+        case _:
+            return f"Cannot listen on port {port} of {host}: {error.strerror}. Use 127.0.0.1, or 0.0.0.0 for all interfaces"

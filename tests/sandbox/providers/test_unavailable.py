@@ -1,0 +1,103 @@
+"""Providers that are not available say what to do, at once."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import socket
+import tarfile
+import time
+
+import gymnasium as gym
+import pytest
+
+from coding_gym import CodeInterpreter, CodingClient, SandboxConfig, SandboxPool
+from coding_gym.errors import ConfigurationError, ProviderUnavailableError, SandboxStartError, TransportError
+from coding_gym.sandbox import start_sandbox
+from coding_gym.sandbox.docker.engine import connect_to_engine
+
+_SERVE = "Start a server with 'coding-gym serve', or correct the URL"
+
+
+@pytest.fixture
+def closed_url():
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        # Bound, but not listening: nothing else can take the port.
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+
+
+@pytest.mark.slow
+def test_closed_port_fails_soon(closed_url):
+    began = time.monotonic()
+    with (
+        gym.make("CodingEnv-v0", provider="remote", base_url=closed_url) as env,
+        pytest.raises(SandboxStartError, match=f"There is no server at base_url=: .*Connection refused. {_SERVE}"),
+    ):
+        env.reset()
+    assert time.monotonic() - began < 3
+
+
+def test_clients_of_closed_port_name_the_command(closed_url):
+    with pytest.raises(TransportError, match=_SERVE):
+        CodingClient(closed_url)
+    with CodeInterpreter(closed_url) as interpreter, pytest.raises(TransportError, match=_SERVE):
+        interpreter.execute("1")
+
+
+@pytest.mark.parametrize("host", ["unix:///no/such.sock", "tcp://127.0.0.1:1", "nonsense://"])
+def test_wrong_engine_address_is_explained(monkeypatch, host):
+    monkeypatch.setenv("DOCKER_HOST", host)
+    with pytest.raises(ProviderUnavailableError, match="Correct or unset DOCKER_HOST; or pass provider='local'"):
+        start_sandbox(SandboxConfig(provider="docker"))
+
+
+def test_engine_problems_have_remedies(monkeypatch, tmp_path):
+    from coding_gym.sandbox.docker import engine
+
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.setattr(engine, "_engine_hosts", lambda: iter([f"unix://{tmp_path}/none.sock"]))
+    with pytest.raises(ProviderUnavailableError, match="Install Docker or Podman, and start it"):
+        connect_to_engine()
+    monkeypatch.setattr(engine, "socket_error", lambda host: "Permission denied")
+    with pytest.raises(ProviderUnavailableError, match="Add your user to the group of the socket"):
+        connect_to_engine()
+
+
+def test_automatic_fallback_says_what_is_missing(monkeypatch, caplog):
+    monkeypatch.setenv("DOCKER_HOST", "unix:///no/such.sock")
+    monkeypatch.setenv("PATH", "/nowhere")
+    config = SandboxConfig(preload=("no_such_module",), image="mine")
+    with caplog.at_level(logging.WARNING, "coding_gym"), contextlib.closing(start_sandbox(config)):
+        pass
+    [said] = [record.getMessage() for record in caplog.records if "no Docker engine" in record.getMessage()]
+    for missing in ("limits of a container", "a screen (apt install xvfb", "modules no_such_module", "the effect of image="):
+        assert missing in said
+
+
+@pytest.mark.parametrize("option", ["image", "runtime", "network"])
+def test_option_of_containers_is_refused_elsewhere(option):
+    with pytest.raises(ConfigurationError, match=f"Only the docker provider has {option}="):
+        SandboxPool(provider="local", **{option: "x"})
+
+
+@pytest.mark.docker
+@pytest.mark.lifecycle
+def test_image_without_server_is_explained(docker_engine):
+    archive = io.BytesIO()
+    tarfile.open(fileobj=archive, mode="w").close()
+    docker_engine.api.import_image_from_data(archive.getvalue(), repository="no-server")
+    try:
+        with pytest.raises(SandboxStartError, match="does not start coding_gym's server: leave image= out"):
+            start_sandbox(SandboxConfig(provider="docker", image="no-server"))
+    finally:
+        docker_engine.images.remove("no-server", force=True)
+
+
+@pytest.mark.docker
+@pytest.mark.lifecycle
+@pytest.mark.parametrize("mem", ["1m", "8m"])
+def test_too_little_memory_is_named(docker_engine, mem):
+    with pytest.raises(SandboxStartError, match="mem="):
+        start_sandbox(SandboxConfig(provider="docker", mem=mem))
