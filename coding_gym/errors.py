@@ -6,6 +6,7 @@
     ├── ConfigurationError (ValueError)         an invalid option, or one that the machine or server cannot fulfill
     │   └── ProtocolVersionError                client and server speak different versions
     ├── InvalidActionError (ValueError)         an action outside the action space
+    ├── ConcurrentUseError (RuntimeError)       two threads, or two event loops, use one environment
     ├── ProviderError (RuntimeError)            no sandbox is available
     │   ├── ProviderUnavailableError            no engine, or a kernel that cannot isolate
     │   ├── ImageBuildError                     the image does not build
@@ -15,6 +16,7 @@
     │   └── PoolTimeoutError (TimeoutError)     no sandbox of the pool was free in time
     ├── SnapshotError (RuntimeError)            an episode cannot be copied, or a snapshot is lost
     ├── StepTimeoutError (TimeoutError)         a step exceeded its time limit (on_timeout="raise")
+    ├── ReceiveTimeoutError (TimeoutError)      recv() of a vector environment got too few answers in time
     ├── DatasetError (RuntimeError)             episodes cannot be collected, written or read
     │   └── PolicyError                         a policy raised
     ├── TransportError (ConnectionError)        the connection to the server broke
@@ -31,6 +33,7 @@ from typing import Any
 __all__ = [
     "CapacityError",
     "CodingGymError",
+    "ConcurrentUseError",
     "ConfigurationError",
     "DatasetError",
     "ImageBuildError",
@@ -43,6 +46,7 @@ __all__ = [
     "ProtocolVersionError",
     "ProviderError",
     "ProviderUnavailableError",
+    "ReceiveTimeoutError",
     "SandboxStartError",
     "SnapshotError",
     "StepTimeoutError",
@@ -85,6 +89,19 @@ class InvalidActionError(CodingGymError, ValueError):
     """An action that is not in the action space. Nothing was sent, and the episode continues."""
 
 
+class ConcurrentUseError(CodingGymError, RuntimeError):
+    """Two threads, or two event loops, use one environment. The call has no effect, and the other one is not affected."""
+
+    def __init__(
+        self,
+        message: str = (
+            "Another thread is in a call of this environment: use each environment in one thread at a time. Make one for each "
+            "thread, or a vector environment, whose steps are concurrent"
+        ),
+    ) -> None:
+        super().__init__(message)
+
+
 class ProviderError(CodingGymError, RuntimeError):
     """Base class for failures to obtain a sandbox."""
 
@@ -95,12 +112,14 @@ class ProviderUnavailableError(ProviderError):
     Attributes:
         provider: Its name.
         reason: What is missing.
+        remedy: What to do about it; empty if the reason says so.
     """
 
-    def __init__(self, *, provider: str, reason: str) -> None:
-        super().__init__(f"The {provider} provider is not available: {reason}")
+    def __init__(self, *, provider: str, reason: str, remedy: str = "") -> None:
+        super().__init__(f"The {provider} provider is not available: {reason}{f'. {remedy}' if remedy else ''}")
         self.provider = provider
         self.reason = reason
+        self.remedy = remedy
 
 
 class ImageBuildError(ProviderError):
@@ -116,16 +135,18 @@ class ImageBuildError(ProviderError):
 
 
 class PackageInstallError(ProviderError):
-    """Installing ``packages`` failed. The partial installation is removed.
+    """Installing ``packages`` or ``system_packages`` failed. The partial installation is removed.
 
     Attributes:
-        requirements: The requirements that pip was given.
-        log: The end of what pip printed.
+        requirements: The requirements that the installer was given.
+        log: The end of what the installer printed.
     """
 
-    def __init__(self, requirements: Sequence[str], reason: Sequence[str], log: Sequence[str]) -> None:
+    def __init__(
+        self, requirements: Sequence[str], reason: Sequence[str], log: Sequence[str], *, installer: str = "pip"
+    ) -> None:
         named = ", ".join(requirements)
-        super().__init__("\n".join([f"Cannot install {named}. pip says:", *(f"  | {line}" for line in reason)]))
+        super().__init__("\n".join([f"Cannot install {named}. {installer} says:", *(f"  | {line}" for line in reason)]))
         self.requirements = tuple(requirements)
         self.log = list(log)
 
@@ -148,14 +169,15 @@ class PoolTimeoutError(ProviderError, TimeoutError):
 class SnapshotError(CodingGymError, RuntimeError):
     """A snapshot cannot be taken, or is lost. Unless the message says otherwise, the episode goes on unchanged.
 
-    ``restore_state(snapshot, replay=True)`` runs the recorded actions of a lost snapshot again.
+    ``restore_state(snapshot, replay=True)`` runs the recorded actions of a lost snapshot again, and
+    ``clone_state(replay=True)`` takes a record of an episode whose state cannot be copied.
 
     Attributes:
         reasons: All reasons.
     """
 
     def __init__(self, reasons: Sequence[str]) -> None:
-        super().__init__(f"There is no snapshot: {'; '.join(reasons)}")
+        super().__init__(f"The snapshot cannot be taken or restored: {'; '.join(reasons)}")
         self.reasons = tuple(reasons)
 
 
@@ -172,6 +194,23 @@ class StepTimeoutError(CodingGymError, TimeoutError):
         super().__init__(f"The step ran out of time: {last_line}")
         self.observation = observation
         self.info = info
+
+
+class ReceiveTimeoutError(CodingGymError, TimeoutError):
+    """``recv`` of a vector environment got fewer answers in time than it should. They are kept for the next call.
+
+    Attributes:
+        min_ready: The number of answers that it waited for.
+        arrived: The number of those that have arrived.
+    """
+
+    def __init__(self, *, min_ready: int, arrived: int, timeout: float) -> None:
+        super().__init__(
+            f"Expected answers of {min_ready} environments within {timeout:g} s, got {arrived}: they are kept. Call recv() "
+            "again, with a larger timeout= or a smaller min_ready="
+        )
+        self.min_ready = min_ready
+        self.arrived = arrived
 
 
 class DatasetError(CodingGymError, RuntimeError):

@@ -91,7 +91,8 @@ def test_from_docker_image_starts_container_until_close(docker_engine):
         run_readme_example(client)
     finally:
         client.close()
-    assert own_containers(docker_engine) == before
+    # Those of other tests may have ended, too.
+    assert own_containers(docker_engine) <= before
     client.close()
     for call in (client.reset, client.state, lambda: client.step(CodeAction("1"))):
         with pytest.raises(TransportError, match="The client is closed"):

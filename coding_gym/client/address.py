@@ -68,5 +68,10 @@ class Address:
         """The headers of every request."""
         return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
+    @property
+    def advice(self) -> str:
+        """The end of a message about a failed connection, empty for a Unix socket, whose server this package has started."""
+        return "" if self.socket_path is not None else ". Start a server with 'coding-gym serve', or correct the URL"
+
     def __str__(self) -> str:
         return self.socket_path or self.url

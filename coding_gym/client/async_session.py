@@ -12,18 +12,27 @@ from websockets.asyncio.client import ClientConnection, connect, unix_connect
 from websockets.exceptions import InvalidHandshake, WebSocketException
 
 from coding_gym.client.address import Address
-from coding_gym.client.connection import MAX_MESSAGE_BYTES, MessageDecoder
-from coding_gym.client.session import SNAPSHOT_TIMEOUT, expect_observation, expect_reset, expect_screen, expect_snapshot
+from coding_gym.client.connection import MAX_MESSAGE_BYTES, MessageDecoder, with_query
+from coding_gym.client.session import (
+    SNAPSHOT_TIMEOUT,
+    expect_forks,
+    expect_observation,
+    expect_reset,
+    expect_screen,
+    expect_snapshot,
+    fork_query,
+    take_releases,
+)
 from coding_gym.client.session_http import SessionHttp
 from coding_gym.client.version_check import VERSION_HEADERS, check_version
 from coding_gym.errors import ProtocolError, ProtocolVersionError, TransportError, TransportTimeoutError
 from coding_gym_server.protocol import (
     PROTOCOL_VERSION_HEADER,
     CloneRequest,
+    ForkOptions,
+    ForkRequest,
     InterruptRequest,
     ObservationData,
-    ReleaseOptions,
-    ReleaseRequest,
     Request,
     ResetOptions,
     ResetRequest,
@@ -66,12 +75,13 @@ class AsyncSession:
         self._http: SessionHttp | None = None
 
     @classmethod
-    async def connect(cls, address: Address, *, timeout: float = 10.0) -> AsyncSession:
+    async def connect(cls, address: Address, *, timeout: float = 10.0, fork_of: str | None = None) -> AsyncSession:
         """Open a session.
 
         Args:
             address: Address of the server.
             timeout: Connection timeout in seconds.
+            fork_of: See ``Session``.
 
         Raises:
             TransportError: If the server cannot be reached.
@@ -86,16 +96,17 @@ class AsyncSession:
             # TCP keepalive instead: pings would require a response while a policy keeps the event loop busy.
             "ping_interval": None,
         }
+        url = with_query(address.websocket_url, fork_query(fork_of))
         try:
             if address.socket_path is not None:
-                connection = await unix_connect(address.socket_path, uri=address.websocket_url, **options)
+                connection = await unix_connect(address.socket_path, uri=url, **options)
             else:
-                connection = await connect(address.websocket_url, proxy=None, **options)
+                connection = await connect(url, proxy=None, **options)
         except TimeoutError as error:
             message = f"No connection to {address} within {timeout:g} s"
             raise TransportTimeoutError(message) from error
         except OSError as error:
-            message = f"No connection to {address}: {error.strerror or error}"
+            message = f"No connection to {address}: {error.strerror or error}{address.advice}"
             raise TransportError(message) from error
         except InvalidHandshake as error:
             message = (
@@ -171,11 +182,27 @@ class AsyncSession:
         await self._send_releases()
         return expect_snapshot(await self._request(CloneRequest(), timeout))
 
-    async def restore(self, snapshot: str, *, seed: int | None, timeout: float) -> ObservationData:
+    async def fork(self, count: int, *, timeout: float) -> list[str]:
+        """Return ids for so many sessions with ``fork_of``, each of which can go on from the state of this one, once.
+
+        Args:
+            count: Number of sessions.
+            timeout: Response timeout in seconds, after which the session is unusable.
+
+        Raises:
+            SnapshotError: If the session cannot be copied.
+            TransportError: If the server does not respond.
+            ProtocolError: If the response is another error, or an unexpected message.
+        """
+        await self._send_releases()
+        return expect_forks(await self._request(ForkRequest(ForkOptions(count)), timeout))
+
+    async def restore(self, snapshot: str, *, seed: int | None, release: bool = False, timeout: float) -> ObservationData:
         """Replace the session's state by that of a snapshot.
 
         Args:
             snapshot: Its id.
+            release: Whether it ends.
             seed: Seed of the random number generators; None leaves them in their state.
             timeout: Response timeout in seconds, after which the session is unusable.
 
@@ -185,7 +212,8 @@ class AsyncSession:
             ProtocolError: If the response is another error, or an unexpected message.
         """
         await self._send_releases()
-        return expect_observation(await self._request(RestoreRequest(RestoreOptions(snapshot=snapshot, seed=seed)), timeout))
+        options = RestoreOptions(snapshot=snapshot, seed=seed, release=release)
+        return expect_observation(await self._request(RestoreRequest(options), timeout))
 
     def release_later(self, snapshot: str) -> None:
         """Release a snapshot before the next one is taken or restored, or the next reset."""
@@ -196,12 +224,9 @@ class AsyncSession:
         self.release_later(snapshot)
 
     async def _send_releases(self) -> None:
-        released: list[str] = []
-        # Garbage collection appends in any thread.
-        while self._releases:
-            released.append(self._releases.pop())
-        if released:
-            await self._request(ReleaseRequest(ReleaseOptions(released)), SNAPSHOT_TIMEOUT)
+        request = take_releases(self._releases)
+        if request is not None:
+            await self._request(request, SNAPSHOT_TIMEOUT)
 
     @property
     def http(self) -> SessionHttp:
@@ -215,18 +240,16 @@ class AsyncSession:
         return self._http
 
     def close(self) -> None:
-        """End the session without waiting for the server. Idempotent."""
-        self._connection.transport.abort()
+        """End the session without waiting for the server, from any thread. Idempotent."""
+        loop, end = self._connection.loop, self._connection.transport.abort
+        if loop is _running_loop():
+            end()
+        else:
+            # The event loop may have ended, and the connection with it.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(end)
         if self._http is not None:
             self._http.close()
-
-    def close_from_thread(self) -> None:
-        """End the session from any thread, without waiting for the server. Idempotent.
-
-        Raises:
-            RuntimeError: If the event loop is closed.
-        """
-        self._connection.loop.call_soon_threadsafe(self.close)
 
     async def _request(self, request: Request, timeout: float) -> Response:
         # Responses arrive in order: skip those to canceled requests.
@@ -261,3 +284,10 @@ class AsyncSession:
 
     def _broken(self, error: WebSocketException) -> TransportError:
         return TransportError(f"The connection to {self._address} broke: {error}")
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -7,6 +7,7 @@ hand-over between threads costs more than the rest of the client's work in a ste
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import ssl
 import struct
@@ -27,7 +28,7 @@ from coding_gym.errors import ProtocolError, TransportError, TransportTimeoutErr
 from coding_gym_server.protocol import PROTOCOL_VERSION_HEADER
 from coding_gym_server.protocol.processes import SESSION_HEADER
 
-__all__ = ["MAX_MESSAGE_BYTES", "Connection", "MessageDecoder", "open_socket"]
+__all__ = ["MAX_MESSAGE_BYTES", "Connection", "MessageDecoder", "open_socket", "with_query"]
 
 _READ_BYTES = 65_536
 MAX_MESSAGE_BYTES = 100 * 1024 * 1024
@@ -39,6 +40,11 @@ _encoder = msgspec.msgpack.Encoder()
 _text_encoder = msgspec.json.Encoder()
 
 _Message = TypeVar("_Message")
+
+
+def with_query(url: str, query: str) -> str:
+    """Return a URL with a query, unless that is empty."""
+    return f"{url}?{query}" if query else url
 
 
 class MessageDecoder(Generic[_Message]):
@@ -73,6 +79,7 @@ class Connection:
         address: Address of the server.
         timeout: Connection timeout in seconds.
         checks_version: Whether the server must speak this client's version of the wire protocol.
+        query: Query of the request, such as ``fork_of=ID``.
 
     Attributes:
         session_id: Id of the session for HTTP requests; None if the server has refused the session or is OpenEnv's.
@@ -83,7 +90,7 @@ class Connection:
         ProtocolError: If the endpoint does not accept the connection.
     """
 
-    def __init__(self, address: Address, *, timeout: float, checks_version: bool = True) -> None:
+    def __init__(self, address: Address, *, timeout: float, checks_version: bool = True, query: str = "") -> None:
         self._address = address
         self._early_events: list[Event] = []
         self._receive_timeout = 0.0
@@ -94,9 +101,9 @@ class Connection:
             message = f"No connection to {address} within {timeout:g} s"
             raise TransportTimeoutError(message) from error
         except OSError as error:
-            message = f"No connection to {address}: {error.strerror or error}"
+            message = f"No connection to {address}: {error.strerror or error}{address.advice}"
             raise TransportError(message) from error
-        self._protocol = ClientProtocol(parse_uri(address.websocket_url), max_size=MAX_MESSAGE_BYTES)
+        self._protocol = ClientProtocol(parse_uri(with_query(address.websocket_url, query)), max_size=MAX_MESSAGE_BYTES)
         try:
             self._handshake(timeout, checks_version=checks_version)
         except BaseException:
@@ -136,6 +143,15 @@ class Connection:
             if self._protocol.state is not State.OPEN:
                 raise self._broken(self._protocol.close_exc if self._protocol.state is State.CLOSED else None)
             self._read(timeout)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the server or this side has ended the connection."""
+        if self._socket.fileno() < 0:
+            return True
+        poll = select.poll()
+        poll.register(self._socket, select.POLLRDHUP)
+        return bool(poll.poll(0))
 
     def abort(self) -> None:
         """End the connection from another thread: a ``receive`` that waits raises a ``TransportError``."""
@@ -205,7 +221,11 @@ class Connection:
         # In the kernel rather than in Python, whose sockets with a timeout poll before every read.
         timeout = min(timeout, _FOREVER_SECONDS)
         if timeout != self._receive_timeout:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(timeout))
+            try:
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(timeout))
+            except OSError as error:
+                # It has been closed.
+                raise self._broken(error) from error
             self._receive_timeout = timeout
 
     def _broken(self, error: BaseException | None) -> TransportError:

@@ -11,7 +11,7 @@ from typing import IO
 from urllib.parse import quote, urlencode
 
 from coding_gym.client.http import HttpClient
-from coding_gym.errors import ProtocolError
+from coding_gym.errors import ConfigurationError, ProtocolError
 
 __all__ = ["FileEntry", "Files"]
 
@@ -77,8 +77,15 @@ class Files:
         Args:
             path: Path of the file.
             content: Text, bytes, or an open binary file, which is sent in chunks.
+
+        Raises:
+            ConfigurationError: If an argument has another type.
         """
-        self._put(self._url(path), content.encode() if isinstance(content, str) else content)
+        url = self._url(path)
+        if not (isinstance(content, str | bytes) or hasattr(content, "read")):
+            message = f"Expected the content of {path!r} to be str, bytes or an open binary file, got {content!r:.200}"
+            raise ConfigurationError(message)
+        self._put(url, content.encode() if isinstance(content, str) else content)
 
     def list(self, path: str = ".") -> list[FileEntry]:
         """Return the entries of a directory: directories first, then files, each sorted by name."""
@@ -191,6 +198,9 @@ class Files:
         return any(entry.name == file.name and entry.is_executable for entry in self.list(str(file.parent)))
 
     def _url(self, path: str) -> str:
+        if not isinstance(path, str):
+            message = f"Expected the path of a file in the workspace as a str, got {path!r:.200}"
+            raise ConfigurationError(message)
         return f"{self._base}/{quote(path, safe='/')}"
 
 

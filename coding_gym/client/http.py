@@ -76,7 +76,7 @@ class HttpClient:
             self._has_version_to_check = False
         connection = http.client.HTTPConnection("sandbox")
         try:
-            connection.sock = sock = self._take_idle() or open_socket(self._address, self._timeout)
+            connection.sock = sock = self._take_idle() or self._open_socket()
             sock.settimeout(timeout or self._timeout)
             connection.request(method, path, body=body, headers=self._address.headers)
             response = connection.getresponse()
@@ -127,6 +127,16 @@ class HttpClient:
         with contextlib.suppress(IndexError):
             while True:
                 self._idle.pop().close()
+
+    def _open_socket(self) -> socket.socket:
+        try:
+            return open_socket(self._address, self._timeout)
+        except OSError as error:
+            reason = error.strerror or str(error) or type(error).__name__
+            message = f"No connection to {self._address}: {reason}{self._address.advice}"
+            if self._is_closed:
+                message = "The client is closed. Make a new one."
+            raise TransportError(message) from error
 
     def _keep(self, sock: socket.socket) -> None:
         self._idle.append(sock)

@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
+from coding_gym._validation import check_names
 from coding_gym.errors import ConfigurationError
 from coding_gym_server.protocol.processes import Keep, ProcessRequest, TerminalSize
 
@@ -68,6 +69,7 @@ def process_request(command: Command, options: StartKwargs) -> ProcessRequest:
     Raises:
         ConfigurationError: If an argument is invalid.
     """
+    check_names(options, StartKwargs.__annotations__)
     document: dict[str, Any] = {"command": _command(command)}
     for name, value in options.items():
         if value is not None:

@@ -12,6 +12,9 @@ from coding_gym_server.protocol import (
     CloneRequest,
     ErrorCode,
     ErrorMessage,
+    ForkOptions,
+    ForkRequest,
+    ForksMessage,
     GradeRequest,
     ObservationData,
     ObservationMessage,
@@ -38,7 +41,18 @@ from coding_gym_server.protocol import (
 )
 from coding_gym_server.protocol.grading import Graded, Submission
 
-__all__ = ["SNAPSHOT_TIMEOUT", "Session", "expect_observation", "expect_reset", "expect_screen", "expect_snapshot", "refusal"]
+__all__ = [
+    "SNAPSHOT_TIMEOUT",
+    "Session",
+    "expect_forks",
+    "expect_observation",
+    "expect_reset",
+    "expect_screen",
+    "expect_snapshot",
+    "fork_query",
+    "refusal",
+    "take_releases",
+]
 
 SNAPSHOT_TIMEOUT = 30.0
 """Timeout of taking or restoring a snapshot in seconds; the files are copied meanwhile."""
@@ -52,6 +66,8 @@ class Session:
     Args:
         address: Address of the server.
         connect_timeout: Connection timeout in seconds.
+        fork_of: Id of a snapshot that the session is to go on from, or of a fork that it belongs to: it may exceed the session
+            limit of the server.
 
     Raises:
         TransportError: If the server cannot be reached.
@@ -59,8 +75,8 @@ class Session:
         ProtocolError: If the endpoint does not accept the connection.
     """
 
-    def __init__(self, address: Address, *, connect_timeout: float = 10.0) -> None:
-        self._connection = Connection(address, timeout=connect_timeout)
+    def __init__(self, address: Address, *, connect_timeout: float = 10.0, fork_of: str | None = None) -> None:
+        self._connection = Connection(address, timeout=connect_timeout, query=fork_query(fork_of))
         self._address = address
         self._http: SessionHttp | None = None
         self._response_pending = False
@@ -103,10 +119,27 @@ class Session:
         self._ask(CloneRequest())
         return expect_snapshot(self._receive(timeout))
 
-    def ask_restore(self, snapshot: str, *, seed: int | None = None) -> None:
-        """Request the state of a snapshot; ``wait`` returns the response."""
+    def fork(self, count: int, *, timeout: float = SNAPSHOT_TIMEOUT) -> list[str]:
+        """Return ids for so many sessions with ``fork_of``, each of which can go on from the state of this one, once.
+
+        Raises:
+            SnapshotError: If the session cannot be copied.
+            TransportError: If the server does not respond.
+            ProtocolError: If the response is another error, or an unexpected message.
+        """
         self._send_releases()
-        self._ask(RestoreRequest(RestoreOptions(snapshot=snapshot, seed=seed)))
+        self._ask(ForkRequest(ForkOptions(count)))
+        return expect_forks(self._receive(timeout))
+
+    @property
+    def id(self) -> str | None:
+        """Its id, None if the server has refused it."""
+        return self._connection.session_id
+
+    def ask_restore(self, snapshot: str, *, seed: int | None = None, release: bool = False) -> None:
+        """Request the state of a snapshot, and its end if wanted; ``wait`` returns the response."""
+        self._send_releases()
+        self._ask(RestoreRequest(RestoreOptions(snapshot=snapshot, seed=seed, release=release)))
 
     def release(self, snapshot: str) -> None:
         """Release a snapshot, with the next request if a response is pending. Has no effect on a session that is lost."""
@@ -120,12 +153,9 @@ class Session:
         self._releases.append(snapshot)
 
     def _send_releases(self) -> None:
-        released: list[str] = []
-        # Garbage collection appends in any thread.
-        while self._releases:
-            released.append(self._releases.pop())
-        if released:
-            self._ask(ReleaseRequest(ReleaseOptions(released)))
+        request = take_releases(self._releases)
+        if request is not None:
+            self._ask(request)
             self._receive(SNAPSHOT_TIMEOUT)
 
     def state(self, *, timeout: float = 10.0) -> SessionState:
@@ -176,6 +206,11 @@ class Session:
             self._http = SessionHttp(self._address, self._connection.session_id)
         return self._http
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether its connection has ended."""
+        return self._connection.is_lost
+
     def abort(self) -> None:
         """End the session from another thread: a caller that waits for a response gets a ``TransportError``."""
         self._connection.abort()
@@ -201,6 +236,15 @@ class Session:
         response = self._connection.receive(_decoder, timeout=timeout)
         self._response_pending = False
         return response
+
+
+def take_releases(releases: list[str]) -> ReleaseRequest | None:
+    """Empty a list of snapshots to release, and return the request for the server, None if there are none."""
+    released: list[str] = []
+    # Garbage collection appends in any thread.
+    while releases:
+        released.append(releases.pop())
+    return ReleaseRequest(ReleaseOptions(released)) if released else None
 
 
 def expect_reset(response: Response) -> ObservationData:
@@ -249,6 +293,23 @@ def expect_snapshot(response: Response) -> SnapshotData:
     if not isinstance(response, SnapshotMessage):
         raise refusal(response)
     return response.data
+
+
+def expect_forks(response: Response) -> list[str]:
+    """Return the ids in the response to a request for forks.
+
+    Raises:
+        SnapshotError: If the session cannot be copied.
+        ProtocolError: If it is another error, or an unexpected message.
+    """
+    if not isinstance(response, ForksMessage):
+        raise refusal(response)
+    return response.data.snapshots
+
+
+def fork_query(fork_of: str | None) -> str:
+    """Return the query by which a connection gets the session of a fork, empty for any other session."""
+    return "" if fork_of is None else f"fork_of={fork_of}"
 
 
 def refusal(response: object, *, is_configuration: bool = False) -> CodingGymError:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Unpack
 
+from coding_gym._validation import parameter_names
 from coding_gym.client.address import Address
 from coding_gym.client.files import Files
 from coding_gym.client.http import KEEPALIVES_LOST, HttpClient
@@ -15,6 +16,7 @@ from coding_gym.client.process_request import Command, RunKwargs
 from coding_gym.client.processes import Processes, ProcessResult
 from coding_gym.client.session import Session
 from coding_gym.code_interpreter.execution import Execution, ExecutionError, Listeners
+from coding_gym.errors import ConfigurationError
 from coding_gym.media.results import Result
 from coding_gym.sandbox import Sandbox, start_sandbox
 from coding_gym.sandbox.config import SandboxConfig, StartKwargs, sandbox_config
@@ -119,8 +121,16 @@ class CodeInterpreter:
     ) -> None:
         self._sandbox: Sandbox | None = None
         self._keepalive: Session | None = None
+        if base_url is None and token is not None:
+            message = "token= requires base_url=, the server that it is for: a sandbox that this client starts has its own"
+            raise ConfigurationError(message)
+        if base_url is not None and (config is not None or sandbox_options):
+            names = ", ".join(["config", *sandbox_options] if config is not None else sandbox_options)
+            message = f"The server at base_url= has been started already: pass {names} to it instead"
+            raise ConfigurationError(message)
         if base_url is None:
-            resolved = sandbox_config(config, {**(_DEFAULTS if config is None else {}), **sandbox_options})
+            defaults = _DEFAULTS if config is None else {}
+            resolved = sandbox_config(config, {**defaults, **sandbox_options}, parameter_names(CodeInterpreter))
             # One more, for the connection that keeps the sandbox from ending by itself.
             self._sandbox = start_sandbox(replace(resolved, sessions=resolved.sessions + 1))
             try:
@@ -148,6 +158,7 @@ class CodeInterpreter:
         language: str | None = None,
         env_vars: Mapping[str, str] | None = None,
         timeout: float | None = None,
+        quotes: bool = False,
         on_stdout: Callable[[str], None] | None = None,
         on_stderr: Callable[[str], None] | None = None,
         on_result: Callable[[Result], None] | None = None,
@@ -161,6 +172,7 @@ class CodeInterpreter:
             language: Language of the default context, Python if None; mutually exclusive with ``context``.
             env_vars: Environment variables that are set while it runs.
             timeout: Wall-clock limit in seconds; the server's default, 300, if None.
+            quotes: Whether the text of a string is its ``repr``, with quotes; without them by default, as for e2b's SDK.
             on_stdout: Called with each chunk of stdout as it arrives.
             on_stderr: Called with each chunk of stderr as it arrives.
             on_result: Called with each result as it arrives.
@@ -177,6 +189,7 @@ class CodeInterpreter:
             "language": language,
             "env_vars": None if env_vars is None else dict(env_vars),
             "timeout": timeout,
+            "quotes": quotes,
         }
         listeners = Listeners(on_stdout=on_stdout, on_stderr=on_stderr, on_result=on_result, on_error=on_error)
         execution = Execution()

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from coding_gym._html import MAX_ROWS, caption, document, preformatted
+from coding_gym.media.representation import result_html
 from coding_gym.media.results import Result
 
 __all__ = ["Execution", "ExecutionError", "Listeners"]
@@ -58,6 +60,16 @@ class Execution:
     results: list[Result] = field(default_factory=list)
     error: ExecutionError | None = None
     count: int | None = None
+
+    def _repr_html_(self) -> str:
+        error = self.error
+        return document(
+            preformatted(self.stdout),
+            preformatted(self.stderr, is_error=True),
+            *(result_html(result.data) for result in self.results[:MAX_ROWS]),
+            caption(f"... and {len(self.results) - MAX_ROWS} more results") if len(self.results) > MAX_ROWS else "",
+            preformatted(error.traceback or f"{error.name}: {error.value}", is_error=True) if error is not None else "",
+        )
 
     @property
     def text(self) -> str | None:

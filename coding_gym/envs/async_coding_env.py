@@ -13,8 +13,9 @@ import numpy as np
 from gymnasium.utils import seeding
 from numpy.typing import NDArray
 
+from coding_gym._validation import check_one_of
 from coding_gym.client.own_thread import call_in_own_thread
-from coding_gym.client.session import SNAPSHOT_TIMEOUT
+from coding_gym.envs.async_branching_access import AsyncBranchingAccess
 from coding_gym.envs.episode import (
     FIRST_RESET_TIMEOUT,
     RESET_TIMEOUT,
@@ -22,31 +23,38 @@ from coding_gym.envs.episode import (
     EpisodeState,
     Info,
     Obs,
-    RecordedStep,
-    ResetRetryPolicy,
     StepResult,
     Timing,
     infrastructure_failure,
     own_screenshot,
     refuse_action,
 )
+from coding_gym.envs.loop_lock import LoopLock
 from coding_gym.envs.options import CodingEnvKwargs, EnvOptions, split_options
-from coding_gym.envs.replay import ReplayReport, check_seed
-from coding_gym.envs.screen_region import WINDOWS_ONLY, Region, screen_request
-from coding_gym.envs.snapshot import Snapshot
+from coding_gym.envs.reset_retry import ResetRetryPolicy
+from coding_gym.envs.screen_region import WIDGETS_AND_SCREEN, WIDGETS_ONLY, WINDOWS_ONLY, Region, screen_request
 from coding_gym.errors import (
     CapacityError,
-    ConfigurationError,
     ProtocolError,
     SandboxStartError,
     StepTimeoutError,
     TransportError,
 )
 from coding_gym.media.frames import decode_pixels
+from coding_gym.media.marks import MarkedScreen, mark_widgets
 from coding_gym.sandbox import ManagedSandbox, Sandbox
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.pool import SandboxPool, managed_sandbox, resolve_config
-from coding_gym_server.protocol import ObservationData, Outcome, ResetOptions, Screen, ScreenRequestOptions, StepAction, Window
+from coding_gym_server.protocol import (
+    ObservationData,
+    Outcome,
+    ResetOptions,
+    Screen,
+    ScreenRequestOptions,
+    StepAction,
+    Widget,
+    Window,
+)
 
 if TYPE_CHECKING:
     from coding_gym.client.async_session import AsyncSession
@@ -59,11 +67,12 @@ __all__ = ["AsyncCodingEnv"]
 _ON_TIMEOUT = ("observation", "raise")
 
 
-class AsyncCodingEnv:
+class AsyncCodingEnv(AsyncBranchingAccess):
     """``CodingEnv`` for asyncio: the same actions, observations, rewards and infos, from coroutines.
 
-    Calls on one environment are serialized. Canceling a ``step``, for example by ``asyncio.timeout``, interrupts the code as
-    Ctrl-C does; the environment stays usable, and the namespace is preserved if the code stops on the interrupt.
+    Calls on one environment are serialized; it belongs to the event loop of the first one. Canceling a ``step``, for example by
+    ``asyncio.timeout``, interrupts the code as Ctrl-C does; the environment stays usable, and the namespace is preserved if the
+    code stops on the interrupt.
 
     Args:
         on_timeout: Behavior of a step that times out: ``observation`` returns a regular observation, ``raise`` raises
@@ -88,11 +97,11 @@ class AsyncCodingEnv:
         config: SandboxConfig | Mapping[str, Any] | None = None,
         **options: Unpack[CodingEnvKwargs],
     ) -> None:
-        if on_timeout not in _ON_TIMEOUT:
-            message = f"Expected on_timeout= to be one of {', '.join(_ON_TIMEOUT)}, got {on_timeout!r}"
-            raise ConfigurationError(message)
-        own, sandbox_options = split_options(options)
+        check_one_of("on_timeout", on_timeout, _ON_TIMEOUT)
+        self._arguments = {"on_timeout": on_timeout, "pool": pool, "config": config, **options}
+        own, sandbox_options = split_options(options, type(self), AsyncCodingEnv)
         self.settings = EnvOptions(**own)
+        self.settings.check_without_window()
         self.config = resolve_config(pool, config, sandbox_options, backend=self.settings.backend)
         self.on_timeout = on_timeout
         self._pool = pool
@@ -103,7 +112,8 @@ class AsyncCodingEnv:
         self._slot: ManagedSandbox | None = None
         self._session: AsyncSession | None = None
         self._failure = "the session is gone"
-        self._turn = asyncio.Lock()
+        self._turn = LoopLock()
+        self._is_fork = False
 
     @classmethod
     async def acquire(cls, pool: SandboxPool | None = None, **options: Any) -> Self:
@@ -148,6 +158,8 @@ class AsyncCodingEnv:
             ConfigurationError: If the sandbox cannot fulfill an option, or an option is invalid.
             ProviderError: If no sandbox is available; with a pool, within its timeout.
             CapacityError: If the server has no free session.
+            ConcurrentUseError: If the environment belongs to another event loop.
+            gymnasium.error.ClosedEnvironmentError: If the environment is closed.
         """
         async with self._turn:
             return await self._reset(seed, options)
@@ -158,47 +170,19 @@ class AsyncCodingEnv:
         Raises:
             InvalidActionError: If it is not in the action space; nothing is run.
             gymnasium.error.ResetNeeded: If the environment was neither started nor reset.
+            ConcurrentUseError: If the environment belongs to another event loop.
+            gymnasium.error.ClosedEnvironmentError: If the environment is closed.
             StepTimeoutError: If the step times out and ``on_timeout`` is ``raise``.
         """
         self._episode.check_action(action)
         async with self._turn:
+            self._episode.check_open()
             data = await self._run(self._episode.begin_step(action))
             obs, reward, terminated, truncated, info = self._episode.finish_step(data)
         obs = own_screenshot(obs)
         if self.on_timeout == "raise" and info["outcome"] == Outcome.TIMEOUT:
             raise StepTimeoutError(obs, info)
         return obs, reward, terminated, truncated, info
-
-    async def clone_state(self) -> Snapshot:
-        """Return a snapshot of the episode, which goes on unchanged; see ``CodingEnv.clone_state``.
-
-        It is released with the next snapshot or reset after its ``release``.
-        """
-        async with self._turn:
-            session = self._open_session()
-            try:
-                return Snapshot(session, await session.clone(timeout=SNAPSHOT_TIMEOUT), self._episode.save())
-            except TransportError as error:
-                self._lose(error)
-                raise
-
-    async def restore_state(self, snapshot: Snapshot, *, seed: int | None = None, replay: bool = False) -> tuple[Obs, Info]:
-        """Go on from a snapshot of this environment, also of an earlier episode; see ``CodingEnv.restore_state``."""
-        if replay:
-            check_seed(seed)
-            async with self._turn:
-                return await self._replay(snapshot)
-        snapshot.check_usable()
-        async with self._turn:
-            session = self._open_session()
-            try:
-                data = await session.restore(snapshot.id, seed=seed, timeout=SNAPSHOT_TIMEOUT)
-            except TransportError as error:
-                self._lose(error)
-                raise
-            self._episode.load(snapshot.episode)
-            obs, info = self._episode.finish_begin(data)
-        return own_screenshot(obs), info
 
     async def windows(self) -> list[Window]:
         """Return the visible windows, the lowest first; see ``CodingEnv.windows``."""
@@ -207,6 +191,15 @@ class AsyncCodingEnv:
     async def capture(self, region: Region = None) -> NDArray[np.uint8]:
         """Return the current screen: uint8, shape (height, width, 3); see ``CodingEnv.capture``."""
         return decode_pixels((await self._request_screen(screen_request(region))).screenshot)
+
+    async def widgets(self) -> list[Widget]:
+        """Return the visible widgets of graphical programs, in tree order; see ``CodingEnv.widgets``."""
+        return (await self._request_screen(WIDGETS_ONLY)).widgets
+
+    async def marked_screen(self) -> MarkedScreen:
+        """Return the current screen with numbered boxes around widgets; see ``CodingEnv.marked_screen``."""
+        screen = await self._request_screen(WIDGETS_AND_SCREEN)
+        return mark_widgets(decode_pixels(screen.screenshot), screen.widgets)
 
     async def exec(self, command: Command, **options: Unpack[RunKwargs]) -> ProcessResult:
         """Run a process to its end, beside the interpreter; see ``CodingEnv.exec``. Canceling the call kills the process."""
@@ -234,7 +227,11 @@ class AsyncCodingEnv:
         return self._episode.render()
 
     async def aclose(self) -> None:
-        """End the session and remove the sandbox, or return it to the pool. Idempotent."""
+        """End the session and remove the sandbox, or return it to the pool. Idempotent.
+
+        All other methods then raise ``gymnasium.error.ClosedEnvironmentError``.
+        """
+        self._episode.close()
         self._drop_session()
         self._failure = "the environment is closed"
         slot, self._slot = self._slot, None
@@ -245,7 +242,7 @@ class AsyncCodingEnv:
         # A partially constructed object lacks attributes; a closed event loop accepts no calls.
         with contextlib.suppress(Exception):
             if self._session is not None:
-                self._session.close_from_thread()
+                self._session.close()
         with contextlib.suppress(Exception):
             if self._slot is not None:
                 self._slot.close()
@@ -261,9 +258,13 @@ class AsyncCodingEnv:
 
     async def _reset(self, seed: int | None, options: Mapping[str, Any] | None) -> tuple[Obs, Info]:
         """Begin an episode; the caller holds the lock."""
+        self._episode.check_reset(options)
         if seed is not None:
             self.np_random, _ = seeding.np_random(seed)
         request = self._episode.begin(seed=seed, np_random=self.np_random, options=options)
+        if self._is_fork and self._slot is not None:
+            self._is_fork = False
+            self._release(self._slot)
         if self._slot is None:
             self._slot = managed_sandbox(self._pool, self.config)
         elif not self._slot.begin_episode():
@@ -294,22 +295,8 @@ class AsyncCodingEnv:
                 if self._slot is not slot:
                     self._raise_closed()
                 self._drop_session()
-                await asyncio.sleep(attempts.pause_after(error))
-
-    async def _replay(self, snapshot: Snapshot) -> tuple[Obs, Info]:
-        """Begin an episode, and run the actions of a snapshot's; the caller holds the lock."""
-        steps: list[RecordedStep] = snapshot.episode["_history"]
-        self._episode.load({**snapshot.episode, "_history": [], "_turns": []})
-        assert self._episode.options is not None
-        if self._slot is None:
-            self._slot = managed_sandbox(self._pool, self.config)
-        obs, info = self._episode.finish_begin(await self._begin(self._slot, self._episode.options))
-        report = ReplayReport()
-        for recorded in steps:
-            report.add(recorded, (await self._run(recorded.request)).observation)
-        self._episode.load(snapshot.episode)
-        info["replay"] = report.as_info()
-        return own_screenshot(obs), info
+                if not (isinstance(error, CapacityError) and slot.leave_full()):
+                    await asyncio.sleep(attempts.pause_after(error))
 
     def _open_session(self) -> AsyncSession:
         self._episode.check_begun()
@@ -324,7 +311,7 @@ class AsyncCodingEnv:
             try:
                 return await session.request_screen(options, timeout=SCREEN_TIMEOUT)
             except TransportError as error:
-                self._lose(error)
+                self._fail(error)
                 raise
 
     async def _run(self, action: StepAction) -> ObservationData:
@@ -333,10 +320,10 @@ class AsyncCodingEnv:
                 return await self._session.step(action, timeout=self._episode.response_timeout)
             except (TransportError, ProtocolError) as error:
                 refuse_action(error)
-                self._lose(error)
+                self._fail(error)
         return infrastructure_failure(self._failure)
 
-    def _lose(self, error: Exception) -> None:
+    def _fail(self, error: Exception) -> None:
         self._failure = str(error)
         self._drop_session()
 

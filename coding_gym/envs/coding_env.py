@@ -6,37 +6,35 @@ import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.utils import EzPickle
 from numpy.typing import NDArray
 
-from coding_gym.client.session import SNAPSHOT_TIMEOUT
+from coding_gym.envs.branching_access import BranchingAccess
 from coding_gym.envs.episode import (
     FIRST_RESET_TIMEOUT,
     RESET_TIMEOUT,
     EpisodeState,
     Info,
     Obs,
-    RecordedStep,
-    ResetRetryPolicy,
     StepResult,
     Timing,
     infrastructure_failure,
     own_screenshot,
     refuse_action,
 )
+from coding_gym.envs.exclusive_use import ExclusiveUse
+from coding_gym.envs.human_window import HUMAN, HumanWindow
 from coding_gym.envs.options import RENDER_MODES, CodingEnvKwargs, EnvOptions, split_options
-from coding_gym.envs.replay import ReplayReport, check_seed
-from coding_gym.envs.session_access import SessionAccess
-from coding_gym.envs.snapshot import Snapshot
+from coding_gym.envs.reset_retry import ResetRetryPolicy
 from coding_gym.errors import CapacityError, ProtocolError, TransportError
 from coding_gym.sandbox import ManagedSandbox, Sandbox
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.pool import SandboxPool, managed_sandbox, resolve_config
-from coding_gym_server.protocol import ObservationData
+from coding_gym_server.protocol import ObservationData, ResetOptions
 
 if TYPE_CHECKING:
     from coding_gym.client.session import Session
@@ -44,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["CodingEnv"]
 
 
-class CodingEnv(SessionAccess, gym.Env[Obs, str], EzPickle):
+class CodingEnv(BranchingAccess, gym.Env[Obs, str], EzPickle):
     """Runs each action, a piece of Python, in one persistent interpreter in a sandbox.
 
     The sandbox starts at the first ``reset`` and is removed at ``close``. Everything that the code does is an observation, even
@@ -64,7 +62,8 @@ class CodingEnv(SessionAccess, gym.Env[Obs, str], EzPickle):
 
     Info:
         ``outcome`` (``ok``, ``error``, ``running``, ``timeout``, ``memory``, ``killed`` or ``infrastructure``), ``state_lost``
-        (whether the namespace is gone), and ``idle`` after a program that waited for events (``closed`` or ``returned``).
+        (whether the namespace is gone), and ``idle`` after a program that waited for events (``closed`` or ``returned``) or
+        drew without end (``animating``).
 
     Args:
         pool: Pool to lease a sandbox from until ``close``; the environment starts its own sandbox if None.
@@ -82,9 +81,12 @@ class CodingEnv(SessionAccess, gym.Env[Obs, str], EzPickle):
     """
 
     metadata = {  # noqa: RUF012 - as Gymnasium declares it
-        "render_modes": list(RENDER_MODES),
+        "render_modes": RENDER_MODES,
         "render_fps": 4,
     }
+
+    sessions_per_env: ClassVar[int] = 1
+    """Number of slots of a pool that an environment occupies."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         # In __new__, so that pickling records the arguments of a subclass as they were passed.
@@ -99,7 +101,7 @@ class CodingEnv(SessionAccess, gym.Env[Obs, str], EzPickle):
         config: SandboxConfig | Mapping[str, Any] | None = None,
         **options: Unpack[CodingEnvKwargs],
     ) -> None:
-        own, sandbox_options = split_options(options)
+        own, sandbox_options = split_options(options, type(self), CodingEnv)
         env_options = EnvOptions(**own)
         self.render_mode = env_options.render_mode
         self._episode = self._make_episode(env_options)
@@ -113,6 +115,9 @@ class CodingEnv(SessionAccess, gym.Env[Obs, str], EzPickle):
         self._reset_timeout = FIRST_RESET_TIMEOUT
         self._failure: str | None = None
         self._shares_black = False
+        self._is_fork = False
+        self._exclusive_use = ExclusiveUse()
+        self._window = HumanWindow(self._episode.env_id) if self.render_mode == HUMAN else None
 
     def _make_episode(self, options: EnvOptions) -> EpisodeState:
         return EpisodeState(options)
@@ -121,6 +126,11 @@ class CodingEnv(SessionAccess, gym.Env[Obs, str], EzPickle):
     def settings(self) -> EnvOptions:
         """The environment's options, except the sandbox configuration."""
         return self._episode.settings
+
+    @property
+    def reset_options(self) -> tuple[str, ...]:
+        """Names of the options of ``reset``."""
+        return self._episode.RESET_OPTIONS
 
     @property
     def step_timeout(self) -> float:
@@ -154,9 +164,13 @@ class CodingEnv(SessionAccess, gym.Env[Obs, str], EzPickle):
             ConfigurationError: If an option is invalid, or the sandbox cannot fulfill one.
             ProviderError: If no sandbox is available; with a pool, within its timeout.
             CapacityError: If the server has no free session.
+            ConcurrentUseError: If another thread is in a call of this environment.
+            gymnasium.error.ClosedEnvironmentError: If the environment is closed.
         """
-        self.begin_reset(seed=seed, options=options)
-        obs, info = self.finish_reset()
+        with self._exclusive_use:
+            self.begin_reset(seed=seed, options=options)
+            obs, info = self.finish_reset()
+            self._show()
         return self._screenshot_for_caller(obs), info
 
     def step(self, action: str) -> StepResult:
@@ -164,97 +178,54 @@ class CodingEnv(SessionAccess, gym.Env[Obs, str], EzPickle):
 
         Raises:
             InvalidActionError: If it is not in the action space; nothing is run.
+            ConcurrentUseError: If another thread is in a call of this environment.
             gymnasium.error.ResetNeeded: If ``reset`` was not called before.
+            gymnasium.error.ClosedEnvironmentError: If the environment is closed.
         """
-        self.check_action(action)
-        self.begin_step(action)
-        obs, reward, terminated, truncated, info = self.finish_step()
+        with self._exclusive_use:
+            self.check_action(action)
+            self.begin_step(action)
+            obs, reward, terminated, truncated, info = self.finish_step()
+            self._show()
         return self._screenshot_for_caller(obs), reward, terminated, truncated, info
 
     def render(self) -> str | NDArray[np.uint8] | None:
-        """Render the episode in ``render_mode``: its transcript, an image of the screen or of the transcript, or None."""
-        return self._episode.render()
+        """Render the episode in ``render_mode``: its transcript, an image of the screen or of the transcript, or None.
 
-    def clone_state(self) -> Snapshot:
-        """Return a snapshot of the episode, which goes on unchanged: the interpreter's state and the session's files.
-
-        Raises:
-            SnapshotError: If a copy would not be faithful; ``reasons`` says why: threads, child processes, sockets ...
-            gymnasium.error.ResetNeeded: If ``reset`` was not called before.
-            TransportError: If the session is lost.
+        With ``human``, it shows the image in a window and returns None, as each ``reset`` and ``step`` do.
         """
-        session = self._open_session()
-        try:
-            data = session.clone()
-        except TransportError as error:
-            self._fail(error)
-            raise
-        return Snapshot(session, data, self._episode.save())
+        rendered = self._episode.render()
+        if self._window is None:
+            return rendered
+        assert isinstance(rendered, np.ndarray)
+        self._window.show(rendered)
+        return None
 
-    def restore_state(self, snapshot: Snapshot, *, seed: int | None = None, replay: bool = False) -> tuple[Obs, Info]:
-        """Go on from a snapshot of this environment, also of an earlier episode. It can be restored any number of times.
-
-        Args:
-            snapshot: The snapshot.
-            seed: Seeds ``random`` and ``numpy.random`` of the interpreter, which otherwise go on from their state.
-            replay: Whether to begin a new episode with the same seed, options and files, and to run the recorded actions again,
-                which works in any sandbox, for any backend, and when the snapshot is lost.
-
-        Returns:
-            An observation without output, and the info. After a replay, ``info["replay"]`` has the number of ``steps``, and
-            the ``differences`` of their outputs: dicts of ``step``, ``field``, ``expected`` and ``found``.
-
-        Raises:
-            SnapshotError: If the snapshot is lost, was released, or is one that only ``replay`` can restore.
-            ConfigurationError: If there are both a seed and ``replay``.
-            TransportError: If the session is lost.
-        """
-        if replay:
-            check_seed(seed)
-            return self._replay(snapshot)
-        snapshot.check_usable()
-        session = self._open_session()
-        try:
-            session.ask_restore(snapshot.id, seed=seed)
-            data = session.wait(timeout=SNAPSHOT_TIMEOUT)
-        except TransportError as error:
-            self._fail(error)
-            raise
-        self._load(snapshot.episode)
-        obs, info = self._episode.finish_begin(data)
-        return self._screenshot_for_caller(obs), info
-
-    def _load(self, episode: Mapping[str, Any]) -> None:
-        """Go on from a saved state of the episode."""
-        self._episode.load(episode)
-
-    def _replay(self, snapshot: Snapshot) -> tuple[Obs, Info]:
-        """Begin an episode, and run the actions of a snapshot's."""
-        steps: list[RecordedStep] = snapshot.episode["_history"]
-        self._failure = None
-        self._episode.load({**snapshot.episode, "_history": [], "_turns": []})
-        self._reconnect()
-        obs, info = self.finish_reset()
-        report = ReplayReport()
-        for recorded in steps:
-            assert self._session is not None
-            self._session.ask_step(recorded.request)
-            report.add(recorded, self._wait_for_step().observation)
-        self._load(snapshot.episode)
-        info["replay"] = report.as_info()
-        return self._screenshot_for_caller(obs), info
+    def _show(self) -> None:
+        if self._window is not None:
+            self.render()
 
     def close(self) -> None:
-        """End the session and remove the sandbox, or return it to the pool. Idempotent."""
+        """End the session and remove the sandbox, or return it to the pool, unless forks still use it. Idempotent.
+
+        All other methods then raise ``gymnasium.error.ClosedEnvironmentError``.
+        """
+        self._episode.close()
+        if self._window is not None:
+            self._window.close()
+        self._leave_sandbox()
+
+    def _leave_sandbox(self) -> None:
         self._drop_session()
         if self._slot is not None and self._owns_slot:
             self._slot.close()
-        self._slot = None
+        self._slot, self._is_fork = None, False
 
     def __del__(self) -> None:
-        # A partially constructed object lacks attributes; an interpreter that shuts down lacks modules.
+        # A partially constructed object lacks attributes; an interpreter that shuts down lacks modules. Not close(): EzPickle
+        # gives an unpickled environment the attributes of a temporary one.
         with contextlib.suppress(Exception):
-            self.close()
+            self._leave_sandbox()
 
     # The two halves of reset and step: a vector environment begins all of them before it waits for the first.
 
@@ -269,6 +240,15 @@ class CodingEnv(SessionAccess, gym.Env[Obs, str], EzPickle):
         """
         self._shares_black = True
 
+    def check_reset(self, options: dict[str, Any] | None = None) -> None:
+        """Raise if ``reset`` would refuse these options.
+
+        Raises:
+            ConfigurationError: If one is invalid.
+            gymnasium.error.ClosedEnvironmentError: If the environment is closed.
+        """
+        self._episode.check_reset(options)
+
     def check_action(self, action: object) -> None:
         """Raise if ``action`` cannot be run.
 
@@ -279,16 +259,11 @@ class CodingEnv(SessionAccess, gym.Env[Obs, str], EzPickle):
         self._episode.check_action(action)
 
     def begin_reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
-        """Request a new episode, starting a sandbox if necessary."""
+        """Request a new episode, starting a sandbox if necessary. After a refused option, the last episode goes on."""
+        self._episode.check_reset(options)
         gym.Env.reset(self, seed=seed)
         self._failure = None
-        request = self._episode.begin(seed=seed, np_random=self.np_random, options=options)
-        if self._session is not None and self._slot is not None and self._slot.begin_episode():
-            with contextlib.suppress(TransportError):
-                self._session.ask_reset(request)
-                self._reset_timeout = RESET_TIMEOUT
-                return
-        self._reconnect()
+        self._request_episode(self._episode.begin(seed=seed, np_random=self.np_random, options=options))
 
     def finish_reset(self) -> tuple[Obs, Info]:
         """Wait for the response to ``begin_reset``; a black screenshot is shared and read-only."""
@@ -299,7 +274,8 @@ class CodingEnv(SessionAccess, gym.Env[Obs, str], EzPickle):
                 return self._episode.finish_begin(self._session.wait(timeout=self._reset_timeout))
             except (CapacityError, TransportError, ProtocolError) as error:
                 self._drop_session()
-                time.sleep(attempts.pause_after(error))
+                if not (isinstance(error, CapacityError) and self._slot is not None and self._slot.leave_full()):
+                    time.sleep(attempts.pause_after(error))
             except BaseException:
                 self._drop_session()
                 raise
@@ -320,6 +296,17 @@ class CodingEnv(SessionAccess, gym.Env[Obs, str], EzPickle):
         """Wait for the response to ``begin_step``; a black screenshot is shared and read-only."""
         return self._episode.finish_step(self._wait_for_step())
 
+    @property
+    def has_lost_session(self) -> bool:
+        """Whether there is a session whose connection has ended, as after the death of its sandbox."""
+        return self._session is not None and self._session.is_lost
+
+    def abort(self) -> None:
+        """End the session from another thread: a step in progress ends with outcome ``infrastructure``, a reset is repeated."""
+        session = self._session
+        if session is not None:
+            session.abort()
+
     def _screenshot_for_caller(self, obs: Obs) -> Obs:
         return obs if self._shares_black else own_screenshot(obs)
 
@@ -335,6 +322,17 @@ class CodingEnv(SessionAccess, gym.Env[Obs, str], EzPickle):
                 self._drop_session()
                 raise
         return infrastructure_failure(self._failure or "the session is gone")
+
+    def _request_episode(self, request: ResetOptions) -> None:
+        """Request an episode, of the session if there is one, which keeps its snapshots."""
+        if self._is_fork:
+            self._leave_sandbox()
+        if self._session is not None and self._slot is not None and self._slot.begin_episode():
+            with contextlib.suppress(TransportError):
+                self._session.ask_reset(request)
+                self._reset_timeout = RESET_TIMEOUT
+                return
+        self._reconnect()
 
     def _reconnect(self) -> None:
         """Open a session, in a new sandbox if necessary, and request the episode."""

@@ -13,18 +13,18 @@ import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
 
+from coding_gym.envs.observation import CodingObservation
 from coding_gym.envs.options import EnvOptions
+from coding_gym.envs.reset_options import check_reset_options, encode_files
+from coding_gym.envs.step_info import Info, info_of
 from coding_gym.envs.transcript import DEFAULT_FRAME_SIZE, Turn, draw_transcript, format_transcript
-from coding_gym.errors import CapacityError, ConfigurationError, InvalidActionError, ProtocolError, TransportError
+from coding_gym.errors import ConfigurationError, InvalidActionError, ProtocolError
 from coding_gym.media.frames import black_frame, decode_pixels, is_shared_black, shared_black
-from coding_gym.media.results import Result
-from coding_gym.media.video import Video
 from coding_gym.spaces import CodeText, action_space, observation_space
 from coding_gym_server.protocol import (
     INFRASTRUCTURE_EXIT_CODE,
     Capture,
     ErrorCode,
-    FileContent,
     Metadata,
     Observation,
     ObservationData,
@@ -43,7 +43,6 @@ __all__ = [
     "Info",
     "Obs",
     "RecordedStep",
-    "ResetRetryPolicy",
     "StepResult",
     "Timing",
     "check_code",
@@ -61,15 +60,10 @@ FIRST_RESET_TIMEOUT = 60.0
 RESET_TIMEOUT = 15.0
 SCREEN_TIMEOUT = 15.0
 
-_RESET_ATTEMPTS = 2
-_SLOT_TIMEOUT = 2.0
-_CAPACITY_TIMEOUT = 5.0
-_RETRY_SECONDS = 0.02
 _MAX_DRAWN_SEED = 2**32
 _MAX_SEED = 2**64
 
 Obs = dict[str, Any]
-Info = dict[str, Any]
 StepResult = tuple[Obs, float, bool, bool, Info]
 
 
@@ -110,6 +104,9 @@ class EpisodeState:
     env_id = "CodingEnv-v0"
     """The id of the environment in the transcript."""
 
+    RESET_OPTIONS: tuple[str, ...] = ("episode_id", "files")
+    """The options of ``reset``."""
+
     _SAVED: tuple[str, ...] = ("options", "_turns", "_history", "_picture", "_code")
     """Attributes that are the state of the episode."""
 
@@ -125,25 +122,47 @@ class EpisodeState:
         self._code = ""
         self._picture: str | Pixels | None = None
         self._requested_at = 0.0
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Refuse further use of the environment. Idempotent."""
+        self._is_closed = True
+
+    def check_open(self) -> None:
+        """Raise if the environment is closed.
+
+        Raises:
+            gymnasium.error.ClosedEnvironmentError: If it is.
+        """
+        if self._is_closed:
+            message = "The environment is closed. Make a new one."
+            raise gym.error.ClosedEnvironmentError(message)
+
+    def check_reset(self, options: Mapping[str, Any] | None) -> None:
+        """Raise if an episode cannot begin with these options of ``reset``.
+
+        Raises:
+            ConfigurationError: If an option is unknown or invalid.
+            gymnasium.error.ClosedEnvironmentError: If the environment is closed.
+        """
+        self.check_open()
+        check_reset_options(options, self.RESET_OPTIONS)
 
     def begin(
         self, *, seed: int | None, np_random: np.random.Generator, options: Mapping[str, Any] | None = None
     ) -> ResetOptions:
-        """Begin an episode; return the request for the server.
+        """Begin an episode with options that have passed ``check_reset``; return the request for the server.
 
         Args:
             seed: Seed of the interpreter; drawn from ``np_random`` if None.
             np_random: The environment's generator.
             options: The options of ``reset``.
-
-        Raises:
-            ConfigurationError: If an option is invalid.
         """
         settings = self.settings
         self.options = ResetOptions(
             seed=int(np_random.integers(_MAX_DRAWN_SEED)) if seed is None else int(seed) % _MAX_SEED,
             episode_id=(options or {}).get("episode_id"),
-            files=_files((options or {}).get("files")),
+            files=encode_files((options or {}).get("files")),
             step_timeout=settings.step_timeout,
             cpu_timeout=settings.cpu_timeout,
             max_output_chars=settings.max_output_chars,
@@ -155,10 +174,11 @@ class EpisodeState:
             window_manager=settings.window_manager,
             capture=Capture(settings.capture),
             on_idle=OnIdle(settings.on_idle),
+            max_watch=settings.max_watch,
             frame_rate=settings.frames,
+            widgets=settings.widgets,
         )
-        self._turns = []
-        self._history = []
+        self._turns, self._history = [], []
         self._picture = None
         self._requested_at = time.perf_counter()
         return self.options
@@ -177,7 +197,9 @@ class EpisodeState:
 
         Raises:
             gymnasium.error.ResetNeeded: If no episode has begun.
+            gymnasium.error.ClosedEnvironmentError: If the environment is closed.
         """
+        self.check_open()
         if self.options is None:
             message = "There is no episode yet: call reset() first"
             raise gym.error.ResetNeeded(message)
@@ -200,6 +222,7 @@ class EpisodeState:
             ConfigurationError: If there is no screen.
             gymnasium.error.ResetNeeded: If no episode has begun.
         """
+        self.check_open()
         if self.settings.screen is None:
             message = "There is no screen to capture: make the environment without screen=None"
             raise ConfigurationError(message)
@@ -247,11 +270,15 @@ class EpisodeState:
         Returns:
             The transcript with a header; or an image of a fixed size: of the screen if the last screenshot was not black, else
             of the transcript; or None without a render mode.
+
+        Raises:
+            gymnasium.error.ClosedEnvironmentError: If the environment is closed.
         """
+        self.check_open()
         match self.settings.render_mode:
             case "ansi":
                 return format_transcript(self._turns, header=self.header)
-            case "rgb_array":
+            case "rgb_array" | "human":
                 frame = None if self._picture is None else decode_pixels(self._picture)
                 if frame is not None and frame.any():
                     return frame
@@ -275,22 +302,10 @@ class EpisodeState:
         self._requested_at = time.perf_counter()
 
     def _info(self, observation: Observation) -> Info:
-        metadata = observation.metadata
-        info: Info = {"outcome": metadata.outcome.value, "state_lost": metadata.state_lost}
-        if metadata.idle is not None:
-            info["idle"] = metadata.idle
-        if self.settings.results:
-            info["results"] = tuple(map(Result.of, metadata.results))
-        if self.settings.frames is not None:
-            info["frames"] = Video(observation.frames)
-        return info
+        return info_of(self.settings, observation)
 
     def _observe(self, observation: Observation) -> Obs:
-        obs: Obs = {
-            "stdout": observation.stdout,
-            "stderr": observation.stderr,
-            "exit_code": np.int64(observation.exit_code),
-        }
+        obs = CodingObservation(stdout=observation.stdout, stderr=observation.stderr, exit_code=np.int64(observation.exit_code))
         if self.settings.screen is not None:
             obs["screenshot"] = self._decode_screenshot(observation.screenshot)
         return obs
@@ -307,36 +322,6 @@ class EpisodeState:
             message = f"Expected a screen of {size[0]} x {size[1]} pixels, got {found[0]} x {found[1]}: pass screen={found}"
             raise ProtocolError(message)
         return frame
-
-
-class ResetRetryPolicy:
-    """Retry policy of failed resets."""
-
-    def __init__(self) -> None:
-        self._started = time.monotonic()
-        self._failures = 0
-
-    def pause_after(self, error: Exception) -> float:
-        """Return the number of seconds to wait before the next attempt, in a new session.
-
-        Raises:
-            Exception: ``error``, if there should be no further attempt.
-        """
-        waited = time.monotonic() - self._started
-        if isinstance(error, CapacityError):
-            # The slot may still belong to the last session, which was just closed.
-            if waited < _SLOT_TIMEOUT:
-                return _RETRY_SECONDS
-        elif isinstance(error, ProtocolError) and error.code == ErrorCode.EXECUTION_ERROR:
-            # No process can be forked until the server has ended the session that uses up the limit.
-            if waited < _CAPACITY_TIMEOUT:
-                return _RETRY_SECONDS
-        elif isinstance(error, (TransportError, ProtocolError)):
-            # The sandbox died since the last episode.
-            self._failures += 1
-            if self._failures < _RESET_ATTEMPTS:
-                return 0.0
-        raise error
 
 
 def infrastructure_failure(reason: str) -> ObservationData:
@@ -381,20 +366,3 @@ def own_screenshot(obs: Obs) -> Obs:
     if frame is not None and is_shared_black(frame):
         obs["screenshot"] = black_frame(*frame.shape[:2])
     return obs
-
-
-def _files(files: Any) -> dict[str, str | FileContent]:
-    """Return the files of ``reset(options=...)`` in the wire format.
-
-    Raises:
-        ConfigurationError: If they are not a mapping of paths to contents.
-    """
-    if files is None:
-        return {}
-    valid = isinstance(files, Mapping) and all(
-        isinstance(path, str) and isinstance(content, str | bytes) for path, content in files.items()
-    )
-    if not valid:
-        message = f"Expected options['files'] to be a mapping of paths to str or bytes, got {files!r:.200}"
-        raise ConfigurationError(message)
-    return {path: content if isinstance(content, str) else FileContent(content) for path, content in files.items()}

@@ -50,8 +50,8 @@ class CodingEnvGUI(CodingEnv):
         As for ``CodingEnv``. The screenshot is taken after the events, once the screen is stable.
 
     Args:
-        settle: Maximum number of seconds that a step with events waits for a stable screen; 1/30 suits games, whose screens are
-            never stable.
+        settle: Maximum number of seconds that a step with events waits for a stable screen, and that a step observes a program
+            which never rests; 1/30 suits games.
         pool: As for ``CodingEnv``.
         config: As for ``CodingEnv``.
         options: As for ``CodingEnv``, but the default of ``on_idle`` is ``return``: a program that waits for events continues
@@ -91,7 +91,9 @@ class CodingEnvGUI(CodingEnv):
         Raises:
             InvalidActionError: If it is not in the action space, and nothing is run; or if an event has an unknown key, and no
                 event is performed.
+            ConcurrentUseError: If another thread is in a call of this environment.
             gymnasium.error.ResetNeeded: If ``reset`` was not called before.
+            gymnasium.error.ClosedEnvironmentError: If the environment is closed.
         """
         return super().step(action)  # type: ignore[arg-type]
 

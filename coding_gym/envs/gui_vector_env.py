@@ -7,7 +7,7 @@ from typing import Any
 
 from coding_gym.envs.coding_env import CodingEnv
 from coding_gym.envs.gui_env import CodingEnvGUI
-from coding_gym.envs.vector_env import CodingVectorEnv, VectorStep
+from coding_gym.envs.vector_env import CodingVectorEnv
 from coding_gym.errors import InvalidActionError
 
 __all__ = ["CodingGuiVectorEnv"]
@@ -20,7 +20,8 @@ class CodingGuiVectorEnv(CodingVectorEnv):
 
     Action:
         A dict of ``code`` (a sequence of ``num_envs`` strings) and ``events`` (a sequence of ``num_envs`` lists or tuples of
-        input events).
+        input events). After an event with an unknown key, which only the sandbox notices, ``step`` raises an
+        ``InvalidActionError``, although the other environments are stepped.
 
     Args:
         num_envs: Number of environments.
@@ -42,26 +43,16 @@ class CodingGuiVectorEnv(CodingVectorEnv):
         self._settle = settle
         super().__init__(num_envs, **options)
 
-    def step(self, actions: Any) -> VectorStep:
-        """Run the code and perform the events of one action in each environment.
-
-        Args:
-            actions: A dict of ``code`` and ``events``, each a sequence of ``num_envs``.
-
-        Raises:
-            InvalidActionError: If an action is not in the action space, and nothing is run; or if an event has an unknown key,
-                and the other environments are stepped.
-        """
-        self._check_open()
+    def _split(self, actions: Any, count: int) -> list[Any]:
         if not (isinstance(actions, Mapping) and set(actions) == set(_PARTS)):
             message = f'Expected a batch of actions such as {{"code": ("", ""), "events": ((), ())}}, got {actions!r:.200}'
             raise InvalidActionError(message)
         for name in _PARTS:
             part = actions[name]
-            if isinstance(part, str) or not hasattr(part, "__len__") or len(part) != self.num_envs:
-                message = f"Expected {self.num_envs} entries in {name!r}, one for each environment, got {part!r:.200}"
+            if isinstance(part, str) or not hasattr(part, "__len__") or len(part) != count:
+                message = f"Expected {count} entries in {name!r}, one for each environment, got {part!r:.200}"
                 raise InvalidActionError(message)
-        return super().step(actions)
+        return super()._split(actions, count)
 
     def _make_env(self, **settings: Any) -> CodingEnv:
         return CodingEnvGUI(settle=self._settle, **settings)

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypedDict
 
-from coding_gym._validation import check_backend, check_choice, check_count, check_seconds
+from coding_gym._validation import (
+    check_backend,
+    check_choice,
+    check_count,
+    check_names,
+    check_one_of,
+    check_seconds,
+    parameter_names,
+)
+from coding_gym.envs.human_window import HUMAN, RenderModes
 from coding_gym.errors import ConfigurationError
 from coding_gym.sandbox.config import SandboxKwargs
 from coding_gym_server.protocol import DEFAULT_SCREEN, MAX_SCREEN_SIDE, MIN_SCREEN_SIDE, Capture, OnIdle
@@ -22,7 +31,7 @@ __all__ = [
     "split_options",
 ]
 
-RENDER_MODES = ("ansi", "rgb_array")
+RENDER_MODES = RenderModes(("ansi", "rgb_array"))
 
 _MAX_FRAME_RATE = 120
 
@@ -35,22 +44,28 @@ class ScreenOptions:
     """Options of the screen, and of programs with windows.
 
     Attributes:
-        screen: Width and height of the screen in pixels; ``auto`` is 640 x 480, and always black if the sandbox has no display;
+        screen: Width and height of the screen in pixels; ``auto`` is 800 x 600, and always black if the sandbox has no display;
             None for no screen, and no screenshot in the observation.
         window_manager: Whether a window manager runs on the screen, for programs that require one or open several windows.
         capture: When the observation contains the screen: ``auto`` (if something is shown), ``always``, or ``never`` (black).
         on_idle: What happens to a program that waits for events after its screen is stable: ``close`` closes its windows, and
             interrupts it if it ignores the close request; ``return`` ends the step with outcome ``running``, and the next step
             with code closes it.
+        max_watch: Seconds of continuous drawing after which a program that never rests, such as a game or an animation, is
+            handled like one that waits for events, with ``info["idle"] == "animating"``; None for half of ``step_timeout``. A
+            step reserves its last three seconds, or its second half if that is shorter, for the closing.
         frames: Maximum frame rate of ``info["frames"]``, the video of the step (``Video``), in frames per second; None for no
             video. The times of the frames differ from run to run.
+        widgets: Whether ``info["widgets"]`` has the widgets that the screenshot shows, as a tuple of ``Widget`` in tree order.
     """
 
     screen: ScreenOption = "auto"
     window_manager: bool = False
     capture: str = Capture.AUTO
     on_idle: str = OnIdle.CLOSE
+    max_watch: float | None = None
     frames: float | None = None
+    widgets: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +93,7 @@ class EnvOptions(StepLimits, ScreenOptions):
 
     Attributes:
         render_mode: ``ansi`` (the transcript of the episode), ``rgb_array`` (the last screenshot, or an image of the transcript
-            in its size if the screen is empty) or None.
+            in its size if the screen is empty), ``human`` (the same in a window, after each reset and step) or None.
         show_value: Whether the value of a last expression is printed, as a REPL does.
         backend: What executes the code: ``python``, ``notebook``, ``restricted`` ..., see ``docs/backends.md``; the sandbox's
             default if None.
@@ -91,12 +106,12 @@ class EnvOptions(StepLimits, ScreenOptions):
     results: bool = False
 
     def __post_init__(self) -> None:
-        if self.render_mode is not None and self.render_mode not in RENDER_MODES:
-            message = f"Expected render_mode= to be one of {', '.join(RENDER_MODES)} or None, got {self.render_mode!r}"
-            raise ConfigurationError(message)
+        check_one_of("render_mode", self.render_mode, dict.fromkeys([HUMAN, *RENDER_MODES]), optional=True)
         object.__setattr__(self, "screen", _check_screen(self.screen))
         object.__setattr__(self, "capture", check_choice("capture", self.capture, Capture))
         object.__setattr__(self, "on_idle", check_choice("on_idle", self.on_idle, OnIdle))
+        if self.max_watch is not None:
+            object.__setattr__(self, "max_watch", check_seconds("max_watch", self.max_watch))
         self._check_frames()
         self._check_screen_available()
         object.__setattr__(self, "step_timeout", check_seconds("step_timeout", self.step_timeout))
@@ -106,6 +121,16 @@ class EnvOptions(StepLimits, ScreenOptions):
         check_count("max_code_chars", self.max_code_chars, 1)
         if self.backend is not None:
             check_backend(self.backend)
+
+    def check_without_window(self) -> None:
+        """Raise if the options require a window.
+
+        Raises:
+            ConfigurationError: If they do.
+        """
+        if self.render_mode == HUMAN:
+            message = "render_mode='human' is for one CodingEnv: vector and asynchronous ones have 'ansi' and 'rgb_array'"
+            raise ConfigurationError(message)
 
     @property
     def screen_size(self) -> tuple[int, int] | None:
@@ -124,6 +149,7 @@ class EnvOptions(StepLimits, ScreenOptions):
             "window_manager=True": self.window_manager,
             "capture='always'": self.capture == Capture.ALWAYS,
             "frames=": self.frames is not None,
+            "widgets=True": self.widgets,
         }
         names = [name for name, is_set in requiring.items() if is_set]
         if self.screen is None and names:
@@ -139,7 +165,9 @@ class EnvKwargs(TypedDict, total=False):
     window_manager: bool
     capture: str
     on_idle: str
+    max_watch: float | None
     frames: float | None
+    widgets: bool
     step_timeout: float
     cpu_timeout: float | None
     max_output_chars: int
@@ -156,8 +184,18 @@ class CodingEnvKwargs(EnvKwargs, SandboxKwargs, total=False):
 _ENV_OPTIONS = frozenset(field.name for field in fields(EnvOptions))
 
 
-def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split options into those of the environment and those of the sandbox."""
+def split_options(options: Mapping[str, Any], kind: type, base: type) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split options of a constructor into those of the environment and those of the sandbox.
+
+    Args:
+        options: The options.
+        kind: Class of the environment, for the list of valid names.
+        base: Its base class that takes ``options``.
+
+    Raises:
+        ConfigurationError: If one is unknown.
+    """
+    check_names(options, {*CodingEnvKwargs.__annotations__, *parameter_names(kind, base)})
     sandbox_options = dict(options)
     own = {name: sandbox_options.pop(name) for name in options if name in _ENV_OPTIONS}
     return own, sandbox_options

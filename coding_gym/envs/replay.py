@@ -41,5 +41,5 @@ def check_seed(seed: int | None) -> None:
         ConfigurationError: If there is one.
     """
     if seed is not None:
-        message = "Expected seed=None with replay=True, which runs the actions with the seed of their episode"
+        message = "Expected seed=None for a replay, which runs the actions with the seed of their episode"
         raise ConfigurationError(message)

@@ -10,13 +10,19 @@ import msgspec
 from coding_gym.errors import ConfigurationError
 from coding_gym_server.protocol import Rectangle, ScreenRequestOptions, Window
 
-__all__ = ["WINDOWS_ONLY", "Region", "screen_request"]
+__all__ = ["WIDGETS_AND_SCREEN", "WIDGETS_ONLY", "WINDOWS_ONLY", "Region", "screen_request"]
 
 Region = Rectangle | tuple[int, int, int, int] | Window | int | None
 """A rectangle, also as (x, y, width, height), a window, also by its id, or None for the whole screen."""
 
 WINDOWS_ONLY = ScreenRequestOptions(Rectangle(0, 0, 1, 1))
 """A request for the window list only: its screenshot is a single pixel."""
+
+WIDGETS_ONLY = ScreenRequestOptions(Rectangle(0, 0, 1, 1), widgets=True)
+"""A request for the widgets and windows."""
+
+WIDGETS_AND_SCREEN = ScreenRequestOptions(widgets=True)
+"""A request for the whole screen with its widgets."""
 
 
 def screen_request(region: Any) -> ScreenRequestOptions:

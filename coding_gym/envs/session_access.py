@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coding_gym.envs.episode import SCREEN_TIMEOUT, EpisodeState
-from coding_gym.envs.screen_region import WINDOWS_ONLY, Region, screen_request
+from coding_gym.envs.exclusive_use import ExclusiveUse
+from coding_gym.envs.screen_region import WIDGETS_AND_SCREEN, WIDGETS_ONLY, WINDOWS_ONLY, Region, screen_request
 from coding_gym.errors import TransportError
 from coding_gym.media.frames import decode_pixels
-from coding_gym_server.protocol import Screen, ScreenRequestOptions, Window
+from coding_gym.media.marks import MarkedScreen, mark_widgets
+from coding_gym_server.protocol import Screen, ScreenRequestOptions, Widget, Window
 
 if TYPE_CHECKING:
     from coding_gym.client.files import Files
@@ -29,6 +31,7 @@ class SessionAccess:
     _episode: EpisodeState
     _session: Session | None
     _failure: str | None
+    _exclusive_use: ExclusiveUse
 
     def windows(self) -> list[Window]:
         """Return the visible windows, the lowest first.
@@ -54,6 +57,30 @@ class SessionAccess:
             TransportError: If the session is lost.
         """
         return decode_pixels(self._request_screen(screen_request(region)).screenshot)
+
+    def widgets(self) -> list[Widget]:
+        """Return the visible widgets of graphical programs, in tree order: a parent precedes its children.
+
+        Tk, Qt and GTK report their widgets if they run in the interpreter itself. Windows of other programs are single widgets.
+        A program that is busy for more than two seconds reports none.
+
+        Raises:
+            ConfigurationError: If there is no screen.
+            gymnasium.error.ResetNeeded: If ``reset`` was not called before.
+            TransportError: If the session is lost.
+        """
+        return self._request_screen(WIDGETS_ONLY).widgets
+
+    def marked_screen(self) -> MarkedScreen:
+        """Return the current screen with numbered boxes around the widgets that can be used; see ``mark_widgets``.
+
+        Raises:
+            ConfigurationError: If there is no screen.
+            gymnasium.error.ResetNeeded: If ``reset`` was not called before.
+            TransportError: If the session is lost.
+        """
+        screen = self._request_screen(WIDGETS_AND_SCREEN)
+        return mark_widgets(decode_pixels(screen.screenshot), screen.widgets)
 
     @property
     def processes(self) -> Processes:
@@ -98,12 +125,13 @@ class SessionAccess:
 
     def _request_screen(self, options: ScreenRequestOptions) -> Screen:
         self._episode.check_screen_available()
-        session = self._open_session()
-        try:
-            return session.request_screen(options, timeout=SCREEN_TIMEOUT)
-        except TransportError as error:
-            self._fail(error)
-            raise
+        with self._exclusive_use:
+            session = self._open_session()
+            try:
+                return session.request_screen(options, timeout=SCREEN_TIMEOUT)
+            except TransportError as error:
+                self._fail(error)
+                raise
 
     @abstractmethod
     def _fail(self, error: Exception) -> None:

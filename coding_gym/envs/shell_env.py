@@ -22,6 +22,8 @@ class CodingShellEnv(CodingEnv):
 
     Variables, functions, aliases, options and the working directory persist between steps, also after ``exit``.
 
+    A bash cannot be copied: a snapshot is a record of the episode, and ``restore_state`` runs its commands again.
+
     Action:
         ``CodeText(max_code_chars)``: a script of bash, such as one command.
 
@@ -43,6 +45,8 @@ class CodingShellEnv(CodingEnv):
         >>> observation["stdout"]  # doctest: +SKIP
         'bin\n'
     """
+
+    _clones_by_replay = True
 
     def __init__(
         self,

@@ -6,24 +6,26 @@ import contextlib
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from coding_gym.errors import SnapshotError
+from coding_gym.errors import ConfigurationError, SnapshotError
 from coding_gym_server.protocol import SnapshotData
 
 if TYPE_CHECKING:
     from coding_gym.client.async_session import AsyncSession
     from coding_gym.client.session import Session
 
-__all__ = ["Snapshot"]
+__all__ = ["Snapshot", "check_snapshot"]
 
 
 class Snapshot:
     """State of an environment at some time of an episode. Created by ``CodingEnv.clone_state``.
 
     It occupies a process and the space of the copied files in the sandbox until ``release``, until it is garbage collected, or
-    until the environment that has taken it is closed. A ``reset`` of this environment does not end it.
+    until the environment that has taken it is closed. A ``reset`` of this environment does not end it, unless a pool replaces
+    the sandbox (``max_episodes=``). A snapshot that is only a record of the episode (``clone_state(replay=True)``) occupies
+    nothing in the sandbox.
 
     Args:
-        session: The session that has taken it.
+        session: The session that has taken it; None if it is only a record.
         data: The server's data.
         episode: State of the episode on the client's side.
 
@@ -31,20 +33,28 @@ class Snapshot:
         id: Its id on the server.
         step_count: Number of steps of the episode when it was taken.
         nbytes: Size of the copied files in bytes. Memory is shared with the session until either changes it.
+        is_record: Whether it is only a record of the episode, which is restored by replay.
         episode: State of the episode on the client's side.
     """
 
-    def __init__(self, session: Session | AsyncSession, data: SnapshotData, episode: dict[str, Any]) -> None:
+    def __init__(self, session: Session | AsyncSession | None, data: SnapshotData, episode: dict[str, Any]) -> None:
         self.id = data.snapshot
         self.step_count = data.step_count
         self.nbytes = data.nbytes
         self.episode = episode
-        self._session: Session | AsyncSession | None = session
+        self.is_record = session is None
+        self._session = session
+        self._is_released = False
+
+    @classmethod
+    def of_record(cls, episode: dict[str, Any]) -> Self:
+        """Create a snapshot that is only a record of the episode."""
+        return cls(None, SnapshotData(snapshot="", step_count=len(episode["_history"]), nbytes=0), episode)
 
     @property
     def is_released(self) -> bool:
         """Whether it has been released."""
-        return self._session is None
+        return self._is_released
 
     def check_usable(self) -> None:
         """Raise if it has been released.
@@ -52,14 +62,19 @@ class Snapshot:
         Raises:
             SnapshotError: If it has.
         """
-        if self._session is None:
+        if self._is_released:
             raise SnapshotError(["it was released"])
 
     def release(self) -> None:
         """End its process and delete the copied files. Idempotent."""
+        self._is_released = True
         session, self._session = self._session, None
         if session is not None:
             session.release(self.id)
+
+    def consume(self) -> None:
+        """Take note that the server has ended it, as a part of a restore."""
+        self._is_released, self._session = True, None
 
     def __enter__(self) -> Self:
         return self
@@ -72,3 +87,14 @@ class Snapshot:
         with contextlib.suppress(Exception):
             if self._session is not None:
                 self._session.release_later(self.id)
+
+
+def check_snapshot(snapshot: object) -> None:
+    """Raise if an object is not a snapshot.
+
+    Raises:
+        ConfigurationError: If it is not.
+    """
+    if not isinstance(snapshot, Snapshot):
+        message = f"Expected a Snapshot, as clone_state() returns it, got {snapshot!r:.200}"
+        raise ConfigurationError(message)

@@ -10,11 +10,13 @@ from typing import Any, Unpack
 import numpy as np
 from gymnasium import spaces
 
-from coding_gym._validation import check_count
+from coding_gym._validation import check_count, hint
 from coding_gym.envs.coding_env import CodingEnv
 from coding_gym.envs.episode import EpisodeState, Info, Obs, StepResult
+from coding_gym.envs.observation import CodingObservation
 from coding_gym.envs.options import CodingEnvKwargs, EnvOptions
 from coding_gym.errors import ConfigurationError
+from coding_gym.sandbox import ManagedSandbox
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.pool import SandboxPool, managed_sandbox
 from coding_gym.spaces import CodeText
@@ -59,7 +61,7 @@ class CodingTaskEnv(CodingEnv):
 
     Args:
         suite: The tasks, or an argument of ``load_suite``: ``basics``, ``humaneval``, the path of a file ... Only the latter
-            can be saved with the environment's spec.
+            can be saved with the environment's spec. Required.
         max_turns: Number of steps after which an episode is truncated.
         pool: Pool to lease a sandbox from. An environment occupies two slots.
         config: As for ``CodingEnv``.
@@ -83,7 +85,7 @@ class CodingTaskEnv(CodingEnv):
     def __init__(
         self,
         *,
-        suite: TaskSuite | str | Path,
+        suite: TaskSuite | str | Path | None = None,
         max_turns: int = 10,
         pool: SandboxPool | None = None,
         config: SandboxConfig | Mapping[str, Any] | None = None,
@@ -94,7 +96,7 @@ class CodingTaskEnv(CodingEnv):
         super().__init__(pool=pool, config=config, **options)
         if pool is None:
             self.config = replace(self.config, sessions=max(self.config.sessions, SESSIONS_PER_ENV))
-        elif pool.size * pool.config.sessions < SESSIONS_PER_ENV:
+        elif pool.capacity < SESSIONS_PER_ENV:
             message = (
                 f"A task environment occupies {SESSIONS_PER_ENV} slots of a pool, this one has 1: pass sessions= to SandboxPool"
             )
@@ -129,14 +131,14 @@ class CodingTaskEnv(CodingEnv):
         """
         return super().reset(seed=seed, options=options)
 
-    def close(self) -> None:
-        """End the session and remove the sandbox, or return it to the pool. Idempotent."""
+    def _leave_sandbox(self) -> None:
         if self._grading is not None:
             self._grading.close()
             self._grading = None
-        super().close()
+        super()._leave_sandbox()
 
     def begin_reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        self._episode.check_reset(options)
         if self._grading is not None:
             self._grading.cancel()
         self._last_verdict = None
@@ -165,10 +167,20 @@ class CodingTaskEnv(CodingEnv):
             raise
         return self._episode.graded(result, self._last_verdict)
 
+    def abort(self) -> None:
+        grading = self._grading
+        if grading is not None:
+            grading.cancel()
+        super().abort()
+
     def _grader(self) -> BackgroundGrading:
         if self._grading is None:
             assert self._slot is not None
-            slot = BorrowedSandbox(self._slot) if self._pool is None else managed_sandbox(self._pool, self.config)
+            assert self._session is not None
+            if self._is_fork:
+                slot: ManagedSandbox = BorrowedSandbox(self._slot, fork_of=self._session.id)
+            else:
+                slot = BorrowedSandbox(self._slot) if self._pool is None else managed_sandbox(self._pool, self.config)
             self._grading = BackgroundGrading(slot)
         return self._grading
 
@@ -183,6 +195,7 @@ class _TaskEpisode(EpisodeState):
     """
 
     env_id = "CodingTask-v0"
+    RESET_OPTIONS = (*EpisodeState.RESET_OPTIONS, "task_id")
     _SAVED = (*EpisodeState._SAVED, "task", "_turns_taken", "_best", "_definitions")
 
     def __init__(self, settings: EnvOptions, suite: TaskSuite, max_turns: int) -> None:
@@ -200,14 +213,24 @@ class _TaskEpisode(EpisodeState):
     def header(self) -> str:
         return super().header if self.task is None else f"{super().header}, task {self.task.id}"
 
+    def check_reset(self, options: Mapping[str, Any] | None) -> None:
+        super().check_reset(options)
+        task_id = (options or {}).get("task_id")
+        if task_id is not None and task_id not in self._suite.ids:
+            known = ", ".join(self._suite.ids[:3])
+            message = (
+                f"Expected options['task_id'] to be the id of a task of the suite, such as {known}; got {task_id!r:.200}"
+                f"{hint(task_id, self._suite.ids)}"
+            )
+            raise ConfigurationError(message)
+
     def begin(
         self, *, seed: int | None, np_random: np.random.Generator, options: Mapping[str, Any] | None = None
     ) -> ResetOptions:
         options = dict(options or {})
-        task = self._choose(options.pop("task_id", None), np_random)
-        files = options.get("files")
-        if files is None or isinstance(files, Mapping):
-            options["files"] = {**task.files, **(files or {})}
+        task_id = options.pop("task_id", None)
+        task = self._suite[int(np_random.integers(len(self._suite))) if task_id is None else str(task_id)]
+        options["files"] = {**task.files, **(options.get("files") or {})}
         request = super().begin(seed=seed, np_random=np_random, options=options)
         self.task = task
         self._turns_taken = 0
@@ -254,28 +277,22 @@ class _TaskEpisode(EpisodeState):
 
     def _observe(self, observation: Observation) -> Obs:
         assert self.task is not None
-        return {**super()._observe(observation), "prompt": self.task.prompt}
+        return CodingObservation(super()._observe(observation), prompt=self.task.prompt)
 
     def _info(self, observation: Observation) -> Info:
         assert self.task is not None
         return {**super()._info(observation), "task_id": self.task.id, **_NOT_GRADED}
 
-    def _choose(self, task_id: Any, np_random: np.random.Generator) -> Task:
-        if task_id is None:
-            return self._suite[int(np_random.integers(len(self._suite)))]
-        if task_id not in self._suite.ids:
-            known = ", ".join(self._suite.ids[:3])
-            message = f"Expected options['task_id'] to be the id of a task of the suite, such as {known}; got {task_id!r}"
-            raise ConfigurationError(message)
-        return self._suite[str(task_id)]
 
-
-def as_suite(suite: TaskSuite | str | Path) -> TaskSuite:
+def as_suite(suite: TaskSuite | str | Path | None) -> TaskSuite:
     """Return a suite of at least one task, loaded if necessary.
 
     Raises:
-        ConfigurationError: If the suite is empty.
+        ConfigurationError: If there is none, or the suite does not exist or is empty.
     """
+    if suite is None:
+        message = "Expected suite=, a TaskSuite or an argument of load_suite, such as 'basics', 'humaneval' or 'my.jsonl'"
+        raise ConfigurationError(message)
     tasks = suite if isinstance(suite, TaskSuite) else load_suite(suite)
     if not tasks:
         message = f"Expected a suite with at least one task, got {tasks}"

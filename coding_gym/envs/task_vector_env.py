@@ -26,7 +26,7 @@ class CodingTaskVectorEnv(CodingVectorEnv):
 
     Args:
         num_envs: Number of environments.
-        suite: The tasks, or an argument of ``load_suite``.
+        suite: The tasks, or an argument of ``load_suite``. Required.
         max_turns: Number of steps after which an episode is truncated.
         options: Options of ``CodingVectorEnv``, except ``pool``: sandboxes have two sessions per environment.
 
@@ -43,7 +43,7 @@ class CodingTaskVectorEnv(CodingVectorEnv):
         self,
         num_envs: int = 1,
         *,
-        suite: TaskSuite | str | Path,
+        suite: TaskSuite | str | Path | None = None,
         max_turns: int = 10,
         pool: SandboxPool | None = None,
         max_episode_steps: int | None = None,
@@ -69,5 +69,5 @@ class CodingTaskVectorEnv(CodingVectorEnv):
     def _make_env(self, **settings: Any) -> CodingEnv:
         return CodingTaskEnv(suite=self.suite, max_turns=self._max_turns, **settings)
 
-    def _batch(self) -> Obs:
-        return {**super()._batch(), "prompt": tuple(obs["prompt"] for obs in self._latest)}
+    def _batch(self, observations: list[Obs]) -> Obs:
+        return {**super()._batch(observations), "prompt": tuple(obs["prompt"] for obs in observations)}

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coding_gym.errors import ConfigurationError
+from coding_gym.media.representation import animated_gif
 from coding_gym.media.video import Video
 
 __all__ = ["check_movie_path", "write_movie"]
@@ -117,16 +118,14 @@ def _write_encoded(path: Path, video: Video, rate: float, end: float, codec: _Co
 
 
 def _write_gif(path: Path, video: Video, rate: float, end: float) -> int:
-    from PIL import Image
-
     pictures, ends, ticks = [], [0], 0
     for picture, count in _shown(video, rate, end):
-        pictures.append(Image.fromarray(picture))
+        pictures.append(picture)
         ticks += count
         # Round the cumulative time rather than each duration, so that rounding errors do not accumulate.
         ends.append(round(ticks / rate * 1000 / _GIF_TICK) * _GIF_TICK)
     durations = [end - begin for begin, end in pairwise(ends)]
-    pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=durations, loop=0)
+    path.write_bytes(animated_gif(pictures, durations))
     return len(pictures)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from coding_gym.media.representation import result_bundle
 from coding_gym_server.protocol import RichResult
 
 __all__ = ["Result"]
@@ -68,6 +69,9 @@ class Result:
     def table(self) -> dict[str, list[Any]] | None:
         """Pandas ``DataFrame``, as a mapping of columns to lists."""
         return self.data.get("e2b/data")
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        return result_bundle(self.data)
 
     @property
     def chart(self) -> dict[str, Any] | None:

@@ -60,6 +60,11 @@ class Video(Sequence[NDArray[np.uint8]]):
     def __hash__(self) -> int:
         return hash(self._frames)
 
+    def _repr_html_(self) -> str:
+        from coding_gym.media.representation import video_html
+
+        return video_html(self, self.times, repr(self).strip("<>"))
+
     def __repr__(self) -> str:
         if not self._frames:
             return "<Video: no frames>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from coding_gym.branching import CloneableEnv, StateSnapshot
 from coding_gym.search.advantages import (
     inter_tree_advantages,
     intra_tree_advantages,
@@ -11,7 +12,6 @@ from coding_gym.search.advantages import (
 from coding_gym.search.drivers import best_first, mcts
 from coding_gym.search.node import Node
 from coding_gym.search.policies import epsilon_greedy, highest_score, puct, random_leaf, uct
-from coding_gym.search.states import CloneableEnv, StateSnapshot
 from coding_gym.search.tree import BranchTree, Policy
 
 __all__ = [

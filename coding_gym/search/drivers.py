@@ -33,7 +33,7 @@ def best_first(
         expansions: Largest number of actions to expand. Actions that run again to reach a node do not count.
         policy: What selects a node; the open node with the highest score by default.
         max_snapshots: Sets the tree's ``max_snapshots``; None leaves it.
-        target: Score at which the search stops; None is no such score.
+        target: Score at which the search stops; None to search on regardless of scores.
 
     Raises:
         ConfigurationError: If a value is not finite, or the limit is invalid.
@@ -82,7 +82,7 @@ def mcts(
         simulations: Number of simulations, each of which expands at most one action.
         policy: What selects a node, such as ``uct``, ``puct`` or ``functools.partial(uct, exploration=0.5)``.
         max_snapshots: Sets the tree's ``max_snapshots``; None leaves it.
-        target: Score at which the search stops; None is no such score.
+        target: Score at which the search stops; None to search on regardless of scores.
 
     Raises:
         ConfigurationError: If a value is not finite, or the limit is invalid.

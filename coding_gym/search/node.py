@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from coding_gym.search.states import StateSnapshot
+from coding_gym.branching import WrappedSnapshot
 
 __all__ = ["Node"]
 
@@ -25,7 +25,8 @@ class Node:
         info: The step's info.
         total_reward: Undiscounted sum of the rewards from the root to this node.
         depth: Number of steps from the root.
-        snapshot: The state; None if the episode ended, the limit on snapshots did not permit one, or it was released.
+        snapshot: State of the environment and its wrappers; None if the episode ended, the limit on snapshots did not permit
+            one, or it was released.
         children: Nodes of the steps from this state, in order of creation.
         untried: Proposed actions that have not been expanded; None if none have been proposed. The drivers write it.
         prior: Weight of the action among its siblings', for ``puct``; at least 0.
@@ -44,7 +45,7 @@ class Node:
     info: dict[str, Any] = field(repr=False)
     total_reward: float
     depth: int
-    snapshot: StateSnapshot | None = field(default=None, repr=False)
+    snapshot: WrappedSnapshot | None = field(default=None, repr=False)
     children: list[Node] = field(default_factory=list, repr=False)
     untried: list[str] | None = field(default=None, repr=False)
     prior: float = field(default=1.0, repr=False)

@@ -13,9 +13,10 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from coding_gym.branching import clone_state, restore_state
 from coding_gym.errors import ConfigurationError
 from coding_gym.search.node import Node
-from coding_gym.search.states import find_cloneable
+from coding_gym.search.representation import tree_html
 
 __all__ = ["BranchTree", "Policy"]
 
@@ -23,9 +24,9 @@ __all__ = ["BranchTree", "Policy"]
 class BranchTree:
     """A tree over the states of one environment, whose root is the current state.
 
-    The environment must offer ``clone_state`` and ``restore_state`` (see ``CloneableEnv``), itself or as ``env.unwrapped``.
-    Steps go through the wrappers, but with the methods of ``env.unwrapped``, the state of wrappers is not restored: the counter
-    of ``TimeLimit``, for example, counts the steps of all branches. While a tree is in use, nothing else may step or reset the
+    The environment must offer ``clone_state`` and ``restore_state`` (see ``CloneableEnv``), itself or inside of its wrappers.
+    Steps go through the wrappers, and their state is restored as by ``coding_gym.branching.restore_state``: the counter of
+    ``TimeLimit``, for example, counts the steps of each branch. While a tree is in use, nothing else may step or reset the
     environment.
 
     Each new node has a snapshot of its state, unless the episode ended there or ``max_snapshots`` forbids. The snapshot of a
@@ -38,7 +39,7 @@ class BranchTree:
         observation: The root's observation.
         info: The root's info; empty by default.
         discount: Factor by which a backpropagated value decreases per step towards the root, 0 to 1.
-        max_snapshots: Largest number of live snapshots at any time, the root's included, at least 1; None is no limit. To stay
+        max_snapshots: Largest number of live snapshots at any time, the root's included, at least 1; None for no limit. To stay
             within it, the tree releases snapshots in the order of ``prune``, and never that of the node being expanded.
 
     Raises:
@@ -69,7 +70,6 @@ class BranchTree:
             message = f"Expected discount= to be 0 to 1, got {discount!r}"
             raise ConfigurationError(message)
         self._env = env
-        self._states = find_cloneable(env)
         self._discount = float(discount)
         self._max_snapshots = None if max_snapshots is None else _check_limit("max_snapshots", max_snapshots)
         self._closed = False
@@ -108,7 +108,7 @@ class BranchTree:
 
     @property
     def max_snapshots(self) -> int | None:
-        """Largest number of live snapshots; None is no limit. Setting a lower one releases snapshots as ``prune`` does."""
+        """Largest number of live snapshots, None for no limit. Setting a lower one releases snapshots as ``prune`` does."""
         return self._max_snapshots
 
     @max_snapshots.setter
@@ -123,6 +123,9 @@ class BranchTree:
 
     def __len__(self) -> int:
         return len(self._nodes)
+
+    def _repr_html_(self) -> str:
+        return tree_html(self._root, count=len(self), snapshots=self.live_snapshots)
 
     def expand(self, node: Node, action: Any, *, prior: float = 1.0) -> Node:
         """Take an action in a node's state, and return the new child.
@@ -186,8 +189,9 @@ class BranchTree:
             missing.append(origin)
             origin = origin.parent
         if origin is not self._current:
+            assert origin.snapshot is not None
             self._current = None
-            self._states.restore_state(origin.snapshot)
+            restore_state(self._env, origin.snapshot)
             self._current = origin
         for each in reversed(missing):
             self._rerun(each)
@@ -303,7 +307,7 @@ class BranchTree:
             self._shrink(self._max_snapshots - 1, spared=spared)
             if len(self._live) >= self._max_snapshots:
                 return
-        node.snapshot = self._states.clone_state()
+        node.snapshot = clone_state(self._env)
         self._live.add(node)
 
     def _shrink(self, most: int, *, spared: Node | None = None) -> None:

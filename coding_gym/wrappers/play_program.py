@@ -127,6 +127,10 @@ class PlayProgram(gym.Wrapper[Any, Any, Obs, GuiAction], RecordConstructorArgs):
         """Return the input events of an action."""
         return list(self._events[action])
 
+    def observe_restored(self, observation: Obs) -> NDArray[np.uint8]:
+        """Return the scaled screen of a restored episode; see ``coding_gym.branching``."""
+        return self._observe(observation)
+
     def _observe(self, obs: Obs) -> NDArray[np.uint8]:
         from PIL import Image
 

@@ -151,3 +151,9 @@ def test_docker_provider_starts_dedicated_container(docker_engine):
     with CodeInterpreter(provider="docker") as interpreter:
         interpreter.files.write("a.txt", "text")
         assert interpreter.execute("import os; os.getcwd(), open('a.txt').read()").text == "('/home/user', 'text')"
+
+
+def test_quotes_of_strings_are_kept_on_request(interpreter):
+    assert interpreter.execute("'a'").text == "a"
+    assert interpreter.execute("'a'", quotes=True).text == "'a'"
+    assert interpreter.execute("1", quotes=True).text == "1"

@@ -16,6 +16,7 @@ from gymnasium.utils.env_checker import data_equivalence
 from coding_gym import AsyncCodingEnv, CodingEnv, SandboxPool
 from coding_gym.errors import (
     CapacityError,
+    ConcurrentUseError,
     ConfigurationError,
     InvalidActionError,
     PoolClosedError,
@@ -292,19 +293,70 @@ def test_starting_twice_keeps_the_episode(pool):
     run(main)
 
 
-def test_close_is_idempotent_and_allows_restart(pool):
+def test_close_is_idempotent_and_final(pool):
     async def main():
-        env = AsyncCodingEnv(pool=pool, **ENV)
-        await env.aclose()
-        await env.start()
+        never_started = AsyncCodingEnv(pool=pool, **ENV)
+        await never_started.aclose()
+        env = await AsyncCodingEnv.acquire(pool, **ENV)
+        snapshot = await env.clone_state(replay=True)
         await asyncio.gather(env.aclose(), env.aclose())
         await env.aclose()
-        observation, _, _, truncated, info = await env.step("1")
+        assert pool.busy == 0
+        calls = (
+            *(never_started.start, env.start, env.reset, env.clone_state, env.windows, env.capture),
+            *(lambda: env.step("1"), lambda: env.fork(2), lambda: env.restore_state(snapshot), lambda: env.exec("true")),
+        )
+        for call in calls:
+            with pytest.raises(gym.error.ClosedEnvironmentError):
+                await call()
+        for access in (env.render, lambda: env.files, lambda: env.processes):
+            with pytest.raises(gym.error.ClosedEnvironmentError):
+                access()
+
+    run(main)
+
+
+def test_pending_step_ends_when_environment_closes(pool):
+    async def main():
+        env = await AsyncCodingEnv.acquire(pool, **ENV)
+        steps = [asyncio.create_task(env.step("import time; time.sleep(30)")) for _ in range(2)]
+        await asyncio.sleep(0.2)
+        await env.aclose()
+        (observation, _, _, truncated, info), waiting = await asyncio.gather(*steps, return_exceptions=True)
         assert (truncated, info["outcome"]) == (True, "infrastructure")
-        assert "closed" in observation["stderr"]
-        async with env:
-            assert await output(env, "1") == "1\n"
-            assert pool.busy == 1
+        assert observation["exit_code"] == 255
+        assert isinstance(waiting, gym.error.ClosedEnvironmentError)
+
+    run(main)
+
+
+# A transport whose event loop has ended cannot be closed.
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_second_event_loop_is_refused(pool):
+    _use_in_several_event_loops(AsyncCodingEnv(pool=pool, **ENV))
+    assert pool.busy == 0
+    gc.collect()
+
+
+def _use_in_several_event_loops(env):
+    async def step():
+        return await env.step("print(1)")
+
+    asyncio.run(env.start())
+    for _ in range(2):
+        with pytest.raises(ConcurrentUseError, match=r"event loop .* has ended: make an environment in each"):
+            asyncio.run(step())
+    asyncio.run(env.aclose())
+
+
+def test_event_loop_of_another_thread_is_refused(pool):
+    async def main():
+        async with AsyncCodingEnv(pool=pool, **ENV) as env:
+            with pytest.raises(ConcurrentUseError, match="is another one"):
+                await asyncio.to_thread(lambda: asyncio.run(env.step("print(1)")))
+            assert await output(env, "print(2)") == "2\n"
+            await asyncio.to_thread(lambda: asyncio.run(env.aclose()))
+            assert pool.busy == 0
 
     run(main)
 
@@ -534,8 +586,8 @@ def test_cancelled_start_leaves_no_process():
             assert env.sandbox is None
         await env.aclose()
 
-    async def restart(env):
-        async with env:
+    async def restart():
+        async with AsyncCodingEnv(**FAST, **ENV) as env:
             assert await output(env, "1") == "1\n"
 
     async def main():
@@ -544,7 +596,7 @@ def test_cancelled_start_leaves_no_process():
         await asyncio.gather(*(start_and_cancel(env, after) for env, after in envs.items()))
         while living_children() - before:
             await asyncio.sleep(0.01)
-        await asyncio.gather(*map(restart, envs))
+        await restart()
 
     run(main)
 

@@ -114,7 +114,7 @@ def servers():
 def test_make_returns_coding_env(name):
     with gym.make(name) as env:
         assert isinstance(env.unwrapped, CodingEnv)
-        assert env.observation_space["screenshot"].shape == (480, 640, 3)
+        assert env.observation_space["screenshot"].shape == (600, 800, 3)
 
 
 def test_registering_twice_is_harmless():
@@ -214,7 +214,7 @@ def test_make_needs_no_engine(monkeypatch):
         env.reset()
 
 
-def test_close_is_idempotent_and_allows_reset(make_own):
+def test_close_is_idempotent_and_final(make_own):
     never_reset = make_own()
     never_reset.close()
     never_reset.close()
@@ -226,9 +226,10 @@ def test_close_is_idempotent_and_allows_reset(make_own):
     env.close()
     assert env.unwrapped.sandbox is None
     assert gone_within([process], 10) == []
-    env.reset(seed=1)
-    assert env.unwrapped.sandbox is not first
-    assert output(env, "1 + 1") == "2\n"
+    for refused in (lambda: env.reset(seed=1), lambda: never_reset.reset(seed=1), lambda: env.step("1")):
+        with pytest.raises(gym.error.ClosedEnvironmentError, match="Make a new one"):
+            refused()
+    assert env.unwrapped.sandbox is None
 
 
 def test_garbage_collected_environment_ends_its_sandbox():
@@ -259,6 +260,7 @@ def test_close_leaks_no_descriptors_or_directories(make_own):
     env.close()
     before = descriptors()
     for _ in range(2):
+        env = make_own()
         env.reset()
         env.close()
     gc.collect()
@@ -367,9 +369,9 @@ def test_actions_up_to_the_limit_run(env, length):
 @pytest.mark.parametrize(
     ("options", "hint"),
     [
-        ({"memory": "1g"}, "Unknown settings: memory.*mem"),
+        ({"memory": "1g"}, "Unknown option 'memory'.*'mem'.*step_timeout"),
         ({"provider": "kubernetes"}, "provider=.*docker.*kubernetes"),
-        ({"render_mode": "human"}, "render_mode=.*ansi.*rgb_array.*human"),
+        ({"render_mode": "humna"}, "render_mode=.*human.*ansi.*rgb_array.*humna"),
         ({"screen": (0, 0)}, r"screen=.*16 to 4096.*\(0, 0\)"),
         ({"screen": (640,)}, "screen="),
         ({"screen": 640}, "screen="),
@@ -421,7 +423,7 @@ def test_refused_seed_leaves_environment_usable(env):
 
 
 def test_episode_id_is_passed_to_server(env):
-    env.reset(options={"episode_id": "mine", "unknown": 1})
+    env.reset(options={"episode_id": "mine"})
     assert env._session.state().episode_id == "mine"
     with pytest.raises(ConfigurationError, match="episode_id"):
         env.reset(options={"episode_id": 5})
@@ -724,7 +726,7 @@ def test_reset_retries_while_fork_fails(env, monkeypatch):
     assert output(env, "1") == "1\n"
     assert len(set(attempts)) >= 5
     attempts.clear()
-    monkeypatch.setattr("coding_gym.envs.episode._CAPACITY_TIMEOUT", 0)
+    monkeypatch.setattr("coding_gym.envs.reset_retry._CAPACITY_TIMEOUT", 0)
     with pytest.raises(ProtocolError, match="fork"):
         env.reset()
 
@@ -802,6 +804,7 @@ def test_ctrl_c_during_first_reset_leaves_no_process(make_own, delay):
     env.close()
     left = [process for process in servers() if process.pid not in before]
     assert gone_within(left, 10) == []
+    env = make_own()
     env.reset()
     assert output(env, "1") == "1\n"
 

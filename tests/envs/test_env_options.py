@@ -9,7 +9,7 @@ from coding_gym.errors import ConfigurationError
 @pytest.mark.parametrize(
     ("screen", "kept", "size"),
     [
-        ("auto", "auto", (640, 480)),
+        ("auto", "auto", (800, 600)),
         (None, None, None),
         ([320, 240], (320, 240), (320, 240)),
         ((16, 4096), (16, 4096), (16, 4096)),
@@ -36,6 +36,9 @@ def test_defaults():
         ({"capture": True}, "capture="),
         ({"on_idle": "wait"}, "on_idle=.*close, return.*'wait'"),
         ({"on_idle": None}, "on_idle="),
+        ({"max_watch": 0}, "max_watch=.*positive"),
+        ({"max_watch": float("inf")}, "max_watch="),
+        ({"max_watch": "1"}, "max_watch="),
         ({"frames": 0}, "frames=.*at most 120"),
         ({"frames": 121}, "frames="),
         ({"frames": True}, "frames="),

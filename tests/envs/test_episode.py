@@ -30,11 +30,12 @@ def test_reset_request_contains_screen_options():
     assert "screen" not in begin(screen="auto")[1]
     assert begin(screen=None)[1]["screen"] is None
     assert begin(screen=[320, 240])[1]["screen"] == (320, 240)
-    asked = begin(capture="never", on_idle="return", frames=30, window_manager=True)[1]
+    asked = begin(capture="never", on_idle="return", max_watch=3, frames=30, window_manager=True)[1]
+    assert asked["max_watch"] == 3
     assert (asked["capture"], asked["on_idle"], asked["frame_rate"], asked["window_manager"]) == ("never", "return", 30, True)
 
 
-@pytest.mark.parametrize(("screen", "shape"), [("auto", (480, 640, 3)), ((64, 48), (48, 64, 3))])
+@pytest.mark.parametrize(("screen", "shape"), [("auto", (600, 800, 3)), ((64, 48), (48, 64, 3))])
 def test_observation_space_has_screen_size(screen, shape):
     episode, _ = begin(screen=screen)
     assert episode.observation_space["screenshot"].shape == shape

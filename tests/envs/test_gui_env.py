@@ -94,7 +94,7 @@ def test_transcript_shows_code_and_events(env):
     obs, reward, terminated, truncated, info = env.step(act("", inputs.wait(0)))
     assert (obs["stdout"], obs["stderr"], obs["exit_code"]) == ("", "", 0)
     assert (reward, terminated, truncated, info["outcome"]) == (0.0, False, False, "ok")
-    assert env.render().splitlines()[0] == "# CodingEnvGUI-v0: default backend, screen 640 x 480, 30 s per step"
+    assert env.render().splitlines()[0] == "# CodingEnvGUI-v0: default backend, screen 800 x 600, 30 s per step"
     assert env.render().splitlines()[4:] == [">>> x + 1", "... # Wait(seconds=0.0)", "2", ">>> # Wait(seconds=0.0)"]
 
 
@@ -109,8 +109,8 @@ def test_transcript_shows_code_and_events(env):
         ({"code": "\ud800", "events": []}, "lone surrogates"),
         ({"code": "x" * 100_001, "events": []}, "max_code_chars"),
         ({"code": "", "events": inputs.click(1, 2)}, "a list of input events"),
-        ({"code": "", "events": [inputs.click(640, 0)]}, "x of 0 to 639 on a screen of 640 x 480"),
-        ({"code": "", "events": [inputs.click(0, 480)]}, "y of 0 to 479"),
+        ({"code": "", "events": [inputs.click(800, 0)]}, "x of 0 to 799 on a screen of 800 x 600"),
+        ({"code": "", "events": [inputs.click(0, 600)]}, "y of 0 to 599"),
         ({"code": "", "events": ["click"]}, "an input event such as"),
         ({"code": "", "events": [inputs.wait(0)] * 101}, "at most 100 events, got 101"),
     ],
@@ -219,4 +219,5 @@ def test_endless_animation_does_not_delay_step(pool):
         shown = [step(env, code=ANIMATION)]
         shown += [step(env, inputs.wait(0.05)) for _ in range(3)]
         assert {info["outcome"] for _, info in shown} == {"running"}
+        assert shown[0][1]["idle"] == "animating"
         assert len({int(obs["screenshot"][50, 50, 0]) for obs, _ in shown}) > 1

@@ -119,6 +119,28 @@ def test_unknown_key_leaves_all_sessions_usable(envs, position):
     assert not np.any(truncations)
 
 
+def test_actions_of_some_are_sent_and_received(envs):
+    envs.reset(seed=1)
+    with pytest.raises(InvalidActionError, match="1 entries in 'events'"):
+        envs.send({"code": ("1",), "events": ((), ())}, [1])
+    envs.send({"code": ("1",), "events": ([inputs.wait(0.05)],)}, [1])
+    observations, *_, infos = envs.recv(timeout=30)
+    assert infos["env_id"].tolist() == [1]
+    assert observations["stdout"] == ("1\n",)
+    assert observations["screenshot"].shape == (1, 48, 64, 3)
+
+
+def test_unknown_key_is_raised_by_recv_and_keeps_other_answers(envs):
+    envs.reset(seed=1)
+    envs.send(batch(("x = 1", [inputs.key("Nokey")]), ("7", ())))
+    with pytest.raises(InvalidActionError, match="unknown key 'Nokey'") as caught:
+        envs.recv(min_ready=2, timeout=30)
+    assert caught.value.__notes__ == ["This is the answer of environment 0, which is no longer pending."]
+    assert envs.pending.tolist() == [1]
+    assert envs.recv(timeout=30)[0]["stdout"] == ("7\n",)
+    assert envs.step(batch(("'x' in globals()", ()), ("", ())))[0]["stdout"] == ("False\n", "")
+
+
 def test_bad_option_is_refused():
     with pytest.raises(ConfigurationError, match="settle="):
         CodingGuiVectorEnv(2, settle=-1)

@@ -27,9 +27,9 @@ def test_keywords_match_the_declaration(declaration, keywords):
 
 
 def test_options_are_split_by_their_declarations():
-    own, others = split_options({"screen": None, "mem": "1g", "step_timeout": 2, "unheard_of": 1})
+    own, others = split_options({"screen": None, "mem": "1g", "step_timeout": 2}, CodingEnv, CodingEnv)
     assert own == {"screen": None, "step_timeout": 2}
-    assert others == {"mem": "1g", "unheard_of": 1}
+    assert others == {"mem": "1g"}
 
 
 @pytest.mark.parametrize("make", [CodingEnv, CodingEnvGUI, lambda **options: CodingTaskEnv(suite="basics", **options)])

@@ -38,6 +38,7 @@ OPEN = textwrap.dedent(
 )
 SHOW = f"{OPEN}window.update()\n"
 WAIT = f"{OPEN}window.mainloop()\n"
+ANIMATE = "import itertools\ncolors = itertools.cycle(['red', 'blue'])\nturn(); window.mainloop(); print('closed')"
 BLUE = "window.configure(background='#2020c0')\nwindow.update()"
 
 
@@ -121,6 +122,15 @@ def test_waiting_program_continues_with_on_idle_return(make):
     assert info == {"outcome": "ok", "state_lost": False}
 
 
+def test_animation_ends_after_max_watch(make):
+    env = make(max_watch=0.4)
+    env.reset(seed=1)
+    obs, *_, info = env.step(f"{OPEN}def turn(): window.configure(bg=next(colors)); window.after(20, turn)\n" + ANIMATE)
+    assert (obs["stdout"], info) == ("closed\n", {"outcome": "ok", "state_lost": False, "idle": "animating"})
+    assert obs["screenshot"].any()
+    assert env.step("next(colors)")[0]["stdout"]
+
+
 @pytest.mark.parametrize("capture", ["never", "always"])
 def test_capture_setting_controls_screenshots(make, capture):
     env = make(capture=capture)
@@ -131,12 +141,12 @@ def test_capture_setting_controls_screenshots(make, capture):
     assert np.array_equal(env.capture(), red_window())
 
 
-def test_default_screen_is_640_by_480(pool):
+def test_default_screen_is_800_by_600(pool):
     with gym.make("CodingEnv-v0", pool=pool) as env:
         env.reset(seed=1)
         obs, *_ = env.step(SHOW)
         assert obs in env.observation_space
-        assert obs["screenshot"].shape == (480, 640, 3)
+        assert obs["screenshot"].shape == (600, 800, 3)
         assert np.array_equal(obs["screenshot"][:100, :200], red_window())
 
 
@@ -303,7 +313,7 @@ def test_async_environment_captures_screen(pool):
             looking.cancel()
             assert (await env.step("1 + 1"))[0]["stdout"] == "2\n"
             assert np.array_equal(await env.capture(), red_window())
-        with pytest.raises(TransportError, match="closed"):
+        with pytest.raises(gym.error.ClosedEnvironmentError):
             await env.capture()
 
     async def refuse():
@@ -331,6 +341,6 @@ def test_openenv_client_receives_png(pool):
             assert client.step(CodeAction(code=SHOW)).observation.screenshot is not None
             client.reset()
             black = client.step(CodeAction(code="1", capture_screenshot=True)).observation.screenshot
-            assert Image.open(io.BytesIO(base64.b64decode(black))).size == (640, 480)
+            assert Image.open(io.BytesIO(base64.b64decode(black))).size == (800, 600)
     finally:
         lease.release()

@@ -34,7 +34,7 @@ def test_empty_transcript_is_blank():
 
 
 def test_header_precedes_first_step():
-    header = "# CodingEnv-v0: default backend, screen 640 x 480, 30 s per step"
+    header = "# CodingEnv-v0: default backend, screen 800 x 600, 30 s per step"
     assert format_transcript([], header=header) == header
     assert format_transcript([Turn("1", "1\n", "", 0)], header=header).splitlines() == [header, ">>> 1", "1"]
 

@@ -70,9 +70,9 @@ def without_smolagents(tmp_path, readable):
     [
         ("CodingEnv-v0", {"screen": SCREEN}, NO_SCREEN),
         ("CodingEnvGUI-v0", {"screen": SCREEN}, NO_SCREEN),
-        ("CodingEnvGUI-v0", {}, r"screen=\(640, 480\) is not available"),
+        ("CodingEnvGUI-v0", {}, r"screen=\(800, 600\) is not available"),
         ("CodingTask-v0", {"suite": "basics", "screen": SCREEN}, NO_SCREEN),
-        ("CodingEnv-v0", {"window_manager": True}, r"screen=\(640, 480\) is not available"),
+        ("CodingEnv-v0", {"window_manager": True}, r"screen=\(800, 600\) is not available"),
         ("CodingEnv-v0", {"backend": "jupyter:nope"}, NO_KERNEL),
     ],
 )
@@ -255,11 +255,33 @@ def test_interpreter_refuses_missing_kernel_and_directory():
 # Reset options
 
 
-@pytest.mark.parametrize("options", [{"episode_id": 5}, {"files": {"../x": "1"}}, {"files": {"nul\0": "x"}}])
-def test_invalid_reset_options_are_refused_at_once(pool, resets, options):
+_INVALID_RESET_OPTIONS = [
+    {"episode_id": 5},
+    {"fles": {}},
+    {"seed": 3},
+    [1],
+    {"files": ["a"]},
+    {"files": {"a": 1}},
+    {"files": {"a": "\ud800"}},
+    *(
+        {"files": {path: "x"}}
+        for path in ("../x", "a/../../x", "..", "/x", "/home/user/x", "", ".", "nul\0", "\ud800", "x" * 256)
+    ),
+    {"files": {"a": "1", "a/b": "2"}},
+    {"files": {"a/b/c": "2", "./a/b": "1"}},
+]
+
+
+def test_invalid_reset_options_cost_nothing(pool, resets):
     with gym.make("CodingEnv-v0", pool=pool, disable_env_checker=True) as env:
-        with pytest.raises(ConfigurationError):
-            env.reset(options=options)
-        assert len(resets) == 1
-        env.reset()
-        assert env.step("1")[0]["stdout"] == "1\n"
+        env.reset(seed=1)
+        env.step("x = 1")
+        sent = len(resets)
+        for options in _INVALID_RESET_OPTIONS:
+            with pytest.raises(ConfigurationError):
+                env.reset(seed=2, options=options)
+        assert len(resets) == sent
+        assert env.step("x")[0]["stdout"] == "1\n"
+        assert env.unwrapped.np_random_seed == 1
+        env.reset(options={"files": {"a/../b": "1", "c//d": b"\xff", "e/f": "", "e/g": ""}})
+        assert env.step("import os; sorted(os.listdir())")[0]["stdout"] == "['b', 'c', 'e']\n"

@@ -3,6 +3,7 @@ from __future__ import annotations
 import functools
 import itertools
 import subprocess
+import threading
 import time
 from contextlib import ExitStack, closing
 
@@ -19,7 +20,7 @@ from coding_gym.errors import CodingGymError, ConfigurationError, InvalidActionE
 from tests.support.interruption import interrupted_after
 from tests.support.requirements import import_extra
 from tests.support.running_server import gone_within
-from tests.support.sandbox_faults import kill_sandbox
+from tests.support.sandbox_faults import eventually, kill_sandbox
 from tests.support.sandbox_processes import server_of
 
 ENV = {"screen": None, "step_timeout": 10}
@@ -516,6 +517,43 @@ def test_sandboxes_dead_between_episodes_are_replaced_silently(pairs_of):
         kill_sandbox(sandbox)
     envs.reset(seed=1)
     assert stdout(envs, *"1234") == ("1\n", "2\n", "3\n", "4\n")
+
+
+@pytest.mark.lifecycle
+def test_reset_replaces_dead_sandboxes_in_parallel(make_own):
+    envs = make_own(4, sessions_per_sandbox=1)
+    envs.reset(seed=1)
+    for sandbox in sandboxes(envs):
+        kill_sandbox(sandbox)
+    assert eventually(lambda: all(env.has_lost_session for env in envs.envs))
+    started = time.time()
+    envs.reset(seed=1)
+    seconds = time.time() - started
+    starts = [server_of(sandbox).create_time() for sandbox in sandboxes(envs)]
+    # One after another, the last would start after three quarters of the time.
+    assert max(starts) - min(starts) < seconds / 2
+    assert stdout(envs, *"1234") == ("1\n", "2\n", "3\n", "4\n")
+
+
+@pytest.mark.lifecycle
+def test_reset_requests_all_sessions_before_it_waits_for_one(make_own):
+    envs = make_own(4, sessions_per_sandbox=2)
+    envs.reset(seed=1)
+    pids = [int(text) for text in stdout(envs, *["import os; os.getpid()"] * 4)]
+    slow, fast = (server_of(sandbox) for sandbox in sandboxes(envs))
+    slow.suspend()
+    try:
+        resetting = threading.Thread(target=envs.reset)
+        resetting.start()
+        workers = [psutil.Process(pid) for pid in pids[2:] if psutil.pid_exists(pid)]
+        assert gone_within(workers, 10) == []
+        assert resetting.is_alive()
+    finally:
+        slow.resume()
+    resetting.join(30)
+    assert not resetting.is_alive()
+    assert fast.is_running()
+    assert all(fresh_namespaces(envs))
 
 
 # Ctrl-C

@@ -9,11 +9,13 @@ from functools import partial
 import gymnasium as gym
 import pytest
 
+import coding_gym.branching
 import coding_gym.spaces
 import coding_gym.wrappers
 from coding_gym import CodingEnv, CodingVectorEnv
 
 MODULES = [
+    coding_gym.branching.environments,
     coding_gym.spaces,
     *(
         importlib.import_module(module.name)

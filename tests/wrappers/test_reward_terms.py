@@ -39,7 +39,7 @@ def test_improvement_restarts_with_episode():
 def test_time_penalty_per_second_requires_timing():
     with pytest.raises(ConfigurationError, match="last_timing"):
         terms.TimePenalty(per="second")(step())
-    with pytest.raises(ConfigurationError, match="'step' or 'second'"):
+    with pytest.raises(ConfigurationError, match="step, second"):
         terms.TimePenalty(per="minute")
 
 

@@ -10,6 +10,7 @@ from gymnasium.utils import RecordConstructorArgs
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from coding_gym._validation import check_one_of
 from coding_gym.errors import ConfigurationError
 from coding_gym.spaces import CodeText
 from coding_gym.wrappers.actions.base import CodeActions, text_space_of
@@ -59,10 +60,8 @@ class FencedCode(CodeActions):
         unclosed: bool = True,
     ) -> None:
         RecordConstructorArgs.__init__(self, which=which, languages=languages, no_fence=no_fence, unclosed=unclosed)
-        for name, value, known in (("which", which, ("last", "first", "all")), ("no_fence", no_fence, ("nothing", "text"))):
-            if value not in known:
-                message = f"Expected {name}= to be one of {', '.join(known)}, got {value!r}"
-                raise ConfigurationError(message)
+        check_one_of("which", which, ("last", "first", "all"))
+        check_one_of("no_fence", no_fence, ("nothing", "text"))
         if isinstance(languages, str):
             message = f"Expected languages= to be a list such as ['python', 'py', ''], got {languages!r}"
             raise ConfigurationError(message)

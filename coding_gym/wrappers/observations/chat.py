@@ -97,6 +97,10 @@ class ChatObservation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self._turns += [("assistant", action), ("user", self._describe(observation))]
         return self._with_messages(observation), reward, terminated, truncated, info
 
+    def observe_restored(self, observation: dict[str, Any]) -> dict[str, Any]:
+        """Add the messages of a restored episode to its observation; see ``coding_gym.branching``."""
+        return self._with_messages(observation)
+
     def _with_messages(self, observation: dict[str, Any]) -> dict[str, Any]:
         later = self._turns if self._max_messages is None else self._turns[-self._max_messages :]
         return {**observation, "messages": tuple({"role": role, "content": text} for role, text in (*self._opening, *later))}

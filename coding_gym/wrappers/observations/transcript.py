@@ -57,5 +57,8 @@ class StackTranscript(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def step(self, action: str) -> tuple[Any, Any, bool, bool, Info]:
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._turns.append(Turn(action, observation["stdout"], observation["stderr"], int(observation["exit_code"])))
-        transcript = format_transcript(list(self._turns))[-self._max_chars :]
-        return {**observation, "transcript": transcript}, reward, terminated, truncated, info
+        return self.observe_restored(observation), reward, terminated, truncated, info
+
+    def observe_restored(self, observation: dict[str, Any]) -> dict[str, Any]:
+        """Add the transcript to an observation, such as that of a restored episode; see ``coding_gym.branching``."""
+        return {**observation, "transcript": format_transcript(list(self._turns))[-self._max_chars :]}

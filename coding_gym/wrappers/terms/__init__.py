@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from coding_gym._validation import hint
 from coding_gym.errors import ConfigurationError
 from coding_gym.wrappers.terms.base import FunctionTerm, RewardTerm, Step
 from coding_gym.wrappers.terms.openenv import OpenEnvQuality, OpenEnvSafety
@@ -69,7 +70,8 @@ def as_term(term: Any) -> RewardTerm:
         return NAMES[term]()
     if isinstance(term, str):
         message = (
-            f"There is no reward term {term!r}: known are {', '.join(NAMES)}; pass others as objects, such as OutputMatch('42')"
+            f"There is no reward term {term!r}{hint(term, NAMES)}: known are {', '.join(NAMES)}; "
+            "pass others as objects, such as OutputMatch('42')"
         )
         raise ConfigurationError(message)
     if isinstance(term, type) or not callable(term):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal
 
+from coding_gym._validation import check_one_of
 from coding_gym.errors import ConfigurationError
 from coding_gym.wrappers.terms.base import RewardTerm, Step
 
@@ -118,9 +119,7 @@ class TimePenalty(RewardTerm):
     name = "time"
 
     def __init__(self, *, per: Literal["step", "second"] = "step") -> None:
-        if per not in ("step", "second"):
-            message = f"Expected per= to be 'step' or 'second', got {per!r}"
-            raise ConfigurationError(message)
+        check_one_of("per", per, ("step", "second"))
         self._per = per
 
     def __call__(self, step: Step) -> float:

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from coding_gym._validation import check_one_of
 from coding_gym.errors import ConfigurationError
 from coding_gym.wrappers.terms.base import RewardTerm, Step
 
@@ -87,9 +88,7 @@ class OutputMatch(RewardTerm):
         metric: Literal["exact", "normalised", "similarity"] = "exact",
         stream: Literal["stdout", "stderr"] = "stdout",
     ) -> None:
-        if metric not in _METRICS:
-            message = f"Expected metric= to be one of {', '.join(_METRICS)}, got {metric!r}"
-            raise ConfigurationError(message)
+        check_one_of("metric", metric, _METRICS)
         _check_stream("stream", stream)
         self._expected = expected
         self._metric = metric

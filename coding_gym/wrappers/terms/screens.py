@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from coding_gym._validation import check_one_of
 from coding_gym.errors import ConfigurationError
 from coding_gym.wrappers.terms.base import RewardTerm, Step
 
@@ -50,9 +51,7 @@ class ScreenMatch(RewardTerm):
         metric: Literal["ssim", "pixels"] = "ssim",
         size: tuple[int, int] | None = None,
     ) -> None:
-        if metric not in _METRICS:
-            message = f"Expected metric= to be one of {', '.join(_METRICS)}, got {metric!r}"
-            raise ConfigurationError(message)
+        check_one_of("metric", metric, _METRICS)
         picture = _read(Path(goal)) if isinstance(goal, str | PathLike) else np.asarray(goal)
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
             message = (

@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 from numpy.typing import NDArray
 
+from coding_gym.branching.wrapper_state import copy_states, observe, put_states, wrappers_of
 from coding_gym.envs.episode import Info, Timing
 from coding_gym.errors import ConfigurationError
 
@@ -57,6 +58,7 @@ class VectorizeWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
         self._wrappers = [wrapper(replay_env, **options) for replay_env in self._replay_envs]
         self._ended = np.zeros(env.num_envs, np.bool_)
         self._latest: list[Any] = [None] * env.num_envs
+        self._restored: dict[int, list[Any]] = {}
         space = self._wrappers[0].observation_space
         self._observes = space is not env.single_observation_space
         if self._observes:
@@ -104,6 +106,28 @@ class VectorizeWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
             infos = self._add_info(infos, info, index)
         self._ended = np.logical_or(terminated, truncated)
         return self._observed(observations), rewards, terminated, truncated, infos
+
+    def get_branch_state(self, index: int) -> list[Any]:
+        """Return a copy of the state of one environment's wrapper; see ``coding_gym.branching``."""
+        return copy_states(*wrappers_of(self._wrappers[index]))
+
+    def set_branch_state(self, index: int, state: list[Any]) -> None:
+        """Put the state of one environment's wrapper back."""
+        put_states(*wrappers_of(self._wrappers[index]), state)
+        self._ended[index] = False
+        self._restored[index] = state
+
+    def observe_restored(self, observations: Any) -> Any:
+        """Return the observations of all environments, some of which were restored."""
+        each = list(iterate(self.env.observation_space, observations))
+        for index, state in self._restored.items():
+            wrappers, replay_env = wrappers_of(self._wrappers[index])
+            self._latest[index] = each[index]
+            for wrapper in wrappers:
+                self._latest[index] = observe(wrapper, self._latest[index])
+            put_states(wrappers, replay_env, state)
+        self._restored.clear()
+        return self._observed(observations)
 
     def _begin(self, index: int, observation: Any, info: Info) -> Info:
         """Replay the reset of an environment through its wrapper."""
