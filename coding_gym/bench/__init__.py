@@ -25,6 +25,7 @@ class Group(StrEnum):
     STEP = "step"
     RESET = "reset"
     VECTOR = "vector"
+    FIRST_COME = "first-come"
     DEADLINE = "deadline"
     COLD_START = "cold-start"
     MEMORY = "memory"
@@ -34,6 +35,7 @@ class Group(StrEnum):
     DISPLAY = "display"
     GRADING = "grading"
     COLLECT = "collect"
+    BRANCHING = "branching"
 
 
 def run_benchmarks(
@@ -55,7 +57,7 @@ def run_benchmarks(
         ProviderError: If no sandbox is available.
     """
     # Imported lazily: the command line's help does not require them.
-    from coding_gym.bench import collecting, display, grading, interpreter, latency, resources
+    from coding_gym.bench import branching, collecting, display, grading, interpreter, latency, resources
     from coding_gym.bench.plan import choose_provider
     from coding_gym.bench.report import measure_and_print
 
@@ -63,6 +65,7 @@ def run_benchmarks(
         Group.STEP: latency.measure_step,
         Group.RESET: latency.measure_reset,
         Group.VECTOR: latency.measure_vector,
+        Group.FIRST_COME: latency.measure_first_come,
         Group.DEADLINE: latency.measure_deadline,
         Group.COLD_START: resources.measure_cold_start,
         Group.MEMORY: resources.measure_memory,
@@ -72,6 +75,7 @@ def run_benchmarks(
         Group.DISPLAY: display.measure_display,
         Group.GRADING: grading.measure_grading,
         Group.COLLECT: collecting.measure_collecting,
+        Group.BRANCHING: branching.measure_branching,
     }
     plan = choose_provider(provider, quick=quick)
     chosen = {group.value: measures[group] for group in only or measures}

@@ -12,27 +12,32 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from coding_gym_server.ipc.channel import HEADER
-from coding_gym_server.ipc.messages import (
-    Configure,
-    Execute,
-    Finished,
-    ForkRoot,
-    ForkWorker,
-    FromProcess,
-    ToProcess,
-    WorkerForked,
-)
+from coding_gym_server.ipc.messages import Configure, Execute, Finished, ForkWorker, FromProcess, ToProcess, WorkerForked
+from coding_gym_server.ipc.zygote_messages import ForkRoot
 from coding_gym_server.isolation.probe import probe
 from coding_gym_server.isolation.profile import IsolationProfile
-from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
+from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
 from coding_gym_server.workspace import directory as workspace
 from coding_gym_server.zygote.main import ZygoteConfig
 
-__all__ = ["bare_worker"]
+__all__ = ["BaselineError", "bare_worker"]
 
 _READ_BYTES = 65_536
 
 _decoder: msgspec.msgpack.Decoder[FromProcess] = msgspec.msgpack.Decoder(FromProcess)
+
+
+class BaselineError(Exception):
+    """A worker does not run without client and server on this machine."""
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, EOFError, ForkError) as error:
+        message = f"the bare worker failed: {type(error).__name__}: {error}"
+        raise BaselineError(message) from error
 
 
 @contextlib.contextmanager
@@ -40,6 +45,9 @@ def bare_worker() -> Iterator[Callable[[str], None]]:
     """Fork a worker as the server does, and yield a function that runs code in it over a blocking socket pair.
 
     As in a sandbox, its output goes to a pipe, which is drained after each execution.
+
+    Raises:
+        BaselineError: If the worker cannot be forked, or exits. The function raises it, too.
     """
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="coding-gym-bench-"))
@@ -64,18 +72,20 @@ def bare_worker() -> Iterator[Callable[[str], None]]:
             zygote.attach(on_gone=lambda: None)
             await zygote.fork_root(ForkRoot(directory, "python"), root_end)
 
-        runner.run(fork_root())
-        root_end.close()
-        _send(control, ForkWorker(directory), (worker_end.fileno(), worker_output, worker_output))
-        worker_end.close()
-        os.close(worker_output)
-        assert isinstance(_receive(control), WorkerForked)
-        _send(connection, Configure(seed="0", show_value=True))
+        with _explained():
+            runner.run(fork_root())
+            root_end.close()
+            _send(control, ForkWorker(directory), (worker_end.fileno(), worker_output, worker_output))
+            worker_end.close()
+            os.close(worker_output)
+            _expect(control, WorkerForked)
+            _send(connection, Configure(seed="0", show_value=True))
         os.set_blocking(output, False)
 
         def execute(code: str) -> None:
-            _send(connection, Execute(code))
-            assert isinstance(_receive(connection), Finished)
+            with _explained():
+                _send(connection, Execute(code))
+                _expect(connection, Finished)
             with contextlib.suppress(BlockingIOError):
                 os.read(output, _READ_BYTES)
 
@@ -92,6 +102,13 @@ def _send(connection: socket.socket, message: ToProcess, descriptors: tuple[int,
     socket.send_fds(connection, [HEADER.pack(len(body)) + body], descriptors)
 
 
-def _receive(connection: socket.socket) -> FromProcess:
+def _expect(connection: socket.socket, kind: type[FromProcess]) -> None:
     # Responses are only a few bytes long: one ``recv`` returns a whole message.
-    return _decoder.decode(connection.recv(_READ_BYTES)[HEADER.size :])
+    data = connection.recv(_READ_BYTES)
+    if not data:
+        message = f"it exited instead of sending {kind.__name__}"
+        raise EOFError(message)
+    response = _decoder.decode(data[HEADER.size :])
+    if not isinstance(response, kind):
+        message = f"it sent {response} instead of {kind.__name__}"
+        raise EOFError(message)

@@ -6,17 +6,22 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from functools import partial
+from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
-from coding_gym.bench.baselines import bare_worker
+from coding_gym.bench.baselines import BaselineError, bare_worker
 from coding_gym.bench.plan import BenchPlan, milliseconds, repeat
 from coding_gym.bench.report import Row
 from coding_gym.envs.vector_env import CodingVectorEnv
 
-__all__ = ["measure_deadline", "measure_reset", "measure_step", "measure_vector"]
+__all__ = ["measure_deadline", "measure_first_come", "measure_reset", "measure_step", "measure_vector"]
 
 _CODE = "print('hi')"
+_SLEEPING = "import time; time.sleep(1)"
+_STEP = f'env.step("{_CODE}")'
+_FLOOR = "  the floor: a worker without client and server"
 _ROUNDS = 10
 _WARM_UP = 20
 _SESSIONS = 16
@@ -24,23 +29,39 @@ _SESSIONS = 16
 
 def measure_step(plan: BenchPlan) -> Iterator[Row]:
     """Measure steps, alternating with the baseline: executions in a worker without client and server."""
-    steps, floors = [], []
-    with ExitStack() as stack:
-        env = stack.enter_context(closing(plan.make_env()))
+    times = plan.times(2000) // _ROUNDS
+    with closing(plan.make_env()) as env:
         env.reset(seed=0)
-        worker = stack.enter_context(bare_worker())
         repeat(_WARM_UP, lambda: env.step(_CODE))
-        repeat(_WARM_UP, lambda: worker(_CODE))
-        for _ in range(_ROUNDS):
-            steps += repeat(plan.times(2000) // _ROUNDS, lambda: env.step(_CODE))
-            floors += repeat(plan.times(2000) // _ROUNDS, lambda: worker(_CODE))
-    step = Row.of_samples(f'env.step("{_CODE}")', "ms", steps, at_most=0.45)
-    floor = Row.of_samples("  the floor: a worker without client and server", "ms", floors)
+        try:
+            steps, floors = _alternate(env, times)
+        except BaselineError as error:
+            yield Row.of_samples(_STEP, "ms", repeat(times * _ROUNDS, lambda: env.step(_CODE)), at_most=0.45)
+            yield Row(what=_FLOOR, unit="ms", median=None, note=str(error), failed=True)
+            return
+    step = Row.of_samples(_STEP, "ms", steps, at_most=0.45)
+    floor = Row.of_samples(_FLOOR, "ms", floors)
     yield step
     yield floor
     assert step.median is not None
     assert floor.median is not None
     yield Row(what="  step / floor", unit="x", median=step.median / floor.median, at_most=5)
+
+
+def _alternate(env: gym.Env[Any, str], times: int) -> tuple[list[float], list[float]]:
+    """Return the durations of steps, and of executions in a worker without client and server, in milliseconds.
+
+    Raises:
+        BaselineError: If that worker fails.
+    """
+    steps: list[float] = []
+    floors: list[float] = []
+    with bare_worker() as worker:
+        repeat(_WARM_UP, lambda: worker(_CODE))
+        for _ in range(_ROUNDS):
+            steps += repeat(times, lambda: env.step(_CODE))
+            floors += repeat(times, lambda: worker(_CODE))
+    return steps, floors
 
 
 def measure_reset(plan: BenchPlan) -> Iterator[Row]:
@@ -73,6 +94,24 @@ def measure_vector(plan: BenchPlan) -> Iterator[Row]:
     yield Row(what="  with screen / without", unit="%", median=100 * with_screen / without, at_least=90)
 
 
+def measure_first_come(plan: BenchPlan) -> Iterator[Row]:
+    """Measure the throughput of 16 sessions with ``step``, and with ``send`` and ``recv``; at most one program sleeps."""
+    with closing(plan.make_vector_env(num_envs=_SESSIONS, sessions_per_sandbox=_SESSIONS, screen=None)) as env:
+        env.reset(seed=0)
+        _steps_per_second(env, 0.3)
+        for what, first, rounds, seconds in (
+            ("one of 16 programs sleeps 1 s", _SLEEPING, plan.times(5), 2.0),
+            ("16 equal programs", _CODE, plan.times(10), 0.3),
+        ):
+            rates = [(_steps_per_second(env, seconds, first), _received_per_second(env, seconds, first)) for _ in range(rounds)]
+            lock_step, first_come = (float(np.median(column)) for column in zip(*rates, strict=True))
+            note = f"n={rounds} rounds of {seconds:g} s"
+            yield Row(what=f"{what}, step", unit="steps/s", median=lock_step, note=note)
+            yield Row(what=f"{what}, send and recv", unit="steps/s", median=first_come, note=note)
+            at_least = 10 if first == _SLEEPING else None
+            yield Row(what="  send and recv / step", unit="x", median=first_come / lock_step, at_least=at_least)
+
+
 def measure_deadline(plan: BenchPlan) -> Iterator[Row]:
     """Measure the time from the timeout of an endless loop to the result of the next step."""
     timeout = 0.3
@@ -85,11 +124,25 @@ def measure_deadline(plan: BenchPlan) -> Iterator[Row]:
     yield Row.of_samples("endless loop: deadline to the next step's answer", "ms", samples, at_most=60)
 
 
-def _steps_per_second(env: CodingVectorEnv, seconds: float) -> float:
-    actions = [_CODE] * env.num_envs
+def _steps_per_second(env: CodingVectorEnv, seconds: float, first: str = _CODE) -> float:
+    actions = [first, *[_CODE] * (env.num_envs - 1)]
     start = time.perf_counter()
     steps = 0
     while (elapsed := time.perf_counter() - start) < seconds:
         env.step(actions)
         steps += env.num_envs
+    return steps / elapsed
+
+
+def _received_per_second(env: CodingVectorEnv, seconds: float, first: str) -> float:
+    """Return the rate of steps first come, first served; the first environment runs ``first``."""
+    actions = np.array([first, *[_CODE] * (env.num_envs - 1)], object)
+    start = time.perf_counter()
+    steps = 0
+    env.send(actions)
+    while (elapsed := time.perf_counter() - start) < seconds:
+        ids = env.recv()[-1]["env_id"]
+        steps += len(ids)
+        env.send(actions[ids], ids)
+    env.recv(min_ready=len(env.pending))
     return steps / elapsed

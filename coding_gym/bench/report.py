@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from coding_gym.bench.plan import BenchPlan
@@ -31,6 +32,7 @@ class Row:
         at_most: Threshold, if lower is better.
         at_least: Threshold, if higher is better.
         note: Further remarks, such as why the metric could not be measured.
+        failed: Whether the group could not be measured.
     """
 
     what: str
@@ -40,6 +42,7 @@ class Row:
     at_most: float | None = None
     at_least: float | None = None
     note: str = ""
+    failed: bool = False
 
     @classmethod
     def of_samples(cls, what: str, unit: str, samples: Sequence[float], *, at_most: float | None = None, note: str = "") -> Row:
@@ -83,13 +86,21 @@ def measure_and_print(
     try:
         for group, measure in measures.items():
             with console.status(f"Measuring {group} ..."):
-                rows += measure(plan)
+                rows += _measure(group, measure, plan)
     finally:
         if rows:
             console.print(build_table(rows, plan, title=title))
             if json_path is not None:
                 write_json(rows, plan, json_path)
     return rows
+
+
+def _measure(group: str, measure: Callable[[BenchPlan], Iterable[Row]], plan: BenchPlan) -> Iterator[Row]:
+    """Yield the results of a group, and a row with the reason if it fails, so that the other groups are measured."""
+    try:
+        yield from measure(plan)
+    except Exception as error:  # noqa: BLE001 - such as a BrokenPipeError, after which click would exit without a message
+        yield Row(what=f"{group}: failed", unit="", median=None, note=f"{type(error).__name__}: {error}", failed=True)
 
 
 def build_table(rows: Sequence[Row], plan: BenchPlan, *, title: str) -> Table:
@@ -103,7 +114,12 @@ def build_table(rows: Sequence[Row], plan: BenchPlan, *, title: str) -> Table:
     for row in rows:
         met = {True: "[green]yes[/]", False: "[red]no[/]", None: ""}[row.met]
         table.add_row(
-            row.what, _format_value(row.median, row.unit), _format_value(row.p95, row.unit), _threshold(row), met, row.note
+            escape(row.what),
+            _format_value(row.median, row.unit),
+            _format_value(row.p95, row.unit),
+            _threshold(row),
+            met,
+            escape(row.note),
         )
     return table
 

@@ -19,7 +19,7 @@ from coding_gym.datasets.card import write_card
 from coding_gym.datasets.dataset import EPISODES_FILE, FAULTS_FILE, Dataset, dataset_hash
 from coding_gym.datasets.env_factory import EnvFactory, EnvSource, Wrapper
 from coding_gym.datasets.episode import Episode, encode_episode, plain
-from coding_gym.datasets.episode_log import EpisodeLog
+from coding_gym.datasets.episode_log import EpisodeLog, has_episodes
 from coding_gym.datasets.episode_runner import EpisodeRunner
 from coding_gym.datasets.manifest import Arguments, CollectionRun, Manifest, difference
 from coding_gym.datasets.policies.base import as_policy
@@ -55,7 +55,7 @@ def collect(
     Episode ``i`` is seeded by ``seed`` and ``i`` alone, not by the number of sessions or the order in which episodes complete.
     If environment and policy are deterministic, the episode log of a complete dataset is byte-identical across runs. To resume
     after an interruption, including SIGKILL, call ``collect`` again with the same arguments: it runs the missing episodes only.
-    A larger ``episodes`` extends the dataset.
+    Until an episode is written, other arguments are accepted. A larger ``episodes`` extends the dataset.
 
     Args:
         env: Environment id, or a callable that returns an environment; it is called once per session, and again after
@@ -181,7 +181,7 @@ class _DatasetWriter:
 
 
 def _manifest(directory: Path, arguments: Arguments, episodes: int) -> Manifest:
-    """Return the manifest of a directory, writing a new one if there is none.
+    """Return the manifest of a directory, writing a new one if there is none, or no episode yet.
 
     Raises:
         DatasetError: If the directory contains a different dataset, more episodes, or episodes without a manifest.
@@ -191,6 +191,11 @@ def _manifest(directory: Path, arguments: Arguments, episodes: int) -> Manifest:
         if (directory / EPISODES_FILE).exists():
             message = f"{directory} has episodes but no manifest: choose another directory"
             raise DatasetError(message)
+        manifest = Manifest(arguments=arguments, episodes=episodes)
+        manifest.write(directory)
+        return manifest
+    if not has_episodes(directory / EPISODES_FILE):
+        # The first call failed, perhaps because of its arguments: they may be corrected.
         manifest = Manifest(arguments=arguments, episodes=episodes)
         manifest.write(directory)
         return manifest

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import overload
 
+from coding_gym._html import caption, document, element, mark, table
 from coding_gym.datasets.episode import Episode, decode_episode, episode_hash
 from coding_gym.datasets.episode_log import LogEntry, scan
 from coding_gym.datasets.manifest import Manifest
@@ -117,6 +118,16 @@ class Dataset(Sequence[Episode]):
         if isinstance(position, slice):
             return [self.episode(index) for index in self._indices[position]]
         return self.episode(self._indices[position])
+
+    def _repr_html_(self) -> str:
+        rows = (
+            (item.index, item.seed, item.task_id or "", len(item.actions), f"{item.total_reward:g}", mark(item.solved))
+            for item in self.without_arrays()
+        )
+        return document(
+            caption(element("b", str(self.path)), f": {len(self)} episodes of {self.manifest.arguments.env}"),
+            table(("episode", "seed", "task", "actions", "reward", "solved"), rows, total=len(self)),
+        )
 
     def __repr__(self) -> str:
         return f"<Dataset {self.path}: {len(self)} episodes of {self.manifest.arguments.env}>"

@@ -13,6 +13,7 @@ from coding_gym.datasets.dataset import Dataset
 from coding_gym.datasets.episode import plain
 from coding_gym.datasets.policies.base import name_of
 from coding_gym.envs.coding_env import CodingEnv
+from coding_gym.envs.task_env import SESSIONS_PER_ENV, CodingTaskEnv
 from coding_gym.errors import ConfigurationError, DatasetError
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.pool import SandboxPool
@@ -23,6 +24,7 @@ EnvSource = str | Callable[[], gym.Env[Any, Any]]
 Wrapper = Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]
 
 _PACKAGE_PREFIX = "coding_gym."
+_TASK_ENV = f"{CodingTaskEnv.__module__}:{CodingTaskEnv.__qualname__}"
 _SESSIONS_PER_SANDBOX = 16
 # ``backend`` is an option of the environment, although the sandbox has a default for it.
 _SANDBOX_OPTIONS = frozenset(field.name for field in dataclasses.fields(SandboxConfig)) - {"backend"}
@@ -86,7 +88,9 @@ class EnvFactory:
 
     def max_sessions(self, requested: int) -> int:
         """Return the number of concurrent episodes: ``requested``, limited by the number of slots of the pool."""
-        return requested if self._pool is None else min(requested, self._pool.size * self._pool.config.sessions)
+        if self._pool is None:
+            return requested
+        return min(requested, max(self._pool.capacity // self._slots_per_env, 1))
 
     @contextlib.contextmanager
     def open(self, sessions: int, *, sandboxes: int | None = None) -> Iterator[tuple[Callable[[], gym.Env[Any, Any]], str]]:
@@ -99,7 +103,7 @@ class EnvFactory:
         Raises:
             ProviderError: If no sandbox is available.
         """
-        if not self._is_bundled():
+        if self._bundled_entry_point() is None:
             yield self.make, ""
             return
         options = dict(self._options)
@@ -107,7 +111,8 @@ class EnvFactory:
             pool = self._pool
             if pool is None:
                 sandbox_options = {name: options.pop(name) for name in list(options) if name in _SANDBOX_OPTIONS}
-                pool = stack.enter_context(_make_pool(sessions, sandboxes, options, sandbox_options))
+                size = sandboxes or -(-sessions // _SESSIONS_PER_SANDBOX)
+                pool = stack.enter_context(_make_pool(size, sessions * self._slots_per_env, options, sandbox_options))
             with pool.acquire() as lease:
                 sandbox = lease.sandbox.description
             yield lambda: self._make(options, pool), sandbox
@@ -129,11 +134,15 @@ class EnvFactory:
             env = wrapper(env)
         return env
 
-    def _is_bundled(self) -> bool:
-        if not isinstance(self._source, str):
-            return False
-        entry_point = gym.spec(self._source).entry_point
-        return isinstance(entry_point, str) and entry_point.startswith(_PACKAGE_PREFIX)
+    @property
+    def _slots_per_env(self) -> int:
+        """Number of slots of a pool that an environment occupies."""
+        return SESSIONS_PER_ENV if self._bundled_entry_point() == _TASK_ENV else 1
+
+    def _bundled_entry_point(self) -> str | None:
+        """Return the entry point of an environment of this package; None for any other environment."""
+        entry_point = gym.spec(self._source).entry_point if isinstance(self._source, str) else None
+        return entry_point if isinstance(entry_point, str) and entry_point.startswith(_PACKAGE_PREFIX) else None
 
 
 def recorded_factory(
@@ -173,14 +182,11 @@ def recorded_factory(
     return maker
 
 
-def _make_pool(
-    sessions: int, sandboxes: int | None, options: Mapping[str, Any], sandbox_options: dict[str, Any]
-) -> SandboxPool:
-    size = sandboxes or -(-sessions // _SESSIONS_PER_SANDBOX)
+def _make_pool(size: int, slots: int, options: Mapping[str, Any], sandbox_options: dict[str, Any]) -> SandboxPool:
     if "config" in options:
         message = "Pass the sandbox's settings as individual options here: provider=, mem= ..., not as config="
         raise ConfigurationError(message)
     backend = {"backend": options["backend"]} if options.get("backend") else {}
-    settings = {**backend, "sessions": -(-sessions // size), **sandbox_options}
+    settings = {**backend, "sessions": -(-slots // size), **sandbox_options}
     # Each episode begins in a fresh interpreter and an empty workspace: sandboxes need not be recycled.
-    return SandboxPool(size, max_episodes=None, **settings)
+    return SandboxPool(1 if settings.get("base_urls") else size, max_episodes=None, **settings)

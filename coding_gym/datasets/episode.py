@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from coding_gym._html import Html, caption, clip, document, element, mark, preformatted, table
 from coding_gym.errors import DatasetError
 from coding_gym.media.frames import is_shared_black
 
@@ -23,6 +24,7 @@ _ARRAY = 1
 
 _ARRAY_HEAD = struct.Struct("<BB")
 _COMPRESSION_LEVEL = 1
+_CELL_CHARS = 400
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +79,17 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     def total_reward(self) -> float:
         """Sum of the rewards."""
         return sum(step.reward for step in self.steps)
+
+    def _repr_html_(self) -> str:
+        solved = self.solved
+        note = f"seed {self.seed}, {len(self.actions)} actions, reward {self.total_reward:g}"
+        rows = (
+            (index, _text(step.action), _output(step.observation), f"{step.reward:g}") for index, step in enumerate(self.steps)
+        )
+        return document(
+            caption(element("b", f"Episode {self.index}"), f": {note} ", mark(solved)),
+            table(("step", "action", "observation", "reward"), rows, total=len(self.steps)),
+        )
 
     @property
     def solved(self) -> bool | None:
@@ -161,6 +174,18 @@ def recordable_info(info: dict[str, Any]) -> dict[str, Any]:
             with contextlib.suppress(TypeError, ValueError, OverflowError):
                 kept[str(plain(name))] = plain(value)
         return kept
+
+
+def _text(action: Any) -> Html:
+    return preformatted("" if action is None else clip(str(action), _CELL_CHARS))
+
+
+def _output(observation: Any) -> Html:
+    """Return the part of an observation that fits into a table."""
+    if not isinstance(observation, Mapping) or "stdout" not in observation:
+        return preformatted(clip(repr(observation), _CELL_CHARS))
+    stderr = preformatted(clip(str(observation.get("stderr", "")), _CELL_CHARS), is_error=True)
+    return Html(preformatted(clip(str(observation["stdout"]), _CELL_CHARS)) + stderr)
 
 
 def _without_surrogates(episode: Episode) -> Episode:

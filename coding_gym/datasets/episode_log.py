@@ -176,3 +176,8 @@ def _record(index: int, data: bytes, sha256: bytes) -> bytes:
 
 def _checksum(index: int, sha256: bytes, data: bytes) -> int:
     return zlib.crc32(data, zlib.crc32(sha256, index & 0xFFFFFFFF))
+
+
+def has_episodes(path: Path) -> bool:
+    """Return whether a log exists and is not empty; its first episode may be incomplete."""
+    return path.exists() and path.stat().st_size > len(_MAGIC)

@@ -53,6 +53,7 @@ class EpisodeRunner:
         self._most_policy_errors = most_policy_errors
         self._lock = threading.Lock()
         self._stop = threading.Event()
+        self._is_interrupted = False
         self._policy_errors: dict[int, BaseException] = {}
         self._error: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -80,6 +81,10 @@ class EpisodeRunner:
                 thread.start()
             for thread in threads:
                 thread.join()
+        except BaseException:
+            # Not a failure of the sandboxes, which the caller ends now.
+            self._is_interrupted = True
+            raise
         finally:
             self._stop.set()
             if self._loop is not None:
@@ -115,6 +120,8 @@ class EpisodeRunner:
             try:
                 return run_episode(holder.env, plan, self._policy, max_steps=self._max_steps, wait=self._wait)
             except InfrastructureFault as fault:
+                if self._is_interrupted:
+                    raise
                 on_fault(plan.index, str(fault))
                 holder.renew()
                 faults += 1

@@ -78,7 +78,7 @@ def run_episode(
         InfrastructureFault: If a sandbox fails.
         PolicyFault: If the policy raises or returns an invalid action.
     """
-    observation, info = _guarded(env.reset, seed=plan.seed, options=dict(plan.options) or None)
+    observation, info = _guarded(env.reset, seed=plan.seed, options=_options_for(env, plan) or None)
     steps = [Step(observation=observation, info=recordable_info(info))]
     actor = _begin(policy, plan, env)
     while len(steps) <= max_steps:
@@ -104,6 +104,12 @@ def run_episode(
     if len(steps) > 1 and not steps[-1].terminated:
         steps[-1] = msgspec.structs.replace(steps[-1], truncated=True)
     return Episode(index=plan.index, seed=plan.seed, options=plain(dict(plan.options)), steps=tuple(steps))
+
+
+def _options_for(env: gym.Env[Any, Any], plan: EpisodePlan) -> dict[str, Any]:
+    """Return the reset options; the id of a task is only a label of the episode in an environment without tasks."""
+    known = getattr(env.unwrapped, "reset_options", plan.options)
+    return {name: value for name, value in plan.options.items() if name != "task_id" or name in known}
 
 
 def _begin(policy: Policy, plan: EpisodePlan, env: gym.Env[Any, Any]) -> Actor:

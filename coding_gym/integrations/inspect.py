@@ -9,6 +9,7 @@ import errno
 from http import HTTPStatus
 from typing import Any, Literal, overload
 
+from gymnasium.error import ClosedEnvironmentError
 from inspect_ai.util import (
     ExecResult,
     OutputLimitExceededError,
@@ -208,7 +209,7 @@ class CodingGymSandbox(SandboxEnvironment):
             if options.get("user") is not None:
                 raise SandboxUserUnsupportedError(str(error)) from error
             raise
-        except TransportError as error:
+        except (TransportError, ClosedEnvironmentError) as error:
             raise SandboxUnavailableError(str(error)) from error
         if result.lost is not None:
             message = f"The program ended with its session: {result.lost}"

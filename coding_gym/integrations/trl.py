@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Unpack
 
-from coding_gym._validation import check_count
+from coding_gym._validation import check_count, parameter_names
 from coding_gym.envs.task_env import SESSIONS_PER_ENV, CodingTaskEnv, as_suite
 from coding_gym.errors import ConfigurationError
 from coding_gym.sandbox.config import SandboxKwargs, sandbox_config
@@ -177,7 +177,7 @@ class TaskEnvironments:
         self._max_turns = check_count("max_turns", max_turns, 1)
         slots = check_count("rollouts", rollouts, 1) * SESSIONS_PER_ENV
         sessions = min(slots, _SESSIONS_PER_SANDBOX)
-        config = sandbox_config(None, {"sessions": sessions, **sandbox_options})
+        config = sandbox_config(None, {"sessions": sessions, **sandbox_options}, parameter_names(TaskEnvironments))
         self._pool = SandboxPool(-(-slots // config.sessions), config=config)
         self._envs: list[CodingTaskEnv] = []
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import overload
 
+from coding_gym._html import caption, document, element, table
+from coding_gym._validation import hint
 from coding_gym.errors import ConfigurationError
 from coding_gym.tasks.task import Task
 
@@ -85,9 +87,16 @@ class TaskSuite(Sequence[Task]):
                 return self._by_id[key]
             except KeyError:
                 known = f"it has {len(self)}: {', '.join(self.ids[:3])}, ..." if self else "it is empty"
-                message = f"The suite {self.name!r} has no task {key!r}; {known}"
+                message = f"The suite {self.name!r} has no task {key!r}{hint(key, self.ids)}; {known}"
                 raise KeyError(message) from None
         return self._tasks[key]
+
+    def _repr_html_(self) -> str:
+        rows = ((task.id, task.entry_point or "a program", str(task.grading), task.prompt.strip()) for task in self)
+        return document(
+            caption(element("b", self.name), f": {len(self)} tasks"),
+            table(("id", "entry point", "grading", "prompt"), rows, total=len(self)),
+        )
 
     def __repr__(self) -> str:
         return f"TaskSuite({self.name!r}, {len(self)} tasks)"

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from coding_gym._html import caption, document, element, folded, preformatted, table
 from coding_gym.errors import ConfigurationError
 from coding_gym.tasks.screen.tests import ScreenTests
 from coding_gym.tasks.submission import complete
@@ -64,6 +65,8 @@ class Task:
             raise ConfigurationError(message)
         self._expect(isinstance(self.prompt, str), "a prompt that is a str", self.prompt)
         self._expect(isinstance(self.tests, Tests), "tests that are Asserts, UnitTests, Programs or ScreenTests", self.tests)
+        cases: object = getattr(self.tests, "cases", ())
+        self._expect(not isinstance(cases, str), "tests whose cases are a tuple, such as ('assert f() == 1',)", cases)
         if not _has_cases(self.tests):
             message = f"Task {self.id!r} has no tests: any submission would pass"
             raise ConfigurationError(message)
@@ -155,6 +158,15 @@ class Task:
         except msgspec.ValidationError as error:
             message = f"Expected the fields of a task: {error}"
             raise ConfigurationError(message) from error
+
+    def _repr_html_(self) -> str:
+        kind = type(self.tests).__name__
+        return document(
+            caption(element("b", self.id), f": {self.entry_point or 'a program'}, {GradingMode(self.grading).value} {kind}"),
+            preformatted(self.prompt),
+            folded("reference", preformatted(self.reference or "")),
+            table(("file", "size"), ((name, len(data)) for name, data in self.files.items()), total=len(self.files)),
+        )
 
     def wire_files(self) -> dict[str, str | FileContent]:
         """Return ``files`` in the form used by the protocol."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from coding_gym._html import caption, colored, document, element, folded, mark, preformatted, table
 from coding_gym_server.protocol.grading import CaseOutcome, CaseResult, Graded, GradingMode, VerdictOutcome
 
 __all__ = ["Verdict"]
@@ -54,6 +55,24 @@ class Verdict:
             cpu_seconds=graded.cpu_seconds,
             mode=graded.mode,
             is_weak=graded.is_weak,
+        )
+
+    def _repr_html_(self) -> str:
+        score = "" if self.score is None else f", {self.passed} of {self.total} tests, score {self.score:.2f}"
+        cases = ((mark(case.outcome is CaseOutcome.PASSED), case.name, case.outcome.value, case.message) for case in self.cases)
+        notes = ["faithful mode" if self.mode is GradingMode.FAITHFUL else "", "weak" if self.is_weak else ""]
+        return document(
+            caption(
+                element("b", self.task_id),
+                ": ",
+                colored(self.outcome.value, is_good=self.solved),
+                f"{score}, {self.seconds:.2f} s",
+                *(f", {note}" for note in notes if note),
+            ),
+            preformatted(self.message, is_error=True),
+            table(("", "test", "outcome", "message"), cases, total=self.total),
+            folded("stdout", preformatted(self.stdout)),
+            folded("stderr", preformatted(self.stderr, is_error=True)),
         )
 
     @property

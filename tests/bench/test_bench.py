@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -7,8 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from coding_gym.bench import display
-from coding_gym.bench.baselines import bare_worker
+from coding_gym.bench import branching, display, latency
+from coding_gym.bench.baselines import BaselineError, bare_worker
+from coding_gym.bench.branching import prefix_of_equal_cost
+from coding_gym.bench.plan import BenchPlan
 from coding_gym.bench.processes import NotMeasurableError, RssPeak, find_server, pss, rss
 from coding_gym.bench.report import Row
 from coding_gym.cli.main import app
@@ -32,6 +35,14 @@ def test_quick_run_prints_and_writes_figures(tmp_path: Path):
     assert report["provider"] == "local"
     assert len(report["rows"]) == 1
     assert report["rows"][0]["median"] > 0
+
+
+@pytest.mark.slow
+@needs_landlock
+def test_first_come_is_measured_beside_lock_step():
+    rows = list(latency.measure_first_come(BenchPlan(provider="local", quick=True)))
+    assert [row.unit for row in rows] == ["steps/s", "steps/s", "x"] * 2
+    assert rows[2].met
 
 
 @needs_landlock
@@ -83,3 +94,47 @@ def test_display_option_runs_only_display_benchmarks(monkeypatch: pytest.MonkeyP
     assert result.exit_code == 0
     assert "nothing but the option" in result.output
     assert "endless loop" not in result.output
+
+
+def test_prefix_of_equal_cost_is_interpolated():
+    assert prefix_of_equal_cost([0, 10, 20], [12, 12, 12], [3, 13, 23]) == 9
+    assert prefix_of_equal_cost([0, 10], [2, 2], [3, 13]) == 0
+    assert prefix_of_equal_cost([0, 10], [20, 20], [3, 13]) is None
+
+
+@pytest.mark.slow
+@needs_landlock
+def test_expansions_are_measured_in_turns(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(branching, "_PREFIXES", (0, 5))
+    *rows, equal = branching.measure_branching(BenchPlan(provider="local", quick=True))
+    assert len(rows) == 6
+    for branched, replayed, ratio in zip(rows[::3], rows[1::3], rows[2::3], strict=True):
+        assert ratio.median == pytest.approx(branched.median / replayed.median)
+    assert equal.unit == "ms"
+
+
+@needs_landlock
+def test_dead_baseline_worker_is_reported(monkeypatch: pytest.MonkeyPatch):
+    with bare_worker() as execute, pytest.raises(BaselineError, match="the bare worker failed"):
+        execute("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    # A worker whose sockets are closed breaks the pipe, which click takes for a closed terminal.
+    monkeypatch.setattr(latency, "bare_worker", lambda: (_ for _ in ()).throw(BaselineError("the bare worker failed: pipe")))
+    monkeypatch.setattr(BenchPlan, "times", lambda self, full, *, least=3: 10)
+    result = CliRunner().invoke(app, ["bench", "--provider", "local", "--only", "step"], catch_exceptions=False)
+    assert result.exit_code == 1
+    assert "env.step(" in result.output
+    assert "the bare worker failed" in result.output.replace("\n", " ")
+
+
+def test_failed_group_neither_ends_the_run_nor_is_silent(monkeypatch: pytest.MonkeyPatch):
+    def fail(plan: BenchPlan) -> list[Row]:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe [/pipe]")
+
+    monkeypatch.setattr(latency, "measure_step", fail)
+    monkeypatch.setattr(display, "measure_display", lambda plan: [Row(what="the other group", unit="ms", median=1.0)])
+    command = ["bench", "--only", "step", "--only", "display", "--provider", "local"]
+    result = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert result.exit_code == 1
+    assert "step: failed" in result.output
+    assert "BrokenPipeError: [Errno 32] Broken pipe [/pipe]" in result.output
+    assert "the other group" in result.output

@@ -1,73 +1,27 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from coding_gym.datasets import ChatPolicy, collect, export_chat
 from coding_gym.datasets.policies import chat as chat_policy_module
 from coding_gym.errors import ConfigurationError, PolicyError, ProtocolError, TransportError, TransportTimeoutError
+from tests.support.chat_endpoint import ChatEndpoint, completion
+from tests.support.running_server import free_port
 
 KEY = "sk-very-secret"
 HELLO = "Let me see.\n\n```python\nprint('h\N{LATIN SMALL LETTER E WITH ACUTE}', 6 * 7)\n```\n"
 
 
-class Endpoint(ThreadingHTTPServer):
-    """Chat completions endpoint whose responses are computed by a function."""
-
-    daemon_threads = True
-
-    def __init__(self, answer):
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.answer = answer
-        self.requests = []
-        self.headers = []
-        self.url = f"http://127.0.0.1:{self.server_port}/v1"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        assert self.path == "/v1/chat/completions"
-        self.server.requests.append(body)
-        self.server.headers.append(dict(self.headers))
-        status, headers, data = self.server.answer(body, len(self.server.requests))
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(data)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_):
-        pass
-
-
-def completion(content, **message):
-    choice = {"index": 0, "message": {"role": "assistant", "content": content, **message}, "finish_reason": "stop"}
-    answer = {"id": "1", "model": "tiny-1", "choices": [choice], "usage": {"prompt_tokens": 3, "completion_tokens": 5}}
-    return 200, {}, json.dumps(answer).encode()
-
-
 @pytest.fixture
 def endpoint(monkeypatch):
     monkeypatch.setattr(chat_policy_module, "_INITIAL_PAUSE", 0.01)
-    servers = []
-
-    def serve(answer):
-        server = Endpoint(answer)
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        servers.append(server)
-        return server
-
-    yield serve
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+    with contextlib.ExitStack() as stack:
+        yield lambda answer, **options: stack.enter_context(ChatEndpoint(answer, **options))
 
 
 @pytest.fixture
@@ -101,7 +55,7 @@ def test_conversation_is_recorded_without_api_key(endpoint, ask, monkeypatch, tm
     assert steps[2].action == "1/0"
     assert steps[1].decision["content"] == HELLO
     assert steps[1].decision["reasoning"] == "hm"
-    assert steps[1].decision["usage"] == {"prompt_tokens": 3, "completion_tokens": 5}
+    assert steps[1].decision["usage"] == {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}
     export_chat(dataset, tmp_path / "chat.jsonl")
     messages = json.loads((tmp_path / "chat.jsonl").read_text())["messages"]
     assert messages == [*second["messages"], {"role": "assistant", "content": "1/0"}]
@@ -146,6 +100,40 @@ def test_hanging_or_unreachable_endpoint_raises_policy_error(endpoint, ask, tmp_
     with pytest.raises(PolicyError, match="cannot be reached") as raised:
         ask(ChatPolicy("tiny", base_url="http://127.0.0.1:9/v1", retries=0), path=tmp_path / "other")
     assert isinstance(raised.value.__cause__, TransportError)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "no-such-host.invalid"])
+def test_endpoint_that_never_answered_is_not_retried(ask, host):
+    policy = ChatPolicy("tiny", base_url=f"http://{host}:{free_port()}/v1")
+    began = time.monotonic()
+    with pytest.raises(PolicyError, match=r"cannot be reached: \[Errno .*\] [A-Z][a-z ]+"):
+        ask(policy)
+    assert time.monotonic() - began < 3
+
+
+def test_restarting_endpoint_is_retried(endpoint, ask):
+    status, headers, data = completion("1")
+    server = endpoint(lambda body, _: (status, {**headers, "Connection": "close"}, data))
+    restarted = []
+
+    def describe(observation, info):
+        server.shutdown()
+        server.server_close()
+        threading.Timer(0.05, lambda: restarted.append(endpoint(server.answer, port=server.server_port))).start()
+        return "Go on."
+
+    # Pauses of 10 to 320 ms.
+    assert len(ask(ChatPolicy("tiny", base_url=server.url, describe_observation=describe))[0].actions) == 2
+    assert [len(each.requests) for each in (server, *restarted)] == [1, 1]
+
+
+def test_first_observation_is_described_as_requested(endpoint, ask):
+    server = endpoint(lambda body, _: completion("1"))
+    policy = ChatPolicy("tiny", base_url=server.url, describe_first=lambda observation, info: f"Outcome: {info['outcome']}")
+    dataset = ask(policy)
+    assert [request["messages"][1]["content"] for request in server.requests] == ["Outcome: ok"] * 2
+    assert "describe_first" in dataset.manifest.arguments.policy
+    assert "describe_first" not in ChatPolicy("tiny", base_url=server.url).describe()
 
 
 def test_lone_surrogates_in_answers_are_replaced(endpoint, ask):

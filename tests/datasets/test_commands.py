@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
 
 from coding_gym.cli.main import app
 from coding_gym.datasets import load
+from tests.support.sandbox_faults import eventually
 
 LOCAL = ["--option", "provider=local", "--option", "preload=[]", "--option", "screen=null"]
 
@@ -89,3 +93,61 @@ def test_replay_without_dataset_is_refused(tmp_path):
     result = run("replay", tmp_path)
     assert result.exit_code == 1
     assert "There is no dataset in" in result.stderr.replace("\n", " ")
+
+
+def test_arguments_may_be_corrected_until_an_episode_is_written(tmp_path):
+    out = tmp_path / "out"
+    command = ["collect", "--env", "CodingEnv-v0", "--policy", "random", "--episodes", 2, "--out", out]
+    result = run(*command, "--option", "provider=local", "--option", "screne=null")
+    assert result.exit_code == 1
+    assert "did you mean 'screen'" in result.stderr.replace("\n", " ")
+    script = tmp_path / "script.json"
+    script.write_text('["1"]')
+    corrected = ["collect", "--policy", script, "--episodes", 1, "--out", out, *LOCAL]
+    assert run(*corrected).exit_code == 0
+    assert load(out).manifest.arguments.env_options == {"provider": "local", "preload": [], "screen": None}
+    result = run(*corrected, "--seed", 7)
+    assert result.exit_code == 1
+    assert "different arguments" in result.stderr.replace("\n", " ")
+
+
+@pytest.mark.slow
+def test_interrupt_is_no_fault_and_says_how_to_go_on(tmp_path):
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps(["import time; time.sleep(0.3)"] * 3))
+    out = tmp_path / "out"
+    command = ["collect", "--policy", script, "--episodes", 40, "--sessions", 2, "--out", out, *LOCAL]
+    program = "import sys; from coding_gym.cli.main import app; app(sys.argv[1:])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, command)], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert eventually(lambda: (out / "episodes.log").exists() and (out / "episodes.log").stat().st_size > 1000, 60)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"Interrupted. All completed episodes are in {out}; the same command continues." in said
+    assert "Traceback" not in said
+    assert not (out / "faults.jsonl").exists()
+
+
+def test_missing_api_key_is_named(tmp_path, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    result = run("collect", "--policy", "chat:gpt", "--episodes", 1, "--out", tmp_path / "out")
+    assert result.exit_code == 1
+    assert "requires an API key: set the environment variable OPENAI_API_KEY" in result.stderr.replace("\n", " ")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("to", ["chat", "parquet", "parquet-episodes", "minari"])
+def test_export_of_nothing_is_refused(tmp_path, monkeypatch, to):
+    pytest.importorskip({"chat": "json", "minari": "minari"}.get(to, "pyarrow"))
+    out = tmp_path / "out"
+    assert run("collect", "--policy", "random", "--episodes", 1, "--out", out, "--option", "screne=1").exit_code == 1
+    result = run("export", out, tmp_path / "target" if to != "minari" else "nothing/none-v0", "--to", to)
+    assert result.exit_code == 1
+    assert "There " in result.stderr
+    assert not (tmp_path / "target").exists()
+
+
+def test_filter_that_selects_nothing_is_refused(tmp_path):
+    assert run("export", tmp_path, "x", "--to", "parquet", "--only-solved").exit_code == 2

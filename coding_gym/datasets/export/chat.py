@@ -29,7 +29,7 @@ def export_chat(
         metadata: Whether to add ``episode``, ``task_id``, ``reward`` and ``solved`` to each line.
 
     Raises:
-        DatasetError: If ``only_solved`` is set and no episode records whether it was solved.
+        DatasetError: If no episode is exported, as none has an action or was solved, or none records whether it was solved.
     """
     target = Path(path)
     new = target.with_name(f".{target.name}.new")
@@ -46,6 +46,13 @@ def export_chat(
             message = (
                 f"No episode of {dataset.path} says whether it was solved (info['solved']): collect from an environment with "
                 "tests, such as CodingTask-v0, or leave only_solved out"
+            )
+            raise DatasetError(message)
+        if not written:
+            message = (
+                f"No episode of {dataset.path} was solved: leave only_solved out"
+                if only_solved and len(dataset)
+                else f"There is no episode with an action in {dataset.path}"
             )
             raise DatasetError(message)
         new.replace(target)

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coding_gym._optional import import_extra
+from coding_gym._validation import check_one_of
 from coding_gym.datasets.card import write_card
 from coding_gym.datasets.dataset import Dataset
 from coding_gym.datasets.episode import Episode, Step
-from coding_gym.errors import ConfigurationError, DatasetError
+from coding_gym.errors import DatasetError
 
 __all__ = ["Level", "export_parquet"]
 
@@ -58,9 +59,7 @@ def export_parquet(dataset: Dataset, path: Path | str, *, level: Level = "step")
         ConfigurationError: If the level is invalid, or pyarrow is not installed.
         DatasetError: If the dataset is empty, or the observations of its episodes have different fields.
     """
-    if level not in ("step", "episode"):
-        message = f"Expected level= to be 'step' or 'episode', got {level!r}"
-        raise ConfigurationError(message)
+    check_one_of("level", level, ("step", "episode"))
     parquet = import_extra("pyarrow.parquet", extra="datasets")
     if not len(dataset):
         message = f"There are no episodes in {dataset.path}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -25,6 +26,9 @@ _MAX_PAUSE = 30.0
 _SHOWN_CHARS = 500
 _SEED_RANGE = 2**31
 _OK = 200
+_NO_SERVER = (ConnectionRefusedError, socket.gaierror)
+_UNAUTHORIZED = (401, 403)
+_HOSTED_URL = "https://api.openai.com/v1"
 
 
 class ChatPolicy(Policy):
@@ -43,29 +47,38 @@ class ChatPolicy(Policy):
             sample reproducibly.
         to_action: Converts the content of a response to an action.
         describe_observation: Converts an observation and its info to the content of a message: text, or a list of parts.
+        describe_first: The same for the first observation of an episode. By default, the prompt of its task.
         timeout: Timeout in seconds for connecting and for each read from the connection.
-        retries: Maximum number of retries of a request after a timeout, a connection error, or a retryable status code.
+        retries: Maximum number of retries of a request after a timeout, a connection error, or a retryable status code. As long
+            as the endpoint has not answered any request, refused connections and unknown host names are not retried.
 
     Raises:
-        ConfigurationError: If the URL is invalid.
+        ConfigurationError: If the URL is invalid, or the default endpoint is used without an API key.
     """
 
     def __init__(
         self,
         model: str,
         *,
-        base_url: str = "https://api.openai.com/v1",
+        base_url: str = _HOSTED_URL,
         api_key_env: str = "OPENAI_API_KEY",
         system: str = SYSTEM_PROMPT,
         parameters: Mapping[str, Any] | None = None,
         send_seed: bool = True,
         to_action: Callable[[str], Any] = extract_code,
         describe_observation: Callable[[Any, Mapping[str, Any]], Any] = observation_text,
+        describe_first: Callable[[Any, Mapping[str, Any]], Any] = first_text,
         timeout: float = 300.0,
         retries: int = 5,
     ) -> None:
         if not base_url.startswith(("http://", "https://")):
             message = f"Expected base_url= such as http://127.0.0.1:8000/v1, got {base_url!r}"
+            raise ConfigurationError(message)
+        if base_url == _HOSTED_URL and not os.environ.get(api_key_env):
+            message = (
+                f"{base_url} requires an API key: set the environment variable {api_key_env}, or pass base_url= of another "
+                "endpoint, such as http://127.0.0.1:8000/v1"
+            )
             raise ConfigurationError(message)
         self._model = model
         self._base_url = base_url.rstrip("/")
@@ -75,8 +88,10 @@ class ChatPolicy(Policy):
         self._send_seed = send_seed
         self._to_action = to_action
         self._describe_observation = describe_observation
+        self._describe_first = describe_first
         self._timeout = timeout
         self._retries = retries
+        self._has_answered = False
         # ``requests.Session`` is not guaranteed to be thread-safe: each thread keeps its own connection open.
         self._local = threading.local()
 
@@ -87,8 +102,8 @@ class ChatPolicy(Policy):
         def act(observation: Any, info: dict[str, Any]) -> Decision:
             nonlocal sent
             is_first = not any(message["role"] == "assistant" for message in messages)
-            prompt = first_text(observation, info) if is_first else self._describe_observation(observation, info)
-            messages.append({"role": "user", "content": prompt})
+            describe = self._describe_first if is_first else self._describe_observation
+            messages.append({"role": "user", "content": describe(observation, info)})
             seed = {"seed": int(start.rng.integers(_SEED_RANGE))} if self._send_seed else {}
             answer = self._ask({"model": self._model, "messages": messages, **self._parameters, **seed})
             choice = answer["choices"][0]
@@ -110,7 +125,7 @@ class ChatPolicy(Policy):
         return act
 
     def describe(self) -> dict[str, Any]:
-        return {
+        described = {
             "name": "chat",
             "model": self._model,
             "base_url": self._base_url,
@@ -120,6 +135,10 @@ class ChatPolicy(Policy):
             "to_action": name_of(self._to_action),
             "describe_observation": name_of(self._describe_observation),
         }
+        # Manifests without this entry are of collections with the default.
+        if self._describe_first is not first_text:
+            described["describe_first"] = name_of(self._describe_first)
+        return described
 
     def _ask(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return the response to a request.
@@ -140,11 +159,16 @@ class ChatPolicy(Policy):
             except requests.Timeout:
                 error = TransportTimeoutError(f"{url} did not answer within {self._timeout:g} s")
             except requests.RequestException as failure:
-                error = TransportError(f"{url} cannot be reached: {failure}")
+                reason = _origin(failure)
+                error = TransportError(f"{url} cannot be reached: {reason}")
+                if isinstance(reason, _NO_SERVER) and not self._has_answered:
+                    raise error from failure
             else:
+                self._has_answered = True
                 if response.status_code == _OK:
                     return _answer(response, url)
-                error = ProtocolError(f"{url} answered {response.status_code}: {response.text[:_SHOWN_CHARS]}")
+                advice = self._advice() if response.status_code in _UNAUTHORIZED else ""
+                error = ProtocolError(f"{url} answered {response.status_code}: {response.text[:_SHOWN_CHARS]}{advice}")
                 if response.status_code not in _RETRIED:
                     raise error
                 wait_for = _retry_after(response)
@@ -163,9 +187,21 @@ class ChatPolicy(Policy):
             session = self._local.session = requests.Session()
         return session
 
+    def _advice(self) -> str:
+        name = self._api_key_env
+        is_set = bool(os.environ.get(name))
+        return f". Check the API key in {name}" if is_set else f". Set the environment variable {name} to the API key"
+
     def _headers(self) -> dict[str, str]:
         key = os.environ.get(self._api_key_env)
         return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def _origin(error: BaseException) -> BaseException:
+    """Return the exception that others were raised from: requests wraps that of the socket several times."""
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    return error
 
 
 def _answer(response: requests.Response, url: str) -> dict[str, Any]:

@@ -80,10 +80,11 @@ class BorrowedSandbox(ManagedSandbox):
 
     Args:
         owner: The slot that owns the sandbox.
+        fork_of: See ``ManagedSandbox``.
     """
 
-    def __init__(self, owner: ManagedSandbox) -> None:
-        super().__init__(owner.config)
+    def __init__(self, owner: ManagedSandbox, *, fork_of: str | None = None) -> None:
+        super().__init__(owner.config, fork_of=fork_of)
         self._owner = owner
         self._used: Sandbox | None = None
 
@@ -102,5 +103,5 @@ class BorrowedSandbox(ManagedSandbox):
         # Only checks that the sandbox is still there: the owner counts episodes.
         return self._used is self._owner.sandbox
 
-    def close(self) -> None:
+    def _remove(self) -> None:
         self._used = None

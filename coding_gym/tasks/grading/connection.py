@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from coding_gym.errors import (
+    CapacityError,
     ConfigurationError,
     PoolTimeoutError,
     ProtocolError,
@@ -116,7 +117,7 @@ class GradingConnection:
             if attempt:
                 time.sleep(_PAUSE * 2 ** (attempt - 1))
             try:
-                graded = self._grade_once(task, code, run)
+                graded = self._grade_with_waiting(task, code, run)
             except _CancelledError:
                 break
             except _INFRASTRUCTURE_ERRORS as error:
@@ -128,6 +129,16 @@ class GradingConnection:
                 message = graded.message
                 self._release_sandbox()
         return Graded(outcome=VerdictOutcome.INFRASTRUCTURE, cases=not_run(task), message=message)
+
+    def _grade_with_waiting(self, task: Task, code: str, run: CancellationToken) -> Graded:
+        """Grade once; while other clients have all sessions of a pool's server, wait for one in the pool."""
+        while True:
+            try:
+                return self._grade_once(task, code, run)
+            except CapacityError:
+                self._drop_session()
+                if not self._slot.leave_full():
+                    raise
 
     def _grade_once(self, task: Task, code: str, run: CancellationToken) -> Graded:
         session = self._connect()

@@ -13,7 +13,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Unpack
 
-from coding_gym._validation import check_count
+from coding_gym._validation import check_count, parameter_names
 from coding_gym.errors import ConfigurationError, PoolClosedError
 from coding_gym.sandbox.config import SandboxConfig, SandboxKwargs, sandbox_config
 from coding_gym.sandbox.pool import SandboxPool, managed_sandbox, resolve_config
@@ -80,11 +80,11 @@ class Grader:
         if pool is None:
             if config is None:
                 sandbox_options = {"cpu": cores, **sandbox_options}
-            own = sandbox_config(config, sandbox_options)
+            own = sandbox_config(config, sandbox_options, parameter_names(Grader))
             pool = SandboxPool(config=replace(own, sessions=max(own.sessions, requested)), max_episodes=_MAX_EPISODES)
         resolve_config(pool, None if self._owns_pool else config, {} if self._owns_pool else sandbox_options)
         self.pool = pool
-        self.workers = min(requested, pool.size * pool.config.sessions)
+        self.workers = min(requested, pool.capacity)
         slots = [managed_sandbox(pool, pool.config) for _ in range(self.workers)]
         self._connections = [GradingConnection(slot, retries=retries) for slot in slots]
         # LIFO: recently used connections are open already, and the others may never need to be opened.
@@ -176,6 +176,10 @@ class Grader:
         return f"<Grader provider={self.pool.config.provider} workers={self.workers}>"
 
     def _submit(self, submission: tuple[Task, str], *, run: CancellationToken) -> Future[Verdict]:
+        pair: Any = submission
+        if not (isinstance(pair, tuple | list) and len(pair) == 2):
+            message = f"Expected pairs of a task and its submission, got {submission!r:.200}"
+            raise ConfigurationError(message)
         task, code = submission
         with self._lock:
             if self._threads is None:
@@ -183,6 +187,9 @@ class Grader:
             return self._threads.submit(self._grade, task, code, run)
 
     def _grade(self, task: Task, code: str, run: CancellationToken) -> Verdict:
+        if not isinstance(task, Task):
+            message = f"Expected a Task, such as load_suite('basics')['basics/add_up'], got {task!r:.200}"
+            raise ConfigurationError(message)
         if not isinstance(code, str):
             message = f"Expected the submission for task {task.id!r} to be a str, got {type(code).__name__}"
             raise ConfigurationError(message)

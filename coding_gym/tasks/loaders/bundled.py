@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from coding_gym._validation import hint
 from coding_gym.errors import ConfigurationError
 from coding_gym.tasks.loaders.modes import with_grading
 from coding_gym.tasks.screen.tests import ScreenTests
@@ -100,7 +101,10 @@ def load_problems(suite: str | Path) -> list[Problem]:
         ConfigurationError: If there is no such suite, or a file is not in the format.
     """
     if isinstance(suite, str) and suite not in bundled_suites():
-        message = f"Expected one of the suites {', '.join(bundled_suites())}, got {suite!r}; pass a directory as a Path"
+        known = bundled_suites()
+        message = (
+            f"Expected one of the suites {', '.join(known)}, got {suite!r}{hint(suite, known)}; pass a directory as a Path"
+        )
         raise ConfigurationError(message)
     directory = _root() / suite if isinstance(suite, str) else suite
     entries = sorted((entry for entry in directory.iterdir() if entry.name.endswith(_SUFFIX)), key=lambda entry: entry.name)

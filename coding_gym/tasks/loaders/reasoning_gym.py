@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from coding_gym._validation import hint
 from coding_gym.errors import ConfigurationError
 from coding_gym.tasks.loaders.modes import with_grading
 from coding_gym.tasks.submission import parse
@@ -108,7 +109,8 @@ def load_reasoning_gym(
         programs = _programs(name, 100 if size is None else size, seed, limits)
         return TaskSuite(suite, (with_grading(task, grading) for task in programs))
     if name not in _CODE_IO:
-        message = f"Expected reasoning-gym: with one of {', '.join((*_CODE_IO, *_PROGRAMS))}; got {name!r}"
+        known = (*_CODE_IO, *_PROGRAMS)
+        message = f"Expected reasoning-gym: with one of {', '.join(known)}; got {name!r}{hint(name, known)}"
         raise ConfigurationError(message)
     tests = range(seed * cases, (seed + 1) * cases)
     rows = _code_io_rows(Path(spec.origin).parent / "data" / "codeio.jsonl.gz", size, seed)

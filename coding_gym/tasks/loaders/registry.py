@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from coding_gym._validation import check_names, hint
 from coding_gym.errors import ConfigurationError
+from coding_gym.tasks.loaders.rows import LoadOptions
 from coding_gym.tasks.suite import TaskSuite
 
 __all__ = ["load_suite"]
 
 _PARQUET = ".parquet"
+_SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz", _PARQUET)
+_KINDS = ("humaneval", "mbpp", "reasoning-gym", "hf")
+
+_Loaded = TypeVar("_Loaded")
 
 
 def load_suite(spec: str | Path, **options: Any) -> TaskSuite:
@@ -34,50 +43,68 @@ def load_suite(spec: str | Path, **options: Any) -> TaskSuite:
     """
     from coding_gym.tasks.loaders.bundled import bundled_suites, load_bundled
 
+    if not isinstance(spec, str | Path):
+        message = f"Expected the name or the path of a suite, got {spec!r:.200}"
+        raise ConfigurationError(message)
     text = str(spec)
     kind, _, rest = text.partition(":")
-    try:
-        match kind:
-            case "humaneval" if not rest:
-                from coding_gym.tasks.loaders.humaneval import load_humaneval
+    match kind:
+        case "humaneval" if not rest:
+            from coding_gym.tasks.loaders.humaneval import load_humaneval
 
-                return load_humaneval(**options)
-            case "mbpp" if rest:
-                from coding_gym.tasks.loaders.mbpp import load_mbpp
+            return _load(load_humaneval, (), options)
+        case "mbpp" if rest:
+            from coding_gym.tasks.loaders.mbpp import load_mbpp
 
-                return load_mbpp(rest, **options)
-            case "reasoning-gym":
-                from coding_gym.tasks.loaders.reasoning_gym import load_reasoning_gym
+            return _load(load_mbpp, (rest,), options)
+        case "reasoning-gym":
+            from coding_gym.tasks.loaders.reasoning_gym import load_reasoning_gym
 
-                return load_reasoning_gym(rest or "codeio", **options)
-            case "hf" if rest:
-                from coding_gym.tasks.loaders.hugging_face import load_hugging_face
+            return _load(load_reasoning_gym, (rest or "codeio",), options)
+        case "hf" if rest:
+            from coding_gym.tasks.loaders.hugging_face import load_hugging_face
 
-                name, _, split = rest.partition(":")
-                return load_hugging_face(name, split=split or None, **options)
-            case _ if text in bundled_suites():
-                return TaskSuite(text, load_bundled(text, **options))
-            case _ if Path(text).exists():
-                return _load_path(Path(text), options)
-    except TypeError as error:
-        # Raised for an option that the loader does not accept.
-        if "unexpected keyword argument" not in str(error):
-            raise
-        message = f"Loading {text!r}: {error}"
-        raise ConfigurationError(message) from error
-    own = ", ".join(bundled_suites())
+            name, _, split = rest.partition(":")
+            return _load(load_hugging_face, (name,), {"split": split, **options} if split else options)
+        case _ if text in bundled_suites():
+            return TaskSuite(text, _load(load_bundled, (text,), options))
+        case _ if _is_path(spec):
+            return _load_path(Path(text), options)
+    own = bundled_suites()
     message = (
-        f"There is no suite {text!r}. Expected humaneval, mbpp:PATH, reasoning-gym:NAME, hf:NAME, the path of a .jsonl or "
-        f".parquet file, or one of this package's own: {own}"
+        f"There is no suite {text!r}{hint(text, (*_KINDS, *own))}. Expected humaneval, mbpp:PATH, reasoning-gym:NAME, hf:NAME, "
+        f"the path of a .jsonl or .parquet file, or one of this package's own: {', '.join(own)}"
     )
     raise ConfigurationError(message)
 
 
-def _load_path(path: Path, options: dict[str, Any]) -> TaskSuite:
+def _is_path(spec: str | Path) -> bool:
+    """Return whether an argument exists as a path, or can only be meant as one."""
+    return isinstance(spec, Path) or "/" in spec or Path(spec).exists() or spec.endswith(_SUFFIXES)
+
+
+def _load(loader: Callable[..., _Loaded], arguments: tuple[str | Path, ...], options: Mapping[str, Any]) -> _Loaded:
+    """Call a loader.
+
+    Raises:
+        ConfigurationError: If it does not accept one of the options.
+    """
+    parameters = inspect.signature(loader).parameters.values()
+    known = {parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY}
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+        known |= {field.name for field in fields(LoadOptions)}
+    check_names(options, known)
+    return loader(*arguments, **options)
+
+
+def _load_path(path: Path, options: Mapping[str, Any]) -> TaskSuite:
+    if not path.exists():
+        message = f"There is no file {path}{f' in {Path.cwd()}' if not path.is_absolute() else ''}"
+        raise ConfigurationError(message)
     if path.is_dir() or path.suffix == _PARQUET:
         from coding_gym.tasks.loaders.hugging_face import load_hugging_face
 
-        return load_hugging_face(str(path), **options)
+        return _load(load_hugging_face, (str(path),), options)
     from coding_gym.tasks.loaders.jsonl import load_jsonl
 
-    return load_jsonl(path, **options)
+    return _load(load_jsonl, (path,), options)
