@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import signal
 import sys
 from collections.abc import Iterator
 from enum import StrEnum
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coding_gym.errors import CodingGymError
+from coding_gym.cli.common import errors_in_red, parse_values
 
 if TYPE_CHECKING:
     from coding_gym.datasets.policies.base import Policy
@@ -26,6 +27,8 @@ _Options = Annotated[
         "--option", metavar="NAME=VALUE", help="Option of the environment or its sandbox, such as screen=null; repeatable."
     ),
 ]
+_INTERRUPTED = 128 + signal.SIGINT
+
 _Sessions = Annotated[int, typer.Option(min=1, help="Maximum number of concurrent episodes.")]
 
 
@@ -67,14 +70,14 @@ def collect(
     """Run episodes of a policy and write them to a directory. After an interruption, the same command continues."""
     from coding_gym.datasets import collect as collect_episodes
 
-    with _errors_in_red():
+    with errors_in_red(), _interruptible(out):
         dataset = collect_episodes(
             env,
-            _policy(policy, base_url, _values(parameter)),
+            _policy(policy, base_url, parse_values(parameter)),
             episodes,
             seed=seed,
             path=out,
-            env_options=_values(option),
+            env_options=parse_values(option),
             tasks=task or (),
             max_steps=max_steps,
             sessions=sessions,
@@ -93,9 +96,9 @@ def replay(
     from coding_gym.datasets import load
     from coding_gym.datasets import replay as replay_episodes
 
-    with _errors_in_red():
+    with errors_in_red():
         dataset = load(path)
-        differences = replay_episodes(dataset, episode or None, sessions=sessions, env_options=_values(option))
+        differences = replay_episodes(dataset, episode or None, sessions=sessions, env_options=parse_values(option))
     for difference in differences:
         typer.echo(str(difference))
     count = len(episode) if episode else len(dataset)
@@ -112,7 +115,10 @@ def export(
     """Export a dataset to another format."""
     from coding_gym.datasets import export_chat, export_minari, export_parquet, load
 
-    with _errors_in_red():
+    if only_solved and to is not ExportFormat.CHAT:
+        message = "--only-solved requires --to chat"
+        raise typer.BadParameter(message)
+    with errors_in_red():
         dataset = load(path)
         match to:
             case ExportFormat.PARQUET:
@@ -179,27 +185,11 @@ def _function(module: str, name: str) -> Any:
         raise typer.BadParameter(message) from None
 
 
-def _values(texts: list[str] | None) -> dict[str, Any]:
-    """Parse ``NAME=VALUE`` options: values are decoded as JSON, or are text if they are not valid JSON."""
-    values = {}
-    for text in texts or ():
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            message = f"expected NAME=VALUE, got {text!r}"
-            raise typer.BadParameter(message)
-        try:
-            values[name] = json.loads(value)
-        except ValueError:
-            values[name] = value
-    return values
-
-
 @contextlib.contextmanager
-def _errors_in_red() -> Iterator[None]:
-    import gymnasium as gym
-
+def _interruptible(out: Path) -> Iterator[None]:
     try:
         yield
-    except (CodingGymError, gym.error.Error) as error:
-        typer.secho(str(error), fg="red", err=True)
-        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        message = f"Interrupted. All completed episodes are in {out}; the same command continues."
+        typer.secho(message, fg="yellow", err=True)
+        raise typer.Exit(_INTERRUPTED) from None

@@ -71,7 +71,9 @@ def diagnose(provider: str, *, runtime: str | None = None) -> Diagnosis:
                 session.ask_step(_PROGRAM)
                 printed = session.wait(timeout=config.start_timeout).observation.stdout
     except CodingGymError as error:
-        problem = error.reason if isinstance(error, ProviderUnavailableError) else str(error)
+        problem = (
+            f"{error.reason}. {error.remedy}" if isinstance(error, ProviderUnavailableError) and error.remedy else str(error)
+        )
         return Diagnosis(provider=provider, works=False, facts=facts, problem=problem)
     works, has_screen = "hello" in printed, "a screen" in printed
     return Diagnosis(

@@ -59,7 +59,7 @@ def grade_samples(
         verdicts = grader.grade_many(submissions, progress=progress)
         graded = list(write_results(output, zip(samples, verdicts, strict=True)))
     _show(console, graded, ks, tasks=len(tasks))
-    console.print(f"wrote {output}", soft_wrap=True)
+    console.print(f"wrote {output}", soft_wrap=True, markup=False)
 
 
 def parse_ks(text: str) -> list[int]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import tokenize
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from enum import StrEnum
+from datetime import datetime
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +14,12 @@ import typer
 
 from coding_gym.bench import Group, run_benchmarks
 from coding_gym.cli import datasets as commands
-from coding_gym.errors import CodingGymError
+from coding_gym.cli.common import Provider, errors_in_red, parse_size_option
+from coding_gym.cli.completion import completion
+from coding_gym.cli.logs import age, logs, owner_state
+from coding_gym.cli.run import ARGUMENTS_AFTER_FILE, run
+from coding_gym.cli.serve import serve
+from coding_gym.cli.shell import shell
 from coding_gym_server.protocol.grading import GradingMode
 
 if TYPE_CHECKING:
@@ -24,24 +28,16 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from coding_gym.cli.doctor import Diagnosis
-    from coding_gym.sandbox.ownership import OwnerProcess
 
 __all__ = ["app"]
 
 _WIDTH_WITHOUT_TERMINAL = 160
 _CONFLICT = 409
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
-for _command in (commands.collect, commands.replay, commands.export):
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_show_locals=False)
+app.command(context_settings=ARGUMENTS_AFTER_FILE)(run)
+for _command in (shell, serve, logs, completion, commands.collect, commands.replay, commands.export):
     app.command()(_command)
-
-
-class Provider(StrEnum):
-    """Sandbox provider."""
-
-    AUTO = "auto"
-    DOCKER = "docker"
-    LOCAL = "local"
 
 
 def _show_version(is_requested: bool) -> None:
@@ -58,7 +54,7 @@ def main(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Build the sandbox image, manage and benchmark sandboxes, grade submissions and collect episodes."""
+    """Run code in sandboxes, serve and manage them, grade submissions and collect episodes."""
 
 
 @app.command()
@@ -102,6 +98,7 @@ def _name_and_value(argument: str) -> tuple[str, str]:
 @app.command()
 def ps() -> None:
     """List this package's containers, and whether their owner processes are alive."""
+    from rich.markup import escape
     from rich.table import Table
 
     from coding_gym.sandbox.docker.cleanup import (
@@ -117,11 +114,11 @@ def ps() -> None:
     for container, owner in found:
         table.add_row(
             str(container.name),
-            container.attrs["Config"]["Image"],
+            escape(container.attrs["Config"]["Image"]),
             container.status,
             _age(container),
             str(owner.pid),
-            _owner_state(owner),
+            owner_state(owner),
         )
     _console().print(table)
 
@@ -188,13 +185,14 @@ def bench(
         typer.Option(metavar="PATH", dir_okay=False, writable=True, help="Also write the results to this JSON file."),
     ] = None,
 ) -> None:
-    """Benchmark sandboxes and compare the results with their thresholds. The exit code is always 0."""
+    """Benchmark sandboxes and compare the results with their thresholds. The exit code is 1 if a group cannot be measured."""
     if json is not None and not json.parent.is_dir():
         message = f"there is no directory {json.parent}"
         raise typer.BadParameter(message)
     groups = list(dict.fromkeys([*(only or []), *([Group.DISPLAY] if display else []), *([Group.GRADING] if grading else [])]))
-    with _errors_in_red():
-        run_benchmarks(_console(), provider=provider.value, quick=quick, only=groups, json_path=json)
+    with errors_in_red():
+        rows = run_benchmarks(_console(), provider=provider.value, quick=quick, only=groups, json_path=json)
+    raise typer.Exit(1 if any(row.failed for row in rows) else 0)
 
 
 @app.command()
@@ -222,7 +220,7 @@ def grade(
     """Grade samples, write one result per line, and print pass@k. The exit code is 0 even if samples fail."""
     from coding_gym.cli.grade import grade_samples, parse_ks
 
-    with _errors_in_red():
+    with errors_in_red():
         grade_samples(
             _console(),
             samples,
@@ -243,12 +241,15 @@ def record(
         Path, typer.Argument(dir_okay=False, help="Output file: .mp4, .webm, .gif, or .png for the last picture.")
     ],
     fps: Annotated[float, typer.Option(min=1, max=120, help="Frames per second.")] = 30,
-    screen: Annotated[str, typer.Option(metavar="WxH", help="Width and height of the screen in pixels.")] = "640x480",
+    screen: Annotated[str, typer.Option(metavar="WxH", help="Width and height of the screen in pixels.")] = "800x600",
     seconds: Annotated[float, typer.Option(min=0.1, help="Stop the program after this many seconds.")] = 10,
     window_manager: Annotated[bool, typer.Option("--window-manager", help="Run a window manager on the screen.")] = False,
     provider: Annotated[Provider, typer.Option(help="Sandbox provider.")] = Provider.AUTO,
     packages: Annotated[
         list[str] | None, typer.Option("--packages", metavar="NAME", help="Package to install; repeatable.")
+    ] = None,
+    system_packages: Annotated[
+        list[str] | None, typer.Option("--system-packages", metavar="NAME", help="Debian package to install; repeatable.")
     ] = None,
     fix_typos: Annotated[bool, typer.Option("--fix-typos", help="Accept suggestions for misspelled package names.")] = False,
 ) -> None:
@@ -259,16 +260,17 @@ def record(
     from coding_gym.cli.record import record_program
     from coding_gym.media.export import check_movie_path, write_movie
 
-    with _errors_in_red():
+    with errors_in_red():
         check_movie_path(output)
         recording = record_program(
             _source(program),
             seconds=seconds,
             rate=fps,
-            screen=_size(screen),
+            screen=parse_size_option(screen),
             window_manager=window_manager,
             provider=provider.value,
             packages=packages or (),
+            system_packages=system_packages or (),
             fix_typos=fix_typos,
         )
         typer.echo(recording.stdout, nl=False)
@@ -280,6 +282,7 @@ def record(
 
 
 def _show_diagnosis(diagnosis: Diagnosis) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     seconds = f", started in {diagnosis.start_seconds:.1f} s" if diagnosis.start_seconds is not None else ""
@@ -289,9 +292,9 @@ def _show_diagnosis(diagnosis: Diagnosis) -> None:
         if value == "":
             continue
         shown = ", ".join(value) if isinstance(value, list) else {True: "yes", False: "no"}.get(value, str(value))
-        table.add_row(name.replace("_", " "), shown)
+        table.add_row(name.replace("_", " "), escape(shown))
     if diagnosis.problem:
-        table.add_row("problem", diagnosis.problem)
+        table.add_row("problem", escape(diagnosis.problem))
     _console().print(table)
 
 
@@ -305,14 +308,6 @@ def _source(program: Path) -> str:
         raise typer.BadParameter(message) from None
 
 
-def _size(text: str) -> tuple[int, int]:
-    width, _, height = text.partition("x")
-    if not (width.isdecimal() and height.isdecimal()):
-        message = f"expected --screen to be a size such as 640x480, got {text!r}"
-        raise typer.BadParameter(message)
-    return int(width), int(height)
-
-
 def _console() -> Console:
     from rich.console import Console
 
@@ -322,41 +317,17 @@ def _console() -> Console:
 
 
 @contextlib.contextmanager
-def _errors_in_red() -> Iterator[None]:
-    from docker.errors import DockerException
-
-    try:
-        yield
-    except (CodingGymError, DockerException) as error:
-        typer.secho(str(error), fg="red", err=True)
-        raise typer.Exit(1) from None
-
-
-@contextlib.contextmanager
 def _engine() -> Iterator[docker.DockerClient]:
     from coding_gym.sandbox.docker.engine import (
         connect_to_engine,
     )
 
-    with _errors_in_red(), contextlib.closing(connect_to_engine()) as client:
+    with errors_in_red(), contextlib.closing(connect_to_engine()) as client:
         yield client
 
 
 def _age(container: Container) -> str:
-    age = datetime.now(UTC) - datetime.fromisoformat(container.attrs["Created"])
-    seconds = max(int(age.total_seconds()), 0)
-    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"
-
-
-def _owner_state(owner: OwnerProcess) -> str:
-    from coding_gym.sandbox.ownership import OwnerProcess
-
-    if owner.is_known_dead():
-        return "gone"
-    return "alive" if owner.host == OwnerProcess.current().host else "elsewhere"
+    return age(datetime.fromisoformat(container.attrs["Created"]))
 
 
 def _remove_old_images(client: docker.DockerClient) -> Iterator[str]:

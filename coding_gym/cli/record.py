@@ -14,6 +14,8 @@ from coding_gym_server.protocol import Outcome
 __all__ = ["ProgramRecording", "record_program"]
 
 _MAX_OUTPUT_CHARS = 10_000_000
+_CLOSING_SECONDS = 3.0
+"""Seconds beyond the time limit for closing a program that still draws."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +28,7 @@ class ProgramRecording:
         exit_code: Exit code; 0 if the program succeeded, or was idle and its windows were closed.
         outcome: Outcome, as in ``info["outcome"]`` of ``CodingEnv``.
         was_closed: Whether the program was idle, waiting for events, and its windows were closed.
+        was_stopped: Whether the program was stopped at the time limit.
         video: Recording of the screen, without black frames at the beginning and the end.
         end: Time at which the last frame disappeared, in seconds since the start of the program.
         seconds: Duration of the program in seconds.
@@ -36,21 +39,17 @@ class ProgramRecording:
     exit_code: int
     outcome: str
     was_closed: bool
+    was_stopped: bool
     video: Video
     end: float
     seconds: float
 
     @property
-    def was_stopped(self) -> bool:
-        """Whether the program was stopped at the time limit."""
-        return self.outcome == Outcome.TIMEOUT
-
-    @property
     def ending(self) -> str:
         """Description of how the program ended, as a sentence."""
+        if self.was_stopped:
+            return f"The program was stopped after {self.seconds:.1f} s."
         match self.outcome:
-            case Outcome.TIMEOUT:
-                return f"The program was stopped after {self.seconds:.1f} s."
             case Outcome.INFRASTRUCTURE:
                 return "The sandbox failed."
             case Outcome.MEMORY:
@@ -90,7 +89,8 @@ def record_program(
         screen=screen,
         window_manager=window_manager,
         frames=rate,
-        step_timeout=seconds,
+        step_timeout=seconds + _CLOSING_SECONDS,
+        max_watch=seconds,
         show_value=False,
         max_code_chars=max(len(source), 1),
         max_output_chars=_MAX_OUTPUT_CHARS,
@@ -108,6 +108,7 @@ def record_program(
             exit_code=int(obs["exit_code"]),
             outcome=info["outcome"],
             was_closed=info.get("idle") == "closed",
+            was_stopped=info.get("idle") == "animating" or info["outcome"] == Outcome.TIMEOUT,
             video=video,
             end=next((time for time in info["frames"].times if video and time > video.times[-1]), seconds),
             seconds=seconds,

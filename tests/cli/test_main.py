@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 
 import coding_gym
 from coding_gym.cli import main as cli
-from coding_gym.cli.doctor import diagnose
+from coding_gym.cli.doctor import Diagnosis, diagnose
 from coding_gym.errors import ImageBuildError
 from coding_gym.sandbox.docker import cleanup, provider
 from coding_gym.sandbox.docker import images as image_module
@@ -270,3 +270,14 @@ def test_doctor_reports_missing_engine_and_old_kernel(monkeypatch: pytest.Monkey
     assert "nonexistent" in result.output
     assert "Landlock" in result.output
     assert "No sandbox is available here." in result.output
+
+
+def test_text_in_brackets_is_shown(monkeypatch):
+    problem = "programs have no screen: install Xvfb (apt install xvfb) and xcffib (pip install 'coding-gym[display]')"
+    monkeypatch.setattr(
+        "coding_gym.cli.doctor.diagnose",
+        lambda provider, **_: Diagnosis(provider=provider, works=True, problem=problem, facts={"engine": "[red]odd[/red]"}),
+    )
+    result = CliRunner().invoke(cli.app, ["doctor"], catch_exceptions=False)
+    assert "coding-gym[display]" in result.output
+    assert "[red]odd[/red]" in result.output

@@ -101,7 +101,8 @@ def test_waiting_and_endless_programs_are_recorded(program, tmp_path, local):
     with Image.open(tmp_path / "out.png") as image:
         assert image.size == (100, 80)
         assert image.getpixel((50, 40)) == (192, 32, 32)
-    program.write_text(f"{ANIMATION.partition('window.after')[0]}while True: window.update()\n")
+    draw = "import itertools\nfor n in itertools.count(): window.configure(background=f'#{n % 256:02x}2020'); window.update()\n"
+    program.write_text(ANIMATION.partition("window.after")[0] + draw)
     result = record(program, tmp_path / "out.gif", "--seconds", 3, *local)
     assert result.exit_code == 0, result.output
     assert "was stopped after 3." in result.stderr

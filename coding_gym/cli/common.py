@@ -1,0 +1,176 @@
+"""Options and helpers that commands share."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coding_gym.errors import CodingGymError
+
+if TYPE_CHECKING:
+    from coding_gym.sandbox.config import SandboxConfig
+
+__all__ = [
+    "BackendOption",
+    "PackagesOption",
+    "Provider",
+    "ProviderOption",
+    "SandboxOptions",
+    "TokenOption",
+    "UrlOption",
+    "check_picture_path",
+    "errors_in_red",
+    "parse_size_option",
+    "parse_values",
+    "parse_variables",
+    "sandbox_config_of",
+]
+
+
+class Provider(StrEnum):
+    """Sandbox provider."""
+
+    AUTO = "auto"
+    DOCKER = "docker"
+    LOCAL = "local"
+
+
+ProviderOption = Annotated[Provider, typer.Option(help="Sandbox provider.")]
+BackendOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="What executes the code: python, restricted, bash, jupyter:KERNEL ...")
+]
+PackagesOption = Annotated[
+    list[str] | None, typer.Option("--packages", metavar="NAME", help="Package to install, such as 'numpy>=2'; repeatable.")
+]
+SandboxOptions = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="NAME=VALUE", help="Further field of SandboxConfig, such as mem=4g; repeatable."),
+]
+UrlOption = Annotated[
+    str | None, typer.Option("--url", metavar="URL", help="Use a running server, such as http://127.0.0.1:8000, instead.")
+]
+TokenOption = Annotated[str | None, typer.Option(envvar="CODING_GYM_TOKEN", help="Token of the server at --url.")]
+
+
+def parse_values(texts: list[str] | None) -> dict[str, Any]:
+    """Parse ``NAME=VALUE`` options: values are decoded as JSON, or are text if they are not valid JSON.
+
+    Raises:
+        typer.BadParameter: If one is malformed.
+    """
+    values: dict[str, Any] = {}
+    for name, value in _pairs(texts):
+        try:
+            values[name] = json.loads(value)
+        except ValueError:
+            values[name] = value
+    return values
+
+
+def parse_variables(texts: list[str] | None) -> dict[str, str]:
+    """Parse ``NAME=VALUE`` environment variables.
+
+    Raises:
+        typer.BadParameter: If one is malformed.
+    """
+    return dict(_pairs(texts))
+
+
+def _pairs(texts: list[str] | None) -> Iterator[tuple[str, str]]:
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            message = f"expected NAME=VALUE, got {text!r}"
+            raise typer.BadParameter(message)
+        yield name, value
+
+
+def parse_size_option(text: str) -> tuple[int, int]:
+    """Parse a size such as ``640x480``.
+
+    Raises:
+        typer.BadParameter: If it is malformed.
+    """
+    width, _, height = text.partition("x")
+    if not (width.isdecimal() and height.isdecimal()):
+        message = f"expected --screen to be a size such as 640x480, got {text!r}"
+        raise typer.BadParameter(message)
+    return int(width), int(height)
+
+
+def check_picture_path(path: Path) -> None:
+    """Check that a picture can be written to a path.
+
+    Raises:
+        typer.BadParameter: If its suffix is not that of a picture format, or its directory does not exist.
+    """
+    from PIL import Image
+
+    if Image.registered_extensions().get(path.suffix.lower()) not in Image.SAVE:
+        message = f"expected a file of pictures such as {path.stem}.png, got {path}"
+        raise typer.BadParameter(message)
+    if not path.parent.is_dir():
+        message = f"there is no directory {path.parent}"
+        raise typer.BadParameter(message)
+
+
+def sandbox_config_of(
+    *,
+    provider: Provider,
+    backend: str | None,
+    packages: list[str] | None,
+    options: list[str] | None,
+    url: str | None = None,
+    token: str | None = None,
+    **defaults: Any,
+) -> SandboxConfig:
+    """Return the configuration of the sandbox that the options of a command describe.
+
+    Args:
+        provider: ``--provider``; disregarded with a URL.
+        backend: ``--backend``.
+        packages: ``--packages``.
+        options: ``--option``.
+        url: ``--url``, None to start a sandbox.
+        token: Token of the server, see ``SandboxConfig``.
+        defaults: Fields of ``SandboxConfig`` that ``--option`` may override.
+
+    Raises:
+        typer.BadParameter: If an option is malformed, or excludes ``--url``.
+        ConfigurationError: If a field is unknown or invalid.
+    """
+    from coding_gym.sandbox.config import SandboxConfig
+    from coding_gym_server.packages.requirements import split_list
+
+    fields = parse_values(options)
+    if url is not None:
+        if provider is not Provider.AUTO or packages or fields:
+            message = "--url excludes --provider, --packages and --option: the server there has been started already"
+            raise typer.BadParameter(message)
+        return SandboxConfig(provider="remote", base_url=url, token=token, backend=backend)
+    given = {
+        "provider": provider.value,
+        "backend": backend,
+        "packages": tuple(name for text in packages or () for name in split_list(text)),
+        "token": token,
+    }
+    return SandboxConfig.of({**defaults, **given, **fields})
+
+
+@contextlib.contextmanager
+def errors_in_red() -> Iterator[None]:
+    """Print an error of this package, of Gymnasium or of the engine to stderr, and exit with code 1."""
+    import gymnasium as gym
+    from docker.errors import DockerException
+
+    try:
+        yield
+    except (CodingGymError, DockerException, gym.error.Error) as error:
+        typer.secho(str(error), fg="red", err=True)
+        raise typer.Exit(1) from None
