@@ -54,6 +54,19 @@ class TestSession:
         # ask_step has no timeout parameter.
         self._session._ask(StepRequest(StepAction(code=code, timeout_s=timeout, **options)))
 
+    def clone(self) -> str:
+        """Return the id of a new snapshot."""
+        return self._session.clone().snapshot
+
+    def restore(self, snapshot: str, *, seed: int | None = None, release: bool = False) -> Observation:
+        """Go on from a snapshot."""
+        self._session.ask_restore(snapshot, seed=seed, release=release)
+        return self._session.wait(timeout=_ANSWER_WITHIN).observation
+
+    def release(self, *snapshots: str) -> None:
+        for snapshot in snapshots:
+            self._session.release(snapshot)
+
     @property
     def id(self) -> str | None:
         return self._session._connection.session_id

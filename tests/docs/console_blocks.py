@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from coding_gym.cli.main import app
 from tests.support.running_server import RunningServer, free_port
 
-__all__ = ["CommandServer", "ExampleServer", "run_console"]
+__all__ = ["CommandServer", "ExampleServer", "commands_of", "run_console"]
 
 _COMMAND_TIMEOUT = 240
 _START_TIMEOUT = 180
@@ -35,7 +35,7 @@ def run_console(text: str, directory: Path) -> None:
     Raises:
         AssertionError: A command fails, or its standard output differs from the one shown.
     """
-    for command, expected in _commands(text):
+    for command, expected in commands_of(text):
         run = _run_here if command.startswith("coding-gym ") and not _SHELL_SYNTAX.search(command) else _run_in_shell
         code, stdout, stderr = run(command, directory)
         assert code == 0, f"$ {command}\n{stdout}{stderr}[exit code {code}]"
@@ -63,8 +63,10 @@ class CommandServer:
 
     def __init__(self, text: str, directory: Path) -> None:
         self.port = free_port()
-        text = text.replace("127.0.0.1:8000", f"127.0.0.1:{self.port}")
-        commands = [command for command, _ in _commands(text)]
+        text = text.replace("127.0.0.1:8000", f"127.0.0.1:{self.port}").replace(
+            "coding-gym serve", f"coding-gym serve --port {self.port}"
+        )
+        commands = [command for command, _ in commands_of(text)]
         self._log = directory / "server.log"
         with self._log.open("wb") as output:
             self._process = subprocess.Popen(
@@ -118,7 +120,7 @@ def _run_here(command: str, directory: Path) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr + trace
 
 
-def _commands(text: str) -> Iterator[tuple[str, str]]:
+def commands_of(text: str) -> Iterator[tuple[str, str]]:
     """Yield each command with its expected output."""
     matches = list(_COMMAND.finditer(text))
     assert matches, "the block has no command: begin it with '$ '"
