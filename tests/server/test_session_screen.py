@@ -284,7 +284,7 @@ ANIMATION = "def turn(n=0): root.configure(bg=('red', 'blue')[n % 2]); root.afte
 
 
 def animation_is_closed(screen):
-    observation = screen.run(f"x = 1\n{WINDOW}{ANIMATION}\nprint('end')", timeout=2)
+    observation = screen.run(f"x = 1\n{WINDOW}{ANIMATION}\nprint('end')", max_watch=1)
     assert (observation.metadata.outcome, observation.metadata.idle, observation.stdout) == (Outcome.OK, "animating", "end\n")
     assert color(observation, 100, 80) in ((255, 0, 0), (0, 0, 255))
 
