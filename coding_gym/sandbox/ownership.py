@@ -122,7 +122,10 @@ def _check_runtime_base(base: Path) -> None:
 
 
 def _runtime_base() -> Path:
-    parent = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    parent = os.environ.get("XDG_RUNTIME_DIR")
+    if not parent or not os.path.isdir(parent):
+        # Slurm passes on the variable of the login node, whose directory does not exist on the nodes of the job.
+        parent = tempfile.gettempdir()
     return Path(parent) / f"coding-gym-{os.getuid()}"
 
 

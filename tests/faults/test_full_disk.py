@@ -126,10 +126,18 @@ def assert_refused(make, provider, match):
     return env
 
 
-def test_missing_runtime_directory_is_refused(make, provider, place, monkeypatch):
+def test_missing_runtime_directory_is_replaced_by_temporary_one(make, provider, place, monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(place / "missing"))
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    assert_starts_over(make(provider=provider))
+    assert [path.name for path in place.iterdir()] == [f"coding-gym-{os.getuid()}"]
+
+
+def test_missing_temporary_directory_is_refused(make, provider, place, monkeypatch):
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    monkeypatch.setattr(tempfile, "tempdir", str(place / "missing"))
     env = assert_refused(make, provider, "missing.*No such file.*XDG_RUNTIME_DIR")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
     assert_starts_over(env)
 
 
