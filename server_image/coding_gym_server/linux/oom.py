@@ -11,11 +11,26 @@ __all__ = ["Rank", "has_killed", "memory_limit"]
 
 _WORKER_SCORE, _ROOT_SCORE = b"1000", b"500"
 
-# cgroup v2, cgroup v1: both count the kills in a line "oom_kill N".
-_COUNTERS = (Path("/sys/fs/cgroup/memory.events"), Path("/sys/fs/cgroup/memory/memory.oom_control"))
+_V2, _V1 = Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/memory")
 
-# cgroup v2, cgroup v1.
-_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+_LIMITS = (_V2 / "memory.max", _V1 / "memory.limit_in_bytes")
+
+
+def _counters() -> list[Path]:
+    """Return the files that count kills of this process's control group in a line "oom_kill N", the best first."""
+    # In a container, the root is its own group, and the path to it from the machine's root may not exist.
+    counters = [_V2 / "memory.events", _V1 / "memory.oom_control"]
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, group = line.split(":", 2)
+            if controllers == "":
+                counters.insert(0, _V2 / group.lstrip("/") / "memory.events")
+            elif "memory" in controllers.split(","):
+                counters.insert(0, _V1 / group.lstrip("/") / "memory.oom_control")
+    return counters
+
+
+_COUNTERS = _counters()
 
 
 def _count() -> int:
