@@ -208,10 +208,11 @@ class SandboxConfig(ServerOptions, Connectivity, Resources):
                 f"Only the docker provider has {', '.join(ignored)}, got provider={self.provider!r}: leave one of them out"
             )
             raise ConfigurationError(message)
+        addresses = "base_urls" if self.base_urls else "base_url"
         for name in ("packages", "system_packages"):
-            if (self.base_url or self.base_urls) and getattr(self, name):
+            if getattr(self, addresses) and getattr(self, name):
                 reason = "the server there has the packages that it was started with"
-                message = f"{name}= cannot be combined with base_url=: {reason}"
+                message = f"{name}= cannot be combined with {addresses}=: {reason}"
                 raise ConfigurationError(message)
 
     def _check_base_urls(self) -> None:
