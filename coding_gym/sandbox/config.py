@@ -218,7 +218,8 @@ class SandboxConfig(ServerOptions, Connectivity, Resources):
     def _check_base_urls(self) -> None:
         urls: Any = self.base_urls
         valid = isinstance(urls, (list, tuple)) and all(isinstance(url, str) for url in urls)
-        _expect(valid, "base_urls", "a list of addresses of running servers", urls)
+        # The default is an empty tuple: a list was passed.
+        _expect(valid and urls != [], "base_urls", "a list of addresses of running servers", urls)
         object.__setattr__(self, "base_urls", tuple(urls))
         if not urls:
             return

@@ -227,7 +227,9 @@ def test_wrong_token_is_refused(servers):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"provider": "remote", "base_urls": []}, "base_urls= with several"),
+        ({"provider": "remote"}, "base_urls= with several"),
+        ({"provider": "remote", "base_urls": []}, r"base_urls= to be a list of addresses of running servers, got \[\]"),
+        ({"provider": "local", "base_urls": []}, r"base_urls= to be a list of addresses of running servers, got \[\]"),
         ({"provider": "local", "base_urls": ["a:1"]}, "only valid with provider='remote'"),
         ({"provider": "remote", "base_urls": ["a:1", "http://a:1/"]}, "each server once"),
         ({"provider": "remote", "base_urls": ["a:1"], "base_url": "a:1"}, "cannot be combined with base_url="),
