@@ -74,7 +74,8 @@ def collect(
         max_steps: Number of actions after which an episode is truncated.
         sessions: Maximum number of concurrent episodes.
         sandboxes: Number of sandboxes; one per 16 sessions if None.
-        pool: Existing sandbox pool to use; its number of slots limits the number of concurrent episodes.
+        pool: Existing sandbox pool to use; its number of slots limits the number of concurrent episodes, as that of the servers
+            of ``base_urls`` in ``env_options`` does.
         retries: Maximum number of retries of an episode after infrastructure errors; failed attempts are counted, but not
             recorded.
         most_policy_errors: Number of episodes with policy errors after which no further episodes begin. Those episodes are
@@ -117,13 +118,13 @@ def collect(
     with _writer_lock(directory), _DatasetWriter(directory, arguments, episodes, progress=progress) as writer:
         missing = writer.missing
         if missing:
-            session_count = maker.max_sessions(min(sessions, len(missing)))
-            with maker.open(session_count, sandboxes=sandboxes) as (make, sandbox):
-                writer.begin(CollectionRun.starting(had=len(writer.log.entries), sessions=session_count, sandbox=sandbox))
+            with maker.open(min(sessions, len(missing)), sandboxes=sandboxes) as opened:
+                had = len(writer.log.entries)
+                writer.begin(CollectionRun.starting(had=had, sessions=opened.sessions, sandbox=opened.sandbox))
                 runner = EpisodeRunner(
-                    make,
+                    opened.make,
                     chosen,
-                    sessions=session_count,
+                    sessions=opened.sessions,
                     max_steps=max_steps,
                     retries=retries,
                     most_policy_errors=most_policy_errors,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 
@@ -18,7 +18,7 @@ from coding_gym.errors import ConfigurationError, DatasetError
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.pool import SandboxPool
 
-__all__ = ["EnvFactory", "EnvSource", "Wrapper", "recorded_factory"]
+__all__ = ["EnvFactory", "EnvSource", "OpenFactory", "Wrapper", "recorded_factory"]
 
 EnvSource = str | Callable[[], gym.Env[Any, Any]]
 Wrapper = Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]
@@ -29,6 +29,20 @@ _SESSIONS_PER_SANDBOX = 16
 # ``backend`` is an option of the environment, although the sandbox has a default for it.
 _SANDBOX_OPTIONS = frozenset(field.name for field in dataclasses.fields(SandboxConfig)) - {"backend"}
 _SECRET = "token"  # noqa: S105 - the name of an option
+
+
+class OpenFactory(NamedTuple):
+    """A factory whose sandboxes are running.
+
+    Attributes:
+        make: Returns an environment.
+        sandbox: Description of the sandboxes.
+        sessions: Maximum number of concurrent episodes.
+    """
+
+    make: Callable[[], gym.Env[Any, Any]]
+    sandbox: str
+    sessions: int
 
 
 class EnvFactory:
@@ -86,25 +100,19 @@ class EnvFactory:
             described["config"].pop(_SECRET, None)
         return described
 
-    def max_sessions(self, requested: int) -> int:
-        """Return the number of concurrent episodes: ``requested``, limited by the number of slots of the pool."""
-        if self._pool is None:
-            return requested
-        return min(requested, max(self._pool.capacity // self._slots_per_env, 1))
-
     @contextlib.contextmanager
-    def open(self, sessions: int, *, sandboxes: int | None = None) -> Iterator[tuple[Callable[[], gym.Env[Any, Any]], str]]:
-        """Run sandboxes for a number of sessions; yield a function that makes an environment, and the sandboxes' description.
+    def open(self, sessions: int, *, sandboxes: int | None = None) -> Iterator[OpenFactory]:
+        """Run sandboxes for a number of concurrent episodes.
 
         Args:
-            sessions: Number of environments that will be made.
+            sessions: Maximum number of concurrent episodes; a pool with fewer slots reduces it.
             sandboxes: Number of sandboxes that the sessions share; one per 16 sessions if None.
 
         Raises:
             ProviderError: If no sandbox is available.
         """
         if self._bundled_entry_point() is None:
-            yield self.make, ""
+            yield OpenFactory(self.make, "", sessions)
             return
         options = dict(self._options)
         with contextlib.ExitStack() as stack:
@@ -115,7 +123,8 @@ class EnvFactory:
                 pool = stack.enter_context(_make_pool(size, sessions * self._slots_per_env, options, sandbox_options))
             with pool.acquire() as lease:
                 sandbox = lease.sandbox.description
-            yield lambda: self._make(options, pool), sandbox
+            sessions = min(sessions, max(pool.capacity // self._slots_per_env, 1))
+            yield OpenFactory(lambda: self._make(options, pool), sandbox, sessions)
 
     def make(self) -> gym.Env[Any, Any]:
         """Return an environment with a dedicated sandbox, which starts at the first reset."""

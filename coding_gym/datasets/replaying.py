@@ -93,9 +93,8 @@ def replay(
         bar.advance()
 
     max_steps = recorded.manifest.arguments.max_steps
-    session_count = maker.max_sessions(min(sessions, len(plans)))
-    with EpisodeBar(len(chosen), is_shown=progress) as bar, maker.open(session_count) as (make, _):
-        runner = EpisodeRunner(make, _Recorded(recorded), sessions=session_count, max_steps=max_steps)
+    with EpisodeBar(len(chosen), is_shown=progress) as bar, maker.open(min(sessions, len(plans))) as opened:
+        runner = EpisodeRunner(opened.make, _Recorded(recorded), sessions=opened.sessions, max_steps=max_steps)
         runner.run(plans, on_episode=compare, on_fault=lambda index, reason: bar.count_fault())
     return [differences[index] for index in sorted(differences)]
 

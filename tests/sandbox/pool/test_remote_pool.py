@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import time
 from collections import Counter
@@ -13,9 +14,11 @@ from contextlib import ExitStack, closing
 import gymnasium as gym
 import httpx
 import pytest
+from typer.testing import CliRunner
 
 from coding_gym import AsyncCodingEnv, CodingEnv, SandboxPool
-from coding_gym.datasets import collect
+from coding_gym.cli.main import app
+from coding_gym.datasets import collect, load, replay
 from coding_gym.errors import ConfigurationError, PoolTimeoutError, ProtocolError, TransportError
 from coding_gym.tasks import Asserts, Grader, Task
 from tests.cli.conftest import Served
@@ -125,6 +128,29 @@ def test_episodes_are_collected_on_all_servers(servers, tmp_path):
         assert (len(dataset), dataset.faults, pool.stats.failed) == (12, 0, 0)
         assert pool.stats.episodes >= 12
     assert unused(servers)
+
+
+def test_collection_is_limited_to_sessions_of_servers(servers, tmp_path):
+    assert unused(servers)
+    options = {"provider": "remote", "base_urls": servers, "token": TOKEN, "screen": None}
+    dataset = collect("CodingEnv-v0", ["1"], 20, seed=1, path=tmp_path / "a", env_options=options, progress=False)
+    assert (len(dataset), dataset.faults, dataset.manifest.runs[0].sessions) == (20, 0, 8)
+    assert replay(dataset, env_options={"token": TOKEN}, progress=False) == []
+    # A second session of each grades the submissions.
+    options = {**options, "suite": "basics"}
+    dataset = collect("CodingTask-v0", ["x = 1"], 10, seed=1, path=tmp_path / "b", env_options=options, progress=False)
+    assert (len(dataset), dataset.faults, dataset.manifest.runs[0].sessions) == (10, 0, 4)
+    assert unused(servers)
+
+
+def test_collect_command_is_limited_to_sessions_of_servers(servers, tmp_path):
+    assert unused(servers)
+    options = ["provider=remote", f"base_urls={json.dumps(servers)}", f"token={TOKEN}", "screen=null"]
+    command = ["collect", "--out", str(tmp_path / "a"), "--episodes", "20", "--max-steps", "1"]
+    ran = CliRunner().invoke(app, [*command, *(argument for option in options for argument in ("--option", option))])
+    assert ran.exit_code == 0, ran.output
+    dataset = load(tmp_path / "a")
+    assert (len(dataset), dataset.faults, dataset.manifest.runs[0].sessions) == (20, 0, 8)
 
 
 def test_full_server_is_waited_for(servers):
