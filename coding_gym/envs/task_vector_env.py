@@ -28,7 +28,8 @@ class CodingTaskVectorEnv(CodingVectorEnv):
         num_envs: Number of environments.
         suite: The tasks, or an argument of ``load_suite``. Required.
         max_turns: Number of steps after which an episode is truncated.
-        options: Options of ``CodingVectorEnv``, except ``pool``: sandboxes have two sessions per environment.
+        options: Options of ``CodingVectorEnv``, except ``pool``: each environment takes two sessions of its sandbox, or of the
+            servers of ``base_urls``.
 
     Attributes:
         suite: The tasks.
@@ -67,6 +68,9 @@ class CodingTaskVectorEnv(CodingVectorEnv):
         )
 
     def _make_env(self, **settings: Any) -> CodingEnv:
+        if self._own_pool is not None:
+            # Submissions are graded in a second slot, on any server.
+            settings = {**settings, "config": None, "pool": self._own_pool}
         return CodingTaskEnv(suite=self.suite, max_turns=self._max_turns, **settings)
 
     def _batch(self, observations: list[Obs]) -> Obs:

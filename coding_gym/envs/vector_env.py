@@ -79,15 +79,17 @@ class CodingVectorEnv(FirstComeVectorEnv, SyncVectorEnv):
         EnvOptions(**own).check_without_window()
         config = resolve_config(pool, config, sandbox_options, backend=own.get("backend"))
         self._own_pool: SandboxPool | None = None
-        if pool is None and config.base_urls and self._sessions_per_env == 1:
+        if pool is None and config.base_urls:
             pool = self._own_pool = SandboxPool(config=config)
-        if pool is not None and num_envs > (slots := pool.capacity):
+        if pool is not None and num_envs * self._sessions_per_env > (slots := pool.capacity):
             message = (
                 f"num_envs={num_envs} exceeds the {slots} slots of the pool: "
                 f"it has size={pool.size} sandboxes of sessions={pool.config.sessions} each"
             )
             if pool.config.base_urls:
                 message = f"num_envs={num_envs} exceeds the {slots} sessions that the servers of base_urls= have for this pool"
+                if self._sessions_per_env > 1:
+                    message += f": each environment takes {self._sessions_per_env}"
             if self._own_pool is not None:
                 self._own_pool.close()
             raise ConfigurationError(message)

@@ -20,7 +20,7 @@ from coding_gym import AsyncCodingEnv, CodingEnv, SandboxPool
 from coding_gym.cli.main import app
 from coding_gym.datasets import collect, load, replay
 from coding_gym.errors import ConfigurationError, PoolTimeoutError, ProtocolError, TransportError
-from coding_gym.tasks import Asserts, Grader, Task
+from coding_gym.tasks import Asserts, Grader, Task, TaskSuite
 from tests.cli.conftest import Served
 from tests.support.sandbox_faults import eventually
 
@@ -127,6 +127,22 @@ def test_episodes_are_collected_on_all_servers(servers, tmp_path):
         dataset = collect("CodingEnv-v0", ["1", "2"], 12, seed=1, path=tmp_path, pool=pool, env_options=options, progress=False)
         assert (len(dataset), dataset.faults, pool.stats.failed) == (12, 0, 0)
         assert pool.stats.episodes >= 12
+    assert unused(servers)
+
+
+def test_vector_environment_of_tasks_takes_two_sessions_each(servers):
+    assert unused(servers)
+    options = {"base_urls": servers, "provider": "remote", "token": TOKEN, "suite": TaskSuite("doubling", [TASK]), **ENV}
+    with pytest.raises(ConfigurationError, match=r"num_envs=5 exceeds the 8 sessions .*: each environment takes 2"):
+        gym.make_vec("CodingTask-v0", num_envs=5, **options)
+    with closing(gym.make_vec("CodingTask-v0", num_envs=4, **options)) as envs:
+        for seed in range(3):
+            envs.reset(seed=seed)
+            _, rewards, terminations, _, infos = envs.step([TASK.reference] * 3 + ["def double(x): return 0"])
+            assert (rewards.tolist(), terminations.tolist()) == ([1.0] * 3 + [0.0], [True] * 3 + [False])
+            assert infos["graded"].all()
+        # All sessions are in use: four of agents, and four that grade.
+        assert sum(map(sessions_of, servers)) == 8
     assert unused(servers)
 
 
