@@ -12,6 +12,7 @@ from coding_gym.errors import ConfigurationError
 from coding_gym_server.worker.backends import registry as backends
 
 __all__ = [
+    "CLOSED_ENVIRONMENT",
     "check_backend",
     "check_choice",
     "check_count",
@@ -24,6 +25,9 @@ __all__ = [
 ]
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
+
+CLOSED_ENVIRONMENT = "The environment is closed. Make a new one."
+"""Message about the use of a closed environment."""
 
 _SHORTEST_ABBREVIATION = 3
 

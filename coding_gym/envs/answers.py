@@ -6,6 +6,7 @@ import threading
 
 import gymnasium as gym
 
+from coding_gym._validation import CLOSED_ENVIRONMENT
 from coding_gym.envs.episode import StepResult
 from coding_gym.errors import ConfigurationError, ReceiveTimeoutError
 
@@ -105,8 +106,7 @@ class Answers:
             limit = None if timeout is None else min(timeout, threading.TIMEOUT_MAX)
             is_complete = self._changed.wait_for(self._is_complete, limit)
             if self._is_closed:
-                message = "The environment is closed. Make a new one."
-                raise gym.error.ClosedEnvironmentError(message)
+                raise gym.error.ClosedEnvironmentError(CLOSED_ENVIRONMENT)
             results: dict[int, StepResult] = {}
             for index, answer in sorted(self._arrived.items()):
                 if isinstance(answer, BaseException):

@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
 
+from coding_gym._validation import CLOSED_ENVIRONMENT
 from coding_gym.envs.observation import CodingObservation
 from coding_gym.envs.options import EnvOptions
 from coding_gym.envs.reset_options import check_reset_options, encode_files
@@ -135,8 +136,7 @@ class EpisodeState:
             gymnasium.error.ClosedEnvironmentError: If it is.
         """
         if self._is_closed:
-            message = "The environment is closed. Make a new one."
-            raise gym.error.ClosedEnvironmentError(message)
+            raise gym.error.ClosedEnvironmentError(CLOSED_ENVIRONMENT)
 
     def check_reset(self, options: Mapping[str, Any] | None) -> None:
         """Raise if an episode cannot begin with these options of ``reset``.

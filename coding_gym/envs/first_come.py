@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import iterate
 from numpy.typing import NDArray
 
-from coding_gym._validation import check_count, check_mapping
+from coding_gym._validation import CLOSED_ENVIRONMENT, check_count, check_mapping
 from coding_gym.envs.answers import Answers
 from coding_gym.envs.episode import Info, Obs, StepResult, own_screenshot
 from coding_gym.envs.exclusive_use import ExclusiveUse
@@ -166,8 +166,7 @@ class FirstComeVectorEnv(VectorEnv[Obs, Any, Any]):
 
     def _check_open(self) -> None:
         if self.closed:
-            message = "The environment is closed. Make a new one."
-            raise gym.error.ClosedEnvironmentError(message)
+            raise gym.error.ClosedEnvironmentError(CLOSED_ENVIRONMENT)
 
     @contextmanager
     def _only_call(self, name: str) -> Iterator[None]:

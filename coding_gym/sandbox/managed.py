@@ -6,6 +6,7 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Self
 
+from coding_gym._validation import CLOSED_ENVIRONMENT
 from coding_gym.errors import ProtocolError, SandboxStartError, TransportError
 from coding_gym.sandbox.base import Sandbox
 from coding_gym.sandbox.config import SandboxConfig
@@ -108,8 +109,7 @@ class ManagedSandbox:
         """
         with self._lock:
             if self._closed:
-                message = "The environment is closed. Make a new one."
-                raise SandboxStartError(message)
+                raise SandboxStartError(CLOSED_ENVIRONMENT)
             if self._sandbox is None:
                 self._sandbox = start_sandbox(self.config)
             return self._sandbox

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from coding_gym._validation import CLOSED_ENVIRONMENT
 from coding_gym.errors import ConfigurationError, SandboxStartError
 from coding_gym.sandbox import ManagedSandbox, Sandbox
 from coding_gym.sandbox.config import SandboxConfig, sandbox_config
@@ -89,8 +90,7 @@ class PooledSandbox(ManagedSandbox):
                 return lease
         # It was closed while it waited.
         lease.release()
-        message = "The environment is closed. Make a new one."
-        raise SandboxStartError(message)
+        raise SandboxStartError(CLOSED_ENVIRONMENT)
 
     def _release(self) -> None:
         self._is_retired = False
