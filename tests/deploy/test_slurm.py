@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -39,12 +40,14 @@ def slurm(tmp_path):
         path.chmod(0o755)
     pids = tmp_path / "pids"
     pids.touch()
+    # A short path, for Unix sockets in it.
+    temporary = tempfile.mkdtemp(prefix="cg-")
 
     def run(script, *command, **variables):
         path = os.pathsep.join(
             [str(tmp_path), str(Path(sys.executable).parent), sysconfig.get_path("scripts"), os.environ["PATH"]]
         )
-        job = {"SLURM_JOB_ID": "7", "SLURM_NNODES": "2", "SLURM_CPUS_PER_TASK": "1", "PIDS": str(pids), "TMPDIR": str(tmp_path)}
+        job = {"SLURM_JOB_ID": "7", "SLURM_NNODES": "2", "SLURM_CPUS_PER_TASK": "1", "PIDS": str(pids), "TMPDIR": temporary}
         environment = {**os.environ, **job, "PATH": path, "FAIL": "", **variables}
         environment.pop("CODING_GYM_URLS", None)
         ran = subprocess.run(
@@ -52,16 +55,11 @@ def slurm(tmp_path):
         )
         # All servers have been waited for, and nothing is left in the temporary directory.
         assert not [pid for pid in pids.read_text().split() if Path(f"/proc/{pid}").exists()]
-        assert {entry.name for entry in tmp_path.iterdir()} <= {
-            "srun",
-            "scancel",
-            "pids",
-            script.name,
-            f"coding-gym-{os.getuid()}",
-        }
+        assert set(os.listdir(temporary)) <= {f"coding-gym-{os.getuid()}"}
         return ran
 
-    return run
+    yield run
+    shutil.rmtree(temporary)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
@@ -119,6 +117,15 @@ def test_job_without_servers_fails_with_their_reason(slurm, tmp_path):
     assert (ran.returncode, ran.stdout) == (1, "")
     assert "Expected cpu= to be a positive number" in ran.stderr
     assert "No server has started" in ran.stderr
+
+
+def test_job_whose_servers_hang_fails(slurm, tmp_path):
+    script = tmp_path / "hanging.sbatch"
+    text = (SLURM / "several_nodes.sbatch").read_text()
+    script.write_text(text.replace("-ge 120", "-ge 2").replace("exec coding-gym serve", "exec sleep 60 #"))
+    ran = slurm(script, "echo", "trained")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr == "No server has started.\n"
 
 
 @pytest.mark.slow
