@@ -56,7 +56,17 @@ __all__ = [
 
 
 class CodingGymError(Exception):
-    """Base class of all errors of this package."""
+    """Base class of all errors of this package. They can be pickled, as workers of process pools do it."""
+
+    def __reduce__(self) -> Any:
+        # The arguments of a constructor may differ from those of the error.
+        return _restored, (type(self), self.args), self.__dict__
+
+
+def _restored(kind: type[CodingGymError], args: tuple[Any, ...]) -> CodingGymError:
+    error = kind.__new__(kind)
+    error.args = args
+    return error
 
 
 class ConfigurationError(CodingGymError, ValueError):

@@ -21,6 +21,7 @@ __all__ = [
     "PackagesOption",
     "Provider",
     "ProviderOption",
+    "RayOption",
     "SandboxOptions",
     "TokenOption",
     "UrlOption",
@@ -42,6 +43,10 @@ class Provider(StrEnum):
 
 
 ProviderOption = Annotated[Provider, typer.Option(help="Sandbox provider.")]
+RayOption = Annotated[
+    bool,
+    typer.Option("--ray", help="Use the sandboxes of a Ray cluster: that of RAY_ADDRESS or this machine, or a new one here."),
+]
 BackendOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="What executes the code: python, restricted, bash, jupyter:KERNEL ...")
 ]

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coding_gym.cli.common import errors_in_red, parse_values
+from coding_gym.cli.common import RayOption, errors_in_red, parse_values
 
 if TYPE_CHECKING:
     from coding_gym.datasets.policies.base import Policy
+    from coding_gym.ray import RayPool
 
 __all__ = ["collect", "export", "replay"]
 
@@ -66,22 +67,25 @@ def collect(
         ),
     ] = None,
     option: _Options = None,
+    ray: RayOption = False,
 ) -> None:
     """Run episodes of a policy and write them to a directory. After an interruption, the same command continues."""
     from coding_gym.datasets import collect as collect_episodes
 
-    with errors_in_red(), _interruptible(out):
+    options = parse_values(option)
+    with errors_in_red(), _interruptible(out), _ray_pool(options) if ray else contextlib.nullcontext() as pool:
         dataset = collect_episodes(
             env,
             _policy(policy, base_url, parse_values(parameter)),
             episodes,
             seed=seed,
             path=out,
-            env_options=parse_values(option),
+            env_options=options,
             tasks=task or (),
             max_steps=max_steps,
             sessions=sessions,
             sandboxes=sandboxes,
+            pool=pool,
         )
     typer.echo(f"{out}: {len(dataset)} episodes, SHA-256 {dataset.sha256}")
 
@@ -129,6 +133,14 @@ def export(
                 typer.echo(f"wrote {target}: {export_chat(dataset, target, only_solved=only_solved)} conversations")
             case ExportFormat.MINARI:
                 typer.echo(f"wrote {export_minari(dataset, target).spec.data_path}")
+
+
+def _ray_pool(options: dict[str, Any]) -> RayPool:
+    """Return a pool of the Ray cluster, and remove the options of its sandboxes from those of the environment."""
+    from coding_gym.ray import RayPool
+    from coding_gym.sandbox.config import SandboxKwargs
+
+    return RayPool(**{name: options.pop(name) for name in list(options) if name in SandboxKwargs.__annotations__})
 
 
 def _policy(text: str, base_url: str | None, parameters: dict[str, Any]) -> Any:

@@ -32,6 +32,7 @@ def grade_samples(
     output: Path | None = None,
     workers: int | None = None,
     progress: bool = True,
+    ray: bool = False,
     **sandbox_options: Unpack[SandboxKwargs],
 ) -> None:
     """Grade a file of samples, write the results, and print pass@k.
@@ -45,6 +46,7 @@ def grade_samples(
         output: Output file for the results; next to the samples if None.
         workers: Maximum number of samples to grade concurrently; the default of ``Grader`` if None.
         progress: Whether to show a progress bar.
+        ray: Whether to grade on the nodes of a Ray cluster; see ``RayGrader``.
         sandbox_options: Fields of ``SandboxConfig``.
 
     Raises:
@@ -54,12 +56,20 @@ def grade_samples(
     tasks = load_suite(suite, grading=grading)
     samples = read_samples(path, tasks)
     output = output or results_path(path)
-    with Grader(workers=workers, **sandbox_options) as grader:
+    with _grader(ray=ray)(workers=workers, **sandbox_options) as grader:
         submissions = [(tasks[sample.task_id], sample.completion) for sample in samples]
         verdicts = grader.grade_many(submissions, progress=progress)
         graded = list(write_results(output, zip(samples, verdicts, strict=True)))
     _show(console, graded, ks, tasks=len(tasks))
     console.print(f"wrote {output}", soft_wrap=True, markup=False)
+
+
+def _grader(*, ray: bool) -> type[Grader]:
+    if not ray:
+        return Grader
+    from coding_gym.ray import RayGrader
+
+    return RayGrader
 
 
 def parse_ks(text: str) -> list[int]:

@@ -14,7 +14,7 @@ import typer
 
 from coding_gym.bench import Group, run_benchmarks
 from coding_gym.cli import datasets as commands
-from coding_gym.cli.common import Provider, errors_in_red, parse_size_option
+from coding_gym.cli.common import Provider, RayOption, errors_in_red, parse_size_option
 from coding_gym.cli.completion import completion
 from coding_gym.cli.logs import age, logs, owner_state
 from coding_gym.cli.run import ARGUMENTS_AFTER_FILE, run
@@ -216,6 +216,7 @@ def grade(
     workers: Annotated[int | None, typer.Option(min=1, help="Number of concurrent gradings; two per core by default.")] = None,
     provider: Annotated[Provider, typer.Option(help="Sandbox provider.")] = Provider.AUTO,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress.")] = False,
+    ray: RayOption = False,
 ) -> None:
     """Grade samples, write one result per line, and print pass@k. The exit code is 0 even if samples fail."""
     from coding_gym.cli.grade import grade_samples, parse_ks
@@ -230,6 +231,7 @@ def grade(
             output=output,
             workers=workers,
             progress=not quiet,
+            ray=ray,
             provider=provider.value,
         )
 

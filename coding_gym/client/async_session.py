@@ -239,6 +239,11 @@ class AsyncSession:
             self._http = SessionHttp(self._address, self._session_id)
         return self._http
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether its connection has ended."""
+        return bool(self._connection.transport.is_closing())
+
     def close(self) -> None:
         """End the session without waiting for the server, from any thread. Idempotent."""
         loop, end = self._connection.loop, self._connection.transport.abort

@@ -267,6 +267,7 @@ class AsyncCodingEnv(AsyncBranchingAccess):
             self._release(self._slot)
         if self._slot is None:
             self._slot = managed_sandbox(self._pool, self.config)
+            self._episode.reports_loss = self._slot.may_lose_servers
         elif not self._slot.begin_episode():
             self._drop_session()
         slot, was_started = self._slot, self._session is not None

@@ -232,6 +232,7 @@ class CodingEnv(BranchingAccess, gym.Env[Obs, str], EzPickle):
     def use_slot(self, slot: ManagedSandbox) -> None:
         """Run in a sandbox that the caller owns; ``close`` does not remove it."""
         self._slot, self._owns_slot = slot, False
+        self._episode.reports_loss = slot.may_lose_servers
 
     def share_black_screenshots(self) -> None:
         """Let ``reset`` and ``step`` return one read-only array whenever the screen is black.
@@ -301,6 +302,18 @@ class CodingEnv(BranchingAccess, gym.Env[Obs, str], EzPickle):
         """Whether there is a session whose connection has ended, as after the death of its sandbox."""
         return self._session is not None and self._session.is_lost
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the episode has ended with outcome ``infrastructure``, and none has begun since."""
+        return self._failure is not None
+
+    def lost_step(self) -> StepResult:
+        """Return the result of a step in a lost sandbox, without an action."""
+        self._drop_session()
+        self._failure = self._failure or "the session is gone"
+        self.begin_step("")
+        return self.finish_step()
+
     def abort(self) -> None:
         """End the session from another thread: a step in progress ends with outcome ``infrastructure``, a reset is repeated."""
         session = self._session
@@ -339,6 +352,7 @@ class CodingEnv(BranchingAccess, gym.Env[Obs, str], EzPickle):
         self._drop_session()
         if self._slot is None:
             self._slot, self._owns_slot = managed_sandbox(self._pool, self.config), True
+            self._episode.reports_loss = self._slot.may_lose_servers
         self._session = self._slot.connect()
         assert self._episode.options is not None
         self._session.ask_reset(self._episode.options)

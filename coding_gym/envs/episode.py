@@ -100,6 +100,9 @@ class EpisodeState:
 
     Args:
         settings: Options of the environment.
+
+    Attributes:
+        reports_loss: Whether ``info["lost"]`` is set when the sandbox has failed; see ``ManagedSandbox.may_lose_servers``.
     """
 
     env_id = "CodingEnv-v0"
@@ -116,6 +119,7 @@ class EpisodeState:
         self.action_space: gym.Space[Any] = action_space(settings.max_code_chars)
         self.observation_space = observation_space(settings.max_output_chars, settings.screen_size)
         self.options: ResetOptions | None = None
+        self.reports_loss = False
         self.last_timing: Timing | None = None
         self._turns: list[Turn] = []
         self._history: list[RecordedStep] = []
@@ -252,7 +256,10 @@ class EpisodeState:
         if self.settings.render_mode is not None:
             self._turns.append(Turn(self._code, observation.stdout, observation.stderr, observation.exit_code))
         truncated = observation.metadata.outcome is Outcome.INFRASTRUCTURE
-        return self._observe(observation), 0.0, False, truncated, self._info(observation)
+        info = self._info(observation)
+        if truncated and self.reports_loss:
+            info["lost"] = True
+        return self._observe(observation), 0.0, False, truncated, info
 
     @property
     def header(self) -> str:

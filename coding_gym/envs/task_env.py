@@ -263,6 +263,8 @@ class _TaskEpisode(EpisodeState):
         if verdict is not None and verdict.is_infrastructure:
             info["outcome"] = Outcome.INFRASTRUCTURE.value
             truncated = True
+            if self.reports_loss:
+                info["lost"] = True
         elif verdict is not None and not truncated:
             score = verdict.score or 0.0
             reward = max(score - self._best, 0.0)

@@ -13,7 +13,6 @@ from coding_gym.envs.episode import Obs
 from coding_gym.envs.options import CodingEnvKwargs
 from coding_gym.envs.task_env import SESSIONS_PER_ENV, CodingTaskEnv, as_suite
 from coding_gym.envs.vector_env import CodingVectorEnv
-from coding_gym.errors import ConfigurationError
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.pool import SandboxPool
 from coding_gym.tasks import TaskSuite
@@ -28,8 +27,7 @@ class CodingTaskVectorEnv(CodingVectorEnv):
         num_envs: Number of environments.
         suite: The tasks, or an argument of ``load_suite``. Required.
         max_turns: Number of steps after which an episode is truncated.
-        options: Options of ``CodingVectorEnv``, except ``pool``: each environment takes two sessions of its sandbox, or of the
-            servers of ``base_urls``.
+        options: Options of ``CodingVectorEnv``. An environment occupies two sessions of a sandbox, or two slots of a pool.
 
     Attributes:
         suite: The tasks.
@@ -53,24 +51,24 @@ class CodingTaskVectorEnv(CodingVectorEnv):
         config: SandboxConfig | Mapping[str, Any] | None = None,
         **options: Unpack[CodingEnvKwargs],
     ) -> None:
-        if pool is not None:
-            message = "A vector environment of tasks starts its own sandboxes: omit pool=, and pass sessions_per_sandbox="
-            raise ConfigurationError(message)
         self.suite = as_suite(suite)
         self._max_turns = max_turns
+        self._pool = pool
         super().__init__(
             num_envs,
             max_episode_steps=max_episode_steps,
             autoreset_mode=autoreset_mode,
             sessions_per_sandbox=sessions_per_sandbox,
+            pool=pool,
             config=config,
             **options,
         )
 
     def _make_env(self, **settings: Any) -> CodingEnv:
-        if self._own_pool is not None:
-            # Submissions are graded in a second slot, on any server.
-            settings = {**settings, "config": None, "pool": self._own_pool}
+        pool = self._own_pool or self._pool
+        if pool is not None:
+            # Submissions are graded in a second slot.
+            settings = {**settings, "config": None, "pool": pool}
         return CodingTaskEnv(suite=self.suite, max_turns=self._max_turns, **settings)
 
     def _batch(self, observations: list[Obs]) -> Obs:

@@ -82,14 +82,9 @@ class CodingVectorEnv(FirstComeVectorEnv, SyncVectorEnv):
         if pool is None and config.base_urls:
             pool = self._own_pool = SandboxPool(config=config)
         if pool is not None and num_envs * self._sessions_per_env > (slots := pool.capacity):
-            message = (
-                f"num_envs={num_envs} exceeds the {slots} slots of the pool: "
-                f"it has size={pool.size} sandboxes of sessions={pool.config.sessions} each"
-            )
-            if pool.config.base_urls:
-                message = f"num_envs={num_envs} exceeds the {slots} sessions that the servers of base_urls= have for this pool"
-                if self._sessions_per_env > 1:
-                    message += f": each environment takes {self._sessions_per_env}"
+            message = f"num_envs={num_envs} exceeds the {slots} {pool.capacity_source}"
+            if self._sessions_per_env > 1:
+                message += f": each environment takes {self._sessions_per_env}"
             if self._own_pool is not None:
                 self._own_pool.close()
             raise ConfigurationError(message)
@@ -157,20 +152,20 @@ class CodingVectorEnv(FirstComeVectorEnv, SyncVectorEnv):
 
     def _step(self, actions: Any) -> VectorStep:
         chosen = self._split(actions, self.num_envs)
-        resetting = self._autoreset_envs if self.autoreset_mode is AutoresetMode.NEXT_STEP else np.zeros(self.num_envs, bool)
+        resetting = [index for index in self._to_reset_first() if self._has_sandbox(index)]
         if self.autoreset_mode is AutoresetMode.DISABLED:
             assert not self._autoreset_envs.any(), f"{self._autoreset_envs=}"
-        stepping = [index for index in range(self.num_envs) if not resetting[index]]
+        stepping = [index for index in range(self.num_envs) if index not in resetting]
         for index in stepping:
             self._coding_envs[index].check_action(chosen[index])
 
         for index in stepping:
             self._coding_envs[index].begin_step(chosen[index])
-        fresh = self._reset_envs(np.flatnonzero(resetting).tolist())
+        fresh = self._reset_envs(resetting)
         stepped = self._finish_steps(stepping)
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
             ended = [index for index, (_, _, terminated, truncated, _) in stepped.items() if terminated or truncated]
-            for index, (obs, info) in self._reset_envs(ended).items():
+            for index, (obs, info) in self._reset_envs([index for index in ended if self._has_sandbox(index)]).items():
                 stepped[index] = after_same_step(stepped[index], obs, info)
         stepped.update((index, (obs, 0.0, False, False, info)) for index, (obs, info) in fresh.items())
         return self._record(dict(sorted(stepped.items())))
@@ -305,6 +300,15 @@ class CodingVectorEnv(FirstComeVectorEnv, SyncVectorEnv):
         if result[-1]["outcome"] == "infrastructure":
             _try_to_start(self._slot_of(index))
 
+    def _to_reset_first(self) -> list[int]:
+        """Return the environments that the next step resets, instead of running an action."""
+        is_due = self.autoreset_mode is AutoresetMode.NEXT_STEP
+        return np.flatnonzero(self._autoreset_envs).tolist() if is_due else []
+
+    def _has_sandbox(self, index: int) -> bool:
+        """Return whether an environment can be reset; if not, because its sandbox is lost, it remains truncated."""
+        return True
+
     def _slot_of(self, index: int) -> ManagedSandbox:
         return self._slots[index // self._envs_per_slot]
 
@@ -313,6 +317,9 @@ class CodingVectorEnv(FirstComeVectorEnv, SyncVectorEnv):
         lost = {self._slot_of(index) for index, env in enumerate(self._coding_envs) if env.has_lost_session}
         missing = [slot for slot in self._slots if slot.sandbox is None or slot in lost]
         list(self._threads.map(lambda slot: slot.start(), missing))
+
+    def _start_early(self, index: int) -> None:
+        self._threads.submit(_try_to_start, self._slot_of(index))
 
     def _reset_envs(
         self, indices: list[int], seeds: list[int | None] | None = None, options: dict[str, Any] | None = None
@@ -340,7 +347,7 @@ class CodingVectorEnv(FirstComeVectorEnv, SyncVectorEnv):
         result = self._coding_envs[index].finish_step()
         if result[-1]["outcome"] == "infrastructure":
             # Start the new sandbox early: it may be ready when its environments are reset.
-            self._threads.submit(_try_to_start, self._slot_of(index))
+            self._start_early(index)
         return self._limited(index, result)
 
     def _limited(self, index: int, result: StepResult) -> StepResult:

@@ -14,6 +14,7 @@ from coding_gym.client.address import Address
 from coding_gym.errors import CodingGymError, ConfigurationError, SandboxStartError, TransportError
 
 if TYPE_CHECKING:
+    from coding_gym.client.async_session import AsyncSession
     from coding_gym.client.session import Session
 
 __all__ = ["Sandbox", "check_exit_code", "wait_until_ready"]
@@ -52,6 +53,12 @@ class Sandbox(ABC):
 
         return Session(self.address, connect_timeout=timeout, fork_of=fork_of)
 
+    async def connect_async(self, *, timeout: float = 10.0, fork_of: str | None = None) -> AsyncSession:
+        """Open a session without blocking the event loop; see ``connect``."""
+        from coding_gym.client.async_session import AsyncSession
+
+        return await AsyncSession.connect(self.address, timeout=timeout, fork_of=fork_of)
+
     def health(self, *, timeout: float = 10.0) -> dict[str, Any]:
         """Return the server's report at ``/health``: its status, its numbers of sessions and their isolation.
 
@@ -70,6 +77,11 @@ class Sandbox(ABC):
             return bool(self.health(timeout=timeout)["status"] == "healthy")
         except CodingGymError:
             return False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether ``close`` has been called."""
+        return self._closed
 
     def close(self) -> None:
         """Remove the sandbox. Idempotent; does nothing in a fork of the process that started it."""

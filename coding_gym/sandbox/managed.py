@@ -52,6 +52,11 @@ class ManagedSandbox:
         self.connect().close()
 
     @property
+    def may_lose_servers(self) -> bool:
+        """Whether the sandbox is a server that may be lost, and episodes then end with ``info["lost"]``."""
+        return False
+
+    @property
     def _attempts(self) -> int:
         """Maximum number of sandboxes to try."""
         return 2
@@ -75,12 +80,10 @@ class ManagedSandbox:
 
     async def connect_async(self) -> AsyncSession:
         """Open a session without blocking the event loop; see ``connect``."""
-        from coding_gym.client.async_session import AsyncSession
-
         for left in reversed(range(self._attempts)):
             sandbox = await self.obtain_async()
             try:
-                return await AsyncSession.connect(sandbox.address, timeout=_CONNECT_SECONDS)
+                return await sandbox.connect_async(timeout=_CONNECT_SECONDS)
             except (TransportError, ProtocolError):
                 await asyncio.to_thread(self.give_up, sandbox)
                 if not left:
@@ -96,10 +99,8 @@ class ManagedSandbox:
         Raises:
             TransportError: If the sandbox does not answer.
         """
-        from coding_gym.client.async_session import AsyncSession
-
         sandbox = await self.obtain_async()
-        return await AsyncSession.connect(sandbox.address, timeout=_CONNECT_SECONDS, fork_of=fork_of)
+        return await sandbox.connect_async(timeout=_CONNECT_SECONDS, fork_of=fork_of)
 
     def obtain(self) -> Sandbox:
         """Return the sandbox, dead or alive; start one if there is none.
@@ -113,6 +114,10 @@ class ManagedSandbox:
             if self._sandbox is None:
                 self._sandbox = start_sandbox(self.config)
             return self._sandbox
+
+    def obtain_free(self) -> Sandbox | None:
+        """Return the sandbox, dead or alive, without waiting for one; None if there is none."""
+        return self._sandbox
 
     async def obtain_async(self) -> Sandbox:
         """Return the sandbox without blocking the event loop; see ``obtain``."""

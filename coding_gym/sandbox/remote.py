@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+import weakref
+from typing import TYPE_CHECKING
 
 from coding_gym.client.address import Address
 from coding_gym.client.session import Session
 from coding_gym.errors import SandboxStartError, TransportError, TransportTimeoutError
 from coding_gym.sandbox.base import Sandbox
-from coding_gym.sandbox.config import SandboxConfig
+
+if TYPE_CHECKING:
+    from coding_gym.client.async_session import AsyncSession
 
 __all__ = ["RemoteSandbox", "start_remote"]
 
@@ -21,27 +25,51 @@ _POLL_SECONDS = 0.05
 class RemoteSandbox(Sandbox):
     """A running server; ``close`` does not stop it."""
 
+    def __init__(self, address: Address, description: str) -> None:
+        super().__init__(address, description)
+        self._sessions: weakref.WeakSet[Session | AsyncSession] = weakref.WeakSet()
+
+    @property
+    def open_sessions(self) -> list[Session | AsyncSession]:
+        """The sessions there that this object has opened, and that have not ended."""
+        return [session for session in list(self._sessions) if not session.is_lost]
+
+    def connect(self, *, timeout: float = 10.0, fork_of: str | None = None) -> Session:
+        session = super().connect(timeout=timeout, fork_of=fork_of)
+        self._add(session)
+        return session
+
+    async def connect_async(self, *, timeout: float = 10.0, fork_of: str | None = None) -> AsyncSession:
+        session = await super().connect_async(timeout=timeout, fork_of=fork_of)
+        self._add(session)
+        return session
+
+    def _add(self, session: Session | AsyncSession) -> None:
+        self._sessions.add(session)
+
     def _remove(self) -> None:
         pass
 
 
-def start_remote(config: SandboxConfig) -> RemoteSandbox:
-    """Wait for the server at ``config.base_url``.
+def start_remote(address: Address, *, timeout: float) -> RemoteSandbox:
+    """Wait for a server.
+
+    Args:
+        address: Its address.
+        timeout: Timeout in seconds.
 
     Raises:
-        SandboxStartError: If it does not answer within ``config.start_timeout``, or nothing listens within two seconds.
+        SandboxStartError: If it does not answer in time, or nothing listens within two seconds.
         ProtocolError: If it refuses sessions, or is not a coding_gym server.
     """
-    assert config.base_url is not None
-    address = Address.of_url(config.base_url, token=config.token)
     started = time.monotonic()
     while True:
         waited = time.monotonic() - started
         try:
-            Session(address, connect_timeout=max(config.start_timeout - waited, _POLL_SECONDS)).close()
+            Session(address, connect_timeout=max(timeout - waited, _POLL_SECONDS)).close()
         except TransportError as error:
             # A busy server does not answer in time; where there is none, the connection fails at once.
-            patience = config.start_timeout
+            patience = timeout
             if not isinstance(error, TransportTimeoutError):
                 patience = min(patience, _REFUSED_SECONDS)
             if time.monotonic() - started > patience:

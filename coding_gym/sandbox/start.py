@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from importlib.util import find_spec
 
+from coding_gym.client.address import Address
 from coding_gym.errors import ConfigurationError, ProviderUnavailableError
 from coding_gym.sandbox.base import Sandbox
 from coding_gym.sandbox.config import DOCKER_OPTIONS, SandboxConfig
@@ -38,7 +39,7 @@ def start_sandbox(config: SandboxConfig) -> Sandbox:
     if config.base_url is not None:
         from coding_gym.sandbox.remote import start_remote
 
-        return start_remote(config)
+        return start_remote(Address.of_url(config.base_url, token=config.token), timeout=config.start_timeout)
     try:
         sandbox = _docker(config)
     except ProviderUnavailableError as no_docker:

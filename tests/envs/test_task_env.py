@@ -369,9 +369,16 @@ def test_vector_environment_equals_sync_vector_env(mode, pool):
                 assert data_equivalence(*(envs.reset(options={"reset_mask": ended}) for envs in (ours, theirs)))
 
 
-def test_vector_environment_refuses_pool(pool):
-    with pytest.raises(ConfigurationError, match="pool"):
-        gym.make_vec("CodingTask-v0", num_envs=2, suite=SUITE, pool=pool)
+def test_vector_environment_occupies_two_slots_each(pool):
+    slots = pool.capacity
+    with pytest.raises(ConfigurationError, match=rf"num_envs={slots} exceeds the {slots} slots .*: each environment takes 2"):
+        gym.make_vec("CodingTask-v0", num_envs=slots, suite=SUITE, pool=pool)
+    with closing(gym.make_vec("CodingTask-v0", num_envs=1, suite=SUITE, pool=pool, screen=None)) as envs:
+        envs.reset(options={"task_id": "counter"})
+        _, rewards, terminated, _, _ = envs.step([COUNTER.reference])
+        assert (rewards.tolist(), terminated.tolist()) == ([1.0], [True])
+        assert pool.busy == 2
+    assert pool.busy == 0
 
 
 def test_infos_are_json_serializable(pool):

@@ -35,7 +35,7 @@ def slots_of(address: Address, *, busy: int, timeout: float) -> int:
 
     Args:
         address: The server.
-        busy: Number of its sessions that belong to the pool.
+        busy: Number of its open sessions that belong to the pool.
         timeout: Timeout in seconds.
 
     Raises:

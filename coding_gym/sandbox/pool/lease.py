@@ -15,10 +15,13 @@ class Lessor(Protocol):
     """A pool, as its leases use it."""
 
     def begin_episode_in(self, member: PooledMember) -> bool:
-        """Count an episode; return False if the sandbox is retired."""
+        """Count an episode; return False if the lease is to be given up."""
 
     def return_full(self, lease: Lease, member: PooledMember) -> bool:
         """Free the slot of a lease, if other clients of the server have taken it."""
+
+    def on_lost_lease(self, member: PooledMember) -> None:
+        """Note that a lease has been garbage collected."""
 
     def return_lease(self, lease: Lease, member: PooledMember, *, dead: bool) -> None:
         """Free the slot of a lease."""
@@ -31,6 +34,9 @@ class PooledMember:
         sandbox: The sandbox.
         slots: Number of its slots.
         base_url: Address of a server that is not the pool's own; None for a sandbox that the pool has started.
+
+    Attributes:
+        is_leaving: Whether it gets no more episodes, because it is drained or has been replaced.
     """
 
     def __init__(self, sandbox: Sandbox, slots: int, *, base_url: str | None = None) -> None:
@@ -40,6 +46,7 @@ class PooledMember:
         # Weak, so that a lost lease, for example after Ctrl-C between two lines, occupies no slot.
         self.leases: weakref.WeakSet[Lease] = weakref.WeakSet()
         self.episodes = 0
+        self.is_leaving = False
 
     @property
     def busy(self) -> int:
@@ -69,7 +76,7 @@ class Lease:
         return self._member.sandbox
 
     def begin_episode(self) -> bool:
-        """Count another episode; return False if the sandbox is retired, and the caller should acquire another lease."""
+        """Count another episode; return False if the caller should release this lease, and acquire another one."""
         return self._pool.begin_episode_in(self._member)
 
     def release_full(self) -> bool:
@@ -86,6 +93,10 @@ class Lease:
         if not self._released:
             self._released = True
             self._pool.return_lease(self, self._member, dead=dead)
+
+    def __del__(self) -> None:
+        if not self._released:
+            self._pool.on_lost_lease(self._member)
 
     def __enter__(self) -> Lease:
         return self

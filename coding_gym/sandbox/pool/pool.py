@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 from collections import deque
 from collections.abc import Mapping
@@ -19,13 +18,6 @@ from coding_gym.sandbox.pool.lease import Lease
 from coding_gym.sandbox.pool.state import PoolState
 
 __all__ = ["SandboxPool"]
-
-_log = logging.getLogger("coding_gym")
-
-_PARALLEL_STARTS = 8
-_PARALLEL_CHECKS = 8
-_MAX_CHECK_INTERVAL = 5.0
-_CHECKS_PER_IDLE_TIMEOUT = 4
 
 
 class SandboxPool(PoolState):
@@ -79,7 +71,7 @@ class SandboxPool(PoolState):
                 raise ConfigurationError(message)
             # Servers are not replaced.
             size, max_episodes = len(resolved.base_urls), None
-        super().__init__(resolved, size=size, max_episodes=max_episodes)
+        super().__init__(resolved, size=size, max_episodes=max_episodes, servers=resolved.base_urls or None)
         self.acquire_timeout = acquire_timeout
 
     def start(self, *, timeout: float | None = None) -> None:
@@ -98,6 +90,7 @@ class SandboxPool(PoolState):
         with self._lock:
             self._error = None
             self._is_refused = False
+            self._not_retried.clear()
             self._fill()
             if not self._changed.wait_for(lambda: self._error or self._closing.is_set() or not self._starts, timeout):
                 message = f"The sandboxes were not ready within {timeout:g} s: {self._describe()}"
@@ -132,6 +125,20 @@ class SandboxPool(PoolState):
                 raise self._timeout_error(timeout) from None
             raise
 
+    def acquire_free(self) -> Lease | None:
+        """Lease a slot if one is free and no caller waits; None otherwise.
+
+        Raises:
+            PoolClosedError: If the pool is closed.
+        """
+        self._check_owner()
+        with self._lock:
+            if self._closing.is_set():
+                raise PoolClosedError
+            lease = self._lease_free()
+            self._fill()
+            return lease
+
     async def acquire_async(self, *, timeout: float | None = None) -> Lease:
         """Lease a slot without blocking the event loop; see ``acquire``."""
         timeout = self.acquire_timeout if timeout is None else timeout
@@ -158,11 +165,18 @@ class SandboxPool(PoolState):
             ProviderError: If the servers of ``base_urls`` cannot be used.
             TransportError: If none of them answers.
         """
-        if not self.config.base_urls:
+        if self._servers is None:
             return self.size * self.config.sessions
         self.start()
         with self._lock:
-            return sum(max(member.slots, 0) for member in self._members)
+            return sum(max(member.slots, 0) for member in self._usable())
+
+    @property
+    def capacity_source(self) -> str:
+        """What ``capacity`` counts, for messages."""
+        if self._servers is None:
+            return f"slots of the pool: it has size={self.size} sandboxes of sessions={self.config.sessions} each"
+        return "sessions that the servers of base_urls= have for this pool"
 
     @property
     def idle(self) -> int:
@@ -183,6 +197,18 @@ class SandboxPool(PoolState):
         """Remove all sandboxes, including those in use; waiting callers get a ``PoolClosedError``."""
         self._close(wait=True)
 
+    def _timeout_error(self, timeout: float | None) -> PoolTimeoutError:
+        return PoolTimeoutError(
+            f"No sandbox was free within {timeout or 0:g} s. {self._describe()}. Raise size= or the timeout"
+        )
+
+    def _describe(self) -> str:
+        stats = self.stats
+        missing = f"; these servers cannot be used: {', '.join(sorted(self._unreachable))}" if self._unreachable else ""
+        return (
+            f"{stats.idle} slots are idle, {stats.busy} busy, {stats.starting} starting; {stats.waiting} callers wait{missing}"
+        )
+
     def _close(self, *, wait: bool) -> None:
         if os.getpid() != self._owner:
             return
@@ -199,6 +225,7 @@ class SandboxPool(PoolState):
             workers.shutdown(wait=wait)
         with self._lock:
             members, self._members = self._members, []
+            self._roomy.clear()
         for member in members:
             member.sandbox.close()
 

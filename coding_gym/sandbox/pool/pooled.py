@@ -37,6 +37,10 @@ class PooledSandbox(ManagedSandbox):
         return lease.sandbox if lease is not None else None
 
     @property
+    def may_lose_servers(self) -> bool:
+        return self._pool.uses_servers
+
+    @property
     def _attempts(self) -> int:
         # Other sandboxes of the pool may have died together with the first.
         return self._pool.size + 1
@@ -48,6 +52,12 @@ class PooledSandbox(ManagedSandbox):
             if lease is None:
                 lease = self._keep(self._pool.acquire())
             return lease.sandbox
+
+    def obtain_free(self) -> Sandbox | None:
+        """Return the sandbox, dead or alive, or lease one that is free; None if there is none."""
+        with self._obtaining:
+            lease = self._valid_lease() or self._pool.acquire_free()
+            return None if lease is None else self._keep(lease).sandbox
 
     async def obtain_async(self) -> Sandbox:
         lease = self._valid_lease()
@@ -76,7 +86,8 @@ class PooledSandbox(ManagedSandbox):
         return not self._is_retired
 
     def _valid_lease(self) -> Lease | None:
-        if self._is_retired:
+        lease = self._lease
+        if self._is_retired or (lease is not None and lease.sandbox.is_closed):
             self._release()
         with self._lock:
             # Graders close their slots while they are idle.

@@ -11,14 +11,12 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 
 from coding_gym.client.address import Address
 from coding_gym.errors import (
     ConfigurationError,
     PoolClosedError,
-    PoolTimeoutError,
     ProtocolError,
     SandboxStartError,
     TransportError,
@@ -28,6 +26,7 @@ from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.pool.health import HEALTH_TIMEOUT, MAX_FAILED_CHECKS, check_regularly, is_responsive, slots_of
 from coding_gym.sandbox.pool.lease import Lease, PooledMember
 from coding_gym.sandbox.pool.stats import PoolStats
+from coding_gym.sandbox.remote import RemoteSandbox, start_remote
 
 __all__ = ["PoolState"]
 
@@ -46,10 +45,14 @@ class PoolState:
         config: The sandboxes.
         size: Number of sandboxes.
         max_episodes: Number of episodes after which a sandbox is replaced; None for no limit.
+        servers: Addresses of the servers to use instead of starting sandboxes.
     """
 
-    def __init__(self, config: SandboxConfig, *, size: int, max_episodes: int | None) -> None:
+    def __init__(
+        self, config: SandboxConfig, *, size: int, max_episodes: int | None, servers: Sequence[str] | None = None
+    ) -> None:
         self.config = config
+        self._servers = None if servers is None else tuple(servers)
         self.size = size
         self.max_episodes = max_episodes
         self._owner = os.getpid()
@@ -57,8 +60,12 @@ class PoolState:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._members: list[PooledMember] = []
+        # Those that may have free slots: a full pool of a thousand servers must not be searched at each release.
+        self._roomy: set[PooledMember] = set()
+        self._has_retired = max_episodes is not None
         self._waiting: deque[Future[Lease]] = deque()
         self._unreachable: dict[str, Exception] = {}
+        self._not_retried: set[str] = set()
         self._starts: dict[object, str | None] = {}
         self._error: Exception | None = None
         self._is_refused = False
@@ -82,13 +89,24 @@ class PoolState:
                 **self._counts,
             )
 
+    @property
+    def uses_servers(self) -> bool:
+        """Whether the sandboxes are servers that the pool has not started."""
+        return self._servers is not None
+
+    @property
+    def is_contended(self) -> bool:
+        """Whether callers wait for slots of servers, of which some may be lost: leases should be given up between episodes."""
+        with self._lock:
+            return self._servers is not None and self._next_waiting() is not None
+
     # The interface of leases.
 
     def begin_episode_in(self, member: PooledMember) -> bool:
-        """Count an episode; return False if the sandbox is retired."""
+        """Count an episode; return False if the sandbox is retired, or callers wait for servers that have been lost."""
         self._check_owner()
         with self._lock:
-            if member not in self._members or self._is_retired(member):
+            if self._is_retired(member) or self.is_contended:
                 return False
             self._count_episode(member)
             self._fill()
@@ -104,6 +122,10 @@ class PoolState:
             self._assign()
         return True
 
+    def on_lost_lease(self, member: PooledMember) -> None:
+        """Note that a lease has been garbage collected. Called without the lock, between any two lines of it."""
+        self._roomy.add(member)
+
     def return_lease(self, lease: Lease, member: PooledMember, *, dead: bool) -> None:
         """Free the slot of a lease."""
         if os.getpid() != self._owner:
@@ -111,6 +133,7 @@ class PoolState:
             return
         with self._lock:
             member.leases.discard(lease)
+            self._roomy.add(member)
             if dead and member in self._members:
                 self._replace(member, "lost")
             self._assign()
@@ -130,8 +153,9 @@ class PoolState:
 
     def _assign(self) -> None:
         """Lease free slots to waiting callers, longest first, and start missing sandboxes."""
-        for used in [member for member in self._members if self._is_retired(member) and not member.busy]:
-            self._replace(used, "recycled")
+        if self._has_retired:
+            for used in [member for member in self._members if self._is_retired(member) and not member.busy]:
+                self._replace(used, "recycled")
         while (future := self._next_waiting()) is not None and (member := self._best_member()) is not None:
             lease = Lease(self, member)
             try:
@@ -150,24 +174,33 @@ class PoolState:
             self._waiting.popleft()
         return self._waiting[0] if self._waiting else None
 
+    def _lease_free(self) -> Lease | None:
+        """Lease a slot if one is free, and no caller waits."""
+        member = None if self._next_waiting() is not None else self._best_member()
+        if member is None:
+            return None
+        lease = Lease(self, member)
+        self._count_episode(member)
+        return lease
+
     def _best_member(self) -> PooledMember | None:
         """Return the sandbox with the largest share of free slots, of several the one with the most."""
-        if self._available() <= 0:
+        if self._servers is None and self._available() <= 0:
             return None
-        free = [member for member in self._usable() if member.free > 0]
-        return max(free, key=lambda member: (member.free / member.slots, member.free), default=None)
+        self._roomy -= {member for member in list(self._roomy) if member.free <= 0 or self._is_retired(member)}
+        return max(list(self._roomy), key=lambda member: (member.free / member.slots, member.free), default=None)
 
     def _available(self) -> int:
         """Return the number of slots that may still be leased; a sandbox in its last episode counts until it ends."""
-        if self.config.base_urls:
-            return sum(max(member.free, 0) for member in self._members)
+        if self._servers is not None:
+            return sum(max(member.free, 0) for member in self._usable())
         return self.size * self.config.sessions - sum(member.busy for member in self._members)
 
     def _usable(self) -> list[PooledMember]:
         return [member for member in self._members if not self._is_retired(member)]
 
     def _is_retired(self, member: PooledMember) -> bool:
-        return self.max_episodes is not None and member.episodes >= self.max_episodes
+        return member.is_leaving or (self.max_episodes is not None and member.episodes >= self.max_episodes)
 
     def _count_episode(self, member: PooledMember) -> None:
         member.episodes += 1
@@ -178,6 +211,7 @@ class PoolState:
         if self._in_background(member.sandbox.close):
             self._counts[why] += 1
             self._members.remove(member)
+            member.is_leaving = True
 
     def _fill(self) -> None:
         """Start missing sandboxes; retired ones do not count, as their last episodes may take long."""
@@ -189,18 +223,24 @@ class PoolState:
                 self._starts[start] = base_url
 
     def _missing(self) -> Sequence[str | None]:
-        """Return the addresses of missing sandboxes: those of ``base_urls``, None for a sandbox that the pool starts."""
-        if not self.config.base_urls:
+        """Return the addresses of missing servers, or None for each missing sandbox that the pool starts.
+
+        A server that could not be used is missing again with the next health check.
+        """
+        if self._servers is None:
             return [None] * (self.size - len(self._usable()) - len(self._starts))
+        if not self._has_retired and len(self._members) + len(self._starts) + len(self._not_retried) >= len(self._servers):
+            return []
         known = {*self._starts.values(), *(member.base_url for member in self._members)}
-        return [url for url in self.config.base_urls if url not in known]
+        return [url for url in self._servers if url not in known and url not in self._not_retried]
 
     def _in_background(self, work: Callable[[], object]) -> bool:
         """Submit work to a thread; return whether it was accepted."""
         if self._closing.is_set() or os.getpid() != self._owner:
             return False
         if self._workers is None:
-            self._workers = ThreadPoolExecutor(min(self.size, _PARALLEL_STARTS) + 1, thread_name_prefix="coding_gym_pool")
+            starts = _PARALLEL_STARTS if self._servers is not None else min(self.size, _PARALLEL_STARTS)
+            self._workers = ThreadPoolExecutor(starts + 1, thread_name_prefix="coding_gym_pool")
             # Short enough that an idle sandbox does not end by itself.
             interval = min(self.config.idle_timeout / _CHECKS_PER_IDLE_TIMEOUT, _MAX_CHECK_INTERVAL)
             threading.Thread(
@@ -244,10 +284,13 @@ class PoolState:
         """Start a sandbox, or connect to a server. Called without the lock."""
         if base_url is None:
             return PooledMember(start_sandbox(self.config), self.config.sessions)
+        return self._open_server(base_url)
+
+    def _open_server(self, base_url: str) -> PooledMember:
         # Before the session that checks the token, which would count.
         address = Address.of_url(base_url, token=self.config.token)
         slots = slots_of(address, busy=0, timeout=min(HEALTH_TIMEOUT, self.config.start_timeout))
-        return PooledMember(start_sandbox(replace(self.config, base_url=base_url, base_urls=())), slots, base_url=base_url)
+        return PooledMember(start_remote(address, timeout=self.config.start_timeout), slots, base_url=base_url)
 
     def _start_one(self, start: object, base_url: str | None) -> None:
         """Start a sandbox, in a background thread. Called without the lock."""
@@ -259,9 +302,10 @@ class PoolState:
                 error = caught
         with self._lock:
             self._starts.pop(start, None)
-            if member is not None and not self._closing.is_set() and len(self._usable()) < self.size:
+            if member is not None and not self._closing.is_set() and self._is_wanted(base_url):
                 self._counts["started"] += 1
                 self._members.append(member)
+                self._roomy.add(member)
                 if base_url is not None:
                     self._unreachable.pop(base_url, None)
                 self._assign()
@@ -278,6 +322,9 @@ class PoolState:
             self._changed.notify_all()
         if member is not None:
             member.sandbox.close()
+
+    def _is_wanted(self, base_url: str | None) -> bool:
+        return len(self._usable()) < self.size if self._servers is None else base_url in self._servers
 
     def _log_failure(self, error: Exception) -> None:
         """Raise the error in the caller that has waited longest, and start another sandbox for the others.
@@ -299,6 +346,7 @@ class PoolState:
         if base_url not in self._unreachable:
             _log.warning("the pool cannot use the server at %s, and will try again: %s", base_url, error)
         self._unreachable[base_url] = error
+        self._not_retried.add(base_url)
         if isinstance(error, TransportError | SandboxStartError):
             return
         # A wrong token or another version: waiting does not help.
@@ -309,9 +357,10 @@ class PoolState:
 
     def _refresh(self, member: PooledMember, timeout: float) -> None:
         """Ask a server for its number of sessions. Called without the lock."""
-        if member.base_url is not None:
+        if isinstance(member.sandbox, RemoteSandbox):
             with contextlib.suppress(TransportError, ProtocolError):
-                member.slots = slots_of(member.sandbox.address, busy=member.busy, timeout=timeout)
+                busy = len(member.sandbox.open_sessions)
+                member.slots = slots_of(member.sandbox.address, busy=busy, timeout=timeout)
 
     def _check(self, member: PooledMember, timeout: float) -> bool:
         """Return whether a sandbox answers. Called without the lock."""
@@ -323,7 +372,7 @@ class PoolState:
     def check_health(self) -> None:
         """Replace idle sandboxes that have died, and retry failed starts. Called without the lock."""
         with self._lock:
-            members = list(self._members)
+            members = self._to_check()
         # Even if checks of dead sandboxes time out, the others are checked again before they would end by themselves.
         timeout = min(HEALTH_TIMEOUT, self.config.idle_timeout / 2 / MAX_FAILED_CHECKS)
         # Sandboxes in use are checked, too, which keeps them from ending by themselves; in parallel, as dead ones time out.
@@ -335,16 +384,10 @@ class PoolState:
                 is_idle = not member.busy or member.base_url is not None
                 if not is_healthy and is_idle and member in self._members:
                     self._replace(member, "lost")
+            self._not_retried.clear()
+            self._roomy.update(self._members)
             self._assign()
 
-    def _timeout_error(self, timeout: float | None) -> PoolTimeoutError:
-        return PoolTimeoutError(
-            f"No sandbox was free within {timeout or 0:g} s. {self._describe()}. Raise size= or the timeout"
-        )
-
-    def _describe(self) -> str:
-        stats = self.stats
-        missing = f"; these servers cannot be used: {', '.join(sorted(self._unreachable))}" if self._unreachable else ""
-        return (
-            f"{stats.idle} slots are idle, {stats.busy} busy, {stats.starting} starting; {stats.waiting} callers wait{missing}"
-        )
+    def _to_check(self) -> list[PooledMember]:
+        """Return the sandboxes that the next health check is for."""
+        return list(self._members)

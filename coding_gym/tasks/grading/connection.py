@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -70,10 +71,12 @@ class GradingConnection:
     Args:
         slot: Source of the sandbox.
         retries: Maximum number of retries after an infrastructure error.
+        on_loss: Called after an infrastructure error: a retry may have to wait for a slot.
     """
 
-    def __init__(self, slot: ManagedSandbox, *, retries: int) -> None:
+    def __init__(self, slot: ManagedSandbox, *, retries: int, on_loss: Callable[[], None] = lambda: None) -> None:
         self._slot = slot
+        self._on_loss = on_loss
         self._retries = retries
         self._lock = threading.Lock()
         self._session: Session | None = None
@@ -123,6 +126,7 @@ class GradingConnection:
             except _INFRASTRUCTURE_ERRORS as error:
                 message = str(error)
                 self._release_sandbox(is_stuck=isinstance(error, TransportTimeoutError))
+                self._on_loss()
             else:
                 if graded.outcome is not VerdictOutcome.INFRASTRUCTURE:
                     return graded

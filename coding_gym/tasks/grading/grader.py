@@ -45,7 +45,8 @@ class Grader:
     All methods are thread-safe.
 
     Args:
-        pool: Source of the sandboxes; session slots are kept until ``close``. If None, the grader starts its own sandbox.
+        pool: Source of the sandboxes; session slots are kept until ``close``, or until a sandbox is lost. If None, the grader
+            starts its own sandbox.
         config: Configuration of that sandbox, a ``SandboxConfig`` or a mapping of its fields. It has all cores unless ``cpu``
             is set.
         workers: Number of submissions graded in parallel; two per core if None. Limited to the number of slots of the pool.
@@ -86,7 +87,7 @@ class Grader:
         self.pool = pool
         self.workers = min(requested, pool.capacity)
         slots = [managed_sandbox(pool, pool.config) for _ in range(self.workers)]
-        self._connections = [GradingConnection(slot, retries=retries) for slot in slots]
+        self._connections = [GradingConnection(slot, retries=retries, on_loss=self._leave_idle_slots) for slot in slots]
         # LIFO: recently used connections are open already, and the others may never need to be opened.
         self._idle: queue.LifoQueue[GradingConnection] = queue.LifoQueue()
         for connection in self._connections:
@@ -202,9 +203,21 @@ class Grader:
         try:
             return Verdict.of(task.id, connection.grade(task, program, run))
         finally:
+            if self.pool.is_contended:
+                connection.close()
             self._idle.put(connection)
             if self._is_closed:
                 connection.close()
+
+    def _leave_idle_slots(self) -> None:
+        """Return the slots of idle connections, if callers wait for them."""
+        idle: list[GradingConnection] = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                idle.append(self._idle.get_nowait())
+        for connection in idle:
+            connection.close()
+            self._idle.put(connection)
 
     def _begin_run(self) -> CancellationToken:
         run = CancellationToken()
