@@ -91,6 +91,15 @@ class HostManager:
         with self._lock:
             return sum(host.report is None for host in self._hosts.values())
 
+    def actor(self, node_id: str) -> Any:
+        """Return the handle of a node's host.
+
+        Raises:
+            KeyError: If it has none.
+        """
+        with self._lock:
+            return self._hosts[node_id].actor
+
     def drain(self, node_id: str) -> None:
         """Start no host on a node any more; ``remove`` ends the present one."""
         self._draining.add(node_id)

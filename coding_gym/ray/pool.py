@@ -147,6 +147,18 @@ class RayPool(SandboxPool):
             if self._closing.is_set():
                 raise PoolClosedError
 
+    def host_actor(self, node_id: str) -> Any:
+        """Return the handle of the ``SandboxHost`` of a node, one of ``hosts``.
+
+        Raises:
+            ConfigurationError: If it has none.
+        """
+        manager = self._begin()
+        try:
+            return manager.actor(node_id)
+        except KeyError:
+            raise self._unknown_node(node_id) from None
+
     def drain(self, node_id: str) -> None:
         """Begin no more episodes on a node, and end its host after those in progress; for scaling down.
 
@@ -159,10 +171,7 @@ class RayPool(SandboxPool):
         with self._lock:
             members = [member for member in self._members if self._nodes.get(member.base_url or "") == node_id]
             if not members or self._manager is None:
-                message = (
-                    f"Expected node_id= to be one of {', '.join(self.hosts) or 'none, as no host is ready'}, got {node_id!r}"
-                )
-                raise ConfigurationError(message)
+                raise self._unknown_node(node_id)
             self._draining.add(node_id)
             self._has_retired = True
             self._manager.drain(node_id)
@@ -231,6 +240,10 @@ class RayPool(SandboxPool):
         super()._assign()
         self._drop_drained()
         self._request_nodes()
+
+    def _unknown_node(self, node_id: str) -> ConfigurationError:
+        known = ", ".join(self.hosts) or "none, as no host is ready"
+        return ConfigurationError(f"Expected node_id= to be one of {known}, got {node_id!r}")
 
     def _leasable(self) -> tuple[str, ...]:
         return tuple(url for url, node_id in self._nodes.items() if node_id not in self._draining)

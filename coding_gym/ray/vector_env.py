@@ -63,6 +63,7 @@ class RayVectorEnv(CodingVectorEnv):
             backend = {"backend": own["backend"]} if own.get("backend") and config is None else {}
             pool = self._made_pool = RayPool(address=address, places=places, config=config, **{**backend, **sandbox_options})
             config, sandbox_options = None, {}
+        self._ray_pool = pool
         self._placements: dict[int, Future[bool]] = {}
         self._unplaced: set[int] = set()
         try:
@@ -79,6 +80,11 @@ class RayVectorEnv(CodingVectorEnv):
             if self._made_pool is not None:
                 self._made_pool.close()
             raise
+
+    @property
+    def pool(self) -> RayPool:
+        """The pool that the places are leased from."""
+        return self._ray_pool
 
     def close_extras(self, **kwargs: Any) -> None:
         """End all sessions, and the hosts unless the pool was passed."""

@@ -13,10 +13,14 @@ from coding_gym.client.session import Session
 from coding_gym.errors import CodingGymError, ConfigurationError
 from coding_gym.sandbox.base import Sandbox
 from coding_gym.sandbox.managed import ManagedSandbox
+from coding_gym_server.protocol import LISTENERS_SUFFIX
 
 __all__ = ["SandboxRelay", "listen"]
 
 _CHUNK_BYTES = 1 << 18
+_HAND_OVER_SECONDS = 5.0
+_CHECK_SECONDS = 0.2
+"""Interval at which a sandbox that accepts connections itself is checked."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -47,9 +51,10 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class SandboxRelay:
-    """Relays connections of a TCP socket to a sandbox, and replaces the sandbox when it dies. Use it as a context manager.
+    """Connects a TCP socket with a sandbox, and replaces the sandbox when it dies. Use it as a context manager.
 
-    The bytes pass unchanged: clients authenticate with the sandbox's token, if it has one.
+    If the sandbox is on this machine, its server is handed the socket, and accepts connections itself. Otherwise the bytes are
+    copied, unchanged. Clients authenticate with the sandbox's token, if it has one.
 
     Args:
         sandbox: The sandbox; the relay takes ownership of it. One of its sessions is the relay's own, which keeps the sandbox
@@ -82,7 +87,33 @@ class SandboxRelay:
         return sandbox
 
     async def run(self) -> None:
-        """Relay connections until cancelled."""
+        """Serve connections until cancelled."""
+        while await asyncio.to_thread(self._hand_over):
+            await self._until_lost()
+            try:
+                await asyncio.to_thread(self._replace, self._kept)
+            except CodingGymError:
+                # Clients are told why.
+                break
+        await self._copy_connections()
+
+    def _hand_over(self) -> bool:
+        """Let the sandbox's server accept connections; return whether it does."""
+        path = self._sandbox.obtain().address.socket_path
+        if path is None:
+            return False
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.settimeout(_HAND_OVER_SECONDS)
+            client.connect(f"{path}{LISTENERS_SUFFIX}")
+            socket.send_fds(client, [b"\0"], [self._listener.fileno()])
+            return bool(client.recv(1))
+        return False
+
+    async def _until_lost(self) -> None:
+        while self._keepalive is not None and not self._keepalive.is_lost:
+            await asyncio.sleep(_CHECK_SECONDS)
+
+    async def _copy_connections(self) -> None:
         server = await asyncio.start_server(self._on_connection, sock=self._listener, limit=_CHUNK_BYTES)
         try:
             await server.serve_forever()
@@ -135,8 +166,8 @@ class SandboxRelay:
                 await asyncio.to_thread(self._replace, sandbox)
         return await _open((await self._sandbox.obtain_async()).address)
 
-    def _replace(self, dead: Sandbox) -> None:
-        if self._kept is dead:
+    def _replace(self, dead: Sandbox | None) -> None:
+        if dead is not None and self._kept is dead:
             self._sandbox.give_up(dead)
             self.start()
 

@@ -315,6 +315,7 @@ def _server(
 ) -> uvicorn.Server:
     import uvicorn
 
+    from coding_gym_server.server.api.handed_listeners import SandboxServer
     from coding_gym_server.server.api.uvicorn_protocols import HttpConnection, WebSocketConnection
     from coding_gym_server.server.app import create_app
 
@@ -324,7 +325,7 @@ def _server(
     def end() -> None:
         server.should_exit = server.force_exit = True
 
-    server = uvicorn.Server(
+    server = SandboxServer(
         uvicorn.Config(
             create_app(config, zygote, launcher=launcher, profile=profile, isolation=isolation, end=end),
             uds=config.uds,
@@ -342,7 +343,8 @@ def _server(
             proxy_headers=False,
             server_header=False,
             timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
-        )
+        ),
+        sessions_root=HttpConnection.sessions_root,
     )
     return server
 

@@ -92,8 +92,7 @@ def kill(cluster: Cluster) -> Callable[..., None]:
 
 def pid_of_host(pool: Any, node_id: str) -> int:
     ray = import_extra("ray")
-    actor = pool._manager._hosts[node_id].actor
-    pid: int = ray.get(actor.__ray_call__.remote(lambda _: os.getpid()), timeout=10)
+    pid: int = ray.get(pool.host_actor(node_id).__ray_call__.remote(lambda _: os.getpid()), timeout=10)
     return pid
 
 

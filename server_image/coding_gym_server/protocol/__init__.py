@@ -30,6 +30,7 @@ from coding_gym_server.protocol.inputs import (
 )
 from coding_gym_server.protocol.messages import (
     ERROR_CODE_HEADER,
+    LISTENERS_SUFFIX,
     MAX_FORKS,
     MAX_FRAME_BYTES,
     PROTOCOL_VERSION,
@@ -98,6 +99,7 @@ __all__ = [
     "DEFAULT_SCREEN",
     "ERROR_CODE_HEADER",
     "INFRASTRUCTURE_EXIT_CODE",
+    "LISTENERS_SUFFIX",
     "MAX_FORKS",
     "MAX_FRAME_BYTES",
     "MAX_SCREEN_SIDE",

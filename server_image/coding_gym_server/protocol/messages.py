@@ -172,6 +172,9 @@ class RestoreRequest(msgspec.Struct, tag="restore", forbid_unknown_fields=True):
     data: RestoreOptions
 
 
+LISTENERS_SUFFIX = ".listeners"
+"""Suffix of the path of the Unix socket at which a server is handed listening sockets, after that of its own socket."""
+
 MAX_FORKS = 64
 """Maximum number of forks of a session that exist at the same time, including forks of forks."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import struct
 
@@ -13,17 +12,16 @@ __all__ = ["is_from_session"]
 _CREDENTIALS = struct.Struct("3i")
 
 
-def is_from_session(transport: asyncio.Transport, root: int) -> bool:
+def is_from_session(connection: socket.socket, root: int) -> bool:
     """Return whether a connection over a Unix socket was made by a descendant of a process.
 
     Landlock does not prevent a session from connecting to a socket whose path it knows; the operating system kernel reports
     the process that connected (see ``SO_PEERCRED`` in unix(7)).
 
     Args:
-        transport: The connection.
+        connection: The connection.
         root: Process id of the common ancestor of all sessions.
     """
-    connection = transport.get_extra_info("socket")
     if connection.family != socket.AF_UNIX:
         return False
     pid, _, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))

@@ -32,7 +32,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if is_from_session(transport, self.sessions_root):
+        if is_from_session(transport.get_extra_info("socket"), self.sessions_root):
             transport.abort()
 
     def on_message_begin(self) -> None:

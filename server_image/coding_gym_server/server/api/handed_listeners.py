@@ -1,0 +1,114 @@
+"""Listening sockets that the owner of the sandbox hands to its server.
+
+A sandbox has no network, but its clients may have: a listening TCP socket of the owner's network namespace, passed as a
+descriptor over a Unix socket (``SCM_RIGHTS`` in unix(7)), lets the server accept connections of others without a process that
+copies each byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+
+import uvicorn
+
+from coding_gym_server.protocol import LISTENERS_SUFFIX
+from coding_gym_server.server.api.peer_credentials import is_from_session
+
+__all__ = ["HandedListeners", "SandboxServer"]
+
+_ACCEPTED = b"\x01"
+
+
+class SandboxServer(uvicorn.Server):
+    """uvicorn's server, which also serves listening sockets that it is handed, if it has a Unix socket.
+
+    Args:
+        config: Configuration of the server.
+        sessions_root: Process id of the common ancestor of all sessions, whose connections are refused.
+    """
+
+    def __init__(self, config: uvicorn.Config, *, sessions_root: int) -> None:
+        super().__init__(config)
+        self._sessions_root = sessions_root
+        self._handed: HandedListeners | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.config.uds:
+            self._handed = HandedListeners(f"{self.config.uds}{LISTENERS_SUFFIX}", self, sessions_root=self._sessions_root)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._handed is not None:
+            self._handed.close()
+        await super().shutdown(sockets)
+
+    async def serve_listener(self, listener: socket.socket) -> None:
+        """Accept connections of a listening socket, which the server takes ownership of."""
+        loop = asyncio.get_running_loop()
+
+        def connection() -> asyncio.Protocol:
+            return self.config.http_protocol_class(  # type: ignore[call-arg]
+                config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+
+        self.servers.append(await loop.create_server(connection, sock=listener, backlog=self.config.backlog))
+
+
+class HandedListeners:
+    """The Unix socket at which a server is handed listening sockets.
+
+    A client sends one byte with one descriptor, and gets one byte when the server accepts connections there.
+
+    Args:
+        path: Path of the socket.
+        server: The server.
+        sessions_root: See ``SandboxServer``.
+    """
+
+    def __init__(self, path: str, server: SandboxServer, *, sessions_root: int) -> None:
+        self._server = server
+        self._sessions_root = sessions_root
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        self._socket.bind(path)
+        # As uvicorn's own: a directory keeps other users out.
+        os.chmod(path, 0o666)  # noqa: S103
+        self._socket.listen()
+        self._loop.add_reader(self._socket, self._accept)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+        for task in self._tasks:
+            task.cancel()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            client, _ = self._socket.accept()
+            client.setblocking(False)
+            if is_from_session(client, self._sessions_root):
+                client.close()
+                return
+            task = self._loop.create_task(self._receive(client))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _receive(self, client: socket.socket) -> None:
+        with contextlib.closing(client):
+            readable = asyncio.Event()
+            self._loop.add_reader(client, readable.set)
+            try:
+                await readable.wait()
+            finally:
+                self._loop.remove_reader(client)
+            with contextlib.suppress(OSError):
+                _, descriptors, _, _ = socket.recv_fds(client, 1, 1)
+                for listener in [socket.socket(fileno=descriptor) for descriptor in descriptors]:
+                    listener.setblocking(False)
+                    await self._server.serve_listener(listener)
+                    client.send(_ACCEPTED)
