@@ -67,6 +67,7 @@ class SandboxRelay:
         self._listener = listener
         self._keepalive: Session | None = None
         self._kept: Sandbox | None = None
+        self._handed_over: socket.socket | None = None
         self._lock = asyncio.Lock()
         self._relays: set[asyncio.Task[None]] = set()
 
@@ -90,6 +91,7 @@ class SandboxRelay:
         """Serve connections until cancelled."""
         while await asyncio.to_thread(self._hand_over):
             await self._until_lost()
+            self._take_back()
             try:
                 await asyncio.to_thread(self._replace, self._kept)
             except CodingGymError:
@@ -102,12 +104,21 @@ class SandboxRelay:
         path = self._sandbox.obtain().address.socket_path
         if path is None:
             return False
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        self._take_back()
+        client = self._handed_over = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with contextlib.suppress(OSError):
             client.settimeout(_HAND_OVER_SECONDS)
             client.connect(f"{path}{LISTENERS_SUFFIX}")
             socket.send_fds(client, [b"\0"], [self._listener.fileno()])
-            return bool(client.recv(1))
+            if client.recv(1):
+                return True
+        self._take_back()
         return False
+
+    def _take_back(self) -> None:
+        """Let the sandbox's server accept no more connections, and end those that it has accepted."""
+        if self._handed_over is not None:
+            self._handed_over.close()
 
     async def _until_lost(self) -> None:
         while self._keepalive is not None and not self._keepalive.is_lost:
@@ -124,6 +135,7 @@ class SandboxRelay:
 
     def close(self) -> None:
         """Close the socket, and remove the sandbox. Idempotent."""
+        self._take_back()
         self._listener.close()
         if self._keepalive is not None:
             self._keepalive.close()

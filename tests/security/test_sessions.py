@@ -374,6 +374,24 @@ def test_server_refuses_connections_from_sessions(box, attacker, victim, connect
     assert attacker.see(f"tell(lambda: {connect})") == b""
 
 
+def test_server_accepts_no_listeners_from_sessions(box, attacker, victim):
+    attacker.do(f"""
+        def hand_over():
+            listener = socket.socket(socket.AF_UNIX)
+            listener.bind(f"{{os.getcwd()}}/listener")
+            listener.listen()
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(5)
+                connection.connect({socket_of_the_server(box, attacker)!r} + ".listeners")
+                socket.send_fds(connection, [b"x"], [listener.fileno()])
+                return connection.recv(100)
+        def tell(action):
+            try: return action()
+            except OSError: return b""
+    """)
+    assert attacker.see("tell(hand_over)") == b""
+
+
 def test_connection_flood_from_inside_blocks_no_client(box, attacker, victim):
     attacker.begin(f"""
         until = time.monotonic() + 1

@@ -290,7 +290,7 @@ def test_server_process_cannot_be_traced_or_read(sandbox, run):
 
 def test_server_socket_and_token_are_unreachable(sandbox, run):
     directory = os.path.dirname(str(sandbox.address))
-    assert sorted(os.listdir(directory)) == ["server.sock"]
+    assert sorted(os.listdir(directory)) == ["server.sock", "server.sock.listeners"]
     code = (
         ATTEMPT
         + f"""

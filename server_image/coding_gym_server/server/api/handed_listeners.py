@@ -11,11 +11,14 @@ import asyncio
 import contextlib
 import os
 import socket
+import weakref
+from collections.abc import AsyncIterator
 
 import uvicorn
 
 from coding_gym_server.protocol import LISTENERS_SUFFIX
 from coding_gym_server.server.api.peer_credentials import is_from_session
+from coding_gym_server.server.api.uvicorn_protocols import HttpConnection
 
 __all__ = ["HandedListeners", "SandboxServer"]
 
@@ -45,22 +48,30 @@ class SandboxServer(uvicorn.Server):
             self._handed.close()
         await super().shutdown(sockets)
 
-    async def serve_listener(self, listener: socket.socket) -> None:
-        """Accept connections of a listening socket, which the server takes ownership of."""
-        loop = asyncio.get_running_loop()
+    @contextlib.asynccontextmanager
+    async def serving(self, listener: socket.socket) -> AsyncIterator[None]:
+        """Accept connections of a listening socket during the block; at its end, they end."""
+        transports: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
 
-        def connection() -> asyncio.Protocol:
-            return self.config.http_protocol_class(  # type: ignore[call-arg]
-                config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-            )
+        def connection() -> HttpConnection:
+            made = HttpConnection(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+            made.transports = transports
+            return made
 
-        self.servers.append(await loop.create_server(connection, sock=listener, backlog=self.config.backlog))
+        server = await asyncio.get_running_loop().create_server(connection, sock=listener, backlog=self.config.backlog)
+        try:
+            yield
+        finally:
+            server.close()
+            for transport in transports:
+                transport.abort()
 
 
 class HandedListeners:
     """The Unix socket at which a server is handed listening sockets.
 
-    A client sends one byte with one descriptor, and gets one byte when the server accepts connections there.
+    A client sends one byte with one descriptor, and gets one byte when the server accepts connections there. It does so until
+    the client closes its connection, or dies.
 
     Args:
         path: Path of the socket.
@@ -99,16 +110,25 @@ class HandedListeners:
             task.add_done_callback(self._tasks.discard)
 
     async def _receive(self, client: socket.socket) -> None:
-        with contextlib.closing(client):
-            readable = asyncio.Event()
-            self._loop.add_reader(client, readable.set)
-            try:
-                await readable.wait()
-            finally:
-                self._loop.remove_reader(client)
-            with contextlib.suppress(OSError):
-                _, descriptors, _, _ = socket.recv_fds(client, 1, 1)
-                for listener in [socket.socket(fileno=descriptor) for descriptor in descriptors]:
+        with contextlib.closing(client), contextlib.suppress(OSError):
+            await self._until_readable(client)
+            _, descriptors, _, _ = socket.recv_fds(client, 1, 1)
+            for descriptor in descriptors:
+                try:
+                    listener = socket.socket(fileno=descriptor)
+                except OSError:
+                    os.close(descriptor)
+                    raise
+                with contextlib.closing(listener), contextlib.suppress(ValueError):
                     listener.setblocking(False)
-                    await self._server.serve_listener(listener)
-                    client.send(_ACCEPTED)
+                    async with self._server.serving(listener):
+                        client.send(_ACCEPTED)
+                        await self._until_readable(client)
+
+    async def _until_readable(self, client: socket.socket) -> None:
+        readable = asyncio.Event()
+        self._loop.add_reader(client, readable.set)
+        try:
+            await readable.wait()
+        finally:
+            self._loop.remove_reader(client)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import MutableSet
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -26,12 +27,17 @@ class HttpConnection(HttpToolsProtocol):
 
     Attributes:
         sessions_root: Process id of the common ancestor of all sessions, whose connections are refused.
+        transports: Set that the connection adds its transport to; None for no set.
     """
 
     sessions_root: ClassVar[int]
+    transports: MutableSet[asyncio.Transport] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if self.transports is not None:
+            # A session has another protocol later, but the same transport.
+            self.transports.add(transport)
         if is_from_session(transport.get_extra_info("socket"), self.sessions_root):
             transport.abort()
 
