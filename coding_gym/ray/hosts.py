@@ -238,8 +238,9 @@ def _close(hosts: list[_Host]) -> None:
     if not ray.is_initialized():
         return
     with contextlib.suppress(ray.exceptions.RayError, ConnectionError):
-        calls = [host.actor.close.remote() for host in hosts]
-        ray.wait(calls, num_returns=len(calls), timeout=_CLOSE_SECONDS) if calls else None
+        # A host that is starting may wait for places of its node; what it has started ends with it.
+        calls = [host.actor.close.remote() for host in hosts if host.report is not None]
+        ray.wait(calls, num_returns=len(calls), timeout=_CLOSE_SECONDS)
     for host in hosts:
         with contextlib.suppress(ray.exceptions.RayError, ValueError, ConnectionError):
             ray.kill(host.actor)

@@ -22,13 +22,17 @@ HOST = {"provider": "local", "preload": (), "idle_timeout": 3.0}
 
 _NODE = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
 
+_QUICK_CHECKS = {"health_check_period_ms": 300, "health_check_failure_threshold": 5}
+"""Ray's settings, so that tests need not wait until it knows that a node is dead."""
+
 
 class Cluster:
     """A cluster whose head has no sandboxes."""
 
     def __init__(self) -> None:
         self._ray = import_extra("ray")
-        self._cluster = import_extra("ray.cluster_utils").Cluster(initialize_head=True, head_node_args=_NODE)
+        head = {**_NODE, "_system_config": _QUICK_CHECKS}
+        self._cluster = import_extra("ray.cluster_utils").Cluster(initialize_head=True, head_node_args=head)
         self._nodes: dict[str, Any] = {}
         self._ray.init(address=self._cluster.address, log_to_driver=False, configure_logging=False)
 
