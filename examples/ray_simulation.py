@@ -3,7 +3,8 @@
 The hosts are simulated: they have addresses and places, but no sandboxes. All the rest is that of ``RayPool``: queue, leases,
 choice of nodes, loss. Printed and plotted, for clusters of several sizes, with every place taken and callers waiting:
 
-* how long a lease and its release take, and how many episodes per second that allows
+* how long a lease takes while places are free, and a lease with a release while all are taken
+* how many episodes per second the latter allows
 * how long the driver needs to notice a lost node and to give its places up
 * by how many places the order of service differs from that of request (0: first come, first served)
 * how much memory the driver has per node
@@ -74,11 +75,12 @@ def simulate(nodes: int, rng: random.Random) -> dict[str, float]:
     """Return what the driver needs for a number of nodes."""
     tracemalloc.start()
     pool = SimulatedPool(provider="local", acquire_timeout=None)
+    leases: list[Lease] = []
     before, _ = tracemalloc.get_traced_memory()
     pool.set_hosts(nodes)
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    leases = [pool.ask().result(0) for _ in range(nodes * PLACES)]
+    filling = microseconds(lambda: leases.extend(pool.ask().result(0) for _ in range(nodes * PLACES))) / (nodes * PLACES)
     waiting = [pool.ask() for _ in range(WAITING)]
     served: list[int] = []
     for number, future in enumerate(waiting):
@@ -102,6 +104,7 @@ def simulate(nodes: int, rng: random.Random) -> dict[str, float]:
     lease = statistics.median(times)
     return {
         "nodes": nodes,
+        "first lease (us)": filling,
         "lease (us)": lease,
         "episodes/s": 1e6 / lease,
         "lost node (ms)": statistics.median(losses) / 1e3,

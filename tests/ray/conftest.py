@@ -36,6 +36,10 @@ class Cluster:
         self._nodes: dict[str, Any] = {}
         self._ray.init(address=self._cluster.address, log_to_driver=False, configure_logging=False)
 
+    @property
+    def address(self) -> str:
+        return str(self._cluster.address)
+
     def set_nodes(self, count: int) -> list[str]:
         """Add or remove nodes with sandboxes, and return the ids of all."""
         while len(self._nodes) > count:

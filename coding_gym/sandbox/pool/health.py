@@ -9,10 +9,11 @@ from typing import Protocol
 
 from coding_gym.client.address import Address
 from coding_gym.client.http import get_json
-from coding_gym.errors import ProtocolError
+from coding_gym.errors import ProtocolError, TransportError
 from coding_gym.sandbox.pool.lease import PooledMember
+from coding_gym.sandbox.remote import RemoteSandbox
 
-__all__ = ["HEALTH_TIMEOUT", "MAX_FAILED_CHECKS", "Checked", "check_regularly", "is_responsive", "slots_of"]
+__all__ = ["HEALTH_TIMEOUT", "MAX_FAILED_CHECKS", "Checked", "check", "check_regularly", "slots_of"]
 
 HEALTH_TIMEOUT = 2.0
 MAX_FAILED_CHECKS = 2
@@ -25,9 +26,17 @@ class Checked(Protocol):
         """Replace dead sandboxes."""
 
 
-def is_responsive(member: PooledMember, *, timeout: float) -> bool:
-    """Return whether a sandbox answers; a single timeout may only mean that it is busy."""
-    return any(member.sandbox.is_healthy(timeout=timeout) for _ in range(MAX_FAILED_CHECKS))
+def check(member: PooledMember, *, timeout: float) -> bool:
+    """Return whether a sandbox answers; update the number of slots of a server that is not the pool's own.
+
+    A single timeout may only mean that it is busy.
+    """
+    sandbox = member.sandbox
+    is_healthy = any(sandbox.is_healthy(timeout=timeout) for _ in range(MAX_FAILED_CHECKS))
+    if is_healthy and isinstance(sandbox, RemoteSandbox):
+        with contextlib.suppress(TransportError, ProtocolError):
+            member.slots = slots_of(sandbox.address, busy=len(sandbox.open_sessions), timeout=timeout)
+    return is_healthy
 
 
 def slots_of(address: Address, *, busy: int, timeout: float) -> int:
