@@ -90,6 +90,9 @@ def play(podman, load, alone, tmp_path):
         container.pop("ports", None)
         for probe in PROBES:
             container.pop(probe, None)
+        # Podman makes a volume with the name of each of the pod's.
+        for entry in (*pod["spec"]["volumes"], *container["volumeMounts"]):
+            entry["name"] = f"coding-gym-test-{entry['name']}"
         if variables:
             container["env"] = [{"name": key, "value": value} for key, value in variables.items()]
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "coding-gym-token"}}
@@ -108,8 +111,11 @@ def play(podman, load, alone, tmp_path):
     for file in reversed(played):
         podman("kube", "down", str(file))
         for document in yaml.safe_load_all(file.read_text()):
+            volumes = [entry["name"] for entry in document.get("spec", {}).get("volumes", ()) if "emptyDir" in entry]
             if document["kind"] in ("ConfigMap", "Secret"):
-                subprocess.run(["podman", "volume", "rm", "--force", document["metadata"]["name"]], capture_output=True)
+                volumes.append(document["metadata"]["name"])
+            for volume in volumes:
+                subprocess.run(["podman", "volume", "rm", "--force", volume], capture_output=True)
         subprocess.run(["podman", "secret", "rm", "coding-gym-token"], capture_output=True)
 
 
