@@ -20,9 +20,6 @@ class Lessor(Protocol):
     def return_full(self, lease: Lease, member: PooledMember) -> bool:
         """Free the slot of a lease, if other clients of the server have taken it."""
 
-    def on_lost_lease(self, member: PooledMember) -> None:
-        """Note that a lease has been garbage collected."""
-
     def return_lease(self, lease: Lease, member: PooledMember, *, dead: bool) -> None:
         """Free the slot of a lease."""
 
@@ -93,10 +90,6 @@ class Lease:
         if not self._released:
             self._released = True
             self._pool.return_lease(self, self._member, dead=dead)
-
-    def __del__(self) -> None:
-        if not self._released:
-            self._pool.on_lost_lease(self._member)
 
     def __enter__(self) -> Lease:
         return self

@@ -61,7 +61,8 @@ class PoolState:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._members: list[PooledMember] = []
-        # Those that may have free slots: a full pool of a thousand servers must not be searched at each release.
+        # Those that may have free slots, since a full pool of a thousand servers must not be searched at each release; with the
+        # slots of leases that were garbage collected, from the next health check on.
         self._roomy: set[PooledMember] = set()
         self._random = random.Random()  # noqa: S311 - no secret
         self._has_retired = max_episodes is not None
@@ -123,10 +124,6 @@ class PoolState:
             member.slots = member.busy
             self._assign()
         return True
-
-    def on_lost_lease(self, member: PooledMember) -> None:
-        """Note that a lease has been garbage collected. Called without the lock, between any two lines of it."""
-        self._roomy.add(member)
 
     def return_lease(self, lease: Lease, member: PooledMember, *, dead: bool) -> None:
         """Free the slot of a lease."""
@@ -192,14 +189,19 @@ class PoolState:
         """
         if self._servers is None and self._available() <= 0:
             return None
+        if len(self._members) <= _CHOICES:
+            return self._best_of(self._members)
         while candidates := list(self._roomy):
             if len(candidates) > _CHOICES:
                 candidates = self._random.sample(candidates, _CHOICES)
-            free = [member for member in candidates if member.free > 0 and not self._is_retired(member)]
-            if free:
-                return max(free, key=lambda member: (member.free / member.slots, member.free))
+            if (best := self._best_of(candidates)) is not None:
+                return best
             self._roomy.difference_update(candidates)
         return None
+
+    def _best_of(self, candidates: list[PooledMember]) -> PooledMember | None:
+        free = [member for member in candidates if member.free > 0 and not self._is_retired(member)]
+        return max(free, key=lambda member: (member.free / member.slots, member.free), default=None)
 
     def _available(self) -> int:
         """Return the number of slots that may still be leased; a sandbox in its last episode counts until it ends."""
