@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from typing import Protocol
+from typing import Any, Protocol
 
 from coding_gym.client.address import Address
 from coding_gym.client.http import get_json
-from coding_gym.errors import ProtocolError, TransportError
+from coding_gym.errors import CodingGymError, ProtocolError
 from coding_gym.sandbox.pool.lease import PooledMember
 from coding_gym.sandbox.remote import RemoteSandbox
 
@@ -32,11 +32,17 @@ def check(member: PooledMember, *, timeout: float) -> bool:
     A single timeout may only mean that it is busy.
     """
     sandbox = member.sandbox
-    is_healthy = any(sandbox.is_healthy(timeout=timeout) for _ in range(MAX_FAILED_CHECKS))
-    if is_healthy and isinstance(sandbox, RemoteSandbox):
-        with contextlib.suppress(TransportError, ProtocolError):
-            member.slots = slots_of(sandbox.address, busy=len(sandbox.open_sessions), timeout=timeout)
-    return is_healthy
+    for _ in range(MAX_FAILED_CHECKS):
+        try:
+            report = sandbox.health(timeout=timeout)
+        except CodingGymError:
+            continue
+        if report["status"] == "healthy":
+            if isinstance(sandbox, RemoteSandbox):
+                with contextlib.suppress(ProtocolError):
+                    member.slots = _slots_in(report, sandbox.address, busy=len(sandbox.open_sessions))
+            return True
+    return False
 
 
 def slots_of(address: Address, *, busy: int, timeout: float) -> int:
@@ -51,7 +57,10 @@ def slots_of(address: Address, *, busy: int, timeout: float) -> int:
         TransportError: If it does not answer in time.
         ProtocolError: If it does not report its sessions.
     """
-    report = get_json(address, "/health", timeout=timeout)
+    return _slots_in(get_json(address, "/health", timeout=timeout), address, busy=busy)
+
+
+def _slots_in(report: Any, address: Address, *, busy: int) -> int:
     try:
         return int(report["max_sessions"]) - max(int(report["active_sessions"]) - busy, 0)
     except (KeyError, TypeError):

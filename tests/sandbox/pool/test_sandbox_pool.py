@@ -28,6 +28,7 @@ from coding_gym.errors import (
     ProviderError,
     ProviderUnavailableError,
     SandboxStartError,
+    TransportTimeoutError,
 )
 from coding_gym.sandbox.docker.cleanup import our_containers
 from coding_gym.sandbox.pool import state as pool_state
@@ -46,11 +47,12 @@ class FakeSandbox:
         self.alive = True
         self.late_answers = 0
 
-    def is_healthy(self, *, timeout):
+    def health(self, *, timeout):
         if self.late_answers:
             self.late_answers -= 1
-            return False
-        return self.alive
+            message = "late"
+            raise TransportTimeoutError(message)
+        return {"status": "healthy" if self.alive else "unhealthy"}
 
     def close(self):
         self.alive = False
