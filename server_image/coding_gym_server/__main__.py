@@ -343,8 +343,7 @@ def _server(
             proxy_headers=False,
             server_header=False,
             timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
-        ),
-        sessions_root=HttpConnection.sessions_root,
+        )
     )
     return server
 

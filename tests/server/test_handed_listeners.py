@@ -87,7 +87,7 @@ def test_anything_else_is_refused_and_closed(sandbox, provider):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams, hand_over(sandbox, writer) as first:
         os.close(writer)
         assert first.recv(1) == b""
-        # Nobody holds the other end any more.
+        # The server has closed its copy of the other end.
         assert os.read(reader, 1) == b""
         with hand_over(sandbox, datagrams.fileno()) as second:
             assert second.recv(1) == b""

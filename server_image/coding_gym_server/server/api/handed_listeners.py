@@ -30,18 +30,16 @@ class SandboxServer(uvicorn.Server):
 
     Args:
         config: Configuration of the server.
-        sessions_root: Process id of the common ancestor of all sessions, whose connections are refused.
     """
 
-    def __init__(self, config: uvicorn.Config, *, sessions_root: int) -> None:
+    def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
-        self._sessions_root = sessions_root
         self._handed: HandedListeners | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.config.uds:
-            self._handed = HandedListeners(f"{self.config.uds}{LISTENERS_SUFFIX}", self, sessions_root=self._sessions_root)
+            self._handed = HandedListeners(f"{self.config.uds}{LISTENERS_SUFFIX}", self)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._handed is not None:
@@ -76,12 +74,10 @@ class HandedListeners:
     Args:
         path: Path of the socket.
         server: The server.
-        sessions_root: See ``SandboxServer``.
     """
 
-    def __init__(self, path: str, server: SandboxServer, *, sessions_root: int) -> None:
+    def __init__(self, path: str, server: SandboxServer) -> None:
         self._server = server
-        self._sessions_root = sessions_root
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -102,7 +98,7 @@ class HandedListeners:
         with contextlib.suppress(OSError):
             client, _ = self._socket.accept()
             client.setblocking(False)
-            if is_from_session(client, self._sessions_root):
+            if is_from_session(client, HttpConnection.sessions_root):
                 client.close()
                 return
             task = self._loop.create_task(self._receive(client))
