@@ -17,6 +17,7 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics, RecordVideo
 
 from coding_gym import CodingVectorEnv, SandboxPool
 from coding_gym.errors import CodingGymError, ConfigurationError, InvalidActionError
+from tests.support.environments import make_envs
 from tests.support.interruption import interrupted_after
 from tests.support.requirements import import_extra
 from tests.support.running_server import gone_within
@@ -58,18 +59,14 @@ def pool():
 def make(pool):
     """Make environments in the shared pool."""
     with ExitStack() as stack:
-        yield functools.partial(_make, stack, **{**ENV, "pool": pool})
+        yield functools.partial(make_envs, stack, **{**ENV, "pool": pool})
 
 
 @pytest.fixture
 def make_own():
     """Make environments with dedicated sandboxes."""
     with ExitStack() as stack:
-        yield functools.partial(_make, stack, **FAST)
-
-
-def _make(stack, num_envs=2, **options):
-    return stack.enter_context(closing(gym.make_vec("CodingEnv-v0", num_envs=num_envs, **options)))
+        yield functools.partial(make_envs, stack, **FAST)
 
 
 def sandboxes(envs):

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-
-import gymnasium as gym
 from gymnasium.utils.env_checker import data_equivalence
 
 ENV = {"screen": None, "step_timeout": 20}
 FAST = {"provider": "local", "preload": (), **ENV}
 SLEEP = "import time; time.sleep({})"
 NAP = SLEEP.format(0.5)
-
-
-def make_envs(stack, num_envs=2, *, id="CodingEnv-v0", **options):
-    """Return environments that ``stack`` closes."""
-    return stack.enter_context(closing(gym.make_vec(id, num_envs=num_envs, **options)))
 
 
 def receive(envs, min_ready=1, timeout=30):

@@ -10,7 +10,8 @@ import pytest
 
 from coding_gym import SandboxPool
 from coding_gym.errors import CodingGymError
-from tests.envs.first_come.answers import ENV, FAST, make_envs
+from tests.envs.first_come.answers import ENV, FAST
+from tests.support.environments import make_envs
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,8 @@ from gymnasium.vector import AutoresetMode
 
 from coding_gym import SandboxPool
 from coding_gym.errors import PoolClosedError
-from tests.envs.first_come.answers import ENV, SLEEP, make_envs, outputs, receive
+from tests.envs.first_come.answers import ENV, SLEEP, outputs, receive
+from tests.support.environments import make_envs
 from tests.support.running_server import gone_within
 from tests.support.sandbox_faults import eventually, kill_sandbox, living_children
 from tests.support.sandbox_processes import server_of
