@@ -56,7 +56,7 @@ __all__ = [
 
 
 class CodingGymError(Exception):
-    """Base class of all errors of this package. They can be pickled, as workers of process pools do it."""
+    """Base class of all errors of this package. They can be pickled, for example by process pools."""
 
     def __reduce__(self) -> Any:
         # The arguments of a constructor may differ from those of the error.

@@ -37,11 +37,11 @@ def connect(address: str | None) -> bool:
     """Connect to a cluster, unless this process is connected; return whether a local cluster was started.
 
     Args:
-        address: Address of the cluster; ``auto`` or None for the one of this machine, which is started with None if there is
-            none.
+        address: Address of the cluster; ``auto`` or None for the one of this machine. With None, one is started here if
+            none runs.
 
     Raises:
-        ConfigurationError: If Ray is not installed, or there is no cluster at the address.
+        ConfigurationError: If Ray is not installed, or no cluster answers at the address.
     """
     ray = import_extra("ray", extra="ray")
     if ray.is_initialized():

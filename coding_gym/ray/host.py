@@ -15,7 +15,7 @@ __all__ = ["HostReport", "SandboxHost"]
 
 @dataclass(frozen=True)
 class HostReport:
-    """What a host serves.
+    """Report of a host on its sandboxes.
 
     Attributes:
         servers: Addresses of its sandboxes, ``http://IP:PORT``. They stay the same when a sandbox is replaced.
@@ -30,8 +30,8 @@ class SandboxHost:
     """The sandboxes of one node, an asynchronous Ray actor.
 
     ``RayPool`` starts one on each node that has the resource ``sandbox``. Steps are not Ray calls: clients connect to the
-    sandboxes over TCP. The actor starts and replaces the sandboxes, and relays connections to them; they end with the actor,
-    also when it is killed.
+    sandboxes over TCP. The actor starts and replaces the sandboxes, and gives each of them a listening socket. They end with
+    the actor, also when it is killed.
 
     Args:
         config: The sandboxes; with a token, which all clients send.

@@ -1,4 +1,4 @@
-"""What is lost when a sandbox, a host or a node is killed, and how long it takes."""
+"""Losses after a sandbox, a host or a node is killed, and the time until they are noticed and made up for."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ class Lessor(Protocol):
     """A pool, as its leases use it."""
 
     def begin_episode_in(self, member: PooledMember) -> bool:
-        """Count an episode; return False if the lease is to be given up."""
+        """Count an episode; return False if the lease should be released."""
 
     def return_full(self, lease: Lease, member: PooledMember) -> bool:
         """Free the slot of a lease, if other clients of the server have taken it."""

@@ -173,7 +173,7 @@ class SandboxPool(PoolState):
 
     @property
     def capacity_source(self) -> str:
-        """What ``capacity`` counts, for messages."""
+        """Description of the slots that ``capacity`` counts, for error messages."""
         if self._servers is None:
             return f"slots of the pool: it has size={self.size} sandboxes of sessions={self.config.sessions} each"
         return "sessions that the servers of base_urls= have for this pool"

@@ -210,7 +210,7 @@ class Grader:
                 connection.close()
 
     def _leave_idle_slots(self) -> None:
-        """Return the slots of idle connections, if callers wait for them."""
+        """Return the slots of idle connections, so that a retry need not wait for them."""
         idle: list[GradingConnection] = []
         with contextlib.suppress(queue.Empty):
             while True:
