@@ -53,7 +53,6 @@ class CodingTaskVectorEnv(CodingVectorEnv):
     ) -> None:
         self.suite = as_suite(suite)
         self._max_turns = max_turns
-        self._pool = pool
         super().__init__(
             num_envs,
             max_episode_steps=max_episode_steps,
@@ -65,10 +64,9 @@ class CodingTaskVectorEnv(CodingVectorEnv):
         )
 
     def _make_env(self, **settings: Any) -> CodingEnv:
-        pool = self._own_pool or self._pool
-        if pool is not None:
+        if self._pool is not None:
             # Submissions are graded in a second slot.
-            settings = {**settings, "config": None, "pool": pool}
+            settings = {**settings, "config": None, "pool": self._pool}
         return CodingTaskEnv(suite=self.suite, max_turns=self._max_turns, **settings)
 
     def _batch(self, observations: list[Obs]) -> Obs:

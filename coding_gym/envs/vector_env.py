@@ -91,6 +91,7 @@ class CodingVectorEnv(FirstComeVectorEnv, SyncVectorEnv):
         if pool is None:
             sessions = max(config.sessions, min(num_envs, sessions_per_sandbox))
             config = replace(config, sessions=sessions * self._sessions_per_env)
+        self._pool = pool
         # With a pool, each environment leases one slot; otherwise a sandbox is shared by several.
         self._envs_per_slot = sessions_per_sandbox if pool is None else 1
         self._slots = [managed_sandbox(pool, config) for _ in range(-(-num_envs // self._envs_per_slot))]

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from coding_gym._validation import check_count
-from coding_gym.errors import ConfigurationError
-from coding_gym.ray.pool import RayPool
+from coding_gym.ray.pool import RayPool, own_pool
 from coding_gym.sandbox.config import SandboxConfig, SandboxKwargs
 from coding_gym.tasks import Grader
 
@@ -45,10 +44,7 @@ class RayGrader(Grader):
     ) -> None:
         if workers is not None:
             check_count("workers", workers, 1)
-        if pool is not None and (address is not None or places is not None):
-            message = "address= and places= are options of the pool: pass them to RayPool instead"
-            raise ConfigurationError(message)
-        own = None if pool is not None else RayPool(address=address, places=places, config=config, **sandbox_options)
+        own = own_pool(pool, address=address, places=places, config=config, sandbox_options=sandbox_options)
         try:
             chosen = pool or own
             assert chosen is not None

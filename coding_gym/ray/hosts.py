@@ -47,7 +47,7 @@ class _Host:
     Attributes:
         actor: Handle of the actor.
         call: Reference to its call in progress: ``start`` or ``until_lost``.
-        report: What it serves, None while it starts.
+        report: Its servers, None while it starts.
     """
 
     actor: Any
@@ -66,6 +66,9 @@ class HostManager:
         places: Maximum number of places of a node; None for all that it has.
         listener: Learns of hosts, in the manager's thread.
         is_owner: Whether to start hosts; if not, those that the owner of the pool has started are used.
+
+    Attributes:
+        draining: Ids of the nodes that get no host any more.
     """
 
     def __init__(self, config: SandboxConfig, *, name: str, places: int | None, listener: HostListener, is_owner: bool) -> None:
@@ -76,7 +79,8 @@ class HostManager:
         self._is_owner = is_owner
         self._hosts: dict[str, _Host] = {}
         self._retry_at: dict[str, float] = {}
-        self._draining: set[str] = set()
+        self.draining: set[str] = set()
+        self._ray = import_extra("ray", extra="ray")
         self._closing = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="coding_gym_ray_hosts", daemon=True)
@@ -102,7 +106,7 @@ class HostManager:
 
     def drain(self, node_id: str) -> None:
         """Start no host on a node any more; ``remove`` ends the present one."""
-        self._draining.add(node_id)
+        self.draining.add(node_id)
 
     def remove(self, node_id: str) -> None:
         """End the host of a node."""
@@ -111,7 +115,7 @@ class HostManager:
         if host is not None:
             self._publish()
             if self._is_owner:
-                _close([host])
+                self._close([host])
 
     def close(self) -> None:
         """End all hosts. Idempotent."""
@@ -121,10 +125,9 @@ class HostManager:
         with self._lock:
             hosts, self._hosts = list(self._hosts.values()), {}
         if self._is_owner:
-            _close(hosts)
+            self._close(hosts)
 
     def _run(self) -> None:
-        ray = import_extra("ray", extra="ray")
         polled_at = -_POLL_SECONDS
         while not self._closing.is_set():
             try:
@@ -134,13 +137,13 @@ class HostManager:
                 with self._lock:
                     calls = {host.call: node_id for node_id, host in self._hosts.items()}
                 if calls:
-                    done, _ = ray.wait(list(calls), timeout=_POLL_SECONDS)
+                    done, _ = self._ray.wait(list(calls), timeout=_POLL_SECONDS)
                     for call in done:
                         self._on_return(calls[call], call)
                 else:
                     self._closing.wait(_POLL_SECONDS)
             except Exception as error:  # noqa: BLE001 - the connection to the cluster may come back
-                if not ray.is_initialized():
+                if not self._ray.is_initialized():
                     return
                 _log.warning("the Ray cluster does not answer: %s", error)
                 self._closing.wait(_POLL_SECONDS)
@@ -148,10 +151,12 @@ class HostManager:
     def _look_for_nodes(self) -> None:
         """Start hosts on new nodes, and give up those of nodes that have left."""
         nodes = {node.id: node for node in sandbox_nodes()}
-        for node_id in [node_id for node_id in self._hosts if node_id not in nodes]:
+        with self._lock:
+            gone = [node_id for node_id in self._hosts if node_id not in nodes]
+        for node_id in gone:
             self._lose(node_id, "its node has left the cluster")
         for node in nodes.values():
-            if node.id not in self._hosts and node.id not in self._draining:
+            if node.id not in self._hosts and node.id not in self.draining:
                 self._add(node)
 
     def _add(self, node: Node) -> None:
@@ -163,12 +168,11 @@ class HostManager:
                 self._hosts[node.id] = _Host(actor, actor.start.remote())
 
     def _new_actor(self, node: Node) -> Any:
-        ray = import_extra("ray", extra="ray")
         strategies = import_extra("ray.util.scheduling_strategies", extra="ray")
         places = min(node.places, self._places or node.places)
         sandboxes = -(-places // self._config.sessions)
         config = replace(self._config, sessions=-(-places // sandboxes))
-        kind = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0, max_concurrency=1000)(SandboxHost)
+        kind = self._ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0, max_concurrency=1000)(SandboxHost)
         return kind.options(
             name=self._actor_name(node),
             namespace=_NAMESPACE,
@@ -177,9 +181,8 @@ class HostManager:
         ).remote(config, sandboxes=sandboxes, ip=node.ip)
 
     def _find_actor(self, node: Node) -> Any:
-        ray = import_extra("ray", extra="ray")
         try:
-            return ray.get_actor(self._actor_name(node), namespace=_NAMESPACE)
+            return self._ray.get_actor(self._actor_name(node), namespace=_NAMESPACE)
         except ValueError:
             return None
 
@@ -188,17 +191,16 @@ class HostManager:
 
     def _on_return(self, node_id: str, call: Any) -> None:
         """Handle the end of a host's call: it has started, or failed to, or is lost."""
-        ray = import_extra("ray", extra="ray")
         host = self._hosts.get(node_id)
         if host is None or host.call != call:
             return
         try:
-            report: HostReport = ray.get(call, timeout=_POLL_SECONDS)
-        except ray.exceptions.RayTaskError as error:
+            report: HostReport = self._ray.get(call, timeout=_POLL_SECONDS)
+        except self._ray.exceptions.RayTaskError as error:
             cause = error.as_instanceof_cause()
             self._lose(node_id, str(cause))
             self._listener.on_host_failure(node_id, _original(cause))
-        except ray.exceptions.RayError as error:
+        except self._ray.exceptions.RayError as error:
             # Also "unavailable", which Ray means as temporary: what is in progress there cannot be waited for.
             self._lose(node_id, str(error).strip().splitlines()[0])
         else:
@@ -208,15 +210,29 @@ class HostManager:
             self._publish()
 
     def _lose(self, node_id: str, reason: str) -> None:
-        ray = import_extra("ray", extra="ray")
         with self._lock:
-            host = self._hosts.pop(node_id)
+            host = self._hosts.pop(node_id, None)
+        if host is None:
+            # Another thread has removed it.
+            return
         self._retry_at[node_id] = time.monotonic() + _RETRY_SECONDS
         if self._is_owner:
-            with contextlib.suppress(ray.exceptions.RayError, ValueError):
-                ray.kill(host.actor)
+            with contextlib.suppress(self._ray.exceptions.RayError, ValueError):
+                self._ray.kill(host.actor)
         _log.warning("the host of node %s is lost: %s", node_id[:8], reason)
         self._publish()
+
+    def _close(self, hosts: list[_Host]) -> None:
+        """Let hosts remove their sandboxes, and end them."""
+        if not self._ray.is_initialized():
+            return
+        with contextlib.suppress(self._ray.exceptions.RayError, ConnectionError):
+            # A host that is starting may wait for places of its node; what it has started ends with it.
+            calls = [host.actor.close.remote() for host in hosts if host.report is not None]
+            self._ray.wait(calls, num_returns=len(calls), timeout=_CLOSE_SECONDS)
+        for host in hosts:
+            with contextlib.suppress(self._ray.exceptions.RayError, ValueError, ConnectionError):
+                self._ray.kill(host.actor)
 
     def _publish(self) -> None:
         with self._lock:
@@ -230,17 +246,3 @@ def _original(cause: Exception) -> Exception:
     """Return the error of a host as it was raised there, without the traceback that Ray has put into its message."""
     error = getattr(cause, "cause", cause)
     return error if isinstance(error, CodingGymError) else cause
-
-
-def _close(hosts: list[_Host]) -> None:
-    """Let hosts remove their sandboxes, and end them."""
-    ray = import_extra("ray", extra="ray")
-    if not ray.is_initialized():
-        return
-    with contextlib.suppress(ray.exceptions.RayError, ConnectionError):
-        # A host that is starting may wait for places of its node; what it has started ends with it.
-        calls = [host.actor.close.remote() for host in hosts if host.report is not None]
-        ray.wait(calls, num_returns=len(calls), timeout=_CLOSE_SECONDS)
-    for host in hosts:
-        with contextlib.suppress(ray.exceptions.RayError, ValueError, ConnectionError):
-            ray.kill(host.actor)

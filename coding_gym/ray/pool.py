@@ -25,7 +25,7 @@ from coding_gym.sandbox.remote import RemoteSandbox
 if TYPE_CHECKING:
     from coding_gym.client.async_session import AsyncSession
 
-__all__ = ["RayPool"]
+__all__ = ["RayPool", "own_pool"]
 
 _SESSIONS = 8
 _START_SECONDS = 600.0
@@ -39,7 +39,7 @@ _DEMAND_SECONDS = 2.0
 
 
 class RayPool(SandboxPool):
-    """A pool over the nodes of a Ray cluster, for every ``pool=`` that takes a ``SandboxPool``.
+    """``SandboxPool`` over the nodes of a Ray cluster, accepted as ``pool=`` wherever a ``SandboxPool`` is.
 
     Each node with the resource ``sandbox``, as of ``ray start --resources '{"sandbox": 64}'``, gets a ``SandboxHost`` that
     serves as many concurrent sessions; nodes that join later get one, too. Steps are not Ray calls: clients connect to the
@@ -62,7 +62,7 @@ class RayPool(SandboxPool):
         sandbox_options: Fields of ``SandboxConfig``, instead of ``config``.
 
     Raises:
-        ConfigurationError: If an option is invalid, Ray is not installed, or there is no cluster at the address.
+        ConfigurationError: If an option is invalid, Ray is not installed, or no cluster answers at the address.
     """
 
     def __init__(
@@ -97,7 +97,6 @@ class RayPool(SandboxPool):
         self._has_started_ray = False
         self._manager: HostManager | None = None
         self._nodes: dict[str, str] = {}
-        self._draining: set[str] = set()
         self._demand = (0, -_DEMAND_SECONDS)
         self._next_check = 0
 
@@ -123,7 +122,7 @@ class RayPool(SandboxPool):
             timeout: Timeout in seconds; 10 minutes if None.
 
         Raises:
-            ConfigurationError: If the hosts cannot fulfill the configuration, or there is no cluster.
+            ConfigurationError: If the hosts cannot fulfill the configuration, or no cluster answers.
             ProviderError: If no host can be started.
             PoolTimeoutError: If no node with the resource ``sandbox`` joins within 10 s, or no host is ready in time.
             PoolClosedError: If the pool is closed.
@@ -172,8 +171,6 @@ class RayPool(SandboxPool):
             members = [member for member in self._members if self._nodes.get(member.base_url or "") == node_id]
             if not members or self._manager is None:
                 raise self._unknown_node(node_id)
-            self._draining.add(node_id)
-            self._has_retired = True
             self._manager.drain(node_id)
             self._servers = self._leasable()
             for member in members:
@@ -200,7 +197,7 @@ class RayPool(SandboxPool):
             member.sandbox.close()
 
     def on_host_failure(self, node_id: str, error: Exception) -> None:
-        """Raise the error in waiting callers if there is no other host."""
+        """Record the error, and raise it in waiting callers unless another host is available."""
         with self._lock:
             self._counts["failed"] += 1
             self._on_unreachable(f"node {node_id[:8]}", error)
@@ -244,6 +241,14 @@ class RayPool(SandboxPool):
     def _unknown_node(self, node_id: str) -> ConfigurationError:
         known = ", ".join(self.hosts) or "none, as no host is ready"
         return ConfigurationError(f"Expected node_id= to be one of {known}, got {node_id!r}")
+
+    @property
+    def _draining(self) -> set[str]:
+        return set() if self._manager is None else self._manager.draining
+
+    @property
+    def _may_retire(self) -> bool:
+        return bool(self._draining)
 
     def _leasable(self) -> tuple[str, ...]:
         return tuple(url for url, node_id in self._nodes.items() if node_id not in self._draining)
@@ -296,7 +301,7 @@ class RayPool(SandboxPool):
 
 
 class HostedSandbox(RemoteSandbox):
-    """A sandbox of a host. ``close`` ends the sessions that this process has there, as nobody else does if the node is lost."""
+    """Sandbox of a host. ``close`` aborts the sessions of this process, which would otherwise wait for a lost node."""
 
     def _add(self, session: Session | AsyncSession) -> None:
         super()._add(session)
@@ -318,7 +323,7 @@ def _end(session: Session | AsyncSession) -> None:
 
 
 class _Listener:
-    """Tells a pool of hosts, as long as there is one.
+    """Weak reference to a pool, for the thread of its manager.
 
     Args:
         pool: The pool.
@@ -334,6 +339,27 @@ class _Listener:
     def on_host_failure(self, node_id: str, error: Exception) -> None:
         if (pool := self._pool()) is not None:
             pool.on_host_failure(node_id, error)
+
+
+def own_pool(
+    pool: RayPool | None,
+    *,
+    address: str | None,
+    places: int | None,
+    config: SandboxConfig | Mapping[str, Any] | None,
+    sandbox_options: Mapping[str, Any],
+) -> RayPool | None:
+    """Return a pool of the caller's own; None if a pool was passed.
+
+    Raises:
+        ConfigurationError: If options of a pool are passed beside one, or an option is invalid.
+    """
+    if pool is None:
+        return RayPool(address=address, places=places, config=config, **sandbox_options)
+    if address is not None or places is not None:
+        message = "address= and places= are options of the pool: pass them to RayPool instead"
+        raise ConfigurationError(message)
+    return None
 
 
 def _attached(config: SandboxConfig, name: str, acquire_timeout: float | None) -> RayPool:

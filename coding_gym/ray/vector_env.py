@@ -8,11 +8,11 @@ from typing import Any, Unpack
 
 from gymnasium.vector import AutoresetMode
 
-from coding_gym.envs.episode import StepResult
+from coding_gym.envs.episode import Info, Obs, StepResult
 from coding_gym.envs.options import CodingEnvKwargs, split_options
 from coding_gym.envs.vector_env import CodingVectorEnv
-from coding_gym.errors import CodingGymError, ConfigurationError, PoolTimeoutError
-from coding_gym.ray.pool import RayPool
+from coding_gym.errors import CodingGymError, PoolTimeoutError
+from coding_gym.ray.pool import RayPool, own_pool
 from coding_gym.sandbox import ManagedSandbox
 from coding_gym.sandbox.config import SandboxConfig
 
@@ -55,61 +55,48 @@ class RayVectorEnv(CodingVectorEnv):
         **options: Unpack[CodingEnvKwargs],
     ) -> None:
         own, sandbox_options = split_options(options, type(self), CodingVectorEnv)
-        if pool is not None and (address is not None or places is not None):
-            message = "address= and places= are options of the pool: pass them to RayPool instead"
-            raise ConfigurationError(message)
-        self._made_pool: RayPool | None = None
-        if pool is None:
-            backend = {"backend": own["backend"]} if own.get("backend") and config is None else {}
-            pool = self._made_pool = RayPool(address=address, places=places, config=config, **{**backend, **sandbox_options})
+        backend = {"backend": own["backend"]} if own.get("backend") and config is None else {}
+        pool_options = {**backend, **sandbox_options} if pool is None else {}
+        made = own_pool(pool, address=address, places=places, config=config, sandbox_options=pool_options)
+        if made is not None:
             config, sandbox_options = None, {}
-        self._ray_pool = pool
         self._placements: dict[int, Future[bool]] = {}
-        self._unplaced: set[int] = set()
         try:
             super().__init__(
                 num_envs,
                 max_episode_steps=max_episode_steps,
                 autoreset_mode=autoreset_mode,
-                pool=pool,
+                pool=pool or made,
                 config=config,
                 **own,
                 **sandbox_options,
             )
         except BaseException:
-            if self._made_pool is not None:
-                self._made_pool.close()
+            if made is not None:
+                made.close()
             raise
+        self._own_pool = made
 
     @property
     def pool(self) -> RayPool:
         """The pool that the places are leased from."""
-        return self._ray_pool
-
-    def close_extras(self, **kwargs: Any) -> None:
-        """End all sessions, and the hosts unless the pool was passed."""
-        super().close_extras(**kwargs)
-        if self._made_pool is not None:
-            self._made_pool.close()
+        assert isinstance(self._pool, RayPool)
+        return self._pool
 
     def _to_reset_first(self) -> list[int]:
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
             # Those that could not be reset in the step in which they were lost.
-            return sorted(self._unplaced)
+            return [index for index, env in enumerate(self._coding_envs) if env.has_failed]
         return super()._to_reset_first()
 
     def _has_sandbox(self, index: int) -> bool:
         if not self._coding_envs[index].has_failed:
             return True
         placement = self._placements.get(index)
-        is_placed = placement is not None and placement.done() and placement.result()
-        if is_placed:
-            del self._placements[index]
-            self._unplaced.discard(index)
-        else:
-            self._unplaced.add(index)
-            self._start_early(index)
-        return is_placed
+        if placement is not None and placement.done() and placement.result():
+            return True
+        self._start_early(index)
+        return False
 
     def _start_early(self, index: int) -> None:
         placement = self._placements.get(index)
@@ -118,10 +105,9 @@ class RayVectorEnv(CodingVectorEnv):
 
     def _reset_envs(
         self, indices: list[int], seeds: list[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> dict[int, tuple[dict[str, Any], dict[str, Any]]]:
+    ) -> dict[int, tuple[Obs, Info]]:
         for index in indices:
             self._placements.pop(index, None)
-            self._unplaced.discard(index)
         return super()._reset_envs(indices, seeds, options)
 
     def _replace_lost_sandbox(self, index: int, result: StepResult) -> None:

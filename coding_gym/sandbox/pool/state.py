@@ -65,7 +65,6 @@ class PoolState:
         # slots of leases that were garbage collected, from the next health check on.
         self._roomy: set[PooledMember] = set()
         self._random = random.Random()  # noqa: S311 - no secret
-        self._has_retired = max_episodes is not None
         self._waiting: deque[Future[Lease]] = deque()
         self._unreachable: dict[str, Exception] = {}
         self._not_retried: set[str] = set()
@@ -99,7 +98,7 @@ class PoolState:
 
     @property
     def is_contended(self) -> bool:
-        """Whether callers wait for slots of servers, of which some may be lost: leases should be given up between episodes."""
+        """Whether callers wait for slots of servers, some of which may be lost: leases should be released between episodes."""
         with self._lock:
             return self._servers is not None and self._next_waiting() is not None
 
@@ -152,7 +151,7 @@ class PoolState:
 
     def _assign(self) -> None:
         """Lease free slots to waiting callers, longest first, and start missing sandboxes."""
-        if self._has_retired:
+        if self._may_retire:
             for used in [member for member in self._members if self._is_retired(member) and not member.busy]:
                 self._replace(used, "recycled")
         while (future := self._next_waiting()) is not None and (member := self._best_member()) is not None:
@@ -212,6 +211,11 @@ class PoolState:
     def _usable(self) -> list[PooledMember]:
         return [member for member in self._members if not self._is_retired(member)]
 
+    @property
+    def _may_retire(self) -> bool:
+        """Whether sandboxes can be retired that are still members."""
+        return self.max_episodes is not None
+
     def _is_retired(self, member: PooledMember) -> bool:
         return member.is_leaving or (self.max_episodes is not None and member.episodes >= self.max_episodes)
 
@@ -242,7 +246,7 @@ class PoolState:
         """
         if self._servers is None:
             return [None] * (self.size - len(self._usable()) - len(self._starts))
-        if not self._has_retired and len(self._members) + len(self._starts) + len(self._not_retried) >= len(self._servers):
+        if not self._may_retire and len(self._members) + len(self._starts) + len(self._not_retried) >= len(self._servers):
             return []
         known = {*self._starts.values(), *(member.base_url for member in self._members)}
         return [url for url in self._servers if url not in known and url not in self._not_retried]
