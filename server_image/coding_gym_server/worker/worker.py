@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import contextlib
 import fcntl
 import functools
@@ -51,6 +52,9 @@ _WARM_UP_RUNS = 10
 """Repetitions of the warm-up: CPython specializes bytecode only after several executions."""
 
 _Handler = Any
+
+# Called twice per cell: without the enumerations of the module ``signal``, whose conversion takes longer than the calls.
+_SIGINT, _IGNORE = int(signal.SIGINT), int(signal.SIG_IGN)
 
 
 class Worker:
@@ -156,7 +160,7 @@ class Worker:
         self._output.begin(rich=cell.rich)
         exit_code = 130
         try:
-            signal.signal(signal.SIGINT, self._on_interrupt)
+            _signal.signal(_SIGINT, self._on_interrupt)
             with self._observers(), self._answering():
                 if cell.environment:
                     with backend.environment(cell.environment):
@@ -164,10 +168,10 @@ class Worker:
                 else:
                     exit_code = backend.execute(cell.code)
             flush_streams()
-            self._on_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+            self._on_interrupt = _signal.signal(_SIGINT, _IGNORE)
         except BaseException:  # noqa: BLE001
             # An interrupt arrived between the end of the cell and SIG_IGN, or the user's trace function raised.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            _signal.signal(_SIGINT, _IGNORE)
         if os.getpid() != self._pid:
             # A child process that the cell forked has reached the end of the cell; only the worker reports the outcome.
             os._exit(exit_code)
@@ -323,7 +327,7 @@ def warm_up() -> None:
     """
     for _ in range(_WARM_UP_RUNS):
         _seed(None)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _signal.signal(_SIGINT, _IGNORE)
 
 
 @contextlib.contextmanager
@@ -338,7 +342,7 @@ def _uninterrupted() -> Iterator[None]:
 
 def _is_open(descriptor: int) -> bool:
     try:
-        os.fstat(descriptor)
+        os.get_inheritable(descriptor)
     except OSError:
         return False
     return True

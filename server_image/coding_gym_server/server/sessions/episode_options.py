@@ -63,7 +63,7 @@ class EpisodeOptions:
             cpu=self.requested.cpu_timeout or self._defaults.cpu_timeout,
         )
 
-    def view(self, action: StepAction) -> StepView:
+    def view(self, action: StepAction, limits: Limits) -> StepView:
         """Return how a step captures the screen."""
         requested = action.capture_screenshot
         default = self.requested.capture or Capture.NEVER
@@ -73,7 +73,7 @@ class EpisodeOptions:
             frame_rate=self.requested.frame_rate,
             inputs=action.inputs,
             settle=action.settle_s,
-            max_watch=watch_limit(self.limits(action).wall, action.max_watch or self.requested.max_watch),
+            max_watch=watch_limit(limits.wall, action.max_watch or self.requested.max_watch),
         )
 
     def score(self, code: str) -> Score:

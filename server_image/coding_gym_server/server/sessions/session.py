@@ -147,10 +147,9 @@ class ServerSession:
         try:
             with self._stepping():
                 previous = await self._end_program(action)
-                cell = self._cell(action, rich=collector is not None)
-                limits, view = self._options.limits(action), self._options.view(action)
+                cell, limits = self._cell(action, rich=collector is not None), self._options.limits(action)
                 self._screen.forget_widgets()
-                captured = await self._run_step(cell, limits, view, on_event=collector)
+                captured = await self._run_step(cell, limits, self._options.view(action, limits), on_event=collector)
         except INFRASTRUCTURE_ERRORS as error:
             self.state.step_count += 1
             self.state.last_exit_code = INFRASTRUCTURE_EXIT_CODE
@@ -347,6 +346,8 @@ class ServerSession:
 
     async def _current_executor(self) -> Executor:
         """Return the executor of the episode; starts one if there is none."""
+        if self._executor is not None and not self._has_ended and not self._beginning.locked():
+            return self._executor
         async with self._beginning:
             if self._executor is None:
                 await self._begin()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from coding_gym_server.ipc.messages import Execute
 from coding_gym_server.protocol import Capture, Frame, IdleState, OnIdle, Outcome, Pixels
@@ -25,8 +26,7 @@ _STABLE_TIMEOUT = 1.0
 _MIN_WALL = 0.01
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepCapture:
+class StepCapture(msgspec.Struct, frozen=True, kw_only=True):
     """Outcome of a step with its screen capture.
 
     Attributes:
@@ -41,7 +41,7 @@ class StepCapture:
     completion: CellOutcome | None
     picture: Pixels | None = None
     is_new: bool = False
-    frames: list[Frame] = field(default_factory=list)
+    frames: list[Frame] = []
     idle: IdleState | None = None
     is_running: bool = False
 
@@ -174,4 +174,4 @@ class StepRunner:
 
 
 def _limits_until(deadline: float, limits: Limits) -> Limits:
-    return replace(limits, wall=max(deadline - time.monotonic(), _MIN_WALL))
+    return msgspec.structs.replace(limits, wall=max(deadline - time.monotonic(), _MIN_WALL))

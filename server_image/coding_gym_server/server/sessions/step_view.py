@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from coding_gym_server.protocol import Capture, InputEvent, OnIdle
 
@@ -15,8 +15,7 @@ _END_SECONDS = 3.0
 """Seconds at the end of a step that are reserved for closing an animating program, if the step is at least twice as long."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepView:
+class StepView(msgspec.Struct, frozen=True, kw_only=True):
     """Screen options of a step.
 
     Attributes:
@@ -32,7 +31,7 @@ class StepView:
     capture: Capture = Capture.NEVER
     on_idle: OnIdle = OnIdle.CLOSE
     frame_rate: float | None = None
-    inputs: list[InputEvent] = field(default_factory=list)
+    inputs: list[InputEvent] = []
     settle: float | None = None
     max_watch: float | None = None
 

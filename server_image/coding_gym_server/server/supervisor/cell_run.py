@@ -6,7 +6,8 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+import msgspec
 
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.messages import Execute, Finished, FromProcess, Raised
@@ -21,8 +22,7 @@ SIGKILLED = 128 + signal.SIGKILL
 """Exit code of a process killed by SIGKILL."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CellOutcome:
+class CellOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Outcome of a cell.
 
     Attributes:
@@ -50,7 +50,8 @@ class CellOutcome:
             note: The line.
             max_output_chars: Maximum number of code points of stderr.
         """
-        return replace(self, stderr=truncate_middle(self.stderr + note, max_output_chars), note=self.note + note)
+        stderr = truncate_middle(self.stderr + note, max_output_chars)
+        return msgspec.structs.replace(self, stderr=stderr, note=self.note + note)
 
 
 class CellRun:

@@ -46,6 +46,8 @@ class LazyCopy:
 
     async def _detach(self, request: CopyWorker | StayFrozen) -> None:
         """Give the frozen worker a process. Concurrent calls return when it has one, or is lost."""
+        if self._held is None and not self._detaching.locked():
+            return
         async with self._detaching:
             held, self._held = self._held, None
             if held is None or held[0].loss is not None:

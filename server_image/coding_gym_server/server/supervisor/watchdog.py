@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.messages import CpuTime, CpuTimeUsed, FromProcess, InterruptWorker
@@ -27,8 +28,7 @@ _MIN_CPU_CHECK = 0.01
 _STARVATION_CHECK_SECONDS = 0.05
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Time limits of a step.
 
     Attributes:
