@@ -80,6 +80,7 @@ class Connection:
         timeout: Connection timeout in seconds.
         checks_version: Whether the server must speak this client's version of the wire protocol.
         query: Query of the request, such as ``fork_of=ID``.
+        path: Path of the endpoint below ``/ws``.
 
     Attributes:
         session_id: Id of the session for HTTP requests; None if the server has refused the session or is OpenEnv's.
@@ -90,9 +91,13 @@ class Connection:
         ProtocolError: If the endpoint does not accept the connection.
     """
 
-    def __init__(self, address: Address, *, timeout: float, checks_version: bool = True, query: str = "") -> None:
+    def __init__(
+        self, address: Address, *, timeout: float, checks_version: bool = True, query: str = "", path: str = ""
+    ) -> None:
         self._address = address
         self._early_events: list[Event] = []
+        self._parts: list[bytes] = []
+        self._is_text = False
         self._receive_timeout = 0.0
         self.session_id: str | None = None
         try:
@@ -103,7 +108,7 @@ class Connection:
         except OSError as error:
             message = f"No connection to {address}: {error.strerror or error}{address.advice}"
             raise TransportError(message) from error
-        self._protocol = ClientProtocol(parse_uri(with_query(address.websocket_url, query)), max_size=MAX_MESSAGE_BYTES)
+        self._protocol = ClientProtocol(parse_uri(with_query(address.websocket_url + path, query)), max_size=MAX_MESSAGE_BYTES)
         try:
             self._handshake(timeout, checks_version=checks_version)
         except BaseException:
@@ -130,19 +135,66 @@ class Connection:
             TransportError: If the connection is broken.
             ProtocolError: If the message is malformed.
         """
+        messages = self._messages()
+        while not messages:
+            data = self.read(timeout)
+            if data is None:
+                message = f"{self._address} did not answer within {timeout:g} s"
+                raise TransportTimeoutError(message)
+            messages = self.feed(data)
+        content, is_text = messages[0]
+        return decoder.decode(content, is_text=is_text)
+
+    # The parts of ``send`` and ``receive``, for connections whose messages several threads send and read.
+
+    def send_bytes(self, content: bytes) -> None:
+        """Send one encoded message in a binary frame; see ``send``."""
+        with contextlib.suppress(WebSocketException):
+            self._protocol.send_binary(content)
+        self._flush()
+
+    def read(self, timeout: float) -> bytes | None:
+        """Return the next bytes, empty at the end of the connection, or None if none arrive in time.
+
+        Raises:
+            TransportError: If the connection is broken.
+        """
         self._set_receive_timeout(timeout)
-        parts: list[bytes] = []
-        is_text = False
-        while True:
-            for event in self._events():
-                if isinstance(event, Frame) and event.opcode in (Opcode.BINARY, Opcode.TEXT, Opcode.CONT):
-                    is_text = is_text or event.opcode is Opcode.TEXT
-                    parts.append(bytes(event.data))
-                    if event.fin:
-                        return decoder.decode(parts[0] if len(parts) == 1 else b"".join(parts), is_text=is_text)
-            if self._protocol.state is not State.OPEN:
-                raise self._broken(self._protocol.close_exc if self._protocol.state is State.CLOSED else None)
-            self._read(timeout)
+        try:
+            return self._socket.recv(_READ_BYTES)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return None
+        except OSError as error:
+            raise self._broken(error) from error
+
+    def feed(self, data: bytes) -> list[tuple[bytes, bool]]:
+        """Process bytes that were read; return the messages that they complete, and whether each is text.
+
+        Raises:
+            TransportError: If the connection is broken, and they complete none.
+        """
+        self._process(data)
+        return self._messages()
+
+    def _process(self, data: bytes) -> None:
+        if data:
+            self._protocol.receive_data(data)
+        else:
+            self._protocol.receive_eof()
+        self._flush()
+
+    def _messages(self) -> list[tuple[bytes, bool]]:
+        messages = []
+        for event in self._events():
+            if isinstance(event, Frame) and event.opcode in (Opcode.BINARY, Opcode.TEXT, Opcode.CONT):
+                self._is_text = event.opcode is Opcode.TEXT or (self._is_text and event.opcode is Opcode.CONT)
+                self._parts.append(bytes(event.data))
+                if event.fin:
+                    messages.append((b"".join(self._parts), self._is_text))
+                    self._parts = []
+        if not messages and self._protocol.state is not State.OPEN:
+            raise self._broken(self._protocol.close_exc if self._protocol.state is State.CLOSED else None)
+        return messages
 
     @property
     def is_lost(self) -> bool:
@@ -173,8 +225,11 @@ class Connection:
         self._flush()
         while self._protocol.state is State.CONNECTING:
             left = max(deadline - time.monotonic(), 0.001)
-            self._set_receive_timeout(left)
-            self._read(timeout)
+            data = self.read(left)
+            if data is None:
+                message = f"{self._address} did not answer within {timeout:g} s"
+                raise TransportTimeoutError(message)
+            self._process(data)
             error = self._protocol.handshake_exc
             if isinstance(error, InvalidStatus):
                 message = (
@@ -194,20 +249,6 @@ class Connection:
     def _events(self) -> list[Event]:
         events, self._early_events = [*self._early_events, *self._protocol.events_received()], []
         return events
-
-    def _read(self, timeout: float) -> None:
-        try:
-            data = self._socket.recv(_READ_BYTES)
-        except (BlockingIOError, ssl.SSLWantReadError) as error:
-            message = f"{self._address} did not answer within {timeout:g} s"
-            raise TransportTimeoutError(message) from error
-        except OSError as error:
-            raise self._broken(error) from error
-        if data:
-            self._protocol.receive_data(data)
-        else:
-            self._protocol.receive_eof()
-        self._flush()
 
     def _flush(self) -> None:
         """Send the pending output of the protocol: frames, pongs, close responses."""

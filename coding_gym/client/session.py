@@ -7,6 +7,7 @@ import contextlib
 from coding_gym.client.address import Address
 from coding_gym.client.connection import Connection, MessageDecoder
 from coding_gym.client.session_http import SessionHttp
+from coding_gym.client.shared_connection import Channel
 from coding_gym.errors import CapacityError, CodingGymError, ConfigurationError, ProtocolError, SnapshotError, TransportError
 from coding_gym_server.protocol import (
     CloneRequest,
@@ -68,6 +69,7 @@ class Session:
         connect_timeout: Connection timeout in seconds.
         fork_of: Id of a snapshot that the session is to go on from, or of a fork that it belongs to: it may exceed the session
             limit of the server.
+        channel: The channel of a shared connection to use instead of a connection of its own.
 
     Raises:
         TransportError: If the server cannot be reached.
@@ -75,8 +77,10 @@ class Session:
         ProtocolError: If the endpoint does not accept the connection.
     """
 
-    def __init__(self, address: Address, *, connect_timeout: float = 10.0, fork_of: str | None = None) -> None:
-        self._connection = Connection(address, timeout=connect_timeout, query=fork_query(fork_of))
+    def __init__(
+        self, address: Address, *, connect_timeout: float = 10.0, fork_of: str | None = None, channel: Channel | None = None
+    ) -> None:
+        self._connection = channel or Connection(address, timeout=connect_timeout, query=fork_query(fork_of))
         self._address = address
         self._http: SessionHttp | None = None
         self._response_pending = False

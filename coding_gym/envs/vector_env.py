@@ -160,8 +160,9 @@ class CodingVectorEnv(FirstComeVectorEnv, SyncVectorEnv):
         for index in stepping:
             self._coding_envs[index].check_action(chosen[index])
 
-        for index in stepping:
-            self._coding_envs[index].begin_step(chosen[index])
+        with self._batch_requests():
+            for index in stepping:
+                self._coding_envs[index].begin_step(chosen[index])
         fresh = self._reset_envs(resetting)
         stepped = self._finish_steps(stepping)
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
@@ -326,10 +327,19 @@ class CodingVectorEnv(FirstComeVectorEnv, SyncVectorEnv):
         self, indices: list[int], seeds: list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> dict[int, tuple[Obs, Info]]:
         """Reset some environments concurrently."""
-        for index, seed in zip(indices, seeds or [None] * len(indices), strict=True):
-            self._elapsed[index] = 0
-            self._coding_envs[index].begin_reset(seed=seed, options=options)
+        with self._batch_requests():
+            for index, seed in zip(indices, seeds or [None] * len(indices), strict=True):
+                self._elapsed[index] = 0
+                self._coding_envs[index].begin_reset(seed=seed, options=options)
         return {index: self._coding_envs[index].finish_reset() for index in indices}
+
+    def _batch_requests(self) -> contextlib.ExitStack:
+        """Send the requests of the block together, to each sandbox."""
+        with contextlib.ExitStack() as stack:
+            for sandbox in {slot.sandbox for slot in self._slots}:
+                if sandbox is not None:
+                    stack.enter_context(sandbox.batch())
+            return stack.pop_all()
 
     def _finish_steps(self, indices: list[int]) -> dict[int, StepResult]:
         """Finish the steps of some environments: all of them, even if a server refuses one, as their responses are pending."""

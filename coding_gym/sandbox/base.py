@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
+import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
@@ -16,6 +18,7 @@ from coding_gym.errors import CodingGymError, ConfigurationError, SandboxStartEr
 if TYPE_CHECKING:
     from coding_gym.client.async_session import AsyncSession
     from coding_gym.client.session import Session
+    from coding_gym.client.shared_connection import SharedConnection
 
 __all__ = ["Sandbox", "check_exit_code", "wait_until_ready"]
 
@@ -37,6 +40,8 @@ class Sandbox(ABC):
         self.description = description
         self._owner = os.getpid()
         self._closed = False
+        self._shared: SharedConnection | None = None
+        self._sharing = threading.Lock()
         _open_sandboxes.add(self)
 
     def connect(self, *, timeout: float = 10.0, fork_of: str | None = None) -> Session:
@@ -58,6 +63,32 @@ class Sandbox(ABC):
         from coding_gym.client.async_session import AsyncSession
 
         return await AsyncSession.connect(self.address, timeout=timeout, fork_of=fork_of)
+
+    def connect_shared(self, *, timeout: float = 10.0) -> Session:
+        """Open a session on the connection that all such sessions share.
+
+        Args:
+            timeout: Connection timeout in seconds.
+
+        Raises:
+            TransportError: If the server cannot be reached.
+        """
+        from coding_gym.client.session import Session
+        from coding_gym.client.shared_connection import SharedConnection
+
+        while True:
+            with self._sharing:
+                if self._shared is None or not self._shared.is_open:
+                    self._shared = SharedConnection(self.address, timeout=timeout)
+                shared = self._shared
+            channel = shared.open(timeout=timeout)
+            # Otherwise another thread has closed the last session.
+            if channel is not None:
+                return Session(self.address, channel=channel)
+
+    def batch(self) -> contextlib.AbstractContextManager[None]:
+        """Let the sessions of the shared connection send their requests together, at the end of the block."""
+        return contextlib.nullcontext() if self._shared is None else self._shared.batch()
 
     def health(self, *, timeout: float = 10.0) -> dict[str, Any]:
         """Return the server's report at ``/health``: its status, its numbers of sessions and their isolation.

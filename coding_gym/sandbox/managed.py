@@ -71,6 +71,8 @@ class ManagedSandbox:
         for left in reversed(range(self._attempts)):
             sandbox = self.obtain()
             try:
+                if self.config.sessions > 1 and self._fork_of is None:
+                    return sandbox.connect_shared(timeout=_CONNECT_SECONDS)
                 return sandbox.connect(timeout=_CONNECT_SECONDS, fork_of=self._fork_of)
             except (TransportError, ProtocolError):
                 self.give_up(sandbox)

@@ -39,6 +39,11 @@ class RemoteSandbox(Sandbox):
         self._add(session)
         return session
 
+    def connect_shared(self, *, timeout: float = 10.0) -> Session:
+        session = super().connect_shared(timeout=timeout)
+        self._add(session)
+        return session
+
     async def connect_async(self, *, timeout: float = 10.0, fork_of: str | None = None) -> AsyncSession:
         session = await super().connect_async(timeout=timeout, fork_of=fork_of)
         self._add(session)

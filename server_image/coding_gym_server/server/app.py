@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
@@ -25,6 +25,7 @@ from coding_gym_server.server.api.codec import BadRequestError
 from coding_gym_server.server.api.files import file_routes
 from coding_gym_server.server.api.processes import process_error_handlers, process_routes
 from coding_gym_server.server.api.request_body import BodyTooLargeError, ClientGoneError
+from coding_gym_server.server.api.shared_connection import SharedEndpoint
 from coding_gym_server.server.api.websocket import SessionEndpoint
 from coding_gym_server.server.code_interpreter.contexts import HOME, ContextNotFoundError, ContextRegistry, ContextSettings
 from coding_gym_server.server.config import ServerConfig
@@ -181,7 +182,8 @@ def create_app(
             **process_error_handlers(),
         },
     )
-    app = _Dispatch(app, SessionEndpoint(sessions, grading))
+    endpoint = SessionEndpoint(sessions, grading)
+    app = _Dispatch(app, {"/ws": endpoint, "/ws/shared": SharedEndpoint(endpoint)})
     if config.token:
         app = BearerAuthMiddleware(app, config.token)
     if config.idle_timeout is not None and config.first_client_within is not None:
@@ -190,17 +192,17 @@ def create_app(
 
 
 class _Dispatch:
-    """Dispatch the session route directly: Starlette's wrappers of each message cost more than handling the message.
+    """Dispatch the session routes directly: Starlette's wrappers of each message cost more than handling the message.
 
     Args:
         http: Application for all other routes.
-        sessions: Application for ``/ws``.
+        sessions: Applications for the paths of WebSockets.
     """
 
-    def __init__(self, http: ASGIApp, sessions: ASGIApp) -> None:
+    def __init__(self, http: ASGIApp, sessions: Mapping[str, ASGIApp]) -> None:
         self._http = http
         self._sessions = sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_session = scope["type"] == "websocket" and scope["path"] == "/ws"
-        await (self._sessions if is_session else self._http)(scope, receive, send)
+        app = self._sessions.get(scope["path"], self._http) if scope["type"] == "websocket" else self._http
+        await app(scope, receive, send)
