@@ -218,6 +218,44 @@ def test_client_that_does_not_read_gets_everything_later(shared, server):
             received += 1
 
 
+@pytest.mark.slow
+def test_session_that_ends_while_client_does_not_read_loses_no_answers_of_others(shared):
+    channels = range(8)
+    shared.open(*channels)
+    reset = msgspec.msgpack.encode({"type": "reset", "data": {"max_output_chars": 1_000_000}})
+    shared.send(*((channel, MESSAGE, reset) for channel in channels))
+    shared.outputs(8)
+    rounds = 6
+    for _ in range(rounds):
+        shared.send(*((channel, MESSAGE, step("print('x' * 900_000)")) for channel in channels))
+        time.sleep(0.3)
+    for channel in range(4):
+        shared.send((channel, CLOSE, b""))
+    time.sleep(0.5)
+    answers, closed = dict.fromkeys(channels, 0), set()
+    while len(closed) < 4 or min(answers[channel] for channel in range(4, 8)) < rounds:
+        for channel, kind, body in shared.receive():
+            if kind == CLOSE:
+                closed.add(channel)
+            else:
+                assert kind == MESSAGE
+                answers[channel] += len(body) > 900_000
+    shared.send(*((channel, MESSAGE, step("print(1)")) for channel in range(4, 8)))
+    assert shared.outputs(4) == dict.fromkeys(range(4, 8), "1\n")
+
+
+@pytest.mark.slow
+def test_malformed_frame_of_client_that_does_not_read_ends_its_sessions(server):
+    with Shared(server) as shared:
+        shared.open(*range(16))
+        shared.send(*((channel, MESSAGE, step("import time; print('x' * 20_000)")) for channel in range(16)))
+        for _ in range(40):
+            shared.send(*((channel, MESSAGE, step("print('x' * 20_000)")) for channel in range(16)))
+        time.sleep(1)
+        shared.socket.send(b"\xc1")
+        assert eventually(lambda: active_sessions(server) == 0)
+
+
 @pytest.mark.parametrize(
     "frame",
     [b"", b"\xc1", b"\x00", msgspec.msgpack.encode([[0]]), msgspec.msgpack.encode([[0, 9, b""]]), "[]"],
