@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -15,7 +14,7 @@ from coding_gym_server.protocol import MAX_FRAME_BYTES, PROTOCOL_VERSION, PROTOC
 from coding_gym_server.protocol.processes import SESSION_HEADER
 from coding_gym_server.protocol.shared import MAX_CHANNELS, Packet, PacketKind, frames_of
 
-__all__ = ["SharedEndpoint"]
+__all__ = ["FRAME_WRITER", "FrameWriter", "SharedEndpoint"]
 
 _Event = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[_Event]]
@@ -28,8 +27,8 @@ _HOLD_SECONDS = 0.002
 _MAX_UNREAD_BYTES = 2 * MAX_FRAME_BYTES
 """Maximum number of bytes that a channel may receive before its session reads them; above it, the channel is closed."""
 
-_MAX_UNSENT_BYTES = 1024 * 1024
-"""Number of unsent bytes above which sessions wait for the client to read."""
+FRAME_WRITER = "coding_gym.frame_writer"
+"""Name of the extension of the ASGI scope that has a ``FrameWriter``."""
 
 _PACKET_OVERHEAD = 100
 _NORMAL_CLOSURE = 1000
@@ -45,6 +44,16 @@ _decoder = msgspec.msgpack.Decoder(list[Packet])
 _log = logging.getLogger(__name__)
 
 
+class FrameWriter(Protocol):
+    """Output of a WebSocket connection, without the turn of the event loop that ASGI's ``send`` may take."""
+
+    def write_frame(self, content: bytes) -> None:
+        """Send a binary frame at once; without effect if the connection is closed."""
+
+    async def drain(self) -> None:
+        """Wait until the client has read most of what was sent, or the connection is lost."""
+
+
 class SharedEndpoint:
     """ASGI application that serves each channel of a connection by another application, as if it was a connection of its own.
 
@@ -58,7 +67,7 @@ class SharedEndpoint:
     async def __call__(self, scope: _Event, receive: _Receive, send: _Send) -> None:
         await receive()
         await send({"type": "websocket.accept", "headers": [_VERSION_HEADER]})
-        code = await _Connection(self._sessions, scope, receive, send).run()
+        code = await _Connection(self._sessions, scope, receive).run()
         if code is not None:
             await send({"type": "websocket.close", "code": code})
 
@@ -83,23 +92,18 @@ class _Connection:
         sessions: The application for the channels.
         scope: The ASGI scope of the connection.
         receive: The ASGI receive callable of the connection.
-        send: The ASGI send callable of the connection.
     """
 
-    def __init__(self, sessions: _Application, scope: _Event, receive: _Receive, send: _Send) -> None:
+    def __init__(self, sessions: _Application, scope: _Event, receive: _Receive) -> None:
         self._sessions = sessions
         self._scope = scope
         self._receive = receive
-        self._send = send
+        self._writer: FrameWriter = scope["extensions"][FRAME_WRITER]
         self.loop = asyncio.get_running_loop()
         self._channels: dict[int, _Channel] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._outbox: list[Packet] = []
-        self._unsent_bytes = 0
         self._hold: asyncio.TimerHandle | None = None
-        self._is_due = asyncio.Event()
-        self._has_room = asyncio.Event()
-        self._has_room.set()
         self.is_lost = False
 
     async def run(self) -> int | None:
@@ -108,15 +112,12 @@ class _Connection:
         Returns:
             The code to close the connection with, or None if it is already closed.
         """
-        writer = self.loop.create_task(self._write())
         try:
             return await self._read()
         finally:
             self.is_lost = True
-            self._has_room.set()
             if self._hold is not None:
                 self._hold.cancel()
-            writer.cancel()
             for channel in self._channels.values():
                 channel.disconnect()
             try:
@@ -180,39 +181,27 @@ class _Connection:
             _DisconnectedError: If the client is gone.
         """
         self.post_soon(packet, batch)
-        if not self._has_room.is_set():
-            await self._has_room.wait()
+        await self._writer.drain()
         if self.is_lost:
             raise _DisconnectedError
 
     def post_soon(self, packet: Packet, batch: _Batch | None) -> None:
         """Send a packet; see ``post``."""
         self._outbox.append(packet)
-        self._unsent_bytes += len(packet.body) + _PACKET_OVERHEAD
-        if self._unsent_bytes > _MAX_UNSENT_BYTES:
-            self._has_room.clear()
         if batch is not None:
             batch.unanswered -= 1
-        if batch is None or batch.unanswered <= 0 or self._unsent_bytes > _MAX_UNSENT_BYTES:
-            self._is_due.set()
+        if batch is None or batch.unanswered <= 0:
+            self._flush()
         elif self._hold is None:
-            self._hold = self.loop.call_later(_HOLD_SECONDS, self._is_due.set)
+            self._hold = self.loop.call_later(_HOLD_SECONDS, self._flush)
 
-    async def _write(self) -> None:
-        while True:
-            await self._is_due.wait()
-            self._is_due.clear()
-            if self._hold is not None:
-                self._hold.cancel()
-                self._hold = None
-            packets, self._outbox = self._outbox, []
-            # Without a client, the end of the connection is read next.
-            with contextlib.suppress(OSError):
-                for frame in frames_of(packets):
-                    await self._send({"type": "websocket.send", "bytes": _encoder.encode(frame)})
-            self._unsent_bytes = sum(len(packet.body) + _PACKET_OVERHEAD for packet in self._outbox)
-            if self._unsent_bytes <= _MAX_UNSENT_BYTES:
-                self._has_room.set()
+    def _flush(self) -> None:
+        if self._hold is not None:
+            self._hold.cancel()
+            self._hold = None
+        packets, self._outbox = self._outbox, []
+        for frame in frames_of(packets):
+            self._writer.write_frame(_encoder.encode(frame))
 
 
 class _DisconnectedError(ConnectionError):

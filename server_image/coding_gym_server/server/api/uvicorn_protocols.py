@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import MutableSet
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
 from websockets.frames import Frame
+from websockets.http11 import Request
 
 from coding_gym_server.server.api.peer_credentials import is_from_session
+from coding_gym_server.server.api.shared_connection import FRAME_WRITER
 
 __all__ = ["HttpConnection", "WebSocketConnection"]
 
@@ -102,3 +105,20 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             self.transport.abort()
             return
         await super().send(message)
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        if not self.close_sent:
+            # The application starts with the next turn of the event loop.
+            cast(dict[str, Any], self.scope["extensions"])[FRAME_WRITER] = self
+
+    def write_frame(self, content: bytes) -> None:
+        """Send a binary frame at once; without effect if the connection is closed. See ``FrameWriter``."""
+        if self.handshake_complete and not self.disconnected and not self.close_sent:
+            with contextlib.suppress(InvalidState):
+                self.conn.send_binary(content)
+                self.transport.write(b"".join(self.conn.data_to_send()))
+
+    async def drain(self) -> None:
+        """Wait until the client has read most of what was sent, or the connection is lost."""
+        await self.writable.wait()
