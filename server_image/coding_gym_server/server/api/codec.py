@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any, TypeVar
 
 import msgspec
@@ -123,7 +124,8 @@ def _explain(frame: str | bytes, error: Exception) -> BadRequestError:
         )
     kind = document.get("type")
     if kind not in _REQUEST_TYPES:
-        quoted = truncate_middle(repr(kind), _MAX_QUOTED_CHARS)
+        # Of anything but text, an excerpt: it can be nested so deeply that it can be decoded, but not written out.
+        quoted = truncate_middle(repr(kind) if isinstance(kind, str) else reprlib.repr(kind), _MAX_QUOTED_CHARS)
         return BadRequestError(
             ErrorCode.UNKNOWN_TYPE, f"Unknown message type: {quoted}; expected one of {', '.join(_REQUEST_TYPES)}"
         )

@@ -20,14 +20,17 @@ _METHODS = ("tools/list", "tools/call", "openenv/session/create", "openenv/sessi
 
 def answer_mcp(call: Any) -> dict[str, Any]:
     """Return the response of OpenEnv's server to a JSON-RPC 2.0 request, for an environment without tools."""
+    identifier = call.get("id") if isinstance(call, dict) else None
+    if isinstance(identifier, dict | list):
+        # Not valid in JSON-RPC. It may also be nested so deeply that it can be decoded, but not encoded.
+        identifier = None
     if not isinstance(call, dict) or call.get("jsonrpc") != "2.0" or not isinstance(call.get("method"), str):
-        identifier = call.get("id") if isinstance(call, dict) else None
         return _error(_INVALID_REQUEST, "Invalid Request", identifier)
     if not isinstance(call.get("params", {}), dict):
-        return _error(_INVALID_PARAMS, "Params must be an object", call.get("id"))
+        return _error(_INVALID_PARAMS, "Params must be an object", identifier)
     if call["method"] not in _METHODS:
-        return _error(_METHOD_NOT_FOUND, "Method not found", call.get("id"))
-    return _error(_INTERNAL_ERROR, "Environment does not support MCP", call.get("id"))
+        return _error(_METHOD_NOT_FOUND, "Method not found", identifier)
+    return _error(_INTERNAL_ERROR, "Environment does not support MCP", identifier)
 
 
 def answer_mcp_text(text: str | bytes) -> bytes:
