@@ -13,6 +13,7 @@ import msgspec
 from coding_gym_server.protocol import Capture, Frame, InputEvent, Pixels, Rectangle, Window
 
 __all__ = [
+    "CLOSE_TIMEOUT",
     "Animating",
     "CaptureFinal",
     "CaptureNow",
@@ -32,6 +33,9 @@ __all__ = [
     "Wake",
     "WatchScreen",
 ]
+
+CLOSE_TIMEOUT = 1.5
+"""Seconds within which programs must have closed a window after the request."""
 
 
 class WatchScreen(msgspec.Struct, tag=True):

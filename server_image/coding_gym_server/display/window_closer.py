@@ -9,14 +9,11 @@ import time
 from collections.abc import Callable
 
 from coding_gym_server.display.idle_detector import IdleDetector
-from coding_gym_server.display.messages import Closed, CloseWindows, ClosingEnded, ToDisplay
+from coding_gym_server.display.messages import CLOSE_TIMEOUT, Closed, CloseWindows, ClosingEnded, ToDisplay
 from coding_gym_server.display.windows import WindowList
 from coding_gym_server.ipc.channel import Channel
 
-__all__ = ["CLOSE_TIMEOUT", "WindowCloser"]
-
-CLOSE_TIMEOUT = 1.5
-"""Seconds within which programs must have closed a window after the request."""
+__all__ = ["WindowCloser"]
 
 _CONFIRMATION_TIMEOUT = 1.0
 """Seconds within which programs must prove to be idle still, before their windows are closed."""

@@ -7,8 +7,7 @@ import time
 from collections.abc import Coroutine
 from typing import Literal
 
-from coding_gym_server.display.messages import ClosingEnded, Idle, Notice, ScreenState, WatchScreen
-from coding_gym_server.display.window_closer import CLOSE_TIMEOUT
+from coding_gym_server.display.messages import CLOSE_TIMEOUT, ClosingEnded, Idle, Notice, ScreenState, WatchScreen
 from coding_gym_server.linux.wait_state import cpu_seconds
 from coding_gym_server.protocol import IdleState, OnIdle, Pixels
 from coding_gym_server.server.sessions.step_view import StepView
