@@ -9,7 +9,7 @@ Each env runner of RLlib is an actor with a ``CodingVectorEnv``, whose environme
 the newer one: install its other requirements by name, in a virtual environment of its own, from a checkout of this package.
 
     python -m venv ../rllib-venv
-    ../rllib-venv/bin/pip install -e ".[display]" ray==2.60.0 torch dm_tree lz4 ormsgpack pandas pyarrow scipy tensorboardX
+    ../rllib-venv/bin/pip install -e . ray==2.60.0 torch dm_tree lz4 ormsgpack pandas pyarrow scipy tensorboardX
     ../rllib-venv/bin/python examples/rllib_ppo.py
 
 Tried with Python 3.11, Ray 2.60.0, gymnasium 1.4.0 and a CPU build of torch 2.13.0. Other releases are untried.
