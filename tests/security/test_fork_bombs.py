@@ -53,15 +53,19 @@ def caught_in_a_net(sandbox):
     if not (net.parent / "cgroup.procs").exists() or os.geteuid() != 0:
         pytest.skip("limiting a fork bomb requires root and a pids controller")
     net.mkdir()
+    caught = net / "cgroup.procs"
     try:
         (net / "pids.max").write_text("256")
-        for process in processes_of(sandbox):
-            (net / "cgroup.procs").write_text(str(process.pid))
+        # Processes that start a session may end, or fork, meanwhile.
+        while outside := {process.pid for process in processes_of(sandbox)} - set(map(int, caught.read_text().split())):
+            for pid in outside:
+                with contextlib.suppress(ProcessLookupError):
+                    caught.write_text(str(pid))
         yield
     finally:
         sandbox.close()
         deadline = time.monotonic() + 10
-        while (net / "cgroup.procs").read_text() and time.monotonic() < deadline:
+        while caught.read_text() and time.monotonic() < deadline:
             time.sleep(0.05)
         net.rmdir()
 
