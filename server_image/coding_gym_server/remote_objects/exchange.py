@@ -22,6 +22,7 @@ __all__ = [
     "Await",
     "Call",
     "ClassFacts",
+    "Compiled",
     "Delete",
     "Facts",
     "Failure",
@@ -34,6 +35,7 @@ __all__ = [
     "PeerGoneError",
     "Plain",
     "Request",
+    "RunCommand",
     "RunProgram",
     "Set",
     "Streams",
@@ -72,15 +74,47 @@ class Load(_Struct, tag=0, frozen=True):
 
 
 class RunProgram(_Struct, tag=1, frozen=True):
-    """Execute the source of a program, and exit the process with its exit code. Not answered.
+    """Execute the source of a program, and exit the process with its exit code. Not answered, except with ``Compiled``.
 
     Attributes:
         code: The source code.
         stdin: Standard input.
+        file: File of the working directory to write the source to; empty to write none.
+        compiled: The source as ``Compiled`` returned it; None to compile it, and to return that before it is executed.
+        max_memory_bytes: Limit on the private memory of each of its processes; None for no other than that of submissions.
     """
 
     code: str
     stdin: str
+    file: str = ""
+    compiled: bytes | None = None
+    max_memory_bytes: int | None = None
+
+
+class RunCommand(_Struct, tag=14, frozen=True):
+    """Replace the process by another program. Not answered.
+
+    Attributes:
+        command: The program, a path or a name to look up, and its arguments.
+        stdin: Standard input.
+        variables: Environment variables to add.
+        max_memory_bytes: As in ``RunProgram``.
+    """
+
+    command: tuple[str, ...]
+    stdin: str
+    variables: dict[str, str] = {}
+    max_memory_bytes: int | None = None
+
+
+class Compiled(_Struct, tag=15, frozen=True):
+    """A compiled program, which only processes of submissions may load.
+
+    Attributes:
+        code: Its code object, marshalled.
+    """
+
+    code: bytes
 
 
 class GetGlobal(_Struct, tag=2, frozen=True):
@@ -229,7 +263,7 @@ class ClassFacts(_Struct, tag=13, frozen=True):
     is_awaitable: bool
 
 
-Request = Load | RunProgram | GetGlobal | Call | Operate | Get | Set | Delete | Facts | Plain | Await
+Request = Load | RunProgram | RunCommand | GetGlobal | Call | Operate | Get | Set | Delete | Facts | Plain | Await
 Reply = Answer | Failure | ClassFacts
 Message = Request | Reply
 
@@ -269,6 +303,15 @@ class PeerConnection:
                 if isinstance(message, Reply):
                     return message
                 self._serve(message)
+
+    def tell(self, message: Compiled) -> None:
+        """Send a message that is not answered.
+
+        Raises:
+            PeerGoneError: If the peer is gone.
+            ValueError: If it is too large.
+        """
+        self._send(_encode(message))
 
     def serve(self) -> None:
         """Serve requests until the peer is gone.
@@ -342,7 +385,7 @@ class PeerConnection:
         return PeerGoneError(reason)
 
 
-def _encode(message: Message) -> bytes:
+def _encode(message: Message | Compiled) -> bytes:
     try:
         body = _encoder.encode(message)
     except RecursionError:

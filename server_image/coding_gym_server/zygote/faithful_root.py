@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from coding_gym_server.submission.faithful_process import FaithfulProcess
 from coding_gym_server.workspace.layout import Layout
 from coding_gym_server.zygote.submission_root import SubmissionRoot
@@ -16,13 +14,6 @@ class FaithfulRoot(SubmissionRoot):
 
     # They seed Python's random numbers.
     _needs_fork_hooks = True
-
-    def _import(self, names: list[str]) -> None:
-        super()._import(names)
-        if "pytest" in sys.modules:
-            from coding_gym_server.submission import faithful_pytest
-
-            faithful_pytest.warm_up()
 
     def _make_process(self, layout: Layout) -> FaithfulProcess:
         return FaithfulProcess(layout, profile=self._profile, prepared=self._prepared)

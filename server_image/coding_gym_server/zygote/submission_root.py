@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from coding_gym_server.ipc.library_messages import ImportLibraries, LibrariesImported
 from coding_gym_server.ipc.messages import End, Ended, ToProcess
@@ -45,6 +46,10 @@ class SubmissionRoot(SessionRoot):
         """Import modules for all later processes."""
         import_installed(names)
         self._needs_fork_hooks = True
+        if "pytest" in sys.modules:
+            from coding_gym_server.submission import faithful_pytest
+
+            faithful_pytest.warm_up()
 
     def _ports_needed(self) -> int:
         return 0

@@ -5,12 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 
 from coding_gym_server.ipc.messages import CpuTime, CpuTimeUsed, End, Ended, Failed, ForkWorker, WorkerForked
 from coding_gym_server.linux import oom
-from coding_gym_server.protocol.grading import Asserts, CaseOutcome, CaseResult, Graded, GradingLimits, Programs, Submission
+from coding_gym_server.protocol.grading import (
+    Asserts,
+    CaseOutcome,
+    CaseResult,
+    FileContent,
+    Graded,
+    GradingLimits,
+    Programs,
+    Submission,
+)
 from coding_gym_server.server.grading.submission_processes import SubmissionProcesses
-from coding_gym_server.server.grading.submission_run import LimitWatch, SubmissionRun
+from coding_gym_server.server.grading.submission_run import LimitWatch, RunLimits, SubmissionRun
 from coding_gym_server.server.process_limiter import ProcessGroup
 from coding_gym_server.server.supervisor.zygote_handle import ForkError
 from coding_gym_server.workspace.session_directory import SessionDirectory
@@ -66,13 +76,7 @@ class BaseWorker(ABC):
         self._kill_reason = ""
         graded = await self._grade(submission)
         graded.seconds = time.perf_counter() - began
-        if self._processes.directory.name is None:
-            # Files in memory must not remain until the next submission.
-            try:
-                await self._empty()
-            except OSError:
-                # Without processes, the worker is discarded, and its file system with it.
-                self._processes.close()
+        await self._clean_up()
         return graded
 
     def kill_with_reason(self, reason: str) -> None:
@@ -96,19 +100,22 @@ class BaseWorker(ABC):
     async def _grade(self, submission: Submission) -> Graded:
         """Grade a submission, with files and processes that no other one has."""
 
-    async def _open_run(self, submission: Submission, max_output_chars: int) -> SubmissionRun:
+    async def _open_run(
+        self, files: Mapping[str, str | FileContent], *, max_stdout_chars: int, max_stderr_chars: int
+    ) -> SubmissionRun:
         """Write the files of a submission, the only ones, and open the descriptors of its process.
 
         Args:
-            submission: The submission.
-            max_output_chars: Maximum number of characters that are kept of its stdout.
+            files: Initial content of the working directory.
+            max_stdout_chars: Maximum number of characters that are kept of its stdout.
+            max_stderr_chars: Maximum number of characters that are kept of its stderr.
         """
         if self._has_files:
             await self._empty()
         self._has_files = True
-        if submission.files:
-            await asyncio.to_thread(self._processes.directory.write, submission.files)
-        return SubmissionRun.open(max_stdout_chars=max_output_chars, max_stderr_chars=submission.limits.max_output_chars)
+        if files:
+            await asyncio.to_thread(self._processes.directory.write, files)
+        return SubmissionRun.open(max_stdout_chars=max_stdout_chars, max_stderr_chars=max_stderr_chars)
 
     async def _fork(self, run: SubmissionRun) -> None:
         """Fork the process of a submission."""
@@ -123,6 +130,16 @@ class BaseWorker(ABC):
             raise ForkError(answer.reason)
         assert isinstance(answer, WorkerForked)
         run.cpu_before = answer.cpu_seconds
+
+    async def _clean_up(self) -> None:
+        """Remove files in memory, which must not remain until the next submission."""
+        if self._processes.directory.name is not None:
+            return
+        try:
+            await self._empty()
+        except OSError:
+            # Without processes, the worker is discarded, and its file system with it.
+            self._processes.close()
 
     async def _empty(self) -> None:
         """Remove what a submission and its tests have left.
@@ -141,7 +158,7 @@ class BaseWorker(ABC):
         assert isinstance(answer, Ended)
         return answer.cpu_seconds - run.cpu_before
 
-    def _watch(self, limits: GradingLimits, run: SubmissionRun) -> LimitWatch:
+    def _watch(self, limits: GradingLimits | RunLimits, run: SubmissionRun) -> LimitWatch:
         async def cpu_time() -> float:
             answer = await self._processes.ask_root(CpuTime())
             assert isinstance(answer, CpuTimeUsed)

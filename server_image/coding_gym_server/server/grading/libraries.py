@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from coding_gym_server.protocol.grading import Asserts, Programs, Submission
 
-__all__ = ["are_light", "mentioned_libraries"]
+__all__ = ["are_light", "libraries_in", "mentioned_libraries"]
 
 _LIGHT = sys.stdlib_module_names | {"pytest"}
 _HEAVY = ("numpy", "pandas", "scipy", "sklearn", "matplotlib")
@@ -21,7 +21,11 @@ def are_light(libraries: frozenset[str]) -> bool:
 
 def mentioned_libraries(submission: Submission) -> frozenset[str]:
     """Return the names of the heavy libraries that a submission or its tests mention, which few do without importing them."""
-    sources = list(_sources(submission))
+    return libraries_in(*_sources(submission))
+
+
+def libraries_in(*sources: str) -> frozenset[str]:
+    """Return the names of the heavy libraries that source code mentions."""
     return frozenset(name for name in _HEAVY if any(name in source for source in sources))
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import signal
 from collections import deque
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -15,10 +18,12 @@ from coding_gym_server.ipc.zygote_messages import SUBMISSION
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.protocol.grading import Graded, GradingMode, Submission, VerdictOutcome
 from coding_gym_server.server.grading.base_worker import not_run
+from coding_gym_server.server.grading.compiled_programs import CompiledPrograms
 from coding_gym_server.server.grading.faithful.libraries import libraries_of
 from coding_gym_server.server.grading.faithful.pool_cache import PoolCache
 from coding_gym_server.server.grading.faithful.worker import FaithfulWorker
 from coding_gym_server.server.grading.libraries import are_light, mentioned_libraries
+from coding_gym_server.server.grading.program_run import Program, ProgramRun
 from coding_gym_server.server.grading.test_runners import TestRunnerLostError
 from coding_gym_server.server.grading.worker import GradingWorker
 from coding_gym_server.server.process_limiter import ProcessGroup
@@ -27,7 +32,7 @@ from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteH
 from coding_gym_server.workspace.leftovers import ResidualFiles
 from coding_gym_server.zygote.main import ZygoteConfig
 
-__all__ = ["GradingService"]
+__all__ = ["GradingService", "OverloadedError"]
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +48,34 @@ _PRELOAD = (
 _WORKERS_PER_SLOT = 3
 """Number of workers, of each mode and with other libraries, that are kept for each submission that is graded concurrently."""
 
-_KINDS = {GradingMode.ISOLATED: GradingWorker, GradingMode.FAITHFUL: FaithfulWorker}
+_MAX_COMPILED_BYTES = 32 << 20
+
+_KINDS: dict[GradingMode, type[GradingWorker | FaithfulWorker]] = {
+    GradingMode.ISOLATED: GradingWorker,
+    GradingMode.FAITHFUL: FaithfulWorker,
+}
+
+_Worker = TypeVar("_Worker", bound=GradingWorker | FaithfulWorker)
+_Result = TypeVar("_Result")
+
+
+class OverloadedError(RuntimeError):
+    """As many submissions and programs run as the sandbox runs at the same time."""
+
+    def __init__(self, waited: float) -> None:
+        super().__init__(f"The sandbox is overloaded: no place became free within {waited:g} s. Send fewer programs at a time.")
+
+
+class _LostError(Exception):
+    """Two workers were lost to the same submission.
+
+    Attributes:
+        cause: How the second was lost.
+    """
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
 
 
 class GradingService:
@@ -73,6 +105,7 @@ class GradingService:
         self._idle: list[GradingWorker | FaithfulWorker] = []
         self._max_workers = workers * _WORKERS_PER_SLOT
         self._pools = PoolCache()
+        self._compiled = CompiledPrograms(max_bytes=_MAX_COMPILED_BYTES)
         self._busy: set[GradingWorker | FaithfulWorker] = set()
         self._slots = asyncio.Semaphore(workers)
 
@@ -96,31 +129,43 @@ class GradingService:
             FilesError: If one of its files cannot be written.
         """
         async with self._slots:
-            for is_last in (False, True):
-                try:
-                    worker = await self._acquire(submission)
-                except _INFRASTRUCTURE_ERRORS as error:
-                    return _infrastructure_error(error)
-                try:
-                    graded = await worker.grade(submission)
-                except (ChannelClosedError, TestRunnerLostError) as error:
-                    if isinstance(error, TestRunnerLostError):
-                        self._release(worker)
-                    else:
-                        self._discard(worker)
-                    if is_last:
-                        return _lost(submission, error)
-                    _log.warning("a submission is graded again: %s", error)
-                except _INFRASTRUCTURE_ERRORS as error:
-                    self._discard(worker)
-                    return _infrastructure_error(error)
-                except BaseException:
-                    self._discard(worker)
-                    raise
-                else:
-                    self._release(worker)
-                    return graded
-        raise AssertionError
+            if submission.mode is GradingMode.FAITHFUL:
+                libraries = await asyncio.to_thread(libraries_of, submission)
+            else:
+                libraries = mentioned_libraries(submission)
+            try:
+                return await self._use(_KINDS[submission.mode], libraries, lambda worker: worker.grade(submission))
+            except _LostError as error:
+                return _lost(submission, error.cause)
+            except _INFRASTRUCTURE_ERRORS as error:
+                return _infrastructure_error(error)
+
+    async def run(self, program: Program, *, max_wait: float) -> ProgramRun:
+        """Run a program beside the submissions, and exactly as isolated from them and from sessions.
+
+        If running it twice ends processes that it has no access to, it is assumed to be the cause, and counts as killed.
+
+        Args:
+            program: The program.
+            max_wait: Maximum number of seconds to wait until fewer submissions and programs run.
+
+        Raises:
+            OverloadedError: If too many of them run for that long.
+            FilesError: If one of its files cannot be written.
+            ForkError: If processes, memory or disk space are exhausted.
+            OSError: If its directories cannot be created, or a root does not respond.
+            EOFError: If the launcher is gone.
+        """
+        try:
+            await asyncio.wait_for(self._slots.acquire(), max_wait)
+        except TimeoutError:
+            raise OverloadedError(max_wait) from None
+        try:
+            return await self._use(GradingWorker, program.libraries, lambda worker: worker.run(program))
+        except _LostError:
+            return ProgramRun(exit_code=-signal.SIGKILL, kill_reason="running it twice ended a process of the sandbox")
+        finally:
+            self._slots.release()
 
     def close(self) -> None:
         """Close all grading workers and the zygote that was started for them."""
@@ -129,27 +174,51 @@ class GradingService:
         if self._started_zygote is not None:
             self._started_zygote.close()
 
-    async def _acquire(self, submission: Submission) -> GradingWorker | FaithfulWorker:
+    async def _use(
+        self, kind: type[_Worker], libraries: frozenset[str], action: Callable[[_Worker], Awaitable[_Result]]
+    ) -> _Result:
+        """Let a worker do something, and another one again if a process dies that submissions have no access to.
+
+        Raises:
+            _LostError: If that happens again.
+            _INFRASTRUCTURE_ERRORS: As is.
+        """
+        for is_last in (False, True):
+            worker = await self._acquire(kind, libraries)
+            try:
+                result = await action(worker)
+            except (ChannelClosedError, TestRunnerLostError) as error:
+                if isinstance(error, TestRunnerLostError):
+                    self._release(worker)
+                else:
+                    self._discard(worker)
+                if is_last:
+                    raise _LostError(error) from error
+                _log.warning("a submission is run again: %s", error)
+            except BaseException:
+                self._discard(worker)
+                raise
+            else:
+                self._release(worker)
+                return result
+        raise AssertionError
+
+    async def _acquire(self, kind: type[_Worker], libraries: frozenset[str]) -> _Worker:
         if self._users is None and self._residual_files.exist():
             await asyncio.to_thread(self._residual_files.remove)
-        if submission.mode is GradingMode.FAITHFUL:
-            libraries = await asyncio.to_thread(libraries_of, submission)
-        else:
-            libraries = mentioned_libraries(submission)
-        worker = self._take_idle(submission.mode, libraries)
+        worker = self._take_idle(kind, libraries)
         if worker is None:
             while self._idle and len(self.workers) >= self._max_workers:
                 self._discard(self._idle.pop(0))
-            worker = await self._open(submission.mode, libraries)
+            worker = await self._open(kind, libraries)
         self._busy.add(worker)
         return worker
 
-    def _take_idle(self, mode: GradingMode, libraries: frozenset[str]) -> GradingWorker | FaithfulWorker | None:
-        """Return the most recently used worker of a mode that has imported libraries, None if there is none."""
+    def _take_idle(self, kind: type[_Worker], libraries: frozenset[str]) -> _Worker | None:
+        """Return the most recently used worker of a kind that has imported libraries, None if there is none."""
         for worker in [worker for worker in self._idle if not worker.is_alive]:
             self._idle.remove(worker)
             self._discard(worker)
-        kind = _KINDS[mode]
         is_light = are_light(libraries)
         for worker in reversed(self._idle):
             if isinstance(worker, kind) and worker.libraries >= libraries and are_light(worker.libraries) == is_light:
@@ -164,17 +233,21 @@ class GradingService:
             self._started_zygote.attach(on_gone=self._on_zygote_gone)
         return self._started_zygote
 
-    async def _open(self, mode: GradingMode, libraries: frozenset[str]) -> GradingWorker | FaithfulWorker:
+    async def _open(self, kind: type[_Worker], libraries: frozenset[str]) -> _Worker:
         zygote = self._light_zygote() if are_light(libraries) else self._zygote
-        is_faithful = mode is GradingMode.FAITHFUL
+        is_faithful = kind is FaithfulWorker
         user = self._take_user()
         try:
             system = NamedSystem(self._base, None) if user is None else OwnSystem(user, lends_files=not is_faithful)
+            worker: GradingWorker | FaithfulWorker
             if is_faithful:
-                return await FaithfulWorker.open(
+                worker = await FaithfulWorker.open(
                     system, libraries, zygote=zygote, pools=self._pools, residual_files=self._residual_files
                 )
-            return await GradingWorker.open(system, libraries, zygote=zygote)
+            else:
+                worker = await GradingWorker.open(system, libraries, zygote=zygote, compiled=self._compiled)
+            assert isinstance(worker, kind)
+            return worker
         except BaseException:
             self._return_user(user)
             raise

@@ -17,7 +17,7 @@ from coding_gym_server.linux import procfs
 from coding_gym_server.protocol.grading import GradingLimits
 from coding_gym_server.server.supervisor.output_capture import OutputCapture
 
-__all__ = ["LimitWatch", "SubmissionRun"]
+__all__ = ["LimitWatch", "RunLimits", "SubmissionRun"]
 
 _GRACE = 2.0
 """Seconds that a test runner has to report its results after the submission has been killed."""
@@ -28,6 +28,25 @@ _MAX_INTERVAL = 1.0
 """Maximum number of seconds between two looks at the time that processes waited for a processor."""
 
 _Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunLimits:
+    """Time limits of a run whose client waits for it.
+
+    Attributes:
+        wall_timeout: Wall-clock time in seconds. Time in which a process waits for a processor does not count, as far as the
+            kernel reports it.
+        max_seconds: Wall-clock time after which it is ended even if its processes were waiting for a processor.
+    """
+
+    wall_timeout: float
+    max_seconds: float
+
+    @property
+    def cpu_timeout(self) -> float:
+        """CPU time in seconds, which a run cannot exceed within ``max_seconds``."""
+        return self.max_seconds * (os.cpu_count() or 1)
 
 
 @dataclass
@@ -112,7 +131,7 @@ class LimitWatch:
 
     def __init__(
         self,
-        limits: GradingLimits,
+        limits: GradingLimits | RunLimits,
         *,
         kill: Callable[[], None],
         cpu_time: Callable[[], Awaitable[float]],

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
-import socket
 import time
+from collections.abc import Mapping
 
 import msgspec
 
 from coding_gym_server.ipc.async_channel import ChannelClosedError
-from coding_gym_server.ipc.channel import HEADER
 from coding_gym_server.ipc.text import truncate_middle
 from coding_gym_server.linux import oom
 from coding_gym_server.protocol.grading import (
@@ -28,7 +26,9 @@ from coding_gym_server.protocol.grading import (
 )
 from coding_gym_server.remote_objects.exchange import RunProgram
 from coding_gym_server.server.grading.base_worker import BaseWorker, not_run
+from coding_gym_server.server.grading.compiled_programs import CompiledPrograms
 from coding_gym_server.server.grading.output_match import is_same_output
+from coding_gym_server.server.grading.program_run import Program, ProgramRun, send_program
 from coding_gym_server.server.grading.submission_processes import SubmissionProcesses
 from coding_gym_server.server.grading.submission_run import SubmissionRun
 from coding_gym_server.server.grading.test_runners import TestRunnerLostError, TestRunners
@@ -36,6 +36,7 @@ from coding_gym_server.server.process_limiter import ProcessGroup
 from coding_gym_server.server.supervisor.systems import System
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
 from coding_gym_server.test_runner.messages import TestsRun, TestSubmission
+from coding_gym_server.workspace.fetching import read_files
 
 __all__ = ["GradingWorker"]
 
@@ -56,20 +57,31 @@ class GradingWorker(BaseWorker):
         processes: The processes of the submissions.
         libraries: Names of the modules that they and the test runners have imported.
         test_runners: Root of test runners with their files.
+        compiled: Programs that have been compiled before.
     """
 
-    def __init__(self, processes: SubmissionProcesses, libraries: frozenset[str], test_runners: TestRunners) -> None:
+    def __init__(
+        self,
+        processes: SubmissionProcesses,
+        libraries: frozenset[str],
+        test_runners: TestRunners,
+        compiled: CompiledPrograms,
+    ) -> None:
         super().__init__(processes, libraries)
         self._test_runners = test_runners
+        self._compiled = compiled
 
     @classmethod
-    async def open(cls, system: System, libraries: frozenset[str], *, zygote: ZygoteHandle) -> GradingWorker:
+    async def open(
+        cls, system: System, libraries: frozenset[str], *, zygote: ZygoteHandle, compiled: CompiledPrograms
+    ) -> GradingWorker:
         """Create a grading worker.
 
         Args:
             system: User and files of the submissions.
             libraries: Names of the modules to import for submissions and their tests.
             zygote: Forks the roots.
+            compiled: Programs that have been compiled before.
 
         Raises:
             ForkError: If processes, memory or disk space are exhausted.
@@ -79,7 +91,7 @@ class GradingWorker(BaseWorker):
         """
         processes = await SubmissionProcesses.start(system, libraries, zygote=zygote)
         try:
-            return cls(processes, libraries, await TestRunners.start(processes, libraries, zygote))
+            return cls(processes, libraries, await TestRunners.start(processes, libraries, zygote), compiled)
         except BaseException:
             processes.close()
             system.discard()
@@ -103,9 +115,9 @@ class GradingWorker(BaseWorker):
         return await self._run_tests(submission, submission.tests)
 
     async def _run_tests(self, submission: Submission, tests: Asserts | UnitTests) -> Graded:
-        test_runners = self._test_runners
+        test_runners, limit = self._test_runners, submission.limits.max_output_chars
         with (
-            await self._open_run(submission, submission.limits.max_output_chars) as run,
+            await self._open_run(submission.files, max_stdout_chars=limit, max_stderr_chars=limit) as run,
             test_runners.fork(tests, run.connection) as test_runner,
         ):
             test_runner.send(TestSubmission(submission.code, submission.entry_point))
@@ -163,12 +175,13 @@ class GradingWorker(BaseWorker):
         graded = Graded(outcome=VerdictOutcome.PASSED)
         cases: list[CaseResult] = []
         for number, case in enumerate(tests.cases):
-            result, stdout, stderr, cpu_seconds = await self._run_program(str(number), submission, case, tests.tolerance)
+            result, run = await self._run_program(str(number), submission, case, tests.tolerance)
             cases.append(result)
-            graded.cpu_seconds += cpu_seconds
+            graded.cpu_seconds += run.cpu_seconds
             if result.outcome is not CaseOutcome.PASSED and graded.outcome is VerdictOutcome.PASSED:
                 graded.outcome = _END_OF.get(result.outcome, VerdictOutcome.FAILED)
-                graded.stdout, graded.stderr = stdout, stderr
+                graded.stdout = truncate_middle(run.stdout, submission.limits.max_output_chars)
+                graded.stderr = run.stderr
             if result.outcome is CaseOutcome.TIMEOUT:
                 break
         if cases and all(case.outcome is CaseOutcome.ERROR for case in cases):
@@ -179,42 +192,78 @@ class GradingWorker(BaseWorker):
 
     async def _run_program(
         self, name: str, submission: Submission, case: ProgramCase, tolerance: float | None
-    ) -> tuple[CaseResult, str, str, float]:
-        """Run a program once; returns the result, stdout, stderr, and the CPU time used in seconds."""
+    ) -> tuple[CaseResult, ProgramRun]:
+        limit = submission.limits.max_output_chars
+        program = Program(
+            request=RunProgram(submission.code, case.stdin),
+            limits=submission.limits,
+            files=submission.files,
+            max_stdout_chars=max(len(case.stdout) + _EXTRA_OUTPUT_CHARS, limit),
+            max_stderr_chars=limit,
+        )
+        run = await self._execute(program)
+        outcome, message = self._case_outcome(run, case, tolerance)
+        return CaseResult(name=name, outcome=outcome, message=message, seconds=run.seconds), run
+
+    async def run(self, program: Program) -> ProgramRun:
+        """Run a program; its errors are part of the result.
+
+        Raises:
+            FilesError: If one of its files cannot be written.
+            ForkError: If processes, memory or disk space are exhausted.
+            ChannelClosedError: If a process that the program cannot reach died.
+            TimeoutError: If a root does not respond.
+        """
+        self._kill_reason = ""
+        run = await self._execute(program)
+        await self._clean_up()
+        return run
+
+    async def _execute(self, program: Program) -> ProgramRun:
+        """Run a program once."""
         began = time.perf_counter()
-        max_output_chars = max(len(case.stdout) + _EXTRA_OUTPUT_CHARS, submission.limits.max_output_chars)
-        request = msgspec.msgpack.encode(RunProgram(submission.code, case.stdin))
-        with await self._open_run(submission, max_output_chars) as run:
+        with await self._open_run(
+            program.files, max_stdout_chars=program.max_stdout_chars, max_stderr_chars=program.max_stderr_chars
+        ) as run:
             await self._fork(run)
             ended = self._processes.expect_exit()
-            watch = self._watch(submission.limits, run)
-            sending = asyncio.ensure_future(_send(run.connection, HEADER.pack(len(request)) + request))
+            watch = self._watch(program.limits, run)
+            sending = asyncio.ensure_future(send_program(run.connection, program.request, self._compiled))
             try:
                 status = await watch.over(ended)
             finally:
                 watch.stop()
                 sending.cancel()
                 await asyncio.gather(sending, return_exceptions=True)
+            seconds = time.perf_counter() - began
             cpu_seconds = await self._end(run)
             stdout, stderr = run.take_output()
-        exit_code = os.waitstatus_to_exitcode(status) if status is not None else -signal.SIGKILL
-        outcome, message = self._case_outcome(exit_code, stdout, stderr, case, tolerance, expired=watch.expired)
-        limit = submission.limits.max_output_chars
-        result = CaseResult(name=name, outcome=outcome, message=message, seconds=time.perf_counter() - began)
-        return result, truncate_middle(stdout, limit), truncate_middle(stderr, limit), cpu_seconds
+        files: Mapping[str, bytes] = {}
+        refused: tuple[str, ...] = ()
+        if program.fetch:
+            files, refused = await asyncio.to_thread(read_files, self._processes.directory.work, program.fetch)
+        return ProgramRun(
+            exit_code=os.waitstatus_to_exitcode(status) if status is not None else -signal.SIGKILL,
+            expired=watch.expired,
+            kill_reason=self._kill_reason,
+            stdout=stdout,
+            stderr=stderr,
+            seconds=seconds,
+            cpu_seconds=cpu_seconds,
+            files=files,
+            refused=refused,
+        )
 
-    def _case_outcome(
-        self, exit_code: int, stdout: str, stderr: str, case: ProgramCase, tolerance: float | None, *, expired: bool
-    ) -> tuple[CaseOutcome, str]:
-        if expired:
+    def _case_outcome(self, run: ProgramRun, case: ProgramCase, tolerance: float | None) -> tuple[CaseOutcome, str]:
+        if run.expired:
             return CaseOutcome.TIMEOUT, "it exceeded the time limit"
-        if exit_code < 0:
-            killed = CaseOutcome.MEMORY if exit_code == -signal.SIGKILL and oom.has_killed() else CaseOutcome.KILLED
-            return killed, self._kill_reason or f"signal {-exit_code} killed it"
-        if exit_code > 0:
-            last = stderr.rstrip().rpartition("\n")[2]
-            return CaseOutcome.ERROR, f"exit code {exit_code}: {last}" if last else f"exit code {exit_code}"
-        if not is_same_output(stdout, case.stdout, tolerance=tolerance):
+        if run.exit_code < 0:
+            killed = CaseOutcome.MEMORY if run.exit_code == -signal.SIGKILL and oom.has_killed() else CaseOutcome.KILLED
+            return killed, run.kill_reason or f"signal {-run.exit_code} killed it"
+        if run.exit_code > 0:
+            last = run.stderr.rstrip().rpartition("\n")[2]
+            return CaseOutcome.ERROR, f"exit code {run.exit_code}: {last}" if last else f"exit code {run.exit_code}"
+        if not is_same_output(run.stdout, case.stdout, tolerance=tolerance):
             return CaseOutcome.FAILED, "its output differs from the expected output"
         return CaseOutcome.PASSED, ""
 
@@ -222,9 +271,3 @@ class GradingWorker(BaseWorker):
 def _retrieve(report: asyncio.Future[TestsRun]) -> None:
     if not report.cancelled():
         report.exception()
-
-
-async def _send(connection: socket.socket, data: bytes) -> None:
-    connection.setblocking(False)
-    with contextlib.suppress(OSError):
-        await asyncio.get_running_loop().sock_sendall(connection, data)

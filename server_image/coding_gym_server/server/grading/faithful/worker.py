@@ -168,7 +168,7 @@ class FaithfulWorker(BaseWorker):
         """Fork a process, with files that no earlier one has had."""
         if self._residual_files is not None and self._residual_files.exist():
             await asyncio.to_thread(self._residual_files.remove)
-        run = await self._open_run(submission, 0)
+        run = await self._open_run(submission.files, max_stdout_chars=0, max_stderr_chars=submission.limits.max_output_chars)
         try:
             await self._fork(run)
         except BaseException:

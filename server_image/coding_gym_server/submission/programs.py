@@ -1,0 +1,136 @@
+"""Programs: runs the source of one in the process of a submission, or another program in its place."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import linecache
+import marshal
+import os
+import resource
+import signal
+import sys
+import threading
+import traceback
+import types
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from coding_gym_server.ipc.streams import flush_streams, open_stream
+from coding_gym_server.ipc.text import source_lines
+from coding_gym_server.remote_objects.exchange import RunCommand, RunProgram
+
+__all__ = ["SOURCE_NAME", "execute_command", "format_error", "remember_source", "run_program"]
+
+SOURCE_NAME = "<submission>"
+"""Name of source code that has no file."""
+
+_MAIN = "main.py"
+_NOT_EXECUTABLE, _NOT_FOUND = 126, 127
+
+
+def run_program(request: RunProgram, report: Callable[[bytes], None]) -> NoReturn:
+    """Run a Python program, and exit the process with its exit code.
+
+    Args:
+        request: The program.
+        report: Called with the compiled program before it is executed, if the request has none.
+    """
+    _set_stdin(request.stdin)
+    sys.stdin = open_stream(0)
+    name = request.file or SOURCE_NAME
+    remember_source(request.code, name)
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    sys.argv = [request.file or _MAIN]
+    exit_code = 1
+    try:
+        if request.file:
+            main.__file__ = os.path.abspath(request.file)
+            with open(request.file, "w", encoding="utf-8", errors="surrogatepass") as file:
+                file.write(request.code)
+        _limit_memory(request.max_memory_bytes)
+        exec(_compiled(request, name, report), main.__dict__)
+        exit_code = 0
+    except SystemExit as error:
+        exit_code = _exit_code(error.code)
+    except BaseException as error:  # noqa: BLE001 - whatever a program raises ends it
+        sys.stderr.write("".join(format_error(error, name)))
+    finally:
+        _end(exit_code)
+
+
+def execute_command(request: RunCommand) -> NoReturn:
+    """Replace the process by another program; exit as a shell does if that fails."""
+    _set_stdin(request.stdin)
+    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
+        # Python ignores the latter two, and programs would inherit that.
+        signal.signal(number, signal.SIG_DFL)
+    _limit_memory(request.max_memory_bytes)
+    try:
+        os.execvpe(request.command[0], request.command, {**os.environ, **request.variables})
+    except OSError as error:
+        sys.stderr.write(f"{request.command[0]}: {error.strerror}\n")
+        flush_streams()
+        os._exit(_NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE)
+
+
+def format_error(error: BaseException, name: str = SOURCE_NAME) -> list[str]:
+    """Return the traceback of an exception, from the first line of the source code with a name, if it has one there."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != name:
+        trace = trace.tb_next
+    try:
+        return traceback.format_exception(error.with_traceback(trace))
+    except BaseException:  # noqa: BLE001 - the submission's exceptions may fail in __str__
+        return []
+
+
+def remember_source(code: str, name: str = SOURCE_NAME) -> None:
+    """Register source code for tracebacks and ``inspect``."""
+    linecache.cache[name] = (len(code), None, source_lines(code), name)
+
+
+def _compiled(request: RunProgram, name: str, report: Callable[[bytes], None]) -> types.CodeType:
+    if request.compiled is not None:
+        loaded: types.CodeType = marshal.loads(request.compiled)  # noqa: S302 - this process executes the source anyway
+        return loaded
+    code = compile(request.code, name, "exec", dont_inherit=True)
+    # A large or deeply nested program is compiled each time.
+    with contextlib.suppress(ValueError, MemoryError):
+        report(marshal.dumps(code))
+    return code
+
+
+def _set_stdin(text: str) -> None:
+    descriptor = os.memfd_create("stdin")
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(text.encode("utf-8", "surrogatepass"))
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    os.dup2(descriptor, 0)
+
+
+def _limit_memory(limit: int | None) -> None:
+    if limit is None:
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+
+def _end(exit_code: int) -> NoReturn:
+    """Exit as the interpreter does: wait for non-daemon threads, then run the exit handlers."""
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+    finally:
+        flush_streams()
+        os._exit(exit_code)
+
+
+def _exit_code(code: Any) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    sys.stderr.write(f"{code}\n")
+    return 1
