@@ -25,6 +25,7 @@ from coding_gym_server.server.api.codec import BadRequestError
 from coding_gym_server.server.api.files import file_routes
 from coding_gym_server.server.api.processes import process_error_handlers, process_routes
 from coding_gym_server.server.api.request_body import BodyTooLargeError, ClientGoneError
+from coding_gym_server.server.api.sandbox_fusion import sandbox_fusion_routes
 from coding_gym_server.server.api.shared_connection import SharedEndpoint
 from coding_gym_server.server.api.websocket import SessionEndpoint
 from coding_gym_server.server.code_interpreter.contexts import HOME, ContextNotFoundError, ContextRegistry, ContextSettings
@@ -32,6 +33,8 @@ from coding_gym_server.server.config import ServerConfig
 from coding_gym_server.server.grading.service import GradingService
 from coding_gym_server.server.idle_shutdown import IdleShutdown
 from coding_gym_server.server.process_limiter import ProcessLimiter
+from coding_gym_server.server.sandbox_fusion.code_runs import CodeRuns
+from coding_gym_server.server.sandbox_fusion.notebook_runs import NotebookRuns
 from coding_gym_server.server.sessions.defaults import SessionDefaults
 from coding_gym_server.server.sessions.registry import SessionLimitError, SessionNotFoundError, SessionRegistry
 from coding_gym_server.server.sessions.session import ServerSession
@@ -167,6 +170,7 @@ def create_app(
             *interpreter_routes(contexts),
             *file_routes("/files", shared_workspace),
             *process_routes("/contexts/{session}", session_of_context),
+            *sandbox_fusion_routes(CodeRuns(grading), NotebookRuns(sessions, backend=python)),
         ],
         lifespan=lifespan,
         exception_handlers={

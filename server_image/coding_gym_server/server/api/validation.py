@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -85,6 +87,83 @@ class BodyValidator:
             self._add("bool_type", [name], "Input should be a valid boolean", value)
         return value is True
 
+    def number(self, name: str, default: float, *, is_integer: bool = False) -> float:
+        """Return a field with a number, or the default if it is absent or invalid. Numbers in strings count, as in pydantic.
+
+        Args:
+            name: The name of the field.
+            default: The default.
+            is_integer: Whether it must be an integer.
+        """
+        if name not in self._document:
+            return default
+        value = self._document[name]
+        kind, noun = ("int", "integer") if is_integer else ("float", "number")
+        if isinstance(value, str):
+            problem, reason = f"{kind}_parsing", f", unable to parse string as {'an' if is_integer else 'a'} {noun}"
+        elif is_integer and isinstance(value, float):
+            problem, reason = "int_from_float", ", got a number with a fractional part"
+        else:
+            problem, reason = f"{kind}_type", ""
+        if isinstance(value, int | float | str) and not isinstance(value, bool):
+            with contextlib.suppress(ValueError, OverflowError):
+                number = float(int(value)) if is_integer and isinstance(value, str) else float(value)
+                if math.isfinite(number) and not (is_integer and number % 1):
+                    return number
+        self._add(problem, [name], f"Input should be a valid {noun}{reason}", value)
+        return default
+
+    def choice(self, name: str, values: Sequence[str], *, default: str | None = None) -> str:
+        """Return a field with one of several values.
+
+        Args:
+            name: The name of the field.
+            values: The values.
+            default: The value if it is absent; None if it may not be.
+        """
+        if name not in self._document:
+            if default is None:
+                self._add("missing", [name], "Field required", self._document)
+            return default or ""
+        value = self._document[name]
+        if isinstance(value, str) and value in values:
+            return value
+        quoted = [repr(one) for one in values]
+        expected = " or ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))
+        self._add("literal_error", [name], f"Input should be {expected}", value, expected=expected)
+        return ""
+
+    def strings(self, name: str, *, optional: bool = True) -> list[str]:
+        """Return a field with a list of strings; empty if it is absent or invalid.
+
+        Args:
+            name: The name of the field.
+            optional: Whether the field may be absent; otherwise that is a validation error.
+        """
+        if name not in self._document:
+            if not optional:
+                self._add("missing", [name], "Field required", self._document)
+            return []
+        value = self._document[name]
+        if not isinstance(value, list):
+            self._add("list_type", [name], "Input should be a valid list", value)
+            return []
+        for index, item in enumerate(value):
+            if not isinstance(item, str):
+                self._add("string_type", [name, index], "Input should be a valid string", item)
+        return value
+
+    def texts(self, name: str) -> dict[str, str | None]:
+        """Return a field with strings or nulls by name; empty if it is absent or invalid."""
+        value = self._document.get(name, {})
+        if not isinstance(value, dict):
+            self._add("dict_type", [name], "Input should be a valid dictionary", value)
+            return {}
+        for key, item in value.items():
+            if item is not None and not isinstance(item, str):
+                self._add("string_type", [name, key], "Input should be a valid string", item)
+        return value
+
     def check(self) -> None:
         """Raise the validation errors that have been collected.
 
@@ -94,5 +173,6 @@ class BodyValidator:
         if self._details:
             raise BadRequestError(ErrorCode.VALIDATION_ERROR, "Invalid request", self._details)
 
-    def _add(self, kind: str, location: list[str], message: str, value: Any) -> None:
-        self._details.append({"type": kind, "loc": ["body", *location], "msg": message, "input": value})
+    def _add(self, kind: str, location: list[str | int], message: str, value: Any, **context: str) -> None:
+        detail = {"type": kind, "loc": ["body", *location], "msg": message, "input": value}
+        self._details.append({**detail, "ctx": context} if context else detail)

@@ -1,0 +1,37 @@
+"""A shared sandbox, and clients of its SandboxFusion routes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from coding_gym.sandbox import Sandbox
+
+
+def client_of(sandbox: Sandbox) -> httpx.Client:
+    """Return an HTTP client that talks to the server of a sandbox."""
+    address = sandbox.address
+    transport = httpx.HTTPTransport(uds=address.socket_path) if address.socket_path else httpx.HTTPTransport()
+    headers = {"Authorization": f"Bearer {address.token}"}
+    return httpx.Client(transport=transport, base_url=address.url, headers=headers, timeout=60)
+
+
+@pytest.fixture(scope="session")
+def http(provider: str, sandbox_of: Callable[..., Sandbox]) -> Iterator[httpx.Client]:
+    with client_of(sandbox_of(provider=provider)) as client:
+        yield client
+
+
+@pytest.fixture
+def run_code(http: httpx.Client) -> Callable[..., dict[str, Any]]:
+    """Function that runs code, in Python unless a language is given, and returns the response."""
+
+    def run(code: str, *, language: str = "python", **fields: Any) -> dict[str, Any]:
+        answer = http.post("/run_code", json={"code": code, "language": language, **fields})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    return run

@@ -1,0 +1,113 @@
+"""Many programs at a time, and clients that disconnect."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import msgspec
+import psutil
+import pytest
+
+from coding_gym.sandbox import Sandbox
+from coding_gym_server.server.sandbox_fusion.code_runs import MAX_WAIT_SECONDS
+from tests.sandbox_fusion.conftest import client_of
+
+PLACES = (os.cpu_count() or 1) + 1
+"""Number of programs that a sandbox runs at a time."""
+
+MARK = "876543.5"
+SLEEPER = f"exec sleep {MARK}"
+_GONE_WITHIN = 20.0
+
+
+@pytest.fixture
+def sandbox(sandbox_of: Callable[..., Sandbox]) -> Sandbox:
+    """A sandbox whose places no other test uses."""
+    return sandbox_of(provider="local", sessions=2)
+
+
+def sleepers() -> int:
+    return sum(MARK in (process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))
+
+
+def wait_for_sleepers(count: int) -> None:
+    deadline = time.monotonic() + _GONE_WITHIN
+    while sleepers() != count:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def all_places_taken(sandbox: Sandbox) -> Iterator[None]:
+    """Take all places with programs, whose clients disconnect at the end."""
+    body = msgspec.json.encode({"code": SLEEPER, "language": "bash", "run_timeout": 600})
+    token = sandbox.address.token
+    head = f"POST /run_code HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\ncontent-length: {len(body)}\r\n\r\n"
+    with contextlib.ExitStack() as stack:
+        for _ in range(PLACES):
+            connection = stack.enter_context(socket.socket(socket.AF_UNIX))
+            connection.connect(sandbox.address.socket_path)
+            connection.sendall(head.encode() + body)
+        wait_for_sleepers(PLACES)
+        yield
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("path", "body"), [("/run_code", {"code": "print(1)", "language": "python"}), ("/run_jupyter", {"cells": ["1"]})]
+)
+def test_overload_is_answered_with_504(sandbox, path, body):
+    with contextlib.ExitStack() as stack:
+        http = stack.enter_context(client_of(sandbox))
+        if path == "/run_code":
+            stack.enter_context(all_places_taken(sandbox))
+        else:
+            for _ in range(2):
+                stack.enter_context(contextlib.closing(sandbox.connect()))
+        began = time.monotonic()
+        answer = http.post(path, json=body)
+        assert answer.status_code == 504
+        assert answer.json() == {
+            "detail": "The sandbox is overloaded: no place became free within 4 s. Send fewer programs at a time."
+        }
+        assert MAX_WAIT_SECONDS <= time.monotonic() - began < MAX_WAIT_SECONDS + 6
+        # Other requests are answered all the same.
+        assert http.get("/v1/ping").json() == "pong"
+
+
+@pytest.mark.slow
+def test_disconnected_clients_give_up_their_places(sandbox):
+    with client_of(sandbox) as http:
+        for _ in range(3):
+            with all_places_taken(sandbox):
+                pass
+            assert http.post("/run_code", json={"code": "print(1)", "language": "python"}).json()["status"] == "Success"
+            wait_for_sleepers(0)
+
+
+@pytest.mark.slow
+def test_clients_that_leave_the_queue_are_forgotten(sandbox):
+    with client_of(sandbox) as http, all_places_taken(sandbox):
+        for _ in range(5):
+            with pytest.raises(httpx.ReadTimeout):
+                http.post("/run_code", json={"code": "1", "language": "python"}, timeout=0.3)
+    with client_of(sandbox) as http:
+        assert http.post("/run_code", json={"code": "print(1)", "language": "python"}).json()["status"] == "Success"
+
+
+def test_more_programs_than_places_wait_for_their_turn(http):
+    def run(number: int) -> str:
+        code = f"import os; open('own', 'x').write('{number}'); print(int(input()) + {number}, os.listdir())"
+        body = {"code": code, "language": "python", "stdin": f"{1000 * number}\n"}
+        return http.post("/run_code", json=body).json()["run_result"]["stdout"]
+
+    with ThreadPoolExecutor(16) as threads:
+        answers = list(threads.map(run, range(48)))
+    assert [answer.split()[0] for answer in answers] == [str(1001 * number) for number in range(48)]
+    assert all("'own'" in answer and "'main.py'" in answer for answer in answers)
