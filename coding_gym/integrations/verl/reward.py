@@ -1,0 +1,142 @@
+"""``compute_score``: verl's custom reward function, which grades with hidden tests."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from coding_gym.envs.task_env import as_suite
+from coding_gym.errors import ConfigurationError, ProviderError
+from coding_gym.tasks import Asserts, Grader, Task, TaskSuite
+from coding_gym.tasks.loaders.competitions import apps_task
+from coding_gym.tasks.loaders.rows import LoadOptions, TaskRow
+from coding_gym.wrappers.actions.fenced_code import extract_code
+
+__all__ = ["close_graders", "compute_score"]
+
+_PAUSE_SECONDS = 5.0
+_opening = threading.Lock()
+_graders: dict[str, Grader] = {}
+"""Graders by the JSON of their options. verl calls a function, which nothing can be passed along with."""
+
+
+def compute_score(
+    data_source: str,
+    solution_str: str,
+    ground_truth: Any,
+    extra_info: Mapping[str, Any] | None = None,
+    *,
+    suite: str | None = None,
+    sandbox: Mapping[str, Any] | None = None,
+    patience: float = 600.0,
+    on_fault: float | None = None,
+    **_: Any,
+) -> dict[str, float]:
+    """Return the fraction of hidden tests that the code of a response passes.
+
+    The code is the last Python block of the response, or the whole response if it has no fence.
+
+    An infrastructure error says nothing about the code, and verl has no reward that means this: it averages whatever number it
+    gets. So the code is graded again, for ``patience`` seconds. Then an exception ends the training, which can go on from its
+    last checkpoint; or, with ``on_fault``, the response gets that score, and ``fault`` marks it.
+
+    Args:
+        data_source: Ignored.
+        solution_str: The response.
+        ground_truth: Id of a task of ``suite``; without a suite, the tests as verl's own rewards have them: a mapping, or its
+            JSON, with ``inputs`` and ``outputs``, optionally ``fn_name``, or with ``assert_case``, a list of assertions.
+        extra_info: Ignored.
+        suite: Name of a task suite, an argument of ``load_suite``.
+        sandbox: Fields of ``SandboxConfig`` for the grader, which all calls of this process share.
+        patience: Maximum number of seconds to grade again after an infrastructure error.
+        on_fault: Score after an infrastructure error; an exception if None.
+
+    Returns:
+        ``score``, 0 to 1; ``acc``, 1 if all tests passed; and ``fault``, 1 after an infrastructure error.
+
+    Raises:
+        ConfigurationError: If there is no such task, or the tests are in another format.
+        ProviderError: After an infrastructure error, unless ``on_fault`` is set.
+    """
+    task = _task_of(suite, ground_truth)
+    code = extract_code(solution_str)
+    grader = _grader(json.dumps(sandbox or {}, sort_keys=True, default=_plain))
+    deadline = time.monotonic() + patience
+    while True:
+        reason = "no sandbox is available"
+        with contextlib.suppress(ProviderError):
+            verdict = grader.grade(task, code)
+            if verdict.score is not None:
+                return {"score": verdict.score, "acc": float(verdict.solved), "fault": 0.0}
+            reason = verdict.message
+        if time.monotonic() >= deadline:
+            break
+        time.sleep(min(_PAUSE_SECONDS, patience))
+    if on_fault is None:
+        message = f"A response could not be graded within {patience:g} s, which says nothing about its code: {reason}"
+        raise ProviderError(message)
+    return {"score": float(on_fault), "acc": 0.0, "fault": 1.0}
+
+
+def close_graders() -> None:
+    """Remove the sandboxes of ``compute_score``, which otherwise end with this process."""
+    with _opening:
+        while _graders:
+            _graders.popitem()[1].close()
+
+
+def _task_of(suite: str | None, ground_truth: Any) -> Task:
+    if suite is not None:
+        tasks = _suite(suite)
+        if ground_truth not in tasks.ids:
+            message = f"Expected ground_truth to be the id of a task of the suite {suite!r}, got {ground_truth!r:.100}"
+            raise ConfigurationError(message)
+        return tasks[str(ground_truth)]
+    tests = ground_truth
+    if isinstance(tests, str):
+        with contextlib.suppress(ValueError):
+            tests = json.loads(tests)
+    if not isinstance(tests, Mapping):
+        message = f"Expected ground_truth to have tests, or suite= with the suite of its task, got {ground_truth!r:.100}"
+        raise ConfigurationError(message)
+    if "assert_case" in tests:
+        return Task(id="verl", prompt="", tests=Asserts(cases=tuple(tests["assert_case"])))
+    if tests.get("fn_name"):
+        tests = {**tests, "inputs": [*map(_arguments, tests["inputs"])], "outputs": [*map(_value, tests["outputs"])]}
+    fields = {"id": "verl", "prompt": "", "input_output": tests}
+    return apps_task(TaskRow(fields, number=0, source="verl", options=LoadOptions()))
+
+
+def _arguments(text: Any) -> Any:
+    """Return the arguments of a call, which verl has as lines of JSON."""
+    return [json.loads(line) for line in text.split("\n") if line.strip()] if isinstance(text, str) else text
+
+
+def _value(text: Any) -> Any:
+    """Return an expected result, which verl compares as the text that ``json.dumps`` or ``str`` makes of it."""
+    if isinstance(text, str):
+        with contextlib.suppress(ValueError):
+            return json.loads(text)
+    return text
+
+
+def _plain(value: Any) -> Any:
+    """Return a mapping or sequence of OmegaConf, as verl passes ``reward_kwargs``, as a dict or list."""
+    return dict(value) if isinstance(value, Mapping) else list(value)
+
+
+@functools.cache
+def _suite(name: str) -> TaskSuite:
+    return as_suite(name)
+
+
+def _grader(options: str) -> Grader:
+    with _opening:
+        if options not in _graders:
+            _graders[options] = Grader(**json.loads(options))
+        return _graders[options]
