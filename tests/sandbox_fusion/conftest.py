@@ -16,7 +16,7 @@ def client_of(sandbox: Sandbox) -> httpx.Client:
     address = sandbox.address
     transport = httpx.HTTPTransport(uds=address.socket_path) if address.socket_path else httpx.HTTPTransport()
     headers = {"Authorization": f"Bearer {address.token}"}
-    return httpx.Client(transport=transport, base_url=address.url, headers=headers, timeout=60)
+    return httpx.Client(transport=transport, base_url=address.url, headers=headers, timeout=150)
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +30,9 @@ def run_code(http: httpx.Client) -> Callable[..., dict[str, Any]]:
     """Function that runs code, in Python unless a language is given, and returns the response."""
 
     def run(code: str, *, language: str = "python", **fields: Any) -> dict[str, Any]:
-        answer = http.post("/run_code", json={"code": code, "language": language, **fields})
+        # On a busy machine, memory takes seconds to allocate.
+        body = {"code": code, "language": language, "run_timeout": 60, **fields}
+        answer = http.post("/run_code", json=body)
         assert answer.status_code == 200, answer.text
         return answer.json()
 

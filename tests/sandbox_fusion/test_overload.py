@@ -23,7 +23,7 @@ PLACES = (os.cpu_count() or 1) + 1
 
 MARK = "876543.5"
 SLEEPER = f"exec sleep {MARK}"
-_GONE_WITHIN = 20.0
+_GONE_WITHIN = 60.0
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_overload_is_answered_with_504(sandbox, path, body):
         assert answer.json() == {
             "detail": "The sandbox is overloaded: no place became free within 4 s. Send fewer programs at a time."
         }
-        assert MAX_WAIT_SECONDS <= time.monotonic() - began < MAX_WAIT_SECONDS + 6
+        assert MAX_WAIT_SECONDS <= time.monotonic() - began < MAX_WAIT_SECONDS + 30
         # Other requests are answered all the same.
         assert http.get("/v1/ping").json() == "pong"
 
@@ -99,6 +99,34 @@ def test_clients_that_leave_the_queue_are_forgotten(sandbox):
                 http.post("/run_code", json={"code": "1", "language": "python"}, timeout=0.3)
     with client_of(sandbox) as http:
         assert http.post("/run_code", json={"code": "print(1)", "language": "python"}).json()["status"] == "Success"
+
+
+@pytest.mark.slow
+def test_process_that_waits_for_a_program_is_replaced(sandbox):
+    with client_of(sandbox) as http:
+        for _ in range(2):
+            assert http.post("/run_code", json={"code": "print(1)", "language": "python"}).json()["status"] == "Success"
+            assert kill_waiting() > 0
+            # The server is told.
+            time.sleep(1)
+        assert http.post("/run_code", json={"code": "print(1)", "language": "python"}).json()["status"] == "Success"
+
+
+def kill_waiting() -> int:
+    """Kill the processes that this process's sandboxes have forked ahead; return their number."""
+    deadline = time.monotonic() + _GONE_WITHIN
+    while time.monotonic() < deadline:
+        family = psutil.Process().children(recursive=True)
+        zygotes = {process.pid for process in family if '"backend":"submission"' in " ".join(process.cmdline())}
+        # Those whose parents are roots, which are forks of a zygote as well.
+        parents = {process.pid: process.ppid() for process in family}
+        waiting = [process for process in family if {process.pid, process.ppid(), parents.get(process.ppid())} <= zygotes]
+        for process in waiting:
+            process.kill()
+        if waiting:
+            return len(waiting)
+        time.sleep(0.05)
+    return 0
 
 
 def test_more_programs_than_places_wait_for_their_turn(http):

@@ -68,7 +68,7 @@ def test_endless_program_exceeds_its_time(run_code):
     assert answer["run_result"]["status"] == "TimeLimitExceeded"
     assert answer["run_result"]["return_code"] is None
     assert answer["run_result"]["stdout"] == "begun\n"
-    assert 0.5 <= answer["run_result"]["execution_time"] < 10
+    assert 0.5 <= answer["run_result"]["execution_time"] < 60
 
 
 def test_compilation_counts_towards_the_time_limit(run_code):
@@ -84,21 +84,23 @@ def test_no_time_is_exceeded_at_once(run_code, timeout):
 
 @pytest.mark.every_provider
 def test_memory_limit_holds_for_one_run(run_code):
-    code = "x = bytearray(400 << 20); print(len(x))"
-    limited = run_code(code, memory_limit_MB=200)
+    code = "x = bytearray(200 << 20); print(len(x))"
+    limited = run_code(code, memory_limit_MB=100)
     assert limited["status"] == "Failed"
     assert limited["run_result"]["stderr"].endswith("MemoryError\n")
-    assert run_code(code)["run_result"]["stdout"] == f"{400 << 20}\n"
+    assert run_code(code)["run_result"]["stdout"] == f"{200 << 20}\n"
     assert run_code(code, memory_limit_MB=1024)["status"] == "Success"
 
 
 def test_memory_limit_is_inherited_by_child_processes(run_code):
-    code = "import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-c', 'bytearray(400 << 20)']).returncode)"
-    assert run_code(code, memory_limit_MB=200)["run_result"]["return_code"] == 1
+    code = "import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-c', 'bytearray(200 << 20)']).returncode)"
+    assert run_code(code, memory_limit_MB=100)["run_result"]["return_code"] == 1
 
 
 def test_long_output_is_cut_in_the_middle(run_code):
-    answer = run_code("import sys\nfor i in range(400_000): print(f'line {i:08}'); sys.stderr.write('e' * 9)")
+    answer = run_code(
+        "import sys\nprint('\\n'.join(f'line {i:08}' for i in range(400_000))); sys.stderr.write('e' * 4_000_000)"
+    )
     stdout, stderr = answer["run_result"]["stdout"], answer["run_result"]["stderr"]
     assert answer["status"] == "Success"
     assert len(stdout) == len(stderr) == MAX_OUTPUT_CHARS
@@ -175,10 +177,10 @@ def test_only_files_of_the_workspace_are_returned(run_code):
         os.symlink("/etc/passwd", "link"); os.symlink("main.py", "inner"); os.mkfifo("pipe"); os.mkdir("directory")
         with open("sparse", "wb") as file: file.truncate({MAX_FETCHED_BYTES + 1})
         """
-    wanted = ["link", "pipe", "directory", "sparse", "../work/main.py", "/etc/passwd", "inner"]
+    wanted = ["link", "pipe", "directory", "sparse", "../work/main.py", "/etc/passwd", "inner", "main.py"]
     answer = run_code(textwrap.dedent(code), fetch_files=wanted)
     assert answer["status"] == "Success"
-    assert list(answer["files"]) == ["inner"]
+    assert list(answer["files"]) == ["inner", "main.py"]
     assert answer["message"].split("; ") == [
         "Path outside workspace: link",
         "Not a file: pipe",

@@ -80,6 +80,7 @@ class RunProgram(_Struct, tag=1, frozen=True):
         code: The source code.
         stdin: Standard input.
         file: File of the working directory to write the source to; empty to write none.
+        keeps_file: Whether the file remains when the program ends by itself.
         compiled: The source as ``Compiled`` returned it; None to compile it, and to return that before it is executed.
         max_memory_bytes: Limit on the private memory of each of its processes; None for no other than that of submissions.
     """
@@ -87,6 +88,7 @@ class RunProgram(_Struct, tag=1, frozen=True):
     code: str
     stdin: str
     file: str = ""
+    keeps_file: bool = False
     compiled: bytes | None = None
     max_memory_bytes: int | None = None
 

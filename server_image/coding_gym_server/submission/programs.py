@@ -56,7 +56,7 @@ def run_program(request: RunProgram, report: Callable[[bytes], None]) -> NoRetur
     except BaseException as error:  # noqa: BLE001 - whatever a program raises ends it
         sys.stderr.write("".join(format_error(error, name)))
     finally:
-        _end(exit_code)
+        _end(exit_code, "" if request.keeps_file else request.file)
 
 
 def execute_command(request: RunCommand) -> NoReturn:
@@ -117,12 +117,20 @@ def _limit_memory(limit: int | None) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
-def _end(exit_code: int) -> NoReturn:
-    """Exit as the interpreter does: wait for non-daemon threads, then run the exit handlers."""
+def _end(exit_code: int, file: str) -> NoReturn:
+    """Exit as the interpreter does: wait for non-daemon threads, then run the exit handlers.
+
+    Args:
+        exit_code: The exit code.
+        file: File to remove, so that the server need not empty a workspace without other files; empty for none.
+    """
     try:
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
     finally:
+        if file:
+            with contextlib.suppress(OSError):
+                os.unlink(file)
         flush_streams()
         os._exit(exit_code)
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from coding_gym_server.ipc.messages import CpuTime, CpuTimeUsed, End, Ended, Failed, ForkWorker, WorkerForked
 from coding_gym_server.linux import oom
@@ -26,6 +27,18 @@ from coding_gym_server.server.supervisor.zygote_handle import ForkError
 from coding_gym_server.workspace.session_directory import SessionDirectory
 
 __all__ = ["BaseWorker", "not_run"]
+
+
+class _WaitingRun(NamedTuple):
+    """A process that waits for a submission.
+
+    Attributes:
+        run: Its connection and its output.
+        ended: Its wait status.
+    """
+
+    run: SubmissionRun
+    ended: asyncio.Future[int]
 
 
 class BaseWorker(ABC):
@@ -51,6 +64,7 @@ class BaseWorker(ABC):
         self._processes = processes
         self._kill_reason = ""
         self._has_files = False
+        self._ahead: _WaitingRun | None = None
 
     @property
     def is_alive(self) -> bool:
@@ -86,10 +100,12 @@ class BaseWorker(ABC):
             reason: Reported in its verdict: the resource that it has exhausted.
         """
         self._kill_reason = reason
+        self._drop_ahead()
         self._processes.kill()
 
     def close(self) -> None:
         """Close the grading worker. Its files remain until they are removed."""
+        self._drop_ahead()
         self._processes.close()
 
     def take_directory(self) -> SessionDirectory:
@@ -115,10 +131,48 @@ class BaseWorker(ABC):
         self._has_files = True
         if files:
             await asyncio.to_thread(self._processes.directory.write, files)
-        return SubmissionRun.open(max_stdout_chars=max_stdout_chars, max_stderr_chars=max_stderr_chars)
+        run = SubmissionRun.open()
+        run.begin(max_stdout_chars=max_stdout_chars, max_stderr_chars=max_stderr_chars)
+        return run
+
+    async def fork_ahead(self) -> None:
+        """Fork the process of the next submission, which waits for it. Does nothing if its files have only a name.
+
+        Raises:
+            ForkError: If processes or memory are exhausted.
+            ChannelClosedError: If the root died.
+            TimeoutError: If it does not respond.
+        """
+        if self._processes.directory.name is not None or self._ahead is not None:
+            return
+        run = SubmissionRun.open()
+        try:
+            await self._fork(run)
+        except BaseException:
+            run.close()
+            raise
+        self._ahead = _WaitingRun(run, self._processes.expect_exit())
+
+    def _take_ahead(self) -> _WaitingRun | None:
+        """Return the process that waits for a submission, None if there is none, or it has been killed."""
+        waiting = self._ahead
+        if waiting is None or waiting.ended.done():
+            self._drop_ahead()
+            return None
+        self._ahead = None
+        return waiting
+
+    def _drop_ahead(self) -> None:
+        if self._ahead is not None:
+            self._ahead.run.close()
+            if self._ahead.ended.done():
+                # If the root died, nothing else retrieves that.
+                self._ahead.ended.exception()
+            self._ahead = None
 
     async def _fork(self, run: SubmissionRun) -> None:
-        """Fork the process of a submission."""
+        """Fork the process of a submission, which replaces one that waits."""
+        self._drop_ahead()
         self.is_recycling = True
         try:
             request = ForkWorker(self._processes.directory.name)

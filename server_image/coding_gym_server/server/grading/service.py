@@ -107,6 +107,7 @@ class GradingService:
         self._pools = PoolCache()
         self._compiled = CompiledPrograms(max_bytes=_MAX_COMPILED_BYTES)
         self._busy: set[GradingWorker | FaithfulWorker] = set()
+        self._settling: set[asyncio.Future[None]] = set()
         self._slots = asyncio.Semaphore(workers)
 
     @property
@@ -160,24 +161,64 @@ class GradingService:
             await asyncio.wait_for(self._slots.acquire(), max_wait)
         except TimeoutError:
             raise OverloadedError(max_wait) from None
+        has_worker = False
+
+        async def run(worker: GradingWorker) -> ProgramRun:
+            nonlocal has_worker
+            result = await worker.run(program)
+            has_worker = True
+            settling = asyncio.ensure_future(self._settle(worker))
+            self._settling.add(settling)
+            settling.add_done_callback(self._settling.discard)
+            return result
+
         try:
-            return await self._use(GradingWorker, program.libraries, lambda worker: worker.run(program))
+            return await self._use(GradingWorker, program.libraries, run, releases=False)
         except _LostError:
             return ProgramRun(exit_code=-signal.SIGKILL, kill_reason="running it twice ended a process of the sandbox")
+        finally:
+            if not has_worker:
+                self._slots.release()
+
+    async def _settle(self, worker: GradingWorker) -> None:
+        """Prepare a worker for the next program, after the response to the last one, and release it and its place."""
+        try:
+            await worker.settle()
+        except _INFRASTRUCTURE_ERRORS as error:
+            _log.warning("a grading worker is replaced: %s", error)
+            self._discard(worker)
+        except BaseException:
+            self._discard(worker)
+            raise
+        else:
+            self._release(worker)
         finally:
             self._slots.release()
 
     def close(self) -> None:
         """Close all grading workers and the zygote that was started for them."""
+        for settling in self._settling:
+            settling.cancel()
         for worker in self.workers:
             worker.close()
         if self._started_zygote is not None:
             self._started_zygote.close()
 
     async def _use(
-        self, kind: type[_Worker], libraries: frozenset[str], action: Callable[[_Worker], Awaitable[_Result]]
+        self,
+        kind: type[_Worker],
+        libraries: frozenset[str],
+        action: Callable[[_Worker], Awaitable[_Result]],
+        *,
+        releases: bool = True,
     ) -> _Result:
         """Let a worker do something, and another one again if a process dies that submissions have no access to.
+
+        Args:
+            kind: Kind of worker.
+            libraries: Modules that it has imported.
+            action: What it does.
+            releases: Whether to release the worker afterwards; otherwise, the action sees to that.
 
         Raises:
             _LostError: If that happens again.
@@ -199,7 +240,8 @@ class GradingService:
                 self._discard(worker)
                 raise
             else:
-                self._release(worker)
+                if releases:
+                    self._release(worker)
                 return result
         raise AssertionError
 

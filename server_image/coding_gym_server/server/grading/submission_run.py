@@ -66,28 +66,30 @@ class SubmissionRun:
     stderr: OutputCapture
     descriptors: tuple[int, ...]
     cpu_before: float = 0.0
-    _read_timer: asyncio.TimerHandle = field(init=False)
-
-    def __post_init__(self) -> None:
-        # The output of a short run fits into the pipe buffers, so that reading need not start.
-        self._read_timer = asyncio.get_running_loop().call_later(_READ_DELAY, self._start_reading)
+    _read_timer: asyncio.TimerHandle | None = field(init=False, default=None)
 
     @classmethod
-    def open(cls, *, max_stdout_chars: int, max_stderr_chars: int) -> SubmissionRun:
-        """Open the connection and the pipes of a process that is not forked yet.
+    def open(cls) -> SubmissionRun:
+        """Open the connection and the pipes of a process that is not forked yet."""
+        ours, theirs = socket.socketpair()
+        (out_read, out_write), (err_read, err_write) = open_output_pipes()
+        return cls(
+            ours,
+            OutputCapture(out_read, max_chars=0),
+            OutputCapture(err_read, max_chars=0),
+            (theirs.detach(), out_write, err_write),
+        )
+
+    def begin(self, *, max_stdout_chars: int, max_stderr_chars: int) -> None:
+        """Begin to read what the process prints.
 
         Args:
             max_stdout_chars: Maximum number of characters that are kept of its stdout.
             max_stderr_chars: Maximum number of characters that are kept of its stderr.
         """
-        ours, theirs = socket.socketpair()
-        (out_read, out_write), (err_read, err_write) = open_output_pipes()
-        return cls(
-            ours,
-            OutputCapture(out_read, max_chars=max_stdout_chars),
-            OutputCapture(err_read, max_chars=max_stderr_chars),
-            (theirs.detach(), out_write, err_write),
-        )
+        self.stdout.max_chars, self.stderr.max_chars = max_stdout_chars, max_stderr_chars
+        # The output of a short run fits into the pipe buffers, so that reading need not start.
+        self._read_timer = asyncio.get_running_loop().call_later(_READ_DELAY, self._start_reading)
 
     def close_descriptors(self) -> None:
         """Close the descriptors of the process, once it has received them. Idempotent."""
@@ -105,7 +107,8 @@ class SubmissionRun:
 
     def close(self) -> None:
         """Close the connection and the pipes."""
-        self._read_timer.cancel()
+        if self._read_timer is not None:
+            self._read_timer.cancel()
         self.close_descriptors()
         self.connection.close()
         self.stdout.close()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 
 import msgspec
 
@@ -206,7 +207,7 @@ class GradingWorker(BaseWorker):
         return CaseResult(name=name, outcome=outcome, message=message, seconds=run.seconds), run
 
     async def run(self, program: Program) -> ProgramRun:
-        """Run a program; its errors are part of the result.
+        """Run a program; its errors are part of the result. ``settle`` must be called before the next one.
 
         Raises:
             FilesError: If one of its files cannot be written.
@@ -215,18 +216,39 @@ class GradingWorker(BaseWorker):
             TimeoutError: If a root does not respond.
         """
         self._kill_reason = ""
-        run = await self._execute(program)
+        return await self._execute(program)
+
+    async def settle(self) -> None:
+        """Remove what the last program has left, and fork the process of the next one.
+
+        Raises:
+            ForkError: If processes or memory are exhausted.
+            ChannelClosedError: If the root died.
+            TimeoutError: If it does not respond.
+        """
         await self._clean_up()
-        return run
+        await self.fork_ahead()
+
+    @contextlib.asynccontextmanager
+    async def _started(self, program: Program) -> AsyncIterator[tuple[SubmissionRun, asyncio.Future[int]]]:
+        """Yield a process that waits for a program, and its wait status; close it afterwards."""
+        limits = {"max_stdout_chars": program.max_stdout_chars, "max_stderr_chars": program.max_stderr_chars}
+        if (waiting := self._take_ahead()) is None:
+            with await self._open_run(program.files, **limits) as run:
+                await self._fork(run)
+                yield run, self._processes.expect_exit()
+            return
+        with waiting.run as run:
+            self._has_files = True
+            if program.files:
+                await asyncio.to_thread(self._processes.directory.write, program.files)
+            run.begin(**limits)
+            yield run, waiting.ended
 
     async def _execute(self, program: Program) -> ProgramRun:
         """Run a program once."""
         began = time.perf_counter()
-        with await self._open_run(
-            program.files, max_stdout_chars=program.max_stdout_chars, max_stderr_chars=program.max_stderr_chars
-        ) as run:
-            await self._fork(run)
-            ended = self._processes.expect_exit()
+        async with self._started(program) as (run, ended):
             watch = self._watch(program.limits, run)
             sending = asyncio.ensure_future(send_program(run.connection, program.request, self._compiled))
             try:

@@ -98,7 +98,9 @@ def memory_limit(mebibytes: int) -> int | None:
 
 
 def _program_of(request: RunRequest) -> Program:
-    launched = launch(request.language, request.code, request.stdin or "", memory_limit(request.memory_limit_MB))
+    limit = memory_limit(request.memory_limit_MB)
+    keeps_file = bool(request.fetch_files)
+    launched = launch(request.language, request.code, request.stdin or "", limit, keeps_file=keeps_file)
     files = decode_files(request.files)
     if launched.file is not None:
         files[launched.file] = request.code

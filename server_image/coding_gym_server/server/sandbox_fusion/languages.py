@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
+import msgspec
+
 from coding_gym_server.remote_objects.exchange import RunCommand, RunProgram
 
 __all__ = ["AVAILABLE", "LanguageError", "Launch", "launch"]
@@ -38,7 +40,7 @@ class Launch(NamedTuple):
     libraries: frozenset[str] = frozenset()
 
 
-def launch(language: str, code: str, stdin: str, max_memory_bytes: int | None) -> Launch:
+def launch(language: str, code: str, stdin: str, max_memory_bytes: int | None, *, keeps_file: bool = False) -> Launch:
     """Return what to run for a program.
 
     Args:
@@ -46,6 +48,7 @@ def launch(language: str, code: str, stdin: str, max_memory_bytes: int | None) -
         code: The source code.
         stdin: Standard input.
         max_memory_bytes: Limit on the private memory of each process, None for none.
+        keeps_file: Whether a file with the source remains.
 
     Raises:
         LanguageError: If the language is not available.
@@ -53,7 +56,10 @@ def launch(language: str, code: str, stdin: str, max_memory_bytes: int | None) -
     if language not in AVAILABLE:
         message = f"The language {language!r} is not available in this sandbox; available: {', '.join(AVAILABLE)}"
         raise LanguageError(message)
-    return AVAILABLE[language](code, stdin, max_memory_bytes)
+    launched = AVAILABLE[language](code, stdin, max_memory_bytes)
+    if keeps_file and isinstance(launched.request, RunProgram):
+        return launched._replace(request=msgspec.structs.replace(launched.request, keeps_file=True))
+    return launched
 
 
 def _python(code: str, stdin: str, max_memory_bytes: int | None) -> Launch:
