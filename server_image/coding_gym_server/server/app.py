@@ -165,12 +165,12 @@ def create_app(
         # In the order of what matters most: a request is compared with each route.
         routes=[
             *process_routes("/sessions/{session}", session_of),
+            *sandbox_fusion_routes(CodeRuns(grading), NotebookRuns(sessions, backend=python)),
             *file_routes("/sessions/{session}/files", session_workspace),
             *http.routes(sessions, isolation),
             *interpreter_routes(contexts),
             *file_routes("/files", shared_workspace),
             *process_routes("/contexts/{session}", session_of_context),
-            *sandbox_fusion_routes(CodeRuns(grading), NotebookRuns(sessions, backend=python)),
         ],
         lifespan=lifespan,
         exception_handlers={
