@@ -217,6 +217,22 @@ def test_libraries_are_imported_in_advance(run_code):
     assert run_code(code)["run_result"]["stdout"] == "True\n6\n"
 
 
+def test_program_is_compiled_once(run_code):
+    # Compiling it takes more memory than running it.
+    code = "pass\n" * 300_000 + "print('done')"
+    assert "MemoryError" in run_code(code, memory_limit_MB=60)["run_result"]["stderr"]
+    assert run_code(code)["run_result"]["stdout"] == "done\n"
+    assert run_code(code, memory_limit_MB=60)["run_result"]["stdout"] == "done\n"
+    assert "MemoryError" in run_code(f"{code}#", memory_limit_MB=60)["run_result"]["stderr"]
+
+
+def test_each_run_shows_the_warnings_of_the_compiler(run_code):
+    for _ in range(3):
+        stderr = run_code("print(1 is 1)")["run_result"]["stderr"]
+        assert stderr.startswith("main.py:1: SyntaxWarning: ")
+        assert "print(1 is 1)" in stderr
+
+
 def test_forged_compilation_is_not_kept(run_code):
     # The process answers the server's request once, before it executes the program.
     code = """

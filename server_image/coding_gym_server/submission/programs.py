@@ -13,6 +13,7 @@ import sys
 import threading
 import traceback
 import types
+import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -94,10 +95,14 @@ def _compiled(request: RunProgram, name: str, report: Callable[[bytes], None]) -
     if request.compiled is not None:
         loaded: types.CodeType = marshal.loads(request.compiled)  # noqa: S302 - this process executes the source anyway
         return loaded
-    code = compile(request.code, name, "exec", dont_inherit=True)
-    # A large or deeply nested program is compiled each time.
-    with contextlib.suppress(ValueError, MemoryError):
-        report(marshal.dumps(code))
+    with warnings.catch_warnings(record=True) as found:
+        code = compile(request.code, name, "exec", dont_inherit=True)
+    for warning in found:
+        warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)
+    if not found:
+        # Otherwise, only the first run would show them. A large or deeply nested program is compiled each time, too.
+        with contextlib.suppress(ValueError, MemoryError):
+            report(marshal.dumps(code))
     return code
 
 
