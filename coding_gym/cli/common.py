@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 from collections.abc import Iterator
 from enum import StrEnum
@@ -31,6 +32,7 @@ __all__ = [
     "parse_values",
     "parse_variables",
     "sandbox_config_of",
+    "url_of",
 ]
 
 
@@ -166,6 +168,15 @@ def sandbox_config_of(
         "token": token,
     }
     return SandboxConfig.of({**defaults, **given, **fields})
+
+
+def url_of(host: str, port: int) -> str:
+    """Return the URL for clients on this machine."""
+    with contextlib.suppress(ValueError):
+        address = ipaddress.ip_address(host)
+        if address.is_unspecified:
+            host = "127.0.0.1" if address.version == 4 else "::1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 @contextlib.contextmanager

@@ -22,8 +22,11 @@ from coding_gym.cli.common import (
     ProviderOption,
     SandboxOptions,
     errors_in_red,
+    parse_variables,
     sandbox_config_of,
+    url_of,
 )
+from coding_gym.cli.serve_e2b import serve_e2b
 from coding_gym.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -49,6 +52,12 @@ def serve(
     backend: BackendOption = None,
     packages: PackagesOption = None,
     option: SandboxOptions = None,
+    e2b: Annotated[bool, typer.Option("--e2b", help="Serve sandboxes for E2B's SDKs instead.")] = False,
+    template: Annotated[
+        list[str] | None,
+        typer.Option("--template", metavar="NAME=IMAGE", help="Image of an E2B template, with --e2b; repeatable."),
+    ] = None,
+    hosts: Annotated[int, typer.Option(min=1, help="Maximum number of containers, or local sandboxes, with --e2b.")] = 4,
 ) -> None:
     """Serve a sandbox at an address, for environments (provider="remote"), CodeInterpreter, curl and OpenEnv's clients.
 
@@ -65,12 +74,15 @@ def serve(
             packages=packages,
             options=option,
             # One more, for the relay.
-            sessions=sessions + 1,
-            token=token or "",
+            sessions=sessions if e2b else sessions + 1,
+            token=None if e2b else token or "",
         )
+        if e2b:
+            serve_e2b(config, templates=parse_variables(template), hosts=hosts, token=token, host=host, port=port)
+            return
         with SandboxRelay(ManagedSandbox(config), listen(host, port)) as relay:
             sandbox = relay.start()
-            url = _url(host, relay.port)
+            url = url_of(host, relay.port)
             typer.echo(f"Serving {url} from {sandbox.description}, for {sessions} sessions at a time. Ctrl-C stops it.")
             typer.echo(_examples(url, token))
             asyncio.run(_run_until_signal(relay))
@@ -118,15 +130,6 @@ def _is_loopback(host: str) -> bool:
         # To be reported when the address is bound.
         return True
     return all(ipaddress.ip_address(address).is_loopback for address in found)
-
-
-def _url(host: str, port: int) -> str:
-    """Return the URL for clients on this machine."""
-    with contextlib.suppress(ValueError):
-        address = ipaddress.ip_address(host)
-        if address.is_unspecified:
-            host = "127.0.0.1" if address.version == 4 else "::1"
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _examples(url: str, token: str | None) -> str:

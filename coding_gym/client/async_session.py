@@ -23,7 +23,7 @@ from coding_gym.client.session import (
     fork_query,
     take_releases,
 )
-from coding_gym.client.session_http import SessionHttp
+from coding_gym.client.session_http import SessionHttp, no_access
 from coding_gym.client.version_check import VERSION_HEADERS, check_version
 from coding_gym.errors import ProtocolError, ProtocolVersionError, TransportError, TransportTimeoutError
 from coding_gym_server.protocol import (
@@ -238,6 +238,22 @@ class AsyncSession:
         if self._http is None:
             self._http = SessionHttp(self._address, self._session_id)
         return self._http
+
+    @property
+    def address(self) -> Address:
+        """Address of the server."""
+        return self._address
+
+    @property
+    def id(self) -> str:
+        """Id of the session, by which HTTP requests address its processes and files.
+
+        Raises:
+            ProtocolError: If the server sent none.
+        """
+        if self._session_id is None:
+            raise ProtocolError(no_access(self._address))
+        return self._session_id
 
     @property
     def is_lost(self) -> bool:

@@ -8,7 +8,7 @@ from coding_gym.client.http import HttpClient
 from coding_gym.client.processes import Processes
 from coding_gym.errors import ProtocolError
 
-__all__ = ["SessionHttp"]
+__all__ = ["SessionHttp", "no_access"]
 
 
 class SessionHttp:
@@ -28,8 +28,7 @@ class SessionHttp:
 
     def __init__(self, address: Address, session_id: str | None) -> None:
         if session_id is None:
-            message = f"{address} offers no access to processes and files: it is not a coding_gym server of this version"
-            raise ProtocolError(message)
+            raise ProtocolError(no_access(address))
         self._http = HttpClient(address)
         base = f"/sessions/{session_id}"
         self.processes = Processes(self._http, base)
@@ -38,3 +37,8 @@ class SessionHttp:
     def close(self) -> None:
         """Close the idle connections."""
         self._http.close()
+
+
+def no_access(address: Address) -> str:
+    """Return the message about a server that sent no id of the session."""
+    return f"{address} offers no access to processes and files: it is not a coding_gym server of this version"

@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from coding_gym import CodeInterpreter
+from coding_gym.cli.common import url_of
 from coding_gym.cli.main import app
-from coding_gym.cli.serve import _url
 from tests.cli.conftest import TOKEN, Served, environment
 from tests.support.running_server import gone_within
 
@@ -113,4 +113,4 @@ def test_bad_arguments_are_refused(arguments, exit_code, reason):
     [("127.0.0.1", "http://127.0.0.1:1"), ("0.0.0.0", "http://127.0.0.1:1"), ("::", "http://[::1]:1"), ("box", "http://box:1")],
 )
 def test_url_is_reachable_from_this_machine(host, url):
-    assert _url(host, 1) == url
+    assert url_of(host, 1) == url

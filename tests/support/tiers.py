@@ -29,7 +29,7 @@ More are not faster, because sandboxes use the processors, too, and delay each o
 """
 
 
-PEERS = ("openenv", "code_interpreter/test_e2b_sdk.py", "integrations/test_sb3.py", "sandbox_fusion/test_clients.py")
+PEERS = ("openenv", "code_interpreter/test_e2b_sdk.py", "integrations/test_sb3.py", "sandbox_fusion/test_clients.py", "e2b")
 """Tests with other projects' software, whose imports take several seconds per process; they run only with ``--full``."""
 
 _TESTS = Path(__file__).parents[1]

@@ -20,7 +20,7 @@ from coding_gym_server.linux.oom import memory_limit
 from coding_gym_server.linux.procfs import is_mounted_in_memory
 from coding_gym_server.server.api import openenv_http as http
 from coding_gym_server.server.api.auth import BearerAuthMiddleware
-from coding_gym_server.server.api.code_interpreter import interpreter_routes
+from coding_gym_server.server.api.code_interpreter import interpreter_routes, session_interpreter_route
 from coding_gym_server.server.api.codec import BadRequestError
 from coding_gym_server.server.api.files import file_routes
 from coding_gym_server.server.api.processes import process_error_handlers, process_routes
@@ -169,6 +169,7 @@ def create_app(
             *file_routes("/sessions/{session}/files", session_workspace),
             *http.routes(sessions, isolation),
             *interpreter_routes(contexts),
+            session_interpreter_route("/sessions/{session}/execute", session_of),
             *file_routes("/files", shared_workspace),
             *process_routes("/contexts/{session}", session_of_context),
         ],

@@ -21,6 +21,7 @@ from coding_gym_server.server.api.request_body import read_body, until_gone
 from coding_gym_server.server.api.routing import by_method
 from coding_gym_server.server.api.validation import BodyValidator
 from coding_gym_server.server.code_interpreter import messages
+from coding_gym_server.server.code_interpreter.cells import SessionInterpreter, SessionInterpreters
 from coding_gym_server.server.code_interpreter.contexts import (
     HOME,
     ContextNotFoundError,
@@ -29,11 +30,11 @@ from coding_gym_server.server.code_interpreter.contexts import (
     WorkingDirectoryError,
 )
 from coding_gym_server.server.code_interpreter.languages import DEFAULT_LANGUAGE, backend_of, normalize
-from coding_gym_server.server.sessions.session import INFRASTRUCTURE_ERRORS
+from coding_gym_server.server.sessions.session import INFRASTRUCTURE_ERRORS, ServerSession
 from coding_gym_server.worker.backends.jupyter.kernelspecs import missing_kernel
 from coding_gym_server.worker.backends.registry import JUPYTER_PREFIX, UnknownBackendError
 
-__all__ = ["interpreter_routes"]
+__all__ = ["interpreter_routes", "session_interpreter_route"]
 
 _KEEPALIVE_SECONDS = 5.0
 
@@ -102,15 +103,43 @@ def interpreter_routes(contexts: ContextRegistry) -> list[Route]:
     ]
 
 
+def session_interpreter_route(path: str, find: Callable[[str], Awaitable[ServerSession]]) -> Route:
+    """Return the route that executes code in a session, like ``/execute`` in a context.
+
+    Args:
+        path: Its path, with the parameter ``session``.
+        find: Returns the session with an id; raises ``SessionNotFoundError`` if there is none.
+    """
+    interpreters = SessionInterpreters()
+
+    async def execute(request: Request) -> Response:
+        interpreter = interpreters.of(await find(request.path_params["session"]))
+        body = BodyValidator(await read_body(request))
+        code = body.string("code")
+        environment = body.variables("env_vars")
+        timeout = body.seconds("timeout")
+        quotes = body.flag("quotes")
+        body.check()
+
+        async def run(emit: Callable[[bytes], None]) -> None:
+            await interpreter.execute(code or "", environment=environment, timeout=timeout, quotes=quotes, emit=emit)
+
+        return _Execution(interpreter, run)
+
+    return Route(path, execute, methods=["POST"])
+
+
 class _Execution(Response):
     """Streaming response with the output of a running execution; a client disconnect interrupts the execution.
 
     Args:
-        context: The context that executes the code.
+        context: The interpreter that executes the code.
         run: Executes the code, and emits the lines of the response.
     """
 
-    def __init__(self, context: InterpreterContext, run: Callable[[Callable[[bytes], None]], Awaitable[None]]) -> None:
+    def __init__(
+        self, context: InterpreterContext | SessionInterpreter, run: Callable[[Callable[[bytes], None]], Awaitable[None]]
+    ) -> None:
         super().__init__(media_type="application/x-ndjson")
         del self.headers["content-length"]
         self._context = context

@@ -227,7 +227,8 @@ class _Conversation:
             if isinstance(request, InterruptRequest):
                 # The step that it refers to has already ended.
                 return False
-            response = await _answer(self._session, self._grading, request)
+            async with self._session.turn:
+                response = await _answer(self._session, self._grading, request)
         except BadRequestError as error:
             last = error.data.code is ErrorCode.SESSION_ERROR
             response = ErrorMessage(error.data)

@@ -10,16 +10,15 @@ from collections.abc import Callable
 
 import msgspec
 
-from coding_gym_server.display.encoding import png
-from coding_gym_server.ipc.messages import CellResult, Execute
+from coding_gym_server.ipc.messages import Execute
 from coding_gym_server.protocol import ResetOptions
 from coding_gym_server.server.code_interpreter import messages
+from coding_gym_server.server.code_interpreter.cells import DEFAULT_TIMEOUT, run_cell
 from coding_gym_server.server.code_interpreter.languages import DEFAULT_LANGUAGE, USUAL_LANGUAGES, backend_of, normalize
 from coding_gym_server.server.sessions.registry import SessionRegistry
 from coding_gym_server.server.sessions.session import INFRASTRUCTURE_ERRORS, ServerSession
 from coding_gym_server.server.supervisor.shared_files import SharedFiles
 from coding_gym_server.server.supervisor.watchdog import Limits
-from coding_gym_server.server.supervisor.worker_handle import Event, OutputEvent
 from coding_gym_server.worker.backends.registry import UnknownBackendError, check_backend, check_installed
 from coding_gym_server.workspace.layout import PRIVATE
 
@@ -50,7 +49,7 @@ class ContextSettings(msgspec.Struct, kw_only=True, frozen=True):
     """
 
     python: str = "notebook"
-    timeout: float = 300.0
+    timeout: float = DEFAULT_TIMEOUT
     max_output_chars: int = 4 * 1024 * 1024
 
 
@@ -109,34 +108,19 @@ class InterpreterContext:
                 return
             cell = Execute(code, environment, rich=True)
             limits = Limits(wall=timeout or self._settings.timeout)
-
-            def on_event(event: Event) -> None:
-                emit(messages.printed(event) if isinstance(event, OutputEvent) else messages.result(event, quotes=quotes))
-
             try:
                 session = self._session or await self._begin()
                 if code.strip():
                     self._count += 1
                 emit(messages.counted(self._count))
                 self._running = asyncio.current_task()
-                seen = await session.execute(cell, limits, on_event=on_event)
+                if await run_cell(session, cell, limits, quotes=quotes, emit=emit):
+                    self._count = 0
             except INFRASTRUCTURE_ERRORS as failure:
                 self._count = 0
                 emit(messages.error_line(messages.lost(failure)))
-                return
             finally:
                 self._running = None
-            if seen.picture is not None and seen.is_new:
-                emit(messages.result(CellResult({"image/png": png(seen.picture)}, {}, is_value=False), quotes=quotes))
-            completion = seen.completion
-            assert completion is not None
-            if completion.state_lost:
-                self._count = 0
-            error = messages.error_of(completion)
-            if error is not None:
-                emit(messages.error_line(error))
-            elif completion.note:
-                emit(messages.printed(OutputEvent("stderr", completion.note)))
 
     def give_up(self, execution: asyncio.Task[None]) -> None:
         """Interrupt an execution, as Ctrl-C does, or cancel it if it is still queued.

@@ -59,7 +59,7 @@ _ROOT_DIED = "the session's root process died"
 class ServerSession:
     """One isolated interpreter and its current episode.
 
-    Coroutines must not be called concurrently, except for ``executor_beside_steps``.
+    Coroutines other than ``executor_beside_steps`` are called with ``turn`` held.
 
     Args:
         executors: Pool from which executors are acquired.
@@ -72,6 +72,7 @@ class ServerSession:
     Attributes:
         id: Id by which HTTP requests address the session; a secret.
         state: State of the current episode.
+        turn: To be held by what must not run concurrently.
     """
 
     def __init__(
@@ -93,11 +94,11 @@ class ServerSession:
         self._directory: str | None = None
         self._executor: Executor | None = None
         self._loss: str | None = None
-        self._is_stepping = False
-        self._interrupt_due = False
+        self._is_stepping = self._interrupt_due = False
         self._options = EpisodeOptions(ResetOptions(), defaults)
         self._beginning = asyncio.Lock()
         self._has_ended = False
+        self.turn = asyncio.Lock()
         self.id = secrets.token_hex(16)
         self.state = SessionState()
 

@@ -1,0 +1,249 @@
+"""Access of the gateway to the files of a session, through a program that runs in it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import importlib.resources
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import msgspec
+
+from coding_gym.e2b.failures import Code, RpcError
+from coding_gym.e2b.upstream import SessionServer
+from coding_gym_server.protocol import processes as protocol
+
+__all__ = ["SessionFiles"]
+
+PART_BYTES = 1 << 20
+"""Size of the parts in which files are read and written."""
+
+_LINE_BYTES = 64 << 20
+_ANSWER_SECONDS = 60.0
+_STOP_SECONDS = 5.0
+_encoder = msgspec.json.Encoder()
+_events = msgspec.json.Decoder(protocol.ProcessEvent)
+
+
+class _Answer(msgspec.Struct):
+    id: int
+    result: dict[str, Any] | None = None
+    code: Code | None = None
+    message: str = ""
+    changed: int | None = None
+
+
+_answers = msgspec.json.Decoder(_Answer)
+
+
+class SessionFiles:
+    """The files of a session; the program that accesses them is started when it is needed.
+
+    Args:
+        server: The server of the session.
+    """
+
+    def __init__(self, server: SessionServer) -> None:
+        self._server = server
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._watches: dict[int, dict[str, Any]] = {}
+        self._changed: dict[int, asyncio.Event] = {}
+        self._starting = asyncio.Lock()
+        self._writing = asyncio.Lock()
+        self._reader: asyncio.Task[None] | None = None
+        self._process = ""
+
+    async def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Perform an operation of ``files_agent``.
+
+        Raises:
+            RpcError: If it fails.
+        """
+        async with self._starting:
+            if self._reader is None or self._reader.done():
+                await self._start()
+        return await self._ask(operation, arguments)
+
+    async def read(self, path: str) -> AsyncIterator[bytes]:
+        """Yield the content of a file, at least one part.
+
+        Raises:
+            RpcError: If it cannot be read.
+        """
+        offset = 0
+        while True:
+            answer = await self.call("read", path=path, offset=offset, size=PART_BYTES)
+            part = base64.b64decode(answer["data"])
+            if part or not offset:
+                yield part
+            offset += len(part)
+            if not part or (len(part) < PART_BYTES and offset >= answer["size"] > 0):
+                return
+
+    async def write(self, path: str, parts: AsyncIterator[bytes], metadata: dict[str, str]) -> dict[str, Any]:
+        """Write a file, whose missing directories are made, and return its description.
+
+        Raises:
+            RpcError: If it cannot be written.
+        """
+        offset, rest = 0, bytearray()
+        async for part in parts:
+            rest += part
+            while len(rest) > PART_BYTES:
+                await self._write_part(path, offset, bytes(rest[:PART_BYTES]), None)
+                offset += PART_BYTES
+                del rest[:PART_BYTES]
+        answer = await self._write_part(path, offset, bytes(rest), metadata)
+        described: dict[str, Any] = answer["file"]
+        return described
+
+    async def watch(self, path: str, *, recursive: bool, include_entry: bool) -> int:
+        """Watch a directory, and return the number of the watch.
+
+        Raises:
+            RpcError: If it does not exist, or is not a directory.
+        """
+        number = next(self._numbers)
+        options = {"number": number, "path": path, "recursive": recursive, "include_entry": include_entry}
+        await self.call("watch", **options)
+        self._watches[number] = options
+        self._changed[number] = asyncio.Event()
+        return number
+
+    async def take_events(self, number: int) -> list[dict[str, Any]]:
+        """Return the events of a watch since the last call.
+
+        Raises:
+            RpcError: If there is no such watch.
+        """
+        if number not in self._watches:
+            raise RpcError(Code.NOT_FOUND, "watcher not found")
+        self._changed[number].clear()
+        events: list[dict[str, Any]] = (await self.call("take_events", number=number))["events"]
+        return events
+
+    async def wait_for_events(self, number: int, timeout: float) -> bool:
+        """Wait until there may be events of a watch; return whether there may be."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._changed[number].wait()
+                return True
+        return False
+
+    async def unwatch(self, number: int) -> None:
+        """End a watch, if there is such a one."""
+        if self._watches.pop(number, None) is not None:
+            del self._changed[number]
+            await self.call("unwatch", number=number)
+
+    async def stop(self) -> None:
+        """End the program, so that the session can be copied; watches go on when it is needed again."""
+        async with self._starting:
+            reader, self._reader = self._reader, None
+            if reader is None or reader.done():
+                return
+            with contextlib.suppress(RpcError):
+                await self._server.request("POST", f"/processes/{self._process}/stdin?end=true")
+            await asyncio.wait([reader], timeout=_STOP_SECONDS)
+            reader.cancel()
+
+    async def restart_watches(self) -> None:
+        """Start the program again if there are watches."""
+        if self._watches:
+            with contextlib.suppress(RpcError):
+                await self.call("usage")
+
+    def close(self) -> None:
+        """Forget the program, which ends with the session."""
+        if self._reader is not None:
+            self._reader.cancel()
+
+    async def _write_part(self, path: str, offset: int, part: bytes, metadata: dict[str, str] | None) -> dict[str, Any]:
+        data = base64.b64encode(part).decode()
+        return await self.call("write", path=path, offset=offset, data=data, metadata=metadata)
+
+    async def _start(self) -> None:
+        started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        def on_end(reader: asyncio.Task[None]) -> None:
+            error = None if reader.cancelled() else reader.exception()
+            if not started.done():
+                failure = error if isinstance(error, RpcError) else RpcError(Code.UNAVAILABLE, "the files cannot be accessed")
+                started.set_exception(failure)
+
+        self._reader = asyncio.create_task(self._read(started))
+        self._reader.add_done_callback(on_end)
+        self._process = await started
+        for options in [*self._watches.values()]:
+            # The directory may have been removed.
+            with contextlib.suppress(RpcError):
+                await self._ask("watch", options)
+
+    async def _ask(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        number = next(self._numbers)
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
+        try:
+            request = _encoder.encode({"id": number, "operation": operation, "arguments": arguments})
+            async with self._writing:
+                await self._server.request("POST", f"/processes/{self._process}/stdin", request + b"\n")
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                return await answer
+        except UnicodeEncodeError as error:
+            message = f"Expected a path that UTF-8 can encode: {error}"
+            raise RpcError(Code.INVALID_ARGUMENT, message) from error
+        except TimeoutError as error:
+            raise RpcError(Code.DEADLINE_EXCEEDED, "the sandbox did not answer in time") from error
+        finally:
+            del self._waiting[number]
+
+    async def _read(self, started: asyncio.Future[str]) -> None:
+        request = protocol.ProcessRequest(command=["python3", "-I", "-S", "-c", _program()], keep_stdin_open=True, keep="last")
+        rest = bytearray()
+        try:
+            async with self._server.stream("POST", "/processes", _encoder.encode(request)) as response:
+                async for line in response.lines(_LINE_BYTES):
+                    match _events.decode(line):
+                        case protocol.ProcessStarted(id=identifier):
+                            started.set_result(identifier)
+                        case protocol.ProcessOutput(stdout=data):
+                            rest += data
+                            for part in _complete_lines(rest):
+                                self._on_answer(_answers.decode(part))
+                        case protocol.ProcessExited():
+                            return
+        except msgspec.MsgspecError as error:
+            raise RpcError(Code.INTERNAL, f"the sandbox sent a malformed answer: {error}") from error
+        finally:
+            for waiting in self._waiting.values():
+                if not waiting.done():
+                    waiting.set_exception(RpcError(Code.UNAVAILABLE, "the connection to the sandbox ended"))
+
+    def _on_answer(self, answer: _Answer) -> None:
+        if answer.changed is not None:
+            if answer.changed in self._changed:
+                self._changed[answer.changed].set()
+            return
+        waiting = self._waiting.get(answer.id)
+        if waiting is None or waiting.done():
+            return
+        if answer.result is not None:
+            waiting.set_result(answer.result)
+        else:
+            waiting.set_exception(RpcError(answer.code or Code.INTERNAL, answer.message))
+
+
+def _complete_lines(rest: bytearray) -> Iterator[bytes]:
+    while (end := rest.find(b"\n")) >= 0:
+        yield bytes(rest[:end])
+        del rest[: end + 1]
+    if len(rest) > _LINE_BYTES:
+        raise RpcError(Code.INTERNAL, "the sandbox sent an answer that is too long")
+
+
+def _program() -> str:
+    return importlib.resources.files("coding_gym.e2b").joinpath("files_agent.py").read_text(encoding="utf-8")

@@ -1,0 +1,115 @@
+"""The gateway: an application that speaks E2B's control plane, envd and code interpreter on one port."""
+
+from __future__ import annotations
+
+import hmac
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from coding_gym._optional import import_extra
+from coding_gym.e2b.control import control_routes
+from coding_gym.e2b.envd import EnvdRequests, envd_routes
+from coding_gym.e2b.failures import ApiError, api_response
+from coding_gym.e2b.hosts import Hosts
+from coding_gym.e2b.interpreter import interpreter_routes
+from coding_gym.e2b.registry import SandboxRegistry
+from coding_gym.e2b.settings import GatewaySettings
+from coding_gym.e2b.template_routes import UPLOADS, template_routes
+from coding_gym.e2b.templates import Templates
+
+__all__ = ["Gateway"]
+
+_CONTROL = ("sandboxes", "v2", "v3", "snapshots", "templates")
+"""First parts of the paths of the control plane, whose requests have the API key."""
+
+
+class Gateway:
+    """The gateway.
+
+    Args:
+        settings: Its settings.
+
+    Raises:
+        ConfigurationError: If the library for uploads is not installed.
+
+    Attributes:
+        app: Its ASGI application, to be served between ``start`` and ``close``.
+    """
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        import_extra("python_multipart", extra="e2b")
+        self._hosts = Hosts(settings)
+        self._registry = SandboxRegistry(self._hosts)
+        self._templates = Templates(settings, self._registry)
+        requests = EnvdRequests(self._registry)
+        app = Starlette(
+            routes=[
+                *envd_routes(requests),
+                *interpreter_routes(requests),
+                *control_routes(self._registry, self._templates),
+                *template_routes(self._templates),
+            ],
+            exception_handlers={ApiError: _refuse, HTTPException: _refuse_http},
+        )
+        self.app: ASGIApp = _ApiKey(app, settings)
+
+    async def start(self) -> str:
+        """Start the first sandbox, and return its description.
+
+        Raises:
+            ProviderError: If it does not start.
+        """
+        return await self._hosts.warm_up()
+
+    async def close(self) -> None:
+        """Remove all sandboxes."""
+        await self._templates.close()
+        self._registry.close()
+        await self._hosts.close()
+
+
+class _ApiKey:
+    """Refuses requests to the control plane without the API key.
+
+    Args:
+        app: The application.
+        settings: The settings, which have the key.
+    """
+
+    def __init__(self, app: ASGIApp, settings: GatewaySettings) -> None:
+        self._app = app
+        self._keys = None if settings.token is None else (settings.token, settings.api_key)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and self._keys is not None and _is_control(scope["path"]):
+            request = Request(scope)
+            bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
+            given = (request.headers.get("x-api-key", ""), bearer)
+            matches = [_equal(text, key) for text in given for key in self._keys]
+            if not any(matches):
+                await api_response(ApiError(401, "The API key is missing or wrong"))(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def _is_control(path: str) -> bool:
+    # The address of an upload contains a secret of its own.
+    return path.split("/")[1] in _CONTROL and not path.startswith(UPLOADS)
+
+
+def _equal(first: str, second: str) -> bool:
+    return hmac.compare_digest(first.encode(errors="surrogatepass"), second.encode(errors="surrogatepass"))
+
+
+def _refuse(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return api_response(error)
+
+
+def _refuse_http(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return api_response(ApiError(error.status_code, error.detail))

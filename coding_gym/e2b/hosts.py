@@ -1,0 +1,197 @@
+"""The sandboxes that E2B's sandboxes are sessions of."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+from coding_gym.client.async_session import AsyncSession
+from coding_gym.e2b.failures import ApiError
+from coding_gym.e2b.settings import GatewaySettings
+from coding_gym.errors import CodingGymError, ConfigurationError, SnapshotError
+from coding_gym.sandbox.config import SandboxConfig
+from coding_gym.sandbox.managed import ManagedSandbox
+from coding_gym_server.protocol import ResetOptions
+
+__all__ = ["Host", "Hosts"]
+
+_BEGIN_SECONDS = 60.0
+_FORK_SECONDS = 60.0
+_OUTPUT_CHARS = 4 << 20
+
+
+class Host:
+    """A sandbox, and what is known of it.
+
+    Args:
+        config: Its configuration.
+        is_own: Whether it is for a single E2B sandbox and its forks.
+
+    Attributes:
+        managed: The sandbox.
+        used: Number of sessions that are not forks.
+        forks: Number of sessions that are.
+    """
+
+    def __init__(self, config: SandboxConfig, *, is_own: bool) -> None:
+        self.config = config
+        self.is_own = is_own
+        # A shared one has one more session, which keeps it from ending by itself while no other one is open.
+        self.managed = ManagedSandbox(config if is_own else dataclasses.replace(config, sessions=config.sessions + 1))
+        self.used = 0
+        self.forks = 0
+        self._keepalive: AsyncSession | None = None
+
+    async def connect(self) -> AsyncSession:
+        """Open a session, in a new sandbox if the old one does not answer."""
+        if not self.is_own and (self._keepalive is None or self._keepalive.is_lost):
+            self._keepalive = await self.managed.connect_async()
+        return await self.managed.connect_async()
+
+    def close(self) -> None:
+        """Remove the sandbox, from any thread."""
+        if self._keepalive is not None:
+            self._keepalive.close()
+        self.managed.close()
+
+    def has_room(self, image: str | None) -> bool:
+        """Return whether another E2B sandbox with an image can be a session of it."""
+        return not self.is_own and self.config.image == image and self.used < self.config.sessions
+
+
+class Hosts:
+    """The sandboxes of a gateway, which are started as they are needed.
+
+    Args:
+        settings: The gateway's settings.
+    """
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._settings = settings
+        self._hosts: list[Host] = []
+
+    async def open(self, image: str | None, *, is_own: bool) -> tuple[Host, AsyncSession]:
+        """Begin a session, in a new sandbox if necessary.
+
+        Args:
+            image: Image of the sandbox, None for the default one.
+            is_own: Whether it must be a new one, for this session alone.
+
+        Raises:
+            ApiError: If there is no room for it, or the sandbox does not start.
+        """
+        host = self._choose(image, is_own=is_own)
+        host.used += 1
+        try:
+            session = await host.connect()
+            try:
+                options = ResetOptions(show_value=False, max_output_chars=_OUTPUT_CHARS, screen=None)
+                await session.reset(options, timeout=_BEGIN_SECONDS)
+            except BaseException:
+                session.close()
+                raise
+        except ConfigurationError as error:
+            self.release(host)
+            raise ApiError(400, str(error)) from error
+        except CodingGymError as error:
+            self.release(host)
+            message = f"No sandbox could be started: {error}"
+            raise ApiError(503, message) from error
+        except BaseException:
+            self.release(host)
+            raise
+        return host, session
+
+    async def fork(self, host: Host, session: AsyncSession, count: int) -> list[AsyncSession | ApiError]:
+        """Begin sessions that go on from the state of one.
+
+        Args:
+            host: The sandbox of the session.
+            session: The session.
+            count: Number of forks.
+
+        Returns:
+            The new sessions, or why there is none.
+
+        Raises:
+            ApiError: If the session cannot be copied.
+        """
+        try:
+            tickets = await session.fork(count, timeout=_FORK_SECONDS)
+        except SnapshotError as error:
+            message = f"The sandbox cannot be copied: {'; '.join(error.reasons)}"
+            raise ApiError(409, message) from error
+        except CodingGymError as error:
+            message = f"The sandbox cannot be copied: {error}"
+            raise ApiError(500, message) from error
+        return await asyncio.gather(*(self._begin_fork(host, session, ticket) for ticket in tickets))
+
+    async def _begin_fork(self, host: Host, origin: AsyncSession, ticket: str) -> AsyncSession | ApiError:
+        host.forks += 1
+        try:
+            fork = await host.managed.connect_fork_async(ticket)
+            try:
+                await fork.restore(ticket, seed=None, timeout=_FORK_SECONDS)
+            except BaseException:
+                fork.close()
+                raise
+        except CodingGymError as error:
+            origin.release(ticket)
+            self.release(host, is_fork=True)
+            return ApiError(500, f"The fork failed: {error}")
+        except BaseException:
+            self.release(host, is_fork=True)
+            raise
+        return fork
+
+    def release(self, host: Host, *, is_fork: bool = False) -> None:
+        """Take note of the end of a session; a sandbox without sessions ends, unless it is the last shared one."""
+        if is_fork:
+            host.forks -= 1
+        else:
+            host.used -= 1
+        if host.used + host.forks == 0 and host in self._hosts and (host.is_own or self._has_another(host)):
+            self._hosts.remove(host)
+            # Stopping a container takes a moment.
+            asyncio.get_running_loop().run_in_executor(None, host.close)
+
+    async def warm_up(self) -> str:
+        """Start the first sandbox, and return its description.
+
+        Raises:
+            ProviderError: If it does not start.
+        """
+        host = Host(self._settings.config, is_own=False)
+        sandbox = await host.managed.obtain_async()
+        self._hosts.append(host)
+        return sandbox.description
+
+    async def close(self) -> None:
+        """Remove all sandboxes."""
+        hosts, self._hosts = self._hosts, []
+        await asyncio.gather(*(asyncio.to_thread(host.close) for host in hosts))
+
+    def _choose(self, image: str | None, *, is_own: bool) -> Host:
+        if not is_own:
+            for host in self._hosts:
+                if host.has_room(image):
+                    return host
+        if len(self._hosts) >= self._settings.hosts:
+            idle = next((host for host in self._hosts if host.used + host.forks == 0), None)
+            if idle is None:
+                message = (
+                    f"All {self._settings.hosts} sandboxes of this server are full, with {self._settings.config.sessions} "
+                    "sessions each: kill some, or raise --hosts or --sessions"
+                )
+                raise ApiError(429, message)
+            self._hosts.remove(idle)
+            asyncio.get_running_loop().run_in_executor(None, idle.close)
+        config = dataclasses.replace(
+            self._settings.config, image=image, sessions=1 if is_own else self._settings.config.sessions
+        )
+        host = Host(config, is_own=is_own)
+        self._hosts.append(host)
+        return host
+
+    def _has_another(self, host: Host) -> bool:
+        return any(not other.is_own and other.config == host.config for other in self._hosts if other is not host)

@@ -1,0 +1,100 @@
+"""E2B's control plane: templates."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from coding_gym.e2b.control_messages import BuildSource, NewTemplate, read_json
+from coding_gym.e2b.failures import ApiError
+from coding_gym.e2b.templates import Template, Templates
+
+__all__ = ["UPLOADS", "template_routes"]
+
+UPLOADS = "/templates/uploads/"
+"""Beginning of the paths of uploads, whose requests have no API key."""
+
+
+def template_routes(templates: Templates) -> list[Route]:
+    """Return the routes for templates.
+
+    Args:
+        templates: The templates.
+    """
+    secret = secrets.token_hex(16)
+
+    async def create(request: Request) -> Response:
+        template = templates.add(await read_json(request, NewTemplate))
+        described = _described(template) | {"tags": ["default"], "aliases": [template.names[0]], "public": False}
+        return JSONResponse(described | {"names": list(template.names)}, 202)
+
+    async def build(request: Request) -> Response:
+        source = await read_json(request, BuildSource)
+        templates.build(_template(request), source)
+        return Response(status_code=202)
+
+    async def status(request: Request) -> Response:
+        template = _template(request)
+        offset = int(text) if (text := request.query_params.get("logsOffset", "0")).isdecimal() and len(text) < 10 else 0
+        entries = template.log[offset:]
+        answer: dict[str, Any] = {**_described(template), "status": template.status, "logEntries": entries}
+        answer["logs"] = [entry["message"] for entry in entries]
+        if template.status == "error":
+            answer["reason"] = {"message": template.reason, "logEntries": []}
+        return JSONResponse(answer)
+
+    async def alias(request: Request) -> Response:
+        name = request.path_params["alias"]
+        if not templates.exists(name):
+            message = f"template {name[:100]!r} not found"
+            raise ApiError(404, message)
+        template = templates.get(name)
+        return JSONResponse({"templateID": name if template is None else template.id, "public": False})
+
+    async def files(request: Request) -> Response:
+        digest = request.path_params["hash"]
+        url = request.url.replace(path=f"{UPLOADS}{secret}/{digest}", query="")
+        return JSONResponse({"present": digest in templates.uploads, "url": str(url)}, 201)
+
+    async def upload(request: Request) -> Response:
+        if not hmac.compare_digest(request.path_params["secret"].encode(errors="surrogatepass"), secret.encode()):
+            raise ApiError(401, "The address of the upload is wrong")
+        await templates.uploads.add(request.path_params["hash"], request.stream())
+        return Response(status_code=200)
+
+    async def list_all(_: Request) -> Response:
+        return JSONResponse(templates.list_all())
+
+    async def delete(request: Request) -> Response:
+        name = request.path_params["template"]
+        if not templates.delete(name):
+            message = f"template {name[:100]!r} not found"
+            raise ApiError(404, message)
+        return Response(status_code=204)
+
+    def _template(request: Request) -> Template:
+        template = templates.get(request.path_params["template"])
+        if template is None or request.path_params.get("build", template.build_id) != template.build_id:
+            raise ApiError(404, "There is no such build")
+        return template
+
+    one = "/templates/{template}"
+    return [
+        Route("/templates", list_all, methods=["GET"]),
+        Route("/templates/aliases/{alias:path}", alias, methods=["GET"]),
+        Route(f"{UPLOADS}{{secret}}/{{hash}}", upload, methods=["PUT"]),
+        Route("/v3/templates", create, methods=["POST"]),
+        Route(f"/v2{one}/builds/{{build}}", build, methods=["POST"]),
+        Route(f"{one}/builds/{{build}}/status", status, methods=["GET"]),
+        Route(f"{one}/files/{{hash}}", files, methods=["GET"]),
+        Route("/templates/{template:path}", delete, methods=["DELETE"]),
+    ]
+
+
+def _described(template: Template) -> dict[str, Any]:
+    return {"templateID": template.id, "buildID": template.build_id}

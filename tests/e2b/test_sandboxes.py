@@ -1,0 +1,117 @@
+"""E2B's control plane with its SDK: sandboxes, forks, snapshots."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.support.requirements import import_extra
+
+e2b = import_extra("e2b")
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def test_sandbox_is_listed_until_killed(sandbox, options):
+    query = e2b.SandboxQuery(metadata={"run": "first run"})
+    other = e2b.Sandbox.create(metadata={"run": "first run"}, **options)
+    assert [info.sandbox_id for info in e2b.Sandbox.list(query=query, **options).next_items()] == [other.sandbox_id]
+    assert other.kill()
+    assert not other.kill()
+    assert e2b.Sandbox.list(query=query, **options).next_items() == []
+    assert sandbox.is_running()
+
+
+def test_time_limit_ends_sandbox(options):
+    sandbox = e2b.Sandbox.create(timeout=1, **options)
+    assert sandbox.is_running()
+    time.sleep(1.5)
+    assert not sandbox.is_running()
+    with pytest.raises(e2b.SandboxException):
+        sandbox.commands.run("true")
+
+
+def test_paused_sandbox_stops_and_goes_on(sandbox):
+    handle = sandbox.commands.run("for i in $(seq 200); do echo $i >> ticks; sleep 0.05; done", background=True)
+    time.sleep(0.3)
+    sandbox.pause()
+    assert not sandbox.is_running()
+    with pytest.raises(e2b.SandboxException):
+        sandbox.files.read("ticks")
+    time.sleep(0.5)
+    sandbox.connect()
+    first = len(sandbox.files.read("ticks").split())
+    time.sleep(0.5)
+    assert len(sandbox.files.read("ticks").split()) > first
+    # The half second of the pause has no ticks.
+    assert first < 15
+    handle.kill()
+
+
+def test_sandbox_that_pauses_resumes_with_a_request(options):
+    lifecycle = {"on_timeout": "pause", "auto_resume": True}
+    sandbox = e2b.Sandbox.create(timeout=1, lifecycle=lifecycle, **options)
+    sandbox.files.write("kept", "x")
+    time.sleep(1.3)
+    assert sandbox.get_info().state == e2b.SandboxState.PAUSED
+    assert sandbox.files.read("kept") == "x"
+    assert sandbox.get_info().state == e2b.SandboxState.RUNNING
+    sandbox.kill()
+
+
+def test_forks_are_independent(sandbox):
+    sandbox.files.write("state", "before")
+    first, second = sandbox.fork(count=2)
+    first.files.write("state", "first")
+    assert [box.files.read("state") for box in (sandbox, first, second)] == ["before", "first", "before"]
+    sandbox.kill()
+    assert second.files.read("state") == "before"
+    grandchild = first.fork()[0]
+    assert grandchild.files.read("state") == "first"
+    for box in (first, second, grandchild):
+        box.kill()
+
+
+def test_sandbox_with_running_process_is_not_forked(sandbox):
+    handle = sandbox.commands.run("sleep 60", background=True)
+    with pytest.raises(e2b.SandboxException, match="processes run"):
+        sandbox.fork()
+    handle.kill()
+    (fork,) = sandbox.fork()
+    assert fork.is_running()
+    fork.kill()
+
+
+def test_snapshot_outlives_its_sandbox(options):
+    sandbox = e2b.Sandbox.create(envs={"TOPIC": "graphs"}, **options)
+    sandbox.files.write("data", "1")
+    snapshot = sandbox.create_snapshot(name="kept-data")
+    sandbox.kill()
+    for name in (snapshot.snapshot_id, "kept-data"):
+        box = e2b.Sandbox.create(name, **options)
+        assert box.files.read("data") == "1"
+        assert box.commands.run("echo $TOPIC").stdout == "graphs\n"
+        box.kill()
+    assert e2b.Sandbox.delete_snapshot(snapshot.snapshot_id, **options)
+    with pytest.raises(e2b.SandboxException, match="not found"):
+        e2b.Sandbox.create("kept-data", **options)
+
+
+def test_unknown_template_is_refused(options):
+    with pytest.raises(e2b.SandboxException, match="template 'no-such-thing' not found"):
+        e2b.Sandbox.create("no-such-thing", **options)
+
+
+def test_metrics_are_of_now(sandbox):
+    (metric,) = sandbox.get_metrics()
+    assert metric.mem_used > 0
+    assert metric.disk_total > metric.disk_used >= 0
+
+
+def test_files_do_not_leak_between_sandboxes(sandbox, options):
+    sandbox.files.write("/tmp/secret", "x")
+    other = e2b.Sandbox.create(**options)
+    assert not other.files.exists("/tmp/secret")
+    assert not other.files.exists("/home/user/secret")
+    other.kill()
