@@ -55,7 +55,11 @@ def serve(
     e2b: Annotated[bool, typer.Option("--e2b", help="Serve sandboxes for E2B's SDKs instead.")] = False,
     template: Annotated[
         list[str] | None,
-        typer.Option("--template", metavar="NAME=IMAGE", help="Image of an E2B template, with --e2b; repeatable."),
+        typer.Option(
+            "--template",
+            metavar="NAME=IMAGE",
+            help="Image of an E2B template, empty for the default one, with --e2b; repeatable.",
+        ),
     ] = None,
     hosts: Annotated[int, typer.Option(min=1, help="Maximum number of containers, or local sandboxes, with --e2b.")] = 4,
 ) -> None:

@@ -26,7 +26,8 @@ import glob, os, shutil, sys, tarfile, tempfile
 archive, source, target, mode = sys.argv[1:]
 with tempfile.TemporaryDirectory() as folder:
     with tarfile.open(archive) as files:
-        files.extractall(folder, filter="data" if hasattr(tarfile, "data_filter") else None)
+        # Into the client's own sandbox, with its permissions; links may lead anywhere.
+        files.extractall(folder, **({"filter": "fully_trusted"} if hasattr(tarfile, "data_filter") else {}))
     found = sorted(glob.glob(os.path.join(folder, source), include_hidden=True)) or sys.exit(f"nothing matches {source}")
     into = target.endswith("/") or os.path.isdir(target) or len(found) > 1 or source != glob.escape(source)
     for path in found:
@@ -136,8 +137,13 @@ async def run_step(
             case "USER", [name, *_]:
                 check_user(name)
             case "RUN", [command, *rest]:
-                check_user(rest[0] if rest else "")
-                return await _run(sandbox, ["/bin/bash", "-l", "-c", command], environment, directory), directory
+                try:
+                    check_user(rest[0] if rest else "")
+                    return await _run(sandbox, ["/bin/bash", "-l", "-c", command], environment, directory), directory
+                except (BuildError, RpcError) as error:
+                    reason = f"{error.code}: {error}" if isinstance(error, RpcError) else str(error)
+                    message = f"failed to run command {command[:_SHOWN_CHARS]!r}: command failed: {reason}"
+                    raise BuildError(message) from error
             case "COPY", [source, target, *rest]:
                 check_user(rest[0].partition(":")[0] if rest else "")
                 await sandbox.files.write(_ARCHIVE, uploads.read(step.files_hash or ""), {})
@@ -163,7 +169,7 @@ async def _run(sandbox: E2BSandbox, command: list[str], environment: Mapping[str
             case {"end": {"exitCode": code}}:
                 text = output.decode(errors="replace")
                 if code:
-                    message = f"exit code {code}: {text[-_SHOWN_CHARS:]}"
+                    message = f"exit status {code}: {text[-_SHOWN_CHARS:]}"
                     raise BuildError(message)
                 return text
     return ""

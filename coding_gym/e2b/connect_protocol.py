@@ -115,6 +115,9 @@ class EventStream(Response):
                 async for message in messages:
                     await send({"type": "http.response.body", "body": _envelope(message), "more_body": True})
         except RpcError as error:
+            if error.code is Code.UNAVAILABLE:
+                # A broken connection, which makes the SDKs ask whether the sandbox still exists.
+                return
             end = {"error": error.body}
         except TimeoutError:
             end = {"error": RpcError(Code.DEADLINE_EXCEEDED, "the deadline of the call has passed").body}

@@ -73,19 +73,22 @@ async def _upload_form(
         raise ApiError(400, message) from error
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(form.close)
-        files = [value for name, value in form.multi_items() if name == "file" and isinstance(value, UploadFile)]
+        files = [value for name, value in form.multi_items() if name == "file"]
         if path is not None and len(files) != 1:
             raise ApiError(400, "Expected a single file for path=")
         return [await sandbox.files.write(path or _name(file), _parts(file), metadata) for file in files]
 
 
-def _name(file: UploadFile) -> str:
-    if not file.filename:
+def _name(file: UploadFile | str) -> str:
+    if isinstance(file, str) or not file.filename:
         raise ApiError(400, "Expected each file to have a name, which is its path")
     return posixpath.normpath(file.filename)
 
 
-async def _parts(file: UploadFile) -> AsyncIterator[bytes]:
+async def _parts(file: UploadFile | str) -> AsyncIterator[bytes]:
+    if isinstance(file, str):
+        yield file.encode()
+        return
     while part := await file.read(PART_BYTES):
         yield part
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
 from collections.abc import Callable
@@ -40,7 +41,13 @@ async def serve_gateway(settings: GatewaySettings, listener: socket.socket, *, o
             lifespan="off",
         )
         server = uvicorn.Server(options)
+        logging.getLogger("uvicorn.error").addFilter(_is_unexpected)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: setattr(server, "should_exit", True))
         await server.serve(sockets=[listener])
     finally:
         await gateway.close()
+
+
+def _is_unexpected(record: logging.LogRecord) -> bool:
+    """Return whether a message is not about the stream of a sandbox that has ended."""
+    return "without completing response" not in record.getMessage()

@@ -24,7 +24,7 @@ class GatewaySettings:
     Attributes:
         config: Configuration of the sandboxes that E2B's sandboxes are sessions of, each of which has ``config.sessions``.
         hosts: Maximum number of such sandboxes at a time, including those for a single E2B sandbox.
-        images: Images by template; E2B's base templates stand for ``config.image``.
+        images: Images by template, empty for ``config.image``, which E2B's base templates stand for, too.
         token: Token of the clients, None to admit all.
     """
 

@@ -197,7 +197,7 @@ class Templates:
 
     def _image(self, name: str) -> Image | None:
         if name in self._settings.images:
-            return Image(self._settings.images[name])
+            return Image(self._settings.images[name] or self._settings.config.image)
         if name in BASE_TEMPLATES or name == self._settings.config.image:
             return Image(self._settings.config.image)
         return None

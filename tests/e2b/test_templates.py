@@ -50,7 +50,7 @@ def test_start_command_runs_in_each_sandbox(options):
 
 def test_failed_step_fails_the_build(options):
     template = e2b.Template().from_base_image().run_cmd("echo reason >&2; exit 7")
-    with pytest.raises(Exception, match=r"exit code 7: reason"):
+    with pytest.raises(Exception, match=r"exit status 7: reason"):
         build(template, "broken", options)
     with pytest.raises(e2b.SandboxException, match="not ready"):
         e2b.Sandbox.create("broken", **options)
