@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httptools
 
 from coding_gym.client.address import Address
-from coding_gym.errors import ProtocolError, TransportError
+from coding_gym.errors import ProtocolError, TransportError, TransportTimeoutError
 
 __all__ = ["AsyncHttpClient", "AsyncResponse"]
 
@@ -67,8 +67,7 @@ class AsyncResponse:
         while not self._has_head:
             received += await self._read()
             if received > _MAX_HEAD_BYTES and not self._has_head:
-                message = f"{self._address} sent a header that is too long"
-                raise ProtocolError(message)
+                raise self._too_long(_MAX_HEAD_BYTES)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Yield the body as it arrives.
@@ -101,8 +100,7 @@ class AsyncResponse:
                 yield bytes(line)
             rest = last
             if len(rest) > limit:
-                message = f"{self._address} sent a line of more than {limit} bytes"
-                raise ProtocolError(message)
+                raise self._too_long(limit)
 
     async def read(self, limit: int = _MAX_BODY_BYTES) -> bytes:
         """Return the whole body.
@@ -118,29 +116,31 @@ class AsyncResponse:
         async for chunk in self.chunks():
             body += chunk
             if len(body) > limit:
-                message = f"{self._address} sent more than {limit} bytes"
-                raise ProtocolError(message)
+                raise self._too_long(limit)
         return bytes(body)
 
     async def _read(self) -> int:
         try:
             async with asyncio.timeout(self._timeout):
                 data = await self._reader.read(_READ_BYTES)
+            if not data:
+                reason = "it was closed"
+                raise ConnectionResetError(reason)
         except TimeoutError as error:
             message = f"{self._address} did not answer within {self._timeout:g} s"
-            raise TransportError(message) from error
+            raise TransportTimeoutError(message) from error
         except OSError as error:
             message = f"The connection to {self._address} broke: {error}"
             raise TransportError(message) from error
-        if not data:
-            message = f"The connection to {self._address} broke: it was closed"
-            raise TransportError(message)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            message = f"{self._address} sent a malformed response: {error}"
+            message = f"The server sent a malformed message: {error}"
             raise ProtocolError(message) from error
         return len(data)
+
+    def _too_long(self, limit: int) -> ProtocolError:
+        return ProtocolError(f"{self._address} sent a header, a line or a response of more than {limit} bytes")
 
 
 class AsyncHttpClient:

@@ -26,10 +26,13 @@ from coding_gym.e2b.sandbox import E2BSandbox, Lifecycle, timestamp
 from coding_gym.e2b.templates import Templates
 from coding_gym.sandbox.config import parse_size
 
-__all__ = ["OWN_CONTAINER", "control_routes"]
+__all__ = ["IMAGE", "OWN_CONTAINER", "control_routes"]
 
 OWN_CONTAINER = "coding-gym/own-container"
 """Key of the metadata that gives a sandbox a container of its own, with the value ``true``."""
+
+IMAGE = "coding-gym/image"
+"""Key of the metadata that names a template or an image, instead of the template."""
 
 _PAGE = 100
 _T = TypeVar("_T")
@@ -49,18 +52,19 @@ def control_routes(registry: SandboxRegistry, templates: Templates) -> list[Rout
             raise ApiError(400, "A sandbox cannot be paused without its memory: leave out keep_memory=False")
         if body.volume_mounts:
             raise ApiError(400, "There are no volumes to mount: write the files into the sandbox")
+        name = body.metadata.get(IMAGE, body.template_id)
         lifecycle = Lifecycle(
-            template_id=body.template_id,
+            template_id=name,
             metadata=body.metadata,
             environment=body.env_vars,
             pauses=body.auto_pause,
             resumes=body.auto_resume is not None and body.auto_resume.enabled,
         )
         timeout = DEFAULT_TIMEOUT if body.timeout is None else body.timeout
-        source = templates.find(body.template_id)
+        source = templates.find(name)
         if isinstance(source, Snapshot):
             sandbox = await registry.create_from(source, lifecycle, timeout=timeout)
-            await templates.begin(body.template_id, sandbox)
+            await templates.begin(name, sandbox)
         else:
             is_own = body.metadata.get(OWN_CONTAINER) == "true"
             sandbox = await registry.create(lifecycle, source.image, timeout=timeout, is_own=is_own)

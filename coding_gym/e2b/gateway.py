@@ -85,7 +85,7 @@ class _ApiKey:
         self._keys = None if settings.token is None else (settings.token, settings.api_key)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and self._keys is not None and _is_control(scope["path"]):
+        if scope["type"] == "http" and self._keys is not None and _is_control(scope["method"], scope["path"]):
             request = Request(scope)
             bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
             given = (request.headers.get("x-api-key", ""), bearer)
@@ -96,9 +96,10 @@ class _ApiKey:
         await self._app(scope, receive, send)
 
 
-def _is_control(path: str) -> bool:
+def _is_control(method: str, path: str) -> bool:
     # The address of an upload contains a secret of its own.
-    return path.split("/")[1] in _CONTROL and not path.startswith(UPLOADS)
+    is_upload = method == "PUT" and path.startswith(UPLOADS)
+    return path.split("/")[1] in _CONTROL and not is_upload
 
 
 def _equal(first: str, second: str) -> bool:

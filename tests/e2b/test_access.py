@@ -30,6 +30,14 @@ def test_control_plane_needs_the_key(served, headers, path):
     assert httpx.get(f"{served.url}{path}", headers=headers).status_code == 401
 
 
+def test_only_uploads_do_without_the_key(served, control):
+    control.post("/v3/templates", json={"name": "uploads/x"})
+    assert httpx.delete(f"{served.url}/templates/uploads/x").status_code == 401
+    assert httpx.get(f"{served.url}/templates/uploads/files/x").status_code == 401
+    assert httpx.put(f"{served.url}/templates/uploads/wrong/x", content=b"x").status_code == 401
+    assert control.delete("/templates/uploads/x").status_code == 204
+
+
 def test_envd_needs_the_token_of_the_sandbox(served, created, envd, control):
     other = control.post("/sandboxes", json={"templateID": "base"}).json()
     for token in ("", "wrong", other["envdAccessToken"], KEY):

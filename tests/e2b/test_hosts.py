@@ -1,0 +1,71 @@
+"""The containers, or local sandboxes, behind E2B's sandboxes: their number, their end, and that of the server."""
+
+from __future__ import annotations
+
+import contextlib
+
+import psutil
+import pytest
+
+from tests.e2b.conftest import KEY, ServedE2B
+from tests.support.requirements import import_extra
+from tests.support.running_server import gone_within
+from tests.support.sandbox_faults import eventually
+
+e2b = import_extra("e2b")
+
+pytestmark = [pytest.mark.lifecycle, pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture
+def small(tmp_path):
+    small = ServedE2B(tmp_path, "--provider", "local", "--token", KEY, "--sessions", "1", "--hosts", "2")
+    yield small
+    if small.process.poll() is None:
+        assert small.stop() == 0
+
+
+@pytest.fixture
+def options(small):
+    return {"api_url": small.url, "sandbox_url": small.url, "api_key": KEY}
+
+
+def servers(small):
+    return psutil.Process(small.process.pid).children()
+
+
+def test_hosts_are_started_up_to_the_limit_and_removed(small, options):
+    first = e2b.Sandbox.create(**options)
+    second = e2b.Sandbox.create(metadata={"coding-gym/own-container": "true"}, **options)
+    assert len(servers(small)) == 2
+    with pytest.raises(e2b.RateLimitException, match="raise --hosts or --sessions"):
+        e2b.Sandbox.create(**options)
+    # Forks do not count.
+    assert all(fork.kill() for fork in first.fork(count=2))
+    second.kill()
+    assert eventually(lambda: len(servers(small)) == 1)
+    first.kill()
+    assert e2b.Sandbox.create(**options).commands.run("echo again").stdout == "again\n"
+
+
+def test_sandboxes_of_a_dead_host_are_gone_and_new_ones_start(small, options):
+    sandbox = e2b.Sandbox.create(**options)
+    snapshot = sandbox.create_snapshot()
+    for process in psutil.Process(small.process.pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    assert eventually(lambda: not sandbox.is_running())
+    assert e2b.Sandbox.list(**options).next_items() == []
+    with pytest.raises(e2b.SandboxException, match="not found"):
+        e2b.Sandbox.create(snapshot.snapshot_id, **options)
+    assert e2b.Sandbox.create(**options).commands.run("echo again").stdout == "again\n"
+
+
+def test_stopped_server_leaves_nothing_behind(small, options):
+    sandbox = e2b.Sandbox.create(**options)
+    sandbox.commands.run("sleep 600", background=True)
+    processes = psutil.Process(small.process.pid).children(recursive=True)
+    assert processes
+    assert small.stop() == 0
+    assert gone_within(processes, 10) == []
+    assert "Traceback" not in small.log.read_text()
