@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from coding_gym.e2b.connections import reset_connection
 from coding_gym.e2b.failures import Code, RpcError, rpc_response
 
 __all__ = ["EventStream", "Message", "deadline_of", "read_message", "read_messages", "unary"]
@@ -98,7 +99,7 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        sending = asyncio.create_task(self._send_all(send))
+        sending = asyncio.create_task(self._send_all(scope, send))
         leaving = asyncio.create_task(_until_gone(receive))
         try:
             await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
@@ -108,7 +109,7 @@ class EventStream(Response):
             with contextlib.suppress(asyncio.CancelledError):
                 await sending
 
-    async def _send_all(self, send: Send) -> None:
+    async def _send_all(self, scope: Scope, send: Send) -> None:
         end: Message = {}
         try:
             async with asyncio.timeout(self._deadline), contextlib.aclosing(self._messages) as messages:
@@ -116,7 +117,9 @@ class EventStream(Response):
                     await send({"type": "http.response.body", "body": _envelope(message), "more_body": True})
         except RpcError as error:
             if error.code is Code.UNAVAILABLE:
-                # A broken connection, which makes the SDKs ask whether the sandbox still exists.
+                # A reset connection makes the SDKs ask whether the sandbox still exists.
+                reset_connection(scope)
+                await asyncio.sleep(0)
                 return
             end = {"error": error.body}
         except TimeoutError:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import socket
 from collections.abc import Callable
 
 import uvicorn
 
+from coding_gym.e2b.connections import ClientConnection
 from coding_gym.e2b.gateway import Gateway
 from coding_gym.e2b.settings import GatewaySettings
 
@@ -39,15 +39,10 @@ async def serve_gateway(settings: GatewaySettings, listener: socket.socket, *, o
             log_level="warning",
             access_log=False,
             lifespan="off",
+            http=ClientConnection,
         )
         server = uvicorn.Server(options)
-        logging.getLogger("uvicorn.error").addFilter(_is_unexpected)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: setattr(server, "should_exit", True))
         await server.serve(sockets=[listener])
     finally:
         await gateway.close()
-
-
-def _is_unexpected(record: logging.LogRecord) -> bool:
-    """Return whether a message is not about the stream of a sandbox that has ended."""
-    return "without completing response" not in record.getMessage()
