@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
+import subprocess
+import sys
 
 import psutil
 import pytest
 
+from tests.cli.conftest import environment
 from tests.e2b.conftest import KEY, ServedE2B
 from tests.support.requirements import import_extra
 from tests.support.running_server import gone_within
@@ -69,3 +73,26 @@ def test_stopped_server_leaves_nothing_behind(small, options):
     assert small.stop() == 0
     assert gone_within(processes, 10) == []
     assert "Traceback" not in small.log.read_text()
+
+
+def test_printed_lines_work_when_pasted(served):
+    """The shared server's, in a shell."""
+    exports, code = (served.lines[served.lines.index(title) + 1] for title in ("In a shell:", "In Python:"))
+    pasted = subprocess.run(
+        ["bash", "-c", f"{exports}; {shlex.join([sys.executable, '-c', code])}"],
+        capture_output=True,
+        text=True,
+        env=environment(),
+    )
+    assert pasted.stdout == "hello\n\n", pasted.stderr
+
+
+def test_open_server_beyond_this_machine_is_refused():
+    done = subprocess.run(
+        [sys.executable, "-m", "coding_gym", "serve", "--e2b", "--host", "0.0.0.0", "--port", "0"],
+        capture_output=True,
+        text=True,
+        env=environment(),
+    )
+    assert done.returncode == 1
+    assert "without a token" in done.stderr
