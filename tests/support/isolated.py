@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
-import hashlib
 import json
 import os
 import re
@@ -116,8 +115,9 @@ def _install(directory: Path, python: str, requirements: Requirements) -> None:
     installs = [["--editable", f"{_ROOT}[display]", *_PYTEST, *requirements.dependencies]]
     if requirements.alone:
         installs.append(["--no-deps", "--ignore-requires-python", *requirements.alone])
-    project = hashlib.sha256((_ROOT / "pyproject.toml").read_bytes()).hexdigest()
-    wanted = json.dumps([_version_of(python), installs, project])
+    project = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    installed = [project["dependencies"], project["optional-dependencies"]["display"], project["entry-points"]]
+    wanted = json.dumps([_version_of(python), installs, installed])
     stamp = directory / "requirements.json"
     if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
         return
