@@ -74,6 +74,11 @@ class Contexts:
         with self._http.request("POST", f"/contexts/{_id(context)}/restart") as response:
             response.read()
 
+    def interrupt(self, context: Context | str) -> None:
+        """Interrupt what runs in a context, as Ctrl-C does; variables are preserved if it stops. No effect if nothing runs."""
+        with self._http.request("POST", f"/contexts/{_id(context)}/interrupt") as response:
+            response.read()
+
     def delete(self, context: Context | str) -> None:
         """End a context and everything that runs in it."""
         with self._http.request("DELETE", f"/contexts/{_id(context)}") as response:

@@ -68,6 +68,8 @@ def test_contexts(interpreter):
     context = interpreter.contexts.create(cwd="/tmp")
     assert context in interpreter.contexts.list()
     assert interpreter.execute("import os; x = 1; os.getcwd()", context=context).text == "/tmp"
+    interpreter.contexts.interrupt(context)
+    assert interpreter.execute("x", context=context.id).text == "1"
     interpreter.contexts.restart(context)
     assert interpreter.execute("x", context=context.id).error.name == "NameError"
     interpreter.contexts.delete(context)

@@ -83,6 +83,23 @@ def test_busy_context_can_be_restarted_or_deleted(interpreter, end):
         interpreter.http.delete(f"/contexts/{identifier}")
 
 
+def test_interrupt_ends_running_execution_only(interpreter):
+    identifier = interpreter.create()["id"]
+    interpreter.execute("x = 1", context_id=identifier)
+    with ThreadPoolExecutor(2) as threads:
+        running = threads.submit(interpreter.execute, "print('begun')\nwhile True: pass", context_id=identifier)
+        time.sleep(0.3)
+        waiting = threads.submit(interpreter.execute, "x + 1", context_id=identifier)
+        time.sleep(0.2)
+        assert interpreter.http.post(f"/contexts/{identifier}/interrupt").status_code == 200
+        assert running.result().stdout == "begun\n"
+        assert running.result().error["name"] == "KeyboardInterrupt"
+        assert waiting.result().text == "2"
+    assert interpreter.http.post(f"/contexts/{identifier}/interrupt").status_code == 200
+    assert interpreter.execute("x", context_id=identifier).text == "1"
+    interpreter.http.delete(f"/contexts/{identifier}")
+
+
 @pytest.mark.parametrize("cwd", ["/nowhere", "relative", "/etc/passwd", "/home/user/../../nowhere", ""])
 def test_invalid_working_directory_is_refused(interpreter, cwd):
     response = interpreter.http.post("/contexts", json={"cwd": cwd})
@@ -109,9 +126,9 @@ def test_context_survives_removal_of_working_directory(interpreter):
     interpreter.http.delete(f"/contexts/{created['id']}")
 
 
-@pytest.mark.parametrize("path", ["/contexts/nope", "/contexts/nope/restart", "/contexts/%2e%2e"])
+@pytest.mark.parametrize("path", ["/contexts/nope", "/contexts/nope/restart", "/contexts/nope/interrupt", "/contexts/%2e%2e"])
 def test_unknown_context_is_not_found(interpreter, path):
-    method = interpreter.http.post if path.endswith("restart") else interpreter.http.delete
+    method = interpreter.http.post if path.endswith(("restart", "interrupt")) else interpreter.http.delete
     assert method(path).status_code == 404
 
 

@@ -92,6 +92,9 @@ def interpreter_routes(contexts: ContextRegistry) -> list[Route]:
     async def restart(request: Request) -> Response:
         return await _done(lambda: contexts.get(request.path_params["id"]).restart())
 
+    async def interrupt(request: Request) -> Response:
+        return await _done(lambda: contexts.get(request.path_params["id"]).interrupt())
+
     async def delete(request: Request) -> Response:
         return await _done(lambda: contexts.delete(request.path_params["id"]))
 
@@ -99,6 +102,7 @@ def interpreter_routes(contexts: ContextRegistry) -> list[Route]:
         Route("/execute", execute, methods=["POST"]),
         by_method("/contexts", GET=list_contexts, POST=create),
         Route("/contexts/{id}/restart", restart, methods=["POST"]),
+        Route("/contexts/{id}/interrupt", interrupt, methods=["POST"]),
         Route("/contexts/{id}", delete, methods=["DELETE"]),
     ]
 

@@ -119,6 +119,12 @@ def _interpreter_paths(refused: dict[str, Any]) -> dict[str, Any]:
                 "parameters": [name],
             }
         },
+        "/contexts/{id}/interrupt": {
+            "post": {
+                **_operation("Interrupt what runs in the context", {"type": "null"}, refused={**refused, **missing}),
+                "parameters": [name],
+            }
+        },
         "/contexts/{id}": {
             "delete": {
                 **_operation("End a context", {"type": "null"}, refused={**refused, **missing, **failed}),

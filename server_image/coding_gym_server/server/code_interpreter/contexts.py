@@ -133,6 +133,11 @@ class InterpreterContext:
         elif self._session is not None:
             self._session.interrupt()
 
+    async def interrupt(self) -> None:
+        """Interrupt the running execution, as Ctrl-C does, if there is one; the queued ones follow."""
+        if self._session is not None:
+            self._session.interrupt()
+
     async def begin(self) -> None:
         """Start the interpreter.
 
