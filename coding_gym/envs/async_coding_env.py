@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
@@ -14,7 +13,7 @@ from gymnasium.utils import seeding
 from numpy.typing import NDArray
 
 from coding_gym._validation import check_one_of
-from coding_gym.client.own_thread import call_in_own_thread
+from coding_gym.client.async_processes import run_process
 from coding_gym.envs.async_branching_access import AsyncBranchingAccess
 from coding_gym.envs.episode import (
     FIRST_RESET_TIMEOUT,
@@ -60,7 +59,7 @@ if TYPE_CHECKING:
     from coding_gym.client.async_session import AsyncSession
     from coding_gym.client.files import Files
     from coding_gym.client.process_request import Command, RunKwargs
-    from coding_gym.client.processes import Process, Processes, ProcessResult
+    from coding_gym.client.processes import Processes, ProcessResult
 
 __all__ = ["AsyncCodingEnv"]
 
@@ -203,14 +202,7 @@ class AsyncCodingEnv(AsyncBranchingAccess):
 
     async def exec(self, command: Command, **options: Unpack[RunKwargs]) -> ProcessResult:
         """Run a process to its end, beside the interpreter; see ``CodingEnv.exec``. Canceling the call kills the process."""
-        processes = self.processes
-        started = asyncio.ensure_future(call_in_own_thread(lambda: processes.start(command, **options)))
-        try:
-            process = await asyncio.shield(started)
-            return await call_in_own_thread(process.wait)
-        except asyncio.CancelledError:
-            started.add_done_callback(_abandon)
-            raise
+        return await run_process(self.processes, command, **options)
 
     @property
     def processes(self) -> Processes:
@@ -342,9 +334,3 @@ class AsyncCodingEnv(AsyncBranchingAccess):
     def _raise_closed(self) -> NoReturn:
         message = "The environment was closed during the reset."
         raise SandboxStartError(message)
-
-
-def _abandon(started: asyncio.Future[Process]) -> None:
-    """Kill a process whose start was canceled, without blocking the event loop."""
-    if not started.cancelled() and started.exception() is None:
-        threading.Thread(target=started.result().abandon, daemon=True).start()

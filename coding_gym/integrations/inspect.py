@@ -25,26 +25,12 @@ from pydantic import BaseModel, ConfigDict
 from coding_gym.client.processes import ProcessResult
 from coding_gym.envs.async_coding_env import AsyncCodingEnv
 from coding_gym.errors import ConfigurationError, ProtocolError, TransportError
+from coding_gym.integrations.file_programs import read_file, write_file
 
 __all__ = ["CodingGymSandbox", "CodingGymSandboxConfig"]
 
 _DEFAULTS: dict[str, Any] = {"sessions": 1, "preload": (), "screen": None}
 _CANNOT_EXECUTE = 126
-_WRITE = 'mkdir -p -- "$(dirname -- "$1")" && cat >"$1"'
-_FILE_TIMEOUT = 600
-"""Timeout of reading or writing a file, which may be a pipe without another end, in seconds; that of Inspect's own provider."""
-
-# What programs print at the end of their messages.
-_ERRORS = {
-    "No such file or directory": errno.ENOENT,
-    "Not a directory": errno.ENOENT,
-    "Permission denied": errno.EACCES,
-    "Operation not permitted": errno.EPERM,
-    "Read-only file system": errno.EACCES,
-    "Is a directory": errno.EISDIR,
-    "No space left on device": errno.ENOSPC,
-    "File name too long": errno.ENAMETOOLONG,
-}
 _TOO_LARGE = "Argument list too long"
 
 
@@ -162,7 +148,7 @@ class CodingGymSandbox(SandboxEnvironment):
             OSError: If it cannot be written for another reason, such as a full disk.
             SandboxUnavailableError: If the sandbox is gone, or cannot start another process.
         """
-        _check(file, await self._run_for_file(["sh", "-c", _WRITE, "sh", file], contents))
+        await write_file(self._run_for_file, file, contents)
 
     @overload
     async def read_file(self, file: str, text: Literal[True] = True) -> str: ...
@@ -183,15 +169,17 @@ class CodingGymSandbox(SandboxEnvironment):
             OSError: If it cannot be read for another reason.
             SandboxUnavailableError: If the sandbox is gone, or cannot start another process.
         """
-        result = await self._run_for_file(["cat", "--", file], max_output_bytes=SandboxEnvironmentLimits.MAX_READ_FILE_SIZE)
-        _check(file, result)
-        if result.dropped_stdout:
-            raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, None)
-        return result.stdout.decode() if text else result.stdout
+        try:
+            content = await read_file(self._run_for_file, file, max_bytes=SandboxEnvironmentLimits.MAX_READ_FILE_SIZE)
+        except OSError as error:
+            if error.errno != errno.EFBIG:
+                raise
+            raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, None) from error
+        return content.decode() if text else content
 
     async def _run_for_file(self, command: list[str], stdin: str | bytes = b"", **options: Any) -> ProcessResult:
         try:
-            return await self._run(command, stdin, timeout=_FILE_TIMEOUT, **options)
+            return await self._run(command, stdin, **options)
         except ProtocolError as error:
             raise SandboxUnavailableError(str(error)) from error
 
@@ -223,18 +211,3 @@ def _timeout_error(message: str, result: ProcessResult) -> TimeoutError:
         # Inspect shows it to the model.
         error.truncated_output = output  # type: ignore[attr-defined]
     return error
-
-
-def _check(file: str, result: ProcessResult) -> None:
-    """Raise the error of a program that reads or writes a file."""
-    if result.timed_out:
-        message = f"{file} could not be read or written within {_FILE_TIMEOUT} s"
-        raise TimeoutError(message)
-    if result.exit_code != 0:
-        text = result.stderr_text.strip()
-        for reason, number in _ERRORS.items():
-            if text.endswith(reason):
-                # Creates the subclass that corresponds to the number.
-                raise OSError(number, reason, file)
-        message = f"{file}: {text}"
-        raise OSError(message)
