@@ -1,0 +1,213 @@
+"""``SandboxRuntime``: bash sessions, commands and files of a sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import posixpath
+import threading
+from pathlib import Path
+from typing import Any
+
+from swerex.exceptions import (
+    BashIncorrectSyntaxError,
+    CommandTimeoutError,
+    NonZeroExitCodeError,
+    SessionDoesNotExistError,
+    SessionExistsError,
+)
+from swerex.runtime import abstract as messages
+
+from coding_gym.client.async_processes import run_process
+from coding_gym.client.own_thread import call_in_own_thread
+from coding_gym.client.processes import ProcessResult
+from coding_gym.code_interpreter.client import CodeInterpreter, Context
+from coding_gym.code_interpreter.execution import Execution
+from coding_gym.errors import CodingGymError, ConfigurationError
+from coding_gym.integrations.file_programs import read_file, upload_directory, write_file
+
+__all__ = ["SandboxRuntime"]
+
+_UNLIMITED = 7 * 24 * 3600.0
+"""Limit in seconds of commands without one: the server requires one."""
+
+_MERGED = "exec 2>&1; "
+"""Bash prints both streams to one, as in a terminal. On the first line, so that the numbers of lines are the command's."""
+
+_SHOWN_CHARS = 10_000
+_SHORTEST = 0.001
+_KILLED = 137
+
+
+class SandboxRuntime(messages.AbstractRuntime):
+    """``AbstractRuntime`` whose bash sessions share the files of one sandbox.
+
+    A command that exceeds its timeout is interrupted: the session keeps its variables and its directory, and the next command
+    runs at once. ``exit`` ends a command, and the session goes on. Programs get no terminal and no input: interactive actions
+    and ``expect`` raise ``ConfigurationError``.
+
+    Args:
+        interpreter: The sandbox. ``close`` closes it.
+        logger: Logger of SWE-ReX.
+    """
+
+    def __init__(self, interpreter: CodeInterpreter, *, logger: logging.Logger | None = None) -> None:
+        self.logger = logger or logging.getLogger(__name__)
+        self._interpreter = interpreter
+        self._sessions: dict[str, Context] = {}
+        # Its programs outlive the sessions.
+        self._programs: Context | None = None
+
+    async def is_alive(self, *, timeout: float | None = None) -> messages.IsAliveResponse:
+        """Return whether the sandbox responds within ``timeout`` seconds."""
+        try:
+            await asyncio.wait_for(call_in_own_thread(self._interpreter.contexts.list), timeout)
+        except (CodingGymError, TimeoutError) as error:
+            return messages.IsAliveResponse(is_alive=False, message=str(error) or f"no response within {timeout} s")
+        return messages.IsAliveResponse(is_alive=True)
+
+    async def create_session(self, request: messages.CreateBashSessionRequest) -> messages.CreateBashSessionResponse:
+        """Start a bash, and source its startup files.
+
+        Raises:
+            SessionExistsError: If there is one with this name.
+            CommandTimeoutError: If the startup files exceed their timeout.
+        """
+        if request.session in self._sessions:
+            message = f"session {request.session} already exists"
+            raise SessionExistsError(message)
+        self._sessions[request.session] = await self._bash()
+        output = ""
+        for file in request.startup_source:
+            action = messages.BashAction(
+                command=f"source {file}", session=request.session, timeout=request.startup_timeout, check="ignore"
+            )
+            output += (await self.run_in_session(action)).output
+        return messages.CreateBashSessionResponse(output=output)
+
+    async def run_in_session(self, action: messages.BashAction | messages.BashInterruptAction) -> messages.BashObservation:
+        """Run a command, or interrupt the one that runs.
+
+        Raises:
+            SessionDoesNotExistError: If there is no such session.
+            BashIncorrectSyntaxError: If the command is not valid; nothing runs.
+            CommandTimeoutError: If it exceeds its timeout; the message has its output.
+            NonZeroExitCodeError: If it fails, and ``check`` is ``raise``.
+            ConfigurationError: If the action is interactive.
+            TransportError: If the sandbox is gone.
+        """
+        context = self._session(action.session)
+        if isinstance(action, messages.BashInterruptAction):
+            await call_in_own_thread(lambda: self._interpreter.contexts.interrupt(context))
+            return messages.BashObservation(output="", exit_code=0)
+        if action.is_interactive_command or action.is_interactive_quit or action.expect:
+            message = "Programs in a sandbox get no input: interactive actions and expect are not supported"
+            raise ConfigurationError(message)
+        checked = await self._run(["bash", "-n"], stdin=action.command)
+        if checked.exit_code != 0:
+            message = f"Error while checking bash command\n{action.command!r}\n{checked.stderr_text}"
+            raise BashIncorrectSyntaxError(message, extra_info={"bash_stdout": "", "bash_stderr": checked.stderr_text})
+        execution = await self._execute(action, context)
+        failure, output = execution.error, execution.stdout + execution.stderr
+        if failure is not None and failure.name == "TimeoutError":
+            end = output[-_SHOWN_CHARS:]
+            message = f"timeout after {action.timeout} seconds while running command {action.command!r}. Its output ends: {end}"
+            raise CommandTimeoutError(message)
+        exit_code = 0
+        if failure is not None and failure.name == "ExitCode":
+            exit_code = int(failure.value)
+        elif failure is not None:
+            output, exit_code = f"{output}{failure.value}\n", _KILLED
+        if action.check == "raise" and exit_code != 0:
+            raise _failed(action.command, exit_code, f"Here is the output:\n{output!r}", action.error_msg)
+        return messages.BashObservation(output=output, exit_code=None if action.check == "ignore" else exit_code)
+
+    async def close_session(self, request: messages.CloseBashSessionRequest) -> messages.CloseBashSessionResponse:
+        """End a bash session, and what it runs.
+
+        Raises:
+            SessionDoesNotExistError: If there is no such session.
+        """
+        context = self._session(request.session)
+        del self._sessions[request.session]
+        await call_in_own_thread(lambda: self._interpreter.contexts.delete(context))
+        return messages.CloseBashSessionResponse()
+
+    async def execute(self, command: messages.Command) -> messages.CommandResponse:
+        """Run a program outside of the sessions.
+
+        Raises:
+            CommandTimeoutError: If it exceeds its timeout.
+            NonZeroExitCodeError: If it fails, and ``check`` is true.
+            TransportError: If the sandbox is gone.
+        """
+        program = [command.command] if isinstance(command.command, str) else command.command
+        arguments = ["sh", "-c", *program] if command.shell else program
+        if command.merge_output_streams:
+            arguments = ["sh", "-c", 'exec "$@" 2>&1', "sh", *arguments]
+        result = await self._run(arguments, cwd=command.cwd, env=command.env, timeout=command.timeout)
+        if result.timed_out:
+            message = f"Timeout ({command.timeout}s) exceeded while running command"
+            raise CommandTimeoutError(message)
+        if command.check and result.exit_code != 0:
+            output = f"Stdout:\n{result.stdout_text!r}\nStderr:\n{result.stderr_text!r}"
+            raise _failed(command.command, result.exit_code, output, command.error_msg)
+        return messages.CommandResponse(stdout=result.stdout_text, stderr=result.stderr_text, exit_code=result.exit_code)
+
+    async def read_file(self, request: messages.ReadFileRequest) -> messages.ReadFileResponse:
+        """Return the content of a file, at any path of the sandbox. Raises ``OSError`` if it cannot be read."""
+        content = await read_file(self._run, request.path)
+        return messages.ReadFileResponse(content=content.decode(request.encoding or "utf-8", request.errors or "strict"))
+
+    async def write_file(self, request: messages.WriteFileRequest) -> messages.WriteFileResponse:
+        """Write a file, at any path of the sandbox. Raises ``OSError`` if it cannot be written."""
+        await write_file(self._run, request.path, request.content)
+        return messages.WriteFileResponse()
+
+    async def upload(self, request: messages.UploadRequest) -> messages.UploadResponse:
+        """Copy a file or a directory of this machine. Raises ``OSError`` if it cannot be read or written."""
+        source = Path(request.source_path)
+        if source.is_dir():
+            await upload_directory(self._run, source, request.target_path)
+        else:
+            target = request.target_path
+            if target.endswith("/") or (await self._run(["test", "-d", target])).exit_code == 0:
+                target = posixpath.join(target, source.name)
+            await write_file(self._run, target, source.read_bytes())
+        return messages.UploadResponse()
+
+    async def close(self) -> messages.CloseResponse:
+        """Remove the sandbox. Idempotent."""
+        self._sessions.clear()
+        await call_in_own_thread(self._interpreter.close)
+        return messages.CloseResponse()
+
+    async def _execute(self, action: messages.BashAction, context: Context) -> Execution:
+        """Execute a command, and interrupt it if the call is canceled."""
+        command = f"{_MERGED}{action.command}"
+        timeout = _UNLIMITED if action.timeout is None else max(action.timeout, _SHORTEST)
+        try:
+            return await call_in_own_thread(lambda: self._interpreter.execute(command, context=context, timeout=timeout))
+        except asyncio.CancelledError:
+            threading.Thread(target=self._interpreter.contexts.interrupt, args=(context,), daemon=True).start()
+            raise
+
+    async def _run(self, command: list[str], **options: Any) -> ProcessResult:
+        if self._programs is None:
+            self._programs = await self._bash()
+        return await run_process(self._interpreter.processes(self._programs), command, **options)
+
+    async def _bash(self) -> Context:
+        return await call_in_own_thread(lambda: self._interpreter.contexts.create(language="bash"))
+
+    def _session(self, name: str) -> Context:
+        if name not in self._sessions:
+            message = f"session {name!r} does not exist"
+            raise SessionDoesNotExistError(message)
+        return self._sessions[name]
+
+
+def _failed(command: str | list[str], exit_code: int, output: str, error_msg: str) -> NonZeroExitCodeError:
+    """Return the error that SWE-ReX's own runtime raises."""
+    message = f"Command {command!r} failed with exit code {exit_code}. {output}"
+    return NonZeroExitCodeError(f"{error_msg}: {message}" if error_msg else message)
