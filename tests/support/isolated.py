@@ -101,7 +101,8 @@ def run_isolated(file: Path, cache: Path) -> Counts:
         _install(directory, python, requirements)
         report.unlink(missing_ok=True)
         arguments = ["-m", "pytest", "--full", "-p", "no:cacheprovider", f"--junit-xml={report}", str(file)]
-        ended = _run([str(_python_of(directory)), *arguments], _RUN_WITHIN)
+        # Some libraries write to the user's configuration when they are imported.
+        ended = _run([str(_python_of(directory)), *arguments], _RUN_WITHIN, XDG_CONFIG_HOME=str(directory / "config"))
         counts = _counts(report)
     if ended.returncode != 0 or counts.passed + counts.failed + counts.skipped == 0:
         pytest.fail(f"{file.name}, in its environment:\n{ended.stdout}{ended.stderr}", pytrace=False)
@@ -130,9 +131,10 @@ def _install(directory: Path, python: str, requirements: Requirements) -> None:
     stamp.write_text(wanted, encoding="utf-8")
 
 
-def _run(command: list[str], timeout: float) -> subprocess.CompletedProcess[str]:
+def _run(command: list[str], timeout: float, **variables: str) -> subprocess.CompletedProcess[str]:
     # What tells processes of this test run from others is not for another run.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHON", "COV_"))}
+    environment |= variables
     return subprocess.run(command, cwd=_ROOT, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
 
 
