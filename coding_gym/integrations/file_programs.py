@@ -20,7 +20,8 @@ Run = Callable[..., Awaitable[ProcessResult]]
 """Runs a program and its arguments with options of ``RunKwargs``, as ``AsyncCodingEnv.exec`` does."""
 
 _WRITE = 'mkdir -p -- "$(dirname -- "$1")" && cat >"$1"'
-_PACK = 'tar -cf - --ignore-failed-read -C "$1" .'
+# The message of ls ends with the reason, that of tar does not.
+_PACK = 'ls -- "$1/" >/dev/null && tar -cf - --ignore-failed-read -C "$1" .'
 _UNPACK = 'mkdir -p -- "$1" && tar -xf - --no-same-owner -C "$1"'
 _TIMEOUT = 600
 """Timeout in seconds: a file may be a pipe without another end."""

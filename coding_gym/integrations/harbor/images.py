@@ -1,0 +1,130 @@
+"""Images of Harbor's tasks: the directories that tasks write to become links into ``/tmp``, for the root is read-only."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import docker
+from docker.errors import APIError, BuildError
+
+from coding_gym.errors import ImageBuildError
+from coding_gym.sandbox.docker.engine import connect_to_engine
+from coding_gym.sandbox.docker.images import ensure_image, image_exists
+
+__all__ = ["TaskImage", "build_task", "linked_image"]
+
+_REPOSITORY = "coding-gym/harbor"
+_SHOWN_LINES = 20
+_LINKED = ("/logs", "/tests", "/solution", "/runtime")
+_TARGETS = PurePosixPath("/tmp/harbor")
+_ORIGINALS = PurePosixPath("/opt/harbor")
+_PLACES_OF_SESSIONS = ("/", "/workspaces", "/home/user")
+"""Working directories that mean that of the session: the root, and those of the default image."""
+
+
+@dataclass(frozen=True)
+class TaskImage:
+    """An image whose sessions have the directories of a task.
+
+    Attributes:
+        name: Name of the image.
+        workdir: Working directory, None for that of the session.
+    """
+
+    name: str
+    workdir: str | None
+
+    @property
+    def begin(self) -> str:
+        """Script that makes the targets of the links in a new session, with the files that the image has there."""
+        script = ["set -e"]
+        for path in _linked(self.workdir):
+            original, target = shlex.quote(_inside(_ORIGINALS, path)), shlex.quote(_inside(_TARGETS, path))
+            script.append(f"mkdir -p {target}")
+            script.append(f"if [ -d {original} ]; then cp -R --preserve=mode,timestamps,links {original}/. {target}; fi")
+        return "\n".join(script)
+
+
+def build_task(directory: Path, name: str, *, force: bool) -> str:
+    """Build the Dockerfile in a directory, and return the name of the image.
+
+    Args:
+        directory: The build context.
+        name: Identifies its content.
+        force: Whether to build each step again.
+
+    Raises:
+        ImageBuildError: If it does not build.
+        ProviderUnavailableError: If there is no engine.
+    """
+    tag = f"{_REPOSITORY}:{name}"
+    client = connect_to_engine()
+    try:
+        client.images.build(path=str(directory), tag=tag, rm=True, forcerm=True, nocache=force)
+    except (BuildError, APIError) as error:
+        raise _build_error(tag, error) from error
+    finally:
+        client.close()
+    return tag
+
+
+def linked_image(base: str | None, workdir: str | None) -> TaskImage:
+    """Derive an image with links from another one, unless it exists.
+
+    Args:
+        base: The other image; the default one if None.
+        workdir: Working directory; that of the other image if None.
+
+    Raises:
+        ImageBuildError: If an image does not build.
+        ProviderUnavailableError: If there is no engine.
+    """
+    client = connect_to_engine()
+    try:
+        image = client.images.get(ensure_image(client, base))
+        workdir = workdir or image.attrs["Config"].get("WorkingDir") or "/"
+        found = None if workdir in _PLACES_OF_SESSIONS else workdir
+        dockerfile = _dockerfile(str(image.id), _linked(found))
+        tag = f"{_REPOSITORY}:linked-{hashlib.sha256(dockerfile.encode()).hexdigest()[:12]}"
+        if not image_exists(client, tag):
+            _build_linked(client, dockerfile, tag)
+    finally:
+        client.close()
+    return TaskImage(tag, found)
+
+
+def _build_linked(client: docker.DockerClient, dockerfile: str, tag: str) -> None:
+    try:
+        client.images.build(fileobj=io.BytesIO(dockerfile.encode()), tag=tag, rm=True, forcerm=True)
+    except (BuildError, APIError) as error:
+        raise _build_error(tag, error) from error
+
+
+def _dockerfile(base: str, paths: Iterable[str]) -> str:
+    commands = ["set -e"]
+    for path in paths:
+        source, original = shlex.quote(path), shlex.quote(_inside(_ORIGINALS, path))
+        commands.append(f"mkdir -p {shlex.quote(str(PurePosixPath(path).parent))} {_ORIGINALS}")
+        commands.append(f"if [ -d {source} ]; then mv {source} {original}; fi")
+        commands.append(f"ln -s {shlex.quote(_inside(_TARGETS, path))} {source}")
+    return f"FROM {base}\nUSER 0\nWORKDIR /\nRUN {json.dumps(['/bin/sh', '-c', '; '.join(commands)])}\n"
+
+
+def _linked(workdir: str | None) -> tuple[str, ...]:
+    return (*_LINKED, *([workdir] if workdir is not None and workdir not in _LINKED else []))
+
+
+def _inside(directory: PurePosixPath, path: str) -> str:
+    return str(directory / path.strip("/").replace("/", "-"))
+
+
+def _build_error(tag: str, error: BuildError | APIError) -> ImageBuildError:
+    events = getattr(error, "build_log", ())
+    log = [line for event in events if (line := str(event.get("stream") or event.get("error") or "").rstrip())]
+    return ImageBuildError(f"The image {tag} of the task does not build:", log[-_SHOWN_LINES:] or [str(error)])
