@@ -7,17 +7,14 @@ from types import TracebackType
 from typing import Any, Unpack
 
 from coding_gym._validation import check_count, parameter_names
-from coding_gym.envs.task_env import SESSIONS_PER_ENV, CodingTaskEnv, as_suite
+from coding_gym.envs.task_env import CodingTaskEnv, as_suite
 from coding_gym.errors import ConfigurationError
-from coding_gym.sandbox.config import SandboxKwargs, sandbox_config
-from coding_gym.sandbox.pool import SandboxPool
+from coding_gym.integrations._episodes import NOT_RUN, describe_step, episode_pool
+from coding_gym.sandbox.config import SandboxKwargs
 from coding_gym.tasks import Grader, TaskSuite
 from coding_gym.wrappers.actions.fenced_code import extract_code
-from coding_gym.wrappers.observations.chat import describe_output
 
 __all__ = ["TaskEnvironment", "TaskEnvironments", "TaskReward", "prompt_rows"]
-
-_SESSIONS_PER_SANDBOX = 16
 
 Completion = str | Sequence[Mapping[str, Any]]
 
@@ -137,13 +134,12 @@ class TaskEnvironment:
         if self._is_over:
             return "[the episode is over]"
         if code not in self._env.action_space:
-            return "[nothing was run: the code is too long, or not text]"
+            return NOT_RUN
         observation, reward, terminated, truncated, info = self._env.step(code)
         self._best += float(reward)
         self._is_over = terminated or truncated
         self._is_lost = info["outcome"] == "infrastructure"
-        tests = f"\n[{info['tests_passed']} of {info['tests_total']} tests passed]" if info["graded"] else ""
-        return describe_output(observation) + tests
+        return describe_step(observation, info)
 
     def get_reward(self) -> float | None:
         """Return the best score of the episode, 0 to 1, or None after an infrastructure error, so that TRL excludes it."""
@@ -175,10 +171,8 @@ class TaskEnvironments:
     ) -> None:
         self.suite = as_suite(suite)
         self._max_turns = check_count("max_turns", max_turns, 1)
-        slots = check_count("rollouts", rollouts, 1) * SESSIONS_PER_ENV
-        sessions = min(slots, _SESSIONS_PER_SANDBOX)
-        config = sandbox_config(None, {"sessions": sessions, **sandbox_options}, parameter_names(TaskEnvironments))
-        self._pool = SandboxPool(-(-slots // config.sessions), config=config)
+        check_count("rollouts", rollouts, 1)
+        self._pool = episode_pool(rollouts, sandbox_options, parameter_names(TaskEnvironments))
         self._envs: list[CodingTaskEnv] = []
 
     def __call__(self) -> TaskEnvironment:
