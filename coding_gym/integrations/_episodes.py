@@ -1,40 +1,24 @@
-"""``TextEpisodes``: episodes of ``CodingTask-v0`` that language models play in text, in sandboxes that a process shares."""
+"""``TextEpisodes``: episodes of ``CodingTask-v0`` that language models play in text."""
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import functools
-import os
-import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from coding_gym._validation import check_count
 from coding_gym.branching import fork
 from coding_gym.envs.episode import Info
 from coding_gym.envs.options import split_options
-from coding_gym.envs.task_env import SESSIONS_PER_ENV, CodingTaskEnv, as_suite
-from coding_gym.errors import CodingGymError, PoolTimeoutError
-from coding_gym.sandbox.config import SandboxConfig, sandbox_config
-from coding_gym.sandbox.pool import SandboxPool
+from coding_gym.envs.task_env import CodingTaskEnv
+from coding_gym.errors import CodingGymError
+from coding_gym.integrations._sharing import EpisodePool, shared_pool
 from coding_gym.tasks import TaskSuite
 from coding_gym.wrappers.actions.fenced_code import extract_code, fenced_blocks
 from coding_gym.wrappers.observations.chat import describe_output
 from coding_gym_server.protocol import Outcome
 
-__all__ = [
-    "HOW_TO_ANSWER",
-    "NOT_RUN",
-    "EpisodePool",
-    "TextEpisodes",
-    "TextStep",
-    "close_sandboxes",
-    "describe_step",
-    "episode_pool",
-    "shared_pool",
-    "shared_suite",
-]
+__all__ = ["HOW_TO_ANSWER", "NOT_RUN", "TextEpisodes", "TextStep", "describe_step"]
 
 HOW_TO_ANSWER = (
     "Put the code into one fenced block: ```python ... ```. It runs in an interpreter that keeps its state from turn to turn. "
@@ -44,45 +28,6 @@ HOW_TO_ANSWER = (
 
 NOT_RUN = "[nothing was run: the code is too long, or not text]"
 NO_FENCE = "[the reply has no fenced block, so all of it was run: put the code between ```python and ```]"
-
-_SESSIONS_PER_SANDBOX = 16
-
-_pools: dict[tuple[int, int, SandboxConfig, tuple[tuple[str, str], ...]], EpisodePool] = {}
-_lock = threading.Lock()
-
-
-class EpisodePool:
-    """Sandboxes for a number of episodes at a time. An episode beyond it waits for one to end.
-
-    Args:
-        episodes: Maximum number of episodes.
-        config: The sandboxes.
-        size: Number of sandboxes.
-    """
-
-    def __init__(self, episodes: int, config: SandboxConfig, size: int) -> None:
-        self.sandboxes = SandboxPool(size, config=config)
-        self._episodes = episodes
-        # Not only a pool of slots: episodes that have one of their two would wait for each other.
-        self._places = threading.Semaphore(episodes)
-
-    def enter(self) -> None:
-        """Begin an episode.
-
-        Raises:
-            PoolTimeoutError: If all others go on for longer than a pool waits.
-        """
-        seconds = self.sandboxes.acquire_timeout
-        if not self._places.acquire(timeout=seconds):
-            message = (
-                f"None of episodes={self._episodes} in this process ended within {seconds:g} s: pass as many as there are at a "
-                "time, and close environments"
-            )
-            raise PoolTimeoutError(message)
-
-    def leave(self) -> None:
-        """End an episode."""
-        self._places.release()
 
 
 class TextStep(NamedTuple):
@@ -204,71 +149,7 @@ class TextEpisodes:
             self.close()
 
 
-def shared_suite(suite: TaskSuite | str | None) -> TaskSuite:
-    """Return a suite of at least one task; one that is named is loaded once in a process.
-
-    Raises:
-        ConfigurationError: If there is none, or the suite does not exist or is empty.
-    """
-    return _loaded(suite) if isinstance(suite, str) else as_suite(suite)
-
-
-_loaded = functools.cache(as_suite)
-
-
 def describe_step(observation: Mapping[str, Any], info: Mapping[str, Any]) -> str:
     """Format the output of a step of ``CodingTask-v0``, with the number of passed tests if it was graded."""
     tests = f"\n[{info['tests_passed']} of {info['tests_total']} tests passed]" if info["graded"] else ""
     return describe_output(observation) + tests
-
-
-def episode_pool(episodes: int, options: Mapping[str, Any], others: Iterable[str] = ()) -> SandboxPool:
-    """Return a pool for a number of episodes at a time.
-
-    Args:
-        episodes: Maximum number of episodes.
-        options: Fields of ``SandboxConfig``.
-        others: Names of other valid options, for the message about an unknown one.
-
-    Raises:
-        ConfigurationError: If an option is invalid.
-    """
-    config, size = _pool_options(episodes, options, others)
-    return SandboxPool(size, config=config)
-
-
-def shared_pool(episodes: int, options: Mapping[str, Any]) -> EpisodePool:
-    """Return the sandboxes of this process with these options. They are removed when the process exits.
-
-    Args:
-        episodes: Maximum number of episodes at a time.
-        options: Fields of ``SandboxConfig``.
-
-    Raises:
-        ConfigurationError: If an option is invalid.
-    """
-    config, size = _pool_options(episodes, options)
-    # A pool is unusable in a fork of the process that created it.
-    key = (os.getpid(), episodes, config, tuple(sorted(config.environment.items())))
-    with _lock:
-        if key not in _pools:
-            _pools[key] = EpisodePool(episodes, config, size)
-        return _pools[key]
-
-
-def close_sandboxes() -> None:
-    """Remove the sandboxes of all environments in this process, which are unusable afterwards. New ones start new sandboxes."""
-    with _lock:
-        pools = [pool.sandboxes for (pid, *_), pool in _pools.items() if pid == os.getpid()]
-        _pools.clear()
-    for pool in pools:
-        pool.close()
-
-
-atexit.register(close_sandboxes)
-
-
-def _pool_options(episodes: int, options: Mapping[str, Any], others: Iterable[str] = ()) -> tuple[SandboxConfig, int]:
-    slots = check_count("episodes", episodes, 1) * SESSIONS_PER_ENV
-    config = sandbox_config(None, {"sessions": min(slots, _SESSIONS_PER_SANDBOX), **options}, others)
-    return config, 1 if config.base_urls else -(-slots // config.sessions)

@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Any, Self
 
 from coding_gym.errors import ConfigurationError
-from coding_gym.integrations._episodes import HOW_TO_ANSWER, TextEpisodes, close_sandboxes, shared_suite
+from coding_gym.integrations._episodes import HOW_TO_ANSWER, TextEpisodes
+from coding_gym.integrations._sharing import close_sandboxes, shared_suite
 from coding_gym.tasks import Task, TaskSuite
 
 try:

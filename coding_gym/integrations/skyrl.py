@@ -17,7 +17,8 @@ from typing import Any
 
 from coding_gym._validation import check_count, hint
 from coding_gym.errors import ConfigurationError, TransportError
-from coding_gym.integrations._episodes import HOW_TO_ANSWER, TextEpisodes, close_sandboxes, shared_suite
+from coding_gym.integrations._episodes import HOW_TO_ANSWER, TextEpisodes
+from coding_gym.integrations._sharing import close_sandboxes, shared_suite
 from coding_gym.tasks import TaskSuite
 from coding_gym.tasks.loaders.formats import tasks_of_rows
 from coding_gym.tasks.loaders.rows import LoadOptions

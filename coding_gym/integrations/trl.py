@@ -9,7 +9,8 @@ from typing import Any, Unpack
 from coding_gym._validation import check_count, parameter_names
 from coding_gym.envs.task_env import CodingTaskEnv, as_suite
 from coding_gym.errors import ConfigurationError
-from coding_gym.integrations._episodes import NOT_RUN, describe_step, episode_pool
+from coding_gym.integrations._episodes import NOT_RUN, describe_step
+from coding_gym.integrations._sharing import episode_pool
 from coding_gym.sandbox.config import SandboxKwargs
 from coding_gym.tasks import Grader, TaskSuite
 from coding_gym.wrappers.actions.fenced_code import extract_code

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from typing import Any, Self
@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from PIL import Image
 
-__all__ = ["Answer", "ChatEndpoint", "completion", "picture_of"]
+__all__ = ["Answer", "ChatEndpoint", "completion", "picture_of", "streamed"]
 
 Answer = tuple[int, dict[str, str], bytes]
 """Status, headers and body of a response."""
@@ -30,6 +30,7 @@ class ChatEndpoint(ThreadingHTTPServer):
         answer: Called with the body of a request and the number of requests so far; returns the response.
         api_key: The key to require, None for no key.
         port: TCP port; 0 for a free one.
+        fields: Names of fields that requests may have besides those that this package sends.
 
     Attributes:
         url: Base URL, as clients expect it.
@@ -39,8 +40,16 @@ class ChatEndpoint(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, answer: Callable[[dict[str, Any], int], Answer], *, api_key: str | None = None, port: int = 0) -> None:
+    def __init__(
+        self,
+        answer: Callable[[dict[str, Any], int], Answer],
+        *,
+        api_key: str | None = None,
+        port: int = 0,
+        fields: Collection[str] = (),
+    ) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
+        self.fields = _FIELDS.union(fields)
         self.answer = answer
         self.api_key = api_key
         self.requests: list[dict[str, Any]] = []
@@ -75,6 +84,19 @@ def completion(content: str | None, **message: Any) -> Answer:
     return 200, {"Content-Type": "application/json"}, json.dumps(answer).encode()
 
 
+def streamed(content: str) -> Answer:
+    """Return a successful response with a text, as server-sent events in two parts."""
+    shared = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1_700_000_000, "model": "tiny-1"}
+    half = len(content) // 2
+    deltas = [{"role": "assistant", "content": content[:half]}, {"content": content[half:]}, {}]
+    chunks: list[dict[str, Any]] = [
+        {**shared, "choices": [{"index": 0, "delta": delta, "finish_reason": None if delta else "stop"}]} for delta in deltas
+    ]
+    chunks.append({**shared, "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}})
+    events = [*(json.dumps(chunk) for chunk in chunks), "[DONE]"]
+    return 200, {"Content-Type": "text/event-stream"}, "".join(f"data: {event}\n\n" for event in events).encode()
+
+
 def picture_of(message: dict[str, Any]) -> np.ndarray:
     """Return the picture that a message has, as an array of shape (height, width, 3)."""
     (url,) = (part["image_url"]["url"] for part in message["content"] if part["type"] == "image_url")
@@ -104,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
             return _error(401, "Incorrect API key provided.")
         body = json.loads(data)
         try:
-            _check(body)
+            _check(body, self.server.fields)
         except (AssertionError, LookupError, TypeError, ValueError) as error:
             return _error(400, f"Invalid request: {error!r}")
         self.server.requests.append(body)
@@ -112,8 +134,8 @@ class _Handler(BaseHTTPRequestHandler):
         return self.server.answer(body, len(self.server.requests))
 
 
-def _check(body: dict[str, Any]) -> None:
-    assert body.keys() <= _FIELDS, f"unknown: {body.keys() - _FIELDS}"
+def _check(body: dict[str, Any], fields: Collection[str]) -> None:
+    assert body.keys() <= set(fields), f"unknown: {body.keys() - set(fields)}"
     assert isinstance(body["model"], str)
     assert isinstance(body["messages"], list)
     for message in body["messages"]:

@@ -1,0 +1,10 @@
+"""Environment package for verifiers and the Environments Hub: coding_gym's tasks with hidden tests.
+
+Add ``CodingGymEnv`` to the names below, and a model has several turns in one interpreter for each task.
+"""
+
+from verifiers.v1.harnesses.null import NullHarness
+
+from coding_gym.integrations.verifiers import CodingGymTaskset
+
+__all__ = ["CodingGymTaskset", "NullHarness"]
