@@ -94,10 +94,9 @@ class ServerSession:
         self._directory: str | None = None
         self._executor: Executor | None = None
         self._loss: str | None = None
-        self._is_stepping = self._interrupt_due = False
+        self._is_stepping = self._interrupt_due = self._has_ended = False
         self._options = EpisodeOptions(ResetOptions(), defaults)
         self._beginning = asyncio.Lock()
-        self._has_ended = False
         self.turn = asyncio.Lock()
         self.id = secrets.token_hex(16)
         self.state = SessionState()
