@@ -43,7 +43,7 @@ _ROOT = Path(__file__).parents[2]
 _METADATA = re.compile(r"^# /// script$\n((?:^#(?:| .*)$\n)+?)^# ///$", re.MULTILINE)
 # What tests/conftest.py and the configuration of pytest require.
 _PYTEST = ("pytest>=8.4", "pytest-timeout>=2.3", "psutil>=5.9")
-_INSTALL_WITHIN = 900
+_INSTALL_WITHIN = 1200
 _RUN_WITHIN = 600
 
 
