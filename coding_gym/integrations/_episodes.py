@@ -28,6 +28,8 @@ HOW_TO_ANSWER = (
 
 NOT_RUN = "[nothing was run: the code is too long, or not text]"
 NO_FENCE = "[the reply has no fenced block, so all of it was run: put the code between ```python and ```]"
+_PATIENCE = 120.0
+"""Seconds after which an episode that waits for another to end gives up: the others may wait, too, or be forgotten."""
 
 
 class TextStep(NamedTuple):
@@ -93,15 +95,22 @@ class TextEpisodes:
         env = CodingTaskEnv(suite=suite, max_turns=max_turns, pool=pool.sandboxes, **{"screen": None, **env_options})
         return cls(env, retries=retries, pool=pool)
 
-    def begin(self, *, task_id: str | None = None, seed: int | None = None) -> tuple[str, Info]:
+    def begin(
+        self, *, task_id: str | None = None, seed: int | None = None, patience: float | None = _PATIENCE
+    ) -> tuple[str, Info]:
         """Begin an episode; return the text of its task, and the info.
+
+        Args:
+            task_id: The id of the task; None to draw one.
+            seed: Seed that it is drawn with.
+            patience: Maximum number of seconds to wait for another episode to end, if too many are running; None for no limit.
 
         Raises:
             ConfigurationError: If the task does not exist.
             ProviderError: If no sandbox is available, or too many other episodes are running.
         """
         if self._pool is not None and not self._has_place:
-            self._pool.enter()
+            self._pool.enter(patience)
             self._has_place = True
         observation, info = self.env.reset(seed=seed, options=None if task_id is None else {"task_id": task_id})
         return str(observation["prompt"]), info

@@ -40,13 +40,15 @@ class EpisodePool:
         # Not only a pool of slots: episodes that have one of their two would wait for each other.
         self._places = threading.Semaphore(episodes)
 
-    def enter(self) -> None:
+    def enter(self, seconds: float | None) -> None:
         """Begin an episode.
 
+        Args:
+            seconds: Maximum number of seconds to wait for another to end; None for no limit.
+
         Raises:
-            PoolTimeoutError: If all others go on for longer than a pool waits.
+            PoolTimeoutError: If none does in time.
         """
-        seconds = self.sandboxes.acquire_timeout
         if not self._places.acquire(timeout=seconds):
             message = (
                 f"None of episodes={self._episodes} in this process ended within {seconds:g} s: pass as many as there are at a "

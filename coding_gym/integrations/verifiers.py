@@ -173,7 +173,7 @@ class CodingGymEnv(vf.Env[CodingGymEnvConfig]):
         with ThreadPoolExecutor(1) as thread:
             run = partial(asyncio.get_running_loop().run_in_executor, thread)
             try:
-                await run(partial(episode.begin, task_id=name))
+                await run(partial(episode.begin, task_id=name, patience=None))
                 async with agents.player.interaction(playing) as interaction:
                     segment = await interaction.turn()
                     while not segment.terminated:

@@ -186,12 +186,11 @@ def test_invalid_options_are_refused(options):
         gem.make("coding:few", **options)
 
 
-def test_too_many_environments_are_an_error(monkeypatch):
+def test_too_many_environments_are_an_error():
     envs = [gem.make("coding:few", episodes=1) for _ in range(2)]
     envs[0].reset(seed=1)
-    monkeypatch.setattr(envs[1]._episode._pool.sandboxes, "acquire_timeout", 0.1)
     with pytest.raises(TimeoutError, match="episodes=1"):
-        envs[1].reset(seed=1)
+        envs[1]._episode.begin(seed=1, patience=0.1)
     envs[0].close()
     assert envs[1].reset(seed=1)[1]["outcome"] == "ok"
     envs[1].close()

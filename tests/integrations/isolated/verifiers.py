@@ -1,5 +1,5 @@
 # /// script
-# dependencies = ["httpx==0.28.1", "uv==0.13.9", "verifiers==0.4.0"]
+# dependencies = ["httpx==0.28.1", "uv==0.13.9", "verifiers[openenv]==0.4.0"]
 # ///
 """Suites for verifiers run in its own evaluation, with its own harness, against an endpoint with prepared replies."""
 
@@ -21,6 +21,7 @@ from coding_gym.errors import ConfigurationError
 from coding_gym.integrations.verifiers import CodingGymConfig, CodingGymData, CodingGymTask, CodingGymTaskset, close_sandboxes
 from coding_gym.tasks import Asserts, Task
 from tests.support.chat_endpoint import ChatEndpoint, streamed
+from tests.support.running_server import RunningServer
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("default")]
 
@@ -138,7 +139,7 @@ def test_episode_has_turns_in_one_interpreter(tmp_path, suite, multi_turn_packag
     }
     with replying(replies) as endpoint:
         episodes, traces = evaluate(
-            endpoint, tmp_path, suite, package=multi_turn_package, role="player", max_turns=3, episodes=1
+            endpoint, tmp_path, suite, package=multi_turn_package, role="player", max_turns=3, episodes=2
         )
     assert all(episode.ok for episode in episodes.values())
     assert rewards(episodes) == {"a": {"tests_passed": 1.0}, "b": {"tests_passed": 0.5}, "c": {"tests_passed": 1.0}}
@@ -217,3 +218,31 @@ def test_bundled_suite_is_evaluated_by_command(tmp_path):
     assert trace["ok"]
     assert trace["task"]["data"]["id"].startswith("basics/")
     assert 0 <= trace["rewards"]["tests_passed"]["score"] < 1
+
+
+def test_own_taskset_for_openenv_uses_our_server(tmp_path):
+    """verifiers' taskset ``openenv``, to which a server is an address."""
+    replies = ["```python\nx = 6 * 7\nprint(x)\n```", json.dumps({"code": "print(x + 1)"}), json.dumps({"code": "1 / 0"})]
+    told = []
+
+    def answer(body, _):
+        told.append(json.loads(body["messages"][-1]["content"])["observation"])
+        return streamed(replies[len(told) - 1])
+
+    with RunningServer(tmp_path) as server, ChatEndpoint(answer, fields=STREAMING) as endpoint:
+        config = EvalConfig(
+            env={
+                "taskset": {"id": "openenv", "base_url": server.url, "resets": [{"seed": 1, "rewards": ["quality"]}]},
+                "player": {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}, "max_turns": 3},
+            },
+            model="tiny",
+            client={"base_url": endpoint.url, "api_key_var": "NO_SUCH_KEY"},
+            output_dir=tmp_path / "outputs",
+            push=False,
+            rich=None,
+        )
+        (episode,) = asyncio.run(run_eval(config))
+    assert episode.ok
+    assert [observation["stdout"] for observation in told] == ["", "42\n", "43\n"]
+    # Of three actions; the last one is an error in our sandbox, which OpenEnv's rules reward like any short code.
+    assert episode.traces[0].rewards["openenv_reward"].value == pytest.approx(0.3)
