@@ -15,6 +15,7 @@ import typer
 from coding_gym.bench import Group, run_benchmarks
 from coding_gym.cli import datasets as commands
 from coding_gym.cli.common import Provider, RayOption, errors_in_red, parse_size_option
+from coding_gym.cli.compat import compat
 from coding_gym.cli.completion import completion
 from coding_gym.cli.logs import age, logs, owner_state
 from coding_gym.cli.run import ARGUMENTS_AFTER_FILE, run
@@ -36,7 +37,7 @@ _CONFLICT = 409
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_show_locals=False)
 app.command(context_settings=ARGUMENTS_AFTER_FILE)(run)
-for _command in (shell, serve, logs, completion, commands.collect, commands.replay, commands.export):
+for _command in (shell, serve, logs, compat, completion, commands.collect, commands.replay, commands.export):
     app.command()(_command)
 
 
