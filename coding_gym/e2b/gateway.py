@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Sequence
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from coding_gym._optional import import_extra
@@ -18,13 +20,10 @@ from coding_gym.e2b.hosts import Hosts
 from coding_gym.e2b.interpreter import interpreter_routes
 from coding_gym.e2b.registry import SandboxRegistry
 from coding_gym.e2b.settings import GatewaySettings
-from coding_gym.e2b.template_routes import UPLOADS, template_routes
+from coding_gym.e2b.template_routes import template_routes
 from coding_gym.e2b.templates import Templates
 
 __all__ = ["Gateway"]
-
-_CONTROL = ("sandboxes", "v2", "v3", "snapshots", "templates")
-"""First parts of the paths of the control plane, whose requests have the API key."""
 
 
 class Gateway:
@@ -46,16 +45,14 @@ class Gateway:
         self._registry = SandboxRegistry(self._hosts)
         self._templates = Templates(settings, self._registry)
         requests = EnvdRequests(self._registry)
+        upload, others = template_routes(self._templates)
+        # Requests to these have the token of a sandbox, a signature or another secret.
+        keyless = [*envd_routes(requests), *interpreter_routes(requests), upload]
         app = Starlette(
-            routes=[
-                *envd_routes(requests),
-                *interpreter_routes(requests),
-                *control_routes(self._registry, self._templates),
-                *template_routes(self._templates),
-            ],
+            routes=[*keyless, *control_routes(self._registry, self._templates), *others],
             exception_handlers={ApiError: _refuse, HTTPException: _refuse_http},
         )
-        self.app: ASGIApp = _ApiKey(app, settings)
+        self.app: ASGIApp = _ApiKey(app, settings, keyless)
 
     async def start(self) -> str:
         """Start the first sandbox, and return its description.
@@ -73,19 +70,21 @@ class Gateway:
 
 
 class _ApiKey:
-    """Refuses requests to the control plane without the API key.
+    """Refuses requests without the API key, except those to some routes.
 
     Args:
         app: The application.
         settings: The settings, which have the key.
+        keyless: The routes that need no key, which come first in the application.
     """
 
-    def __init__(self, app: ASGIApp, settings: GatewaySettings) -> None:
+    def __init__(self, app: ASGIApp, settings: GatewaySettings, keyless: Sequence[Route]) -> None:
         self._app = app
+        self._keyless = keyless
         self._keys = None if settings.token is None else (settings.token, settings.api_key)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and self._keys is not None and _is_control(scope["method"], scope["path"]):
+        if scope["type"] == "http" and self._keys is not None and not self._is_keyless(scope):
             request = Request(scope)
             bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
             given = (request.headers.get("x-api-key", ""), bearer)
@@ -95,11 +94,9 @@ class _ApiKey:
                 return
         await self._app(scope, receive, send)
 
-
-def _is_control(method: str, path: str) -> bool:
-    # The address of an upload contains a secret of its own.
-    is_upload = method == "PUT" and path.startswith(UPLOADS)
-    return path.split("/")[1] in _CONTROL and not is_upload
+    def _is_keyless(self, scope: Scope) -> bool:
+        # As the application matches it: another reading of the path could be deceived.
+        return any(route.matches(scope)[0] is Match.FULL for route in self._keyless)
 
 
 def _equal(first: str, second: str) -> bool:

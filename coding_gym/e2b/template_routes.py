@@ -14,14 +14,13 @@ from coding_gym.e2b.control_messages import BuildSource, NewTemplate, read_json
 from coding_gym.e2b.failures import ApiError
 from coding_gym.e2b.templates import Template, Templates
 
-__all__ = ["UPLOADS", "template_routes"]
+__all__ = ["template_routes"]
 
-UPLOADS = "/templates/uploads/"
-"""Beginning of the paths of uploads, whose requests have no API key."""
+_UPLOADS = "/templates/uploads/"
 
 
-def template_routes(templates: Templates) -> list[Route]:
-    """Return the routes for templates.
+def template_routes(templates: Templates) -> tuple[Route, list[Route]]:
+    """Return the route of uploads, whose requests have a secret instead of the API key, and the other routes for templates.
 
     Args:
         templates: The templates.
@@ -58,7 +57,7 @@ def template_routes(templates: Templates) -> list[Route]:
 
     async def files(request: Request) -> Response:
         digest = request.path_params["hash"]
-        url = request.url.replace(path=f"{UPLOADS}{secret}/{digest}", query="")
+        url = request.url.replace(path=f"{_UPLOADS}{secret}/{digest}", query="")
         return JSONResponse({"present": digest in templates.uploads, "url": str(url)}, 201)
 
     async def upload(request: Request) -> Response:
@@ -84,10 +83,9 @@ def template_routes(templates: Templates) -> list[Route]:
         return template
 
     one = "/templates/{template}"
-    return [
+    return Route(f"{_UPLOADS}{{secret}}/{{hash}}", upload, methods=["PUT"]), [
         Route("/templates", list_all, methods=["GET"]),
         Route("/templates/aliases/{alias:path}", alias, methods=["GET"]),
-        Route(f"{UPLOADS}{{secret}}/{{hash}}", upload, methods=["PUT"]),
         Route("/v3/templates", create, methods=["POST"]),
         Route(f"/v2{one}/builds/{{build}}", build, methods=["POST"]),
         Route(f"{one}/builds/{{build}}/status", status, methods=["GET"]),

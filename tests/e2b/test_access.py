@@ -25,9 +25,28 @@ def envd(served, created):
 
 
 @pytest.mark.parametrize("headers", [{}, {"X-API-Key": "e2b_wrong"}, {"X-API-Key": ""}, {"X-API-Key": KEY[:-1]}])
-@pytest.mark.parametrize("path", ["/v2/sandboxes", "/sandboxes", "/snapshots", "/templates", "/v3/templates"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/v2/sandboxes", "/sandboxes", "/snapshots", "/templates", "/v3/templates", "/unknown"),
+        *(
+            "/sandboxes%0A",
+            "/v2/sandboxes%0a",
+            "/snapshots%0A",
+            "/templates%0A",
+            "/%73andboxes",
+            "//sandboxes",
+            "/x/../sandboxes",
+        ),
+    ],
+)
 def test_control_plane_needs_the_key(served, headers, path):
     assert httpx.get(f"{served.url}{path}", headers=headers).status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/sandboxes", "/sandboxes%0A", "/v2/sandboxes%0A"])
+def test_sandboxes_are_made_with_the_key_only(served, path):
+    assert httpx.post(f"{served.url}{path}", json={"templateID": "base"}).status_code == 401
 
 
 def test_only_uploads_do_without_the_key(served, control):
@@ -118,6 +137,7 @@ def test_malformed_uploads_are_refused(envd):
 
 
 def test_unknown_routes_are_refused(envd, control):
-    assert envd.post("/process.Process/Nothing", json={}).status_code == 404
+    assert envd.post("/process.Process/Nothing", json={}).status_code == 401
+    assert control.post("/process.Process/Nothing", json={}).status_code == 404
     assert control.get("/sandboxes/none").status_code == 404
     assert control.delete("/templates/none").status_code == 404
