@@ -39,7 +39,7 @@ _NO_CODE = "[nothing was run: expected the parameter code, a string]"
 _NOT_TEXT = "[nothing was run: the code is too long, or not text]"
 
 
-class CodingTool(BaseTool):  # type: ignore[misc]
+class CodingTool(BaseTool):
     """Tool ``python(code)``: a session for each trajectory, in sandboxes that all trajectories of the process share.
 
     verl creates and releases an instance for every call and does not tell when a trajectory ends. So the session belongs to
