@@ -47,16 +47,25 @@ class EnvdRequests:
         identifier = self.identifier(request)
         if not identifier:
             # SDKs with another address for all sandboxes do not name them in each request.
-            return await self._registry.find_running(lambda sandbox: sandbox.has_token(token))
-        sandbox = await self._registry.find_running(lambda _: True, identifier)
-        if not sandbox.has_token(token):
-            raise ApiError(401, "The access token of the sandbox is missing or wrong")
+            sandbox = self._registry.find(lambda sandbox: sandbox.has_token(token))
+        else:
+            sandbox = self._registry.find(lambda _: True, identifier)
+            if not sandbox.has_token(token):
+                raise ApiError(401, "The access token of the sandbox is missing or wrong")
+        await self._registry.wake(sandbox)
         return sandbox
 
-    async def running(self, request: Request) -> E2BSandbox:
-        """Return the sandbox of a request that needs no token, for its id only."""
+    def check_running(self, request: Request) -> None:
+        """Check that the sandbox of a request runs, which needs no token if the request names it, and resumes none.
+
+        Raises:
+            SandboxGoneError: If there is none, or it is paused.
+        """
+        token = request.headers.get("x-access-token", "")
         identifier = self.identifier(request)
-        return await self.sandbox(request) if not identifier else await self._registry.find_running(lambda _: True, identifier)
+        sandbox = self._registry.find(lambda sandbox: bool(identifier) or sandbox.has_token(token), identifier)
+        if sandbox.is_paused:
+            raise SandboxGoneError(sandbox.id)
 
     async def of_file(self, request: Request, operation: str) -> E2BSandbox:
         """Return the sandbox of a request for a file, with its token or a signature.
@@ -76,11 +85,12 @@ class EnvdRequests:
             return sandbox.is_signed(signature, path, operation, user, expiration)
 
         try:
-            sandbox = await self._registry.find_running(matches, self.identifier(request))
+            sandbox = self._registry.find(matches, self.identifier(request))
         except SandboxGoneError as error:
             raise ApiError(401, "invalid signature") from error
         if expiration and not (expiration.isdecimal() and len(expiration) <= 18 and int(expiration) >= time.time()):
             raise ApiError(401, "signature is already expired")
+        await self._registry.wake(sandbox)
         return sandbox
 
     def identifier(self, request: Request) -> str:
@@ -102,7 +112,7 @@ def envd_routes(requests: EnvdRequests) -> list[Route]:
         if not requests.identifier(request) and "x-access-token" not in request.headers:
             # The health of the gateway.
             return JSONResponse({"status": "healthy"})
-        await requests.running(request)
+        requests.check_running(request)
         return Response(status_code=204)
 
     async def envs(request: Request) -> Response:

@@ -41,11 +41,13 @@ class Host:
         self.used = 0
         self.forks = 0
         self._keepalive: AsyncSession | None = None
+        self._keeping = asyncio.Lock()
 
     async def connect(self) -> AsyncSession:
         """Open a session, in a new sandbox if the old one does not answer."""
-        if not self.is_own and (self._keepalive is None or self._keepalive.is_lost):
-            self._keepalive = await self.managed.connect_async()
+        async with self._keeping:
+            if not self.is_own and (self._keepalive is None or self._keepalive.is_lost):
+                self._keepalive = await self.managed.connect_async()
         return await self.managed.connect_async()
 
     def close(self) -> None:

@@ -62,17 +62,13 @@ class SandboxRegistry:
     @property
     def sandboxes(self) -> list[E2BSandbox]:
         """The sandboxes that clients see, the oldest first."""
-        for sandbox in [*self._sandboxes.values()]:
-            if sandbox.is_lost:
-                self._remove(sandbox)
+        self._drop_lost()
         return [sandbox for sandbox in self._sandboxes.values() if sandbox.lifecycle.is_listed]
 
     @property
     def snapshots(self) -> list[Snapshot]:
         """The snapshots that clients see, the oldest first."""
-        for snapshot in [*self._snapshots.values()]:
-            if snapshot.session.is_lost:
-                self.delete_snapshot(snapshot)
+        self._drop_lost()
         return [snapshot for snapshot in self._snapshots.values() if snapshot.is_listed]
 
     def get(self, sandbox_id: str) -> E2BSandbox:
@@ -109,6 +105,8 @@ class SandboxRegistry:
         Raises:
             ApiError: If there is no room for it, or it does not start.
         """
+        # They take places for as long as nobody asks for them.
+        self._drop_lost()
         host, session = await self._hosts.open(image, is_own=is_own)
         return self._add(E2BSandbox(lifecycle, host, session, is_fork=False), timeout)
 
@@ -168,14 +166,11 @@ class SandboxRegistry:
         Raises:
             ApiError: If it is paused already.
         """
-        if sandbox.is_paused:
-            message = f"Sandbox {sandbox.id} is paused already"
-            raise ApiError(409, message)
-        sandbox.is_paused = True
-        if sandbox.timer is not None:
-            sandbox.timer.cancel()
-        with contextlib.suppress(RpcError):
-            await sandbox.processes.stop()
+        async with sandbox.pausing:
+            if sandbox.is_paused:
+                message = f"Sandbox {sandbox.id} is paused already"
+                raise ApiError(409, message)
+            await self._pause(sandbox)
 
     async def resume(self, sandbox: E2BSandbox, *, timeout: float) -> bool:
         """Let a sandbox go on, if it is paused; otherwise extend its time if that is shorter.
@@ -183,42 +178,55 @@ class SandboxRegistry:
         Returns:
             Whether it was paused.
         """
-        was_paused, sandbox.is_paused = sandbox.is_paused, False
-        if was_paused:
-            with contextlib.suppress(RpcError):
-                await sandbox.processes.stop(go_on=True)
-        if was_paused or (sandbox.end_at - datetime.now(UTC)).total_seconds() < timeout:
-            self.set_timeout(sandbox, timeout)
-        return was_paused
+        async with sandbox.pausing:
+            was_paused = sandbox.is_paused
+            if was_paused:
+                with contextlib.suppress(RpcError):
+                    await sandbox.processes.stop(go_on=True)
+                sandbox.is_paused = False
+            if was_paused or (sandbox.end_at - datetime.now(UTC)).total_seconds() < timeout:
+                self.set_timeout(sandbox, timeout)
+            return was_paused
 
     def set_timeout(self, sandbox: E2BSandbox, seconds: float) -> None:
-        """Let the time of a sandbox be up in so many seconds."""
+        """Let the time of a sandbox be up in so many seconds; one that is paused exists until it is resumed."""
         if sandbox.timer is not None:
             sandbox.timer.cancel()
+            sandbox.timer = None
         sandbox.set_end(seconds)
-        sandbox.timer = asyncio.get_running_loop().call_later(seconds, self._expire, sandbox)
+        if not sandbox.is_paused:
+            sandbox.timer = asyncio.get_running_loop().call_later(seconds, self._expire, sandbox)
 
     def kill(self, sandbox: E2BSandbox) -> None:
         """End a sandbox."""
         self._remove(sandbox)
 
-    async def find_running(self, matches: Callable[[E2BSandbox], bool], sandbox_id: str = "") -> E2BSandbox:
-        """Return the running sandbox that a request to envd is for; one that is paused may be resumed by it.
+    def find(self, matches: Callable[[E2BSandbox], bool], sandbox_id: str = "") -> E2BSandbox:
+        """Return the sandbox that a request to envd is for.
 
         Args:
             matches: Whether a sandbox is the one.
             sandbox_id: Its id, if it is known.
 
         Raises:
-            SandboxGoneError: If there is none, or it is paused.
+            SandboxGoneError: If there is none.
         """
         candidates = [self._sandboxes[sandbox_id]] if sandbox_id in self._sandboxes else [] if sandbox_id else self.sandboxes
         sandbox = next((sandbox for sandbox in candidates if matches(sandbox) and not sandbox.is_lost), None)
-        if sandbox is None or (sandbox.is_paused and not sandbox.lifecycle.resumes):
+        if sandbox is None:
             raise SandboxGoneError(sandbox_id)
-        if sandbox.is_paused:
-            await self.resume(sandbox, timeout=DEFAULT_TIMEOUT)
         return sandbox
+
+    async def wake(self, sandbox: E2BSandbox) -> None:
+        """Resume a sandbox if it is paused, and its lifecycle lets requests resume it.
+
+        Raises:
+            SandboxGoneError: If it stays paused.
+        """
+        if sandbox.is_paused:
+            if not sandbox.lifecycle.resumes:
+                raise SandboxGoneError(sandbox.id)
+            await self.resume(sandbox, timeout=DEFAULT_TIMEOUT)
 
     def close(self) -> None:
         """End all sandboxes, and forget all snapshots."""
@@ -228,10 +236,10 @@ class SandboxRegistry:
             self.delete_snapshot(snapshot)
 
     async def _copy(self, sandbox: E2BSandbox, count: int) -> list[AsyncSession | ApiError]:
-        if sandbox.is_paused:
-            message = f"Sandbox {sandbox.id} is paused: connect to it first"
-            raise ApiError(409, message)
         async with sandbox.turn:
+            if sandbox.is_paused:
+                message = f"Sandbox {sandbox.id} is paused: connect to it first"
+                raise ApiError(409, message)
             await sandbox.files.stop()
             try:
                 return await self._hosts.fork(sandbox.host, sandbox.session, count)
@@ -248,10 +256,33 @@ class SandboxRegistry:
             sandbox.close()
             self._hosts.release(sandbox.host, is_fork=sandbox.is_fork)
 
+    def _drop_lost(self) -> None:
+        for sandbox in [*self._sandboxes.values()]:
+            if sandbox.is_lost:
+                self._remove(sandbox)
+        for snapshot in [*self._snapshots.values()]:
+            if snapshot.session.is_lost:
+                self.delete_snapshot(snapshot)
+
+    async def _pause(self, sandbox: E2BSandbox) -> None:
+        sandbox.is_paused = True
+        if sandbox.timer is not None:
+            sandbox.timer.cancel()
+            sandbox.timer = None
+        with contextlib.suppress(RpcError):
+            await sandbox.processes.stop()
+
+    async def _pause_expired(self, sandbox: E2BSandbox) -> None:
+        async with sandbox.pausing:
+            # It may have been paused or given more time since.
+            if not sandbox.is_paused and sandbox.timer is None:
+                await self._pause(sandbox)
+
     def _expire(self, sandbox: E2BSandbox) -> None:
+        sandbox.timer = None
         if not sandbox.lifecycle.pauses:
             self._remove(sandbox)
             return
-        pausing = asyncio.create_task(self.pause(sandbox))
+        pausing = asyncio.create_task(self._pause_expired(sandbox))
         self._pausing.add(pausing)
         pausing.add_done_callback(self._pausing.discard)

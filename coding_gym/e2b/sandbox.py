@@ -64,6 +64,7 @@ class E2BSandbox:
         started_at: When it was made.
         end_at: When its time is up.
         turn: Held while code runs in the interpreter, or the session is copied.
+        pausing: Held while it is being paused or resumed.
         processes: Its processes.
         files: Its files.
         server: The server of its session.
@@ -80,6 +81,7 @@ class E2BSandbox:
         self.started_at = self.end_at = datetime.now(UTC)
         self.timer: asyncio.TimerHandle | None = None
         self.turn = asyncio.Lock()
+        self.pausing = asyncio.Lock()
         self.server = SessionServer(session.address, session.id)
         self.processes = ProcessService(self.server, lifecycle.environment)
         self.files = SessionFiles(self.server)

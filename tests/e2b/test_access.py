@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import struct
 
 import httpx
@@ -141,3 +143,27 @@ def test_unknown_routes_are_refused(envd, control):
     assert control.post("/process.Process/Nothing", json={}).status_code == 404
     assert control.get("/sandboxes/none").status_code == 404
     assert control.delete("/templates/none").status_code == 404
+
+
+def test_only_requests_with_the_token_resume(served, control):
+    body = {"templateID": "base", "timeout": 60, "autoPause": True, "autoResume": {"enabled": True}}
+    created = control.post("/v2/sandboxes", json=body).json()
+    path = f"/sandboxes/{created['sandboxID']}"
+    control.post(f"{path}/pause", json={})
+    headers = {"e2b-sandbox-id": created["sandboxID"], "X-Access-Token": created["envdAccessToken"]}
+    named = {"e2b-sandbox-id": created["sandboxID"]}
+    stat = f"{served.url}/filesystem.Filesystem/Stat"
+    for given in (named, {**named, "X-Access-Token": "wrong"}):
+        assert httpx.post(stat, json={"path": "."}, headers=given).status_code == 401
+        assert httpx.get(f"{served.url}/files?path=x", headers=given).status_code == 401
+    assert httpx.get(f"{served.url}/files?path=x&signature=v1_wrong", headers=named).status_code == 401
+    text = f"x:read::{created['envdAccessToken']}:1"
+    signature = "v1_" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+    query = {"path": "x", "signature": signature, "signature_expiration": "1"}
+    assert httpx.get(f"{served.url}/files", params=query, headers=named).status_code == 401
+    for given in (named, headers, {"X-Access-Token": created["envdAccessToken"]}):
+        assert httpx.get(f"{served.url}/health", headers=given).status_code == 502
+    assert control.get(path).json()["state"] == "paused"
+    assert httpx.post(stat, json={"path": "."}, headers=headers).status_code == 200
+    assert control.get(path).json()["state"] == "running"
+    control.delete(path)

@@ -6,7 +6,9 @@ import contextlib
 import shlex
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import psutil
 import pytest
 
@@ -63,6 +65,32 @@ def test_sandboxes_of_a_dead_host_are_gone_and_new_ones_start(small, options):
     with pytest.raises(e2b.SandboxException, match="not found"):
         e2b.Sandbox.create(snapshot.snapshot_id, **options)
     assert e2b.Sandbox.create(**options).commands.run("echo again").stdout == "again\n"
+
+
+def test_lost_sandboxes_take_no_places(small, options):
+    lost = [e2b.Sandbox.create(**options) for _ in range(2)]
+    for process in psutil.Process(small.process.pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    # Requests that name a sandbox do not make the server look at the others.
+    for sandbox in lost:
+        headers = {"e2b-sandbox-id": sandbox.sandbox_id}
+        assert eventually(lambda headers=headers: httpx.get(f"{small.url}/health", headers=headers).status_code == 502)
+    new = [e2b.Sandbox.create(**options) for _ in range(2)]
+    assert [sandbox.commands.run("echo again").stdout for sandbox in new] == ["again\n"] * 2
+
+
+def test_all_places_can_be_taken_at_once(tmp_path):
+    served = ServedE2B(tmp_path, "--provider", "local", "--token", KEY, "--sessions", "8", "--hosts", "1")
+    try:
+        with httpx.Client(base_url=served.url, headers={"X-API-Key": KEY}, timeout=60) as client, ThreadPoolExecutor(8) as pool:
+            for _ in range(2):
+                answers = list(pool.map(lambda _: client.post("/sandboxes", json={"templateID": "base"}), range(8)))
+                assert [answer.status_code for answer in answers] == [201] * 8, answers[-1].text
+                for answer in answers:
+                    client.delete(f"/sandboxes/{answer.json()['sandboxID']}")
+    finally:
+        assert served.stop() == 0
 
 
 def test_stopped_server_leaves_nothing_behind(small, options):

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from coding_gym.e2b.hosts import Hosts
+from coding_gym.e2b.registry import SandboxRegistry
+from coding_gym.e2b.sandbox import Lifecycle
+from coding_gym.e2b.settings import GatewaySettings
+from coding_gym.sandbox.config import SandboxConfig
 from tests.support.requirements import import_extra
 
 e2b = import_extra("e2b")
@@ -51,13 +58,57 @@ def test_paused_sandbox_stops_and_goes_on(sandbox):
 
 def test_sandbox_that_pauses_resumes_with_a_request(options):
     lifecycle = {"on_timeout": "pause", "auto_resume": True}
-    sandbox = e2b.Sandbox.create(timeout=1, lifecycle=lifecycle, **options)
+    sandbox = e2b.Sandbox.create(timeout=60, lifecycle=lifecycle, **options)
     sandbox.files.write("kept", "x")
+    sandbox.set_timeout(1)
     time.sleep(1.3)
     assert sandbox.get_info().state == e2b.SandboxState.PAUSED
     assert sandbox.files.read("kept") == "x"
     assert sandbox.get_info().state == e2b.SandboxState.RUNNING
     sandbox.kill()
+
+
+def test_paused_sandbox_outlives_a_new_time_limit(sandbox):
+    sandbox.files.write("kept", "x")
+    sandbox.pause()
+    sandbox.set_timeout(1)
+    time.sleep(1.3)
+    assert sandbox.get_info().state == e2b.SandboxState.PAUSED
+    sandbox.connect(timeout=60)
+    assert sandbox.files.read("kept") == "x"
+
+
+def test_sandbox_is_not_resumed_before_it_is_paused():
+    """In the process of the tests, with processes that take a while."""
+    calls = []
+
+    async def stop(*, go_on=False):
+        calls.append(("begin", go_on))
+        await asyncio.sleep(0.02)
+        calls.append(("end", go_on))
+
+    async def pause_and_resume():
+        registry = SandboxRegistry(Hosts(GatewaySettings(config=SandboxConfig())))
+        box = SimpleNamespace(
+            id="i",
+            is_paused=False,
+            timer=None,
+            pausing=asyncio.Lock(),
+            processes=SimpleNamespace(stop=stop),
+            end_at=None,
+            set_end=lambda seconds: None,
+            lifecycle=Lifecycle(template_id="base"),
+        )
+        pausing = asyncio.create_task(registry.pause(box))
+        await asyncio.sleep(0)
+        assert await registry.resume(box, timeout=60)
+        await pausing
+        assert not box.is_paused
+        assert box.timer is not None
+        box.timer.cancel()
+
+    asyncio.run(pause_and_resume())
+    assert calls == [("begin", False), ("end", False), ("begin", True), ("end", True)]
 
 
 def test_forks_are_independent(sandbox):
