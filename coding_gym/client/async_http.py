@@ -177,11 +177,17 @@ class AsyncHttpClient:
             head = f"{method} {self._prefix}{path} HTTP/1.1\r\nHost: sandbox\r\nConnection: close\r\n"
             head += "".join(f"{name}: {value}\r\n" for name, value in self._address.headers.items())
             writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-            response = AsyncResponse(self._address, reader, timeout or self._timeout)
-            with contextlib.suppress(OSError):
-                # The server may answer, and close the connection, before it has read the body.
-                await writer.drain()
-            await response.read_head()
+            limit = timeout or self._timeout
+            response = AsyncResponse(self._address, reader, limit)
+            try:
+                async with asyncio.timeout(limit):
+                    with contextlib.suppress(OSError):
+                        # The server may answer, and close the connection, before it has read the body.
+                        await writer.drain()
+                    await response.read_head()
+            except TimeoutError as error:
+                message = f"{self._address} did not answer within {limit:g} s"
+                raise TransportTimeoutError(message) from error
             yield response
         finally:
             writer.transport.abort()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qsl, unquote
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -36,6 +37,16 @@ IMAGE = "coding-gym/image"
 
 _PAGE = 100
 _T = TypeVar("_T")
+_Bytes = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+
+
+class Usage(msgspec.Struct):
+    """What a sandbox says that it uses."""
+
+    disk_used: _Bytes
+    disk_total: _Bytes
+    memory: _Bytes
+    cpu_seconds: Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 
 
 def control_routes(registry: SandboxRegistry, templates: Templates) -> list[Route]:
@@ -213,18 +224,18 @@ def _described(snapshot: Snapshot) -> dict[str, Any]:
 async def _measured(sandbox: E2BSandbox, moment: float) -> dict[str, Any]:
     config = sandbox.host.config
     try:
-        usage = await sandbox.files.call("usage")
-    except RpcError as error:
+        usage = msgspec.convert(await sandbox.files.call("usage"), Usage)
+    except (RpcError, msgspec.ValidationError) as error:
         raise ApiError(503, str(error)) from error
     seconds = max((datetime.now(UTC) - sandbox.started_at).total_seconds(), 1e-3)
     return {
         "timestamp": timestamp(datetime.fromtimestamp(moment, UTC)),
         "timestampUnix": int(moment),
         "cpuCount": max(1, round(config.cpu)),
-        "cpuUsedPct": round(100 * usage["cpu_seconds"] / seconds, 1),
-        "memUsed": usage["memory"],
+        "cpuUsedPct": round(100 * usage.cpu_seconds / seconds, 1),
+        "memUsed": usage.memory,
         "memTotal": parse_size(config.mem),
         "memCache": 0,
-        "diskUsed": usage["disk_used"],
-        "diskTotal": usage["disk_total"],
+        "diskUsed": usage.disk_used,
+        "diskTotal": usage.disk_total,
     }

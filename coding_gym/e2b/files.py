@@ -7,8 +7,9 @@ import base64
 import contextlib
 import importlib.resources
 import itertools
+import signal
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -30,13 +31,16 @@ _events = msgspec.json.Decoder(protocol.ProcessEvent)
 
 class _Answer(msgspec.Struct):
     id: int
-    result: dict[str, Any] | None = None
+    # Decoded once somebody waits for it.
+    result: msgspec.Raw = msgspec.Raw()
     code: Code | None = None
     message: str = ""
     changed: int | None = None
 
 
+_T = TypeVar("_T")
 _answers = msgspec.json.Decoder(_Answer)
+_results = msgspec.json.Decoder(dict[str, Any])
 
 
 class SessionFiles:
@@ -52,9 +56,16 @@ class SessionFiles:
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._watches: dict[int, dict[str, Any]] = {}
         self._changed: dict[int, asyncio.Event] = {}
-        self._starting = asyncio.Lock()
+        self._kept: dict[int, list[dict[str, Any]]] = {}
         self._writing = asyncio.Lock()
+        self._stopping = asyncio.Lock()
+        self._may_call = asyncio.Event()
+        self._may_call.set()
+        self._calls = 0
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
         self._reader: asyncio.Task[None] | None = None
+        self._ready: asyncio.Task[None] | None = None
         self._process = ""
 
     async def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
@@ -63,10 +74,20 @@ class SessionFiles:
         Raises:
             RpcError: If it fails.
         """
-        async with self._starting:
-            if self._reader is None or self._reader.done():
-                await self._start()
-        return await self._ask(operation, arguments)
+        while not self._may_call.is_set():
+            await self._may_call.wait()
+        self._calls += 1
+        self._is_idle.clear()
+        try:
+            if self._ready is None or self._reader is None or self._reader.done():
+                self._ready = self._start()
+            # Another call may wait for it, too.
+            await asyncio.shield(self._ready)
+            return await self._ask(operation, arguments)
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self._is_idle.set()
 
     async def read(self, path: str) -> AsyncIterator[bytes]:
         """Yield the content of a file, at least one part.
@@ -77,11 +98,14 @@ class SessionFiles:
         offset = 0
         while True:
             answer = await self.call("read", path=path, offset=offset, size=PART_BYTES)
-            part = base64.b64decode(answer["data"])
+            try:
+                part = base64.b64decode(_field(answer, "data", str))
+            except ValueError as error:
+                raise _malformed(error) from error
             if part or not offset:
                 yield part
             offset += len(part)
-            if not part or (len(part) < PART_BYTES and offset >= answer["size"] > 0):
+            if not part or (len(part) < PART_BYTES and offset >= _field(answer, "size", int) > 0):
                 return
 
     async def write(self, path: str, parts: AsyncIterator[bytes], metadata: dict[str, str]) -> dict[str, Any]:
@@ -98,8 +122,7 @@ class SessionFiles:
                 offset += PART_BYTES
                 del rest[:PART_BYTES]
         answer = await self._write_part(path, offset, bytes(rest), metadata)
-        described: dict[str, Any] = answer["file"]
-        return described
+        return _field(answer, "file", dict)
 
     async def watch(self, path: str, *, recursive: bool, include_entry: bool) -> int:
         """Watch a directory, and return the number of the watch.
@@ -123,8 +146,8 @@ class SessionFiles:
         if number not in self._watches:
             raise RpcError(Code.NOT_FOUND, "watcher not found")
         self._changed[number].clear()
-        events: list[dict[str, Any]] = (await self.call("take_events", number=number))["events"]
-        return events
+        events = _field(await self.call("take_events", number=number), "events", list)
+        return self._kept.pop(number, []) + events
 
     async def wait_for_events(self, number: int, timeout: float) -> bool:
         """Wait until there may be events of a watch; return whether there may be."""
@@ -138,21 +161,23 @@ class SessionFiles:
         """End a watch, if there is such a one."""
         if self._watches.pop(number, None) is not None:
             del self._changed[number]
+            self._kept.pop(number, None)
             await self.call("unwatch", number=number)
 
-    async def stop(self) -> None:
-        """End the program, so that the session can be copied; watches go on when it is needed again."""
-        async with self._starting:
-            reader, self._reader = self._reader, None
-            if reader is None or reader.done():
-                return
-            with contextlib.suppress(RpcError):
-                await self._server.request("POST", f"/processes/{self._process}/stdin?end=true")
-            await asyncio.wait([reader], timeout=_STOP_SECONDS)
-            reader.cancel()
-
-    async def restart_watches(self) -> None:
-        """Start the program again if there are watches."""
+    @contextlib.asynccontextmanager
+    async def stopped(self) -> AsyncIterator[None]:
+        """End the program for a block, so that the session can be copied; calls wait, and watches go on after it."""
+        async with self._stopping:
+            self._may_call.clear()
+            try:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_STOP_SECONDS):
+                        await self._is_idle.wait()
+                        await self._keep_events()
+                await self._stop()
+                yield
+            finally:
+                self._may_call.set()
         if self._watches:
             with contextlib.suppress(RpcError):
                 await self.call("usage")
@@ -166,7 +191,36 @@ class SessionFiles:
         data = base64.b64encode(part).decode()
         return await self.call("write", path=path, offset=offset, data=data, metadata=metadata)
 
-    async def _start(self) -> None:
+    async def _keep_events(self) -> None:
+        if self._reader is None or self._reader.done():
+            return
+        for number in [*self._watches]:
+            with contextlib.suppress(RpcError):
+                events = _field(await self._ask("take_events", {"number": number}), "events", list)
+                if events and number in self._changed:
+                    self._kept[number] = [*self._kept.get(number, []), *events]
+                    self._changed[number].set()
+
+    async def _stop(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is None or reader.done():
+            return
+        with contextlib.suppress(RpcError, TimeoutError):
+            async with asyncio.timeout(_STOP_SECONDS):
+                await self._server.request("POST", f"/processes/{self._process}/stdin?end=true")
+        if not (await asyncio.wait([reader], timeout=_STOP_SECONDS))[0]:
+            await self._kill()
+            await asyncio.wait([reader], timeout=_STOP_SECONDS)
+        reader.cancel()
+
+    async def _kill(self) -> None:
+        """Kill the program, which would keep the session from being copied."""
+        body = _encoder.encode(protocol.SignalRequest(signal=signal.SIGKILL))
+        with contextlib.suppress(RpcError, TimeoutError):
+            async with asyncio.timeout(_STOP_SECONDS):
+                await self._server.request("POST", f"/processes/{self._process}/signal", body)
+
+    def _start(self) -> asyncio.Task[None]:
         started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
         def on_end(reader: asyncio.Task[None]) -> None:
@@ -177,6 +231,12 @@ class SessionFiles:
 
         self._reader = asyncio.create_task(self._read(started))
         self._reader.add_done_callback(on_end)
+        ready = asyncio.create_task(self._restart_watches(started))
+        # Nobody may wait for it any more.
+        ready.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return ready
+
+    async def _restart_watches(self, started: asyncio.Future[str]) -> None:
         self._process = await started
         for options in [*self._watches.values()]:
             # The directory may have been removed.
@@ -189,9 +249,9 @@ class SessionFiles:
         self._waiting[number] = answer
         try:
             request = _encoder.encode({"id": number, "operation": operation, "arguments": arguments})
-            async with self._writing:
-                await self._server.request("POST", f"/processes/{self._process}/stdin", request + b"\n")
             async with asyncio.timeout(_ANSWER_SECONDS):
+                async with self._writing:
+                    await self._server.request("POST", f"/processes/{self._process}/stdin", request + b"\n")
                 return await answer
         except UnicodeEncodeError as error:
             message = f"Expected a path that UTF-8 can encode: {error}"
@@ -209,19 +269,32 @@ class SessionFiles:
                 async for line in response.lines(_LINE_BYTES):
                     match _events.decode(line):
                         case protocol.ProcessStarted(id=identifier):
-                            started.set_result(identifier)
+                            if not started.done():
+                                started.set_result(identifier)
+                        case protocol.ProcessOutput(skipped_stdout=skipped) if skipped:
+                            raise RpcError(Code.INTERNAL, "the sandbox sent more answers than were read")
                         case protocol.ProcessOutput(stdout=data):
                             rest += data
                             for part in _complete_lines(rest):
                                 self._on_answer(_answers.decode(part))
                         case protocol.ProcessExited():
                             return
-        except msgspec.MsgspecError as error:
-            raise RpcError(Code.INTERNAL, f"the sandbox sent a malformed answer: {error}") from error
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            self._fail_waiting()
+            await self._kill()
+            raise _malformed(error) from error
+        except RpcError:
+            self._fail_waiting()
+            if started.done():
+                await self._kill()
+            raise
         finally:
-            for waiting in self._waiting.values():
-                if not waiting.done():
-                    waiting.set_exception(RpcError(Code.UNAVAILABLE, "the connection to the sandbox ended"))
+            self._fail_waiting()
+
+    def _fail_waiting(self) -> None:
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(RpcError(Code.UNAVAILABLE, "the connection to the sandbox ended"))
 
     def _on_answer(self, answer: _Answer) -> None:
         if answer.changed is not None:
@@ -231,10 +304,25 @@ class SessionFiles:
         waiting = self._waiting.get(answer.id)
         if waiting is None or waiting.done():
             return
-        if answer.result is not None:
-            waiting.set_result(answer.result)
-        else:
+        if not bytes(answer.result):
             waiting.set_exception(RpcError(answer.code or Code.INTERNAL, answer.message))
+            return
+        try:
+            waiting.set_result(_results.decode(answer.result))
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            waiting.set_exception(_malformed(error))
+
+
+def _field(answer: dict[str, Any], name: str, kind: type[_T]) -> _T:
+    value = answer.get(name)
+    if not isinstance(value, kind):
+        reason = f"expected {name} to be of the type {kind.__name__}"
+        raise _malformed(reason)
+    return value
+
+
+def _malformed(reason: object) -> RpcError:
+    return RpcError(Code.INTERNAL, f"the sandbox sent a malformed answer: {reason}")
 
 
 def _complete_lines(rest: bytearray) -> Iterator[bytes]:

@@ -182,7 +182,7 @@ class ProcessService:
                     raise RpcError(Code.INTERNAL, message) from error
                 match event:
                     case protocol.ProcessStarted():
-                        self._remember(event.id, started)
+                        await self._remember(event.id, started)
                         yield {"event": {"start": {"pid": event.pid}}}
                     case protocol.ProcessOutput():
                         stdout += event.skipped_stdout + len(event.stdout)
@@ -197,11 +197,14 @@ class ProcessService:
                         return
         raise RpcError(Code.UNAVAILABLE, "the connection to the sandbox ended before the stream completed")
 
-    def _remember(self, identifier: str, started: _Started) -> None:
+    async def _remember(self, identifier: str, started: _Started) -> None:
         self._started[identifier] = started
-        while len(self._started) > _MAX_KNOWN:
-            # The sandbox has forgotten it long before.
-            del self._started[next(iter(self._started))]
+        if len(self._started) > _MAX_KNOWN:
+            before = [*self._started]
+            running = {info.id for info in await self._list() if info.result is None}
+            for other in before:
+                if other not in running and other != identifier:
+                    self._started.pop(other, None)
 
 
 def _outputs(event: protocol.ProcessOutput, *, is_terminal: bool) -> list[dict[str, str]]:

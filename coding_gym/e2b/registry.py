@@ -240,11 +240,8 @@ class SandboxRegistry:
             if sandbox.is_paused:
                 message = f"Sandbox {sandbox.id} is paused: connect to it first"
                 raise ApiError(409, message)
-            await sandbox.files.stop()
-            try:
+            async with sandbox.files.stopped():
                 return await self._hosts.fork(sandbox.host, sandbox.session, count)
-            finally:
-                await sandbox.files.restart_watches()
 
     def _add(self, sandbox: E2BSandbox, timeout: float) -> E2BSandbox:
         self._sandboxes[sandbox.id] = sandbox

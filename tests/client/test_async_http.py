@@ -115,3 +115,23 @@ def test_nobody_listens(tmp_path):
     for address in (Address.of_unix_socket(str(tmp_path / "none")), Address.of_url("http://127.0.0.1:1")):
         with pytest.raises(TransportError, match="No connection"):
             asyncio.run(run(address))
+
+
+def test_server_that_reads_nothing_is_given_up():
+    async def post():
+        handlers, given_up = set(), asyncio.Event()
+
+        async def ignore(reader, writer):
+            handlers.add(asyncio.current_task())
+            await given_up.wait()
+            writer.transport.abort()
+
+        async with await asyncio.start_server(ignore, "127.0.0.1", 0, limit=1) as server:
+            port = server.sockets[0].getsockname()[1]
+            client = AsyncHttpClient(Address.of_url(f"http://127.0.0.1:{port}", token="secret"), timeout=0.2)
+            with pytest.raises(TransportTimeoutError, match="did not answer"):
+                await read(client, bytes(64 << 20))
+            given_up.set()
+            await asyncio.gather(*handlers)
+
+    asyncio.run(asyncio.wait_for(post(), 20))

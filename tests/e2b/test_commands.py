@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
 
+import msgspec
 import pytest
 
+from coding_gym.e2b.process_messages import Config, StartRequest
+from coding_gym.e2b.processes import ProcessService
+from coding_gym_server.protocol.processes import ProcessExited, ProcessInfo, ProcessStarted
 from tests.support.requirements import import_extra
 from tests.support.sandbox_faults import eventually
 
@@ -98,3 +104,39 @@ def test_killed_sandbox_ends_streams(options):
     sandbox.kill()
     with pytest.raises(e2b.TimeoutException, match="killed or reached its end"):
         handle.wait()
+
+
+def test_running_commands_are_not_forgotten(monkeypatch):
+    """With a server of a session that has few of them."""
+    monkeypatch.setattr("coding_gym.e2b.processes._MAX_KNOWN", 3)
+    encode = msgspec.json.encode
+
+    class Server:
+        count = 0
+
+        @contextlib.asynccontextmanager
+        async def stream(self, method, path, body=b""):
+            yield self
+
+        async def lines(self, limit):
+            self.count += 1
+            yield encode(ProcessStarted(id=f"p{self.count}", pid=self.count))
+            yield encode(exited)
+
+        async def request(self, method, path, body=b""):
+            running = {1: None}
+            ids = range(1, self.count + 1)
+            return encode([ProcessInfo(id=f"p{n}", pid=n, command="x", result=running.get(n, exited)) for n in ids])
+
+    exited = ProcessExited(exit_code=0)
+
+    async def run():
+        service = ProcessService(Server(), {})
+        for _ in range(10):
+            async for _ in service.start(StartRequest(process=Config(cmd="x")), timeout=None):
+                pass
+        return (await service.list_all(msgspec.Struct()))["processes"], len(service._started)
+
+    processes, known = asyncio.run(run())
+    assert [process["pid"] for process in processes] == [1]
+    assert known <= 4

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import io
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
+import msgspec
 import pytest
 
+from coding_gym.e2b.failures import Code, RpcError
+from coding_gym.e2b.files import SessionFiles
+from coding_gym_server.protocol.processes import ProcessOutput, ProcessStarted
 from tests.support.requirements import import_extra
 
 e2b = import_extra("e2b")
@@ -99,3 +106,91 @@ def test_signed_urls_are_for_one_file_operation_and_time(sandbox):
     upload = sandbox.upload_url("new.txt", use_signature_expiration=60)
     assert httpx.post(upload, files={"file": ("new.txt", b"uploaded")}).status_code == 200
     assert sandbox.files.read("new.txt") == "uploaded"
+
+
+def test_files_are_accessible_during_forks(sandbox):
+    sandbox.files.make_dir("watched")
+    watcher = sandbox.files.watch_dir("watched")
+    sandbox.files.write("watched/before", "x")
+    with ThreadPoolExecutor(4) as pool:
+        reads = [pool.submit(sandbox.files.write, f"f{n}", str(n)) for n in range(20)]
+        forks = [sandbox.fork()[0] for _ in range(3)]
+        assert [read.result().name for read in reads] == [f"f{n}" for n in range(20)]
+    assert "before" in [event.name for event in watcher.get_new_events()]
+    for fork in forks:
+        fork.kill()
+
+
+class FalseServer:
+    """Server of a session whose program answers what it likes."""
+
+    def __init__(self, answers):
+        self.answers = answers
+        self.requests = []
+        self.written = asyncio.Event()
+
+    async def request(self, method, path, body=b""):
+        self.requests.append(path)
+        if path.endswith("/stdin"):
+            self.written.set()
+        return b""
+
+    @contextlib.asynccontextmanager
+    async def stream(self, method, path, body=b""):
+        yield self
+
+    async def lines(self, limit):
+        encode = msgspec.json.encode
+        yield encode(ProcessStarted(id="p", pid=7))
+        await self.written.wait()
+        for answer in self.answers:
+            yield encode(answer)
+        await asyncio.sleep(3600)
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_killed"),
+    [
+        (b"{", True),
+        (b'{"id": 1, "result": {}}', False),
+        (b'{"id": 1, "result": []}', False),
+        (b'{"id": 1, "result": null}', False),
+        (b'{"id": 9, "result": []}\n{"id": 1, "result": {"data": 5, "size": 1}}', False),
+        (b'{"id": 1, "result": {"data": "AAAAA", "size": 1}}', False),
+        (b'{"id": 1, "result": {"data": "AAAA", "size": "x"}}', False),
+        (None, True),
+    ],
+)
+def test_false_answers_of_the_sandbox_are_errors(answer, is_killed):
+    output = ProcessOutput(skipped_stdout=1) if answer is None else ProcessOutput(stdout=answer + b"\n")
+    server = FalseServer([output])
+
+    async def read():
+        files = SessionFiles(server)
+        with pytest.raises(RpcError) as caught:
+            _ = [part async for part in files.read("x")]
+        await asyncio.sleep(0.01)
+        files.close()
+        return caught.value
+
+    error = asyncio.run(asyncio.wait_for(read(), 10))
+    assert error.code in (Code.INTERNAL, Code.UNAVAILABLE)
+    assert ("/processes/p/signal" in server.requests) is is_killed
+
+
+def test_program_that_is_deaf_hangs_no_fork(monkeypatch):
+    monkeypatch.setattr("coding_gym.e2b.files._STOP_SECONDS", 0.05)
+    monkeypatch.setattr("coding_gym.e2b.files._ANSWER_SECONDS", 0.3)
+    server = FalseServer([])
+
+    async def fork():
+        files = SessionFiles(server)
+        calls = [asyncio.create_task(files.call("usage")) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        async with files.stopped():
+            assert "/processes/p/signal" in server.requests
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert all(isinstance(result, RpcError) for result in results), results
+        files.close()
+
+    asyncio.run(asyncio.wait_for(fork(), 10))
