@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
@@ -89,24 +89,28 @@ class EventStream(Response):
     Args:
         messages: The messages.
         deadline: Seconds after which the call fails; None without a limit.
+        is_read: Set once the messages have read the request's body, if they do so.
     """
 
-    def __init__(self, messages: AsyncGenerator[Message, None], *, deadline: float | None = None) -> None:
+    def __init__(
+        self, messages: AsyncGenerator[Message, None], *, deadline: float | None = None, is_read: asyncio.Event | None = None
+    ) -> None:
         super().__init__(media_type=_STREAM_TYPE)
         del self.headers["content-length"]
         self._messages = messages
         self._deadline = deadline
+        self._is_read = is_read
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         sending = asyncio.create_task(self._send_all(scope, send))
-        leaving = asyncio.create_task(_until_gone(receive))
+        leaving = asyncio.create_task(_until_gone(receive, self._is_read))
         try:
             await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
         finally:
             leaving.cancel()
             sending.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
+            with contextlib.suppress(asyncio.CancelledError, ClientDisconnect):
                 await sending
 
     async def _send_all(self, scope: Scope, send: Send) -> None:
@@ -132,7 +136,10 @@ def _envelope(message: Message, flags: int = 0) -> bytes:
     return _HEAD.pack(flags, len(content)) + content
 
 
-async def _until_gone(receive: Receive) -> None:
+async def _until_gone(receive: Receive, is_read: asyncio.Event | None) -> None:
+    if is_read is not None:
+        # Whoever receives first gets a part of the body.
+        await is_read.wait()
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from starlette.requests import Request
@@ -160,10 +161,17 @@ def envd_routes(requests: EnvdRequests) -> list[Route]:
         return EventStream(sandbox.processes.connect(message), deadline=deadline_of(request))
 
     async def stream_input(request: Request, sandbox: E2BSandbox) -> Response:
-        async def answer() -> AsyncGenerator[Message, None]:
-            yield await sandbox.processes.stream_input(read_messages(request, processes.InputStreamEvent))
+        is_read = asyncio.Event()
 
-        return EventStream(answer(), deadline=deadline_of(request))
+        async def events() -> AsyncIterator[processes.InputStreamEvent]:
+            async for event in read_messages(request, processes.InputStreamEvent):
+                yield event
+            is_read.set()
+
+        async def answer() -> AsyncGenerator[Message, None]:
+            yield await sandbox.processes.stream_input(events())
+
+        return EventStream(answer(), deadline=deadline_of(request), is_read=is_read)
 
     async def watch(request: Request, sandbox: E2BSandbox) -> Response:
         message = await read_message(request, files.WatchRequest)

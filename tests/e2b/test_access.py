@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import struct
+import time
 
 import httpx
 import pytest
@@ -167,3 +169,20 @@ def test_only_requests_with_the_token_resume(served, control):
     assert httpx.post(stat, json={"path": "."}, headers=headers).status_code == 200
     assert control.get(path).json()["state"] == "running"
     control.delete(path)
+
+
+def test_stream_of_input_arrives_whole(envd, sandbox):
+    handle = sandbox.commands.run("wc -c", background=True, stdin=True)
+
+    def messages():
+        for event in ({"start": {"process": {"pid": handle.pid}}}, *[{"data": {"input": {"stdin": "eHh4"}}}] * 20):
+            body = json.dumps(event).encode()
+            yield struct.pack(">BI", 0, len(body)) + body
+            time.sleep(0.01)
+
+    headers = {"content-type": "application/connect+json", "e2b-sandbox-id": sandbox.sandbox_id}
+    headers["X-Access-Token"] = sandbox._envd_access_token
+    answer = envd.post("/process.Process/StreamInput", content=messages(), headers=headers)
+    assert b"error" not in answer.content
+    sandbox.commands.close_stdin(handle.pid)
+    assert handle.wait().stdout.strip() == "60"
