@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import time
 from collections import UserDict, UserList
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from coding_gym.errors import ConfigurationError, ProviderError
+from coding_gym.errors import ConfigurationError, PoolClosedError, ProviderError
 from coding_gym.integrations.verl import close_graders, compute_score, reward
 from coding_gym.integrations.verl.trajectories import Trajectories
 from coding_gym.tasks import Grader, load_suite
@@ -21,6 +22,13 @@ from tests.support.verl_modules import import_verl
 
 pytestmark = pytest.mark.slow
 
+BAD_CALLS = [
+    {"inputs": ["1\n{"], "outputs": ["3"], "fn_name": "f"},
+    {"outputs": ["3"], "fn_name": "f"},
+    {"inputs": ["1"], "outputs": [], "fn_name": "f"},
+    {"inputs": [], "outputs": [], "fn_name": "f"},
+    {"assert_case": []},
+]
 FAST = {"provider": "local", "preload": []}
 SUMS = {"inputs": ["1 2\n", "3 4\n"], "outputs": ["3\n", "7\n"]}
 CALLS = {"inputs": ["1\n2", "3\n4"], "outputs": ["3", "7"], "fn_name": "add"}
@@ -47,6 +55,16 @@ def score(code, tests, **options):
         ("def f(): return 5", {"assert_case": ["assert f() == 5", "assert f() == 6"]}, 0.5),
         ("def f(s): return s", {"inputs": ['"a"', '"b"'], "outputs": ["a", "c"], "fn_name": "f"}, 0.5),
         ("def f(x): return [x]", {"inputs": ["1"], "outputs": ["[1]"], "fn_name": "f"}, 1.0),
+        ("def f(x): return str(x)", {"inputs": ["123"], "outputs": ["123"], "fn_name": "f"}, 1.0),
+        ("def f(x): return x", {"inputs": ["123"], "outputs": ["123"], "fn_name": "f"}, 1.0),
+        ("def f(x): return x", {"inputs": ["5"], "outputs": ["[5]"], "fn_name": "f"}, 0.0),
+        ("class Solution:\n    def add(self, a, b): return a + b", CALLS, 1.0),
+        ("class Solution:\n    def add(self, a, b): return 0\ndef add(a, b): return a + b", CALLS, 1.0),
+        ("class Solution:\n    def f(self, a, b): return a + b\nadd = Solution().f", CALLS, 1.0),
+        ("class Other:\n    def plus(self, a, b): return a + b", {**CALLS, "fn_name": "plus"}, 0.0),
+        ("class Solution:\n    def add(self, a, b): return a +", CALLS, 0.0),
+        ("print(3)", {**SUMS, "assert_case": None}, 0.5),
+        ("def add(a, b): return a + b", {**CALLS, "assert_case": []}, 1.0),
         # Exits before the assertion, and prints what a test expects.
         ("import os; print('7'); os._exit(0)", {"assert_case": ["assert 1 == 2"]}, 0.0),
     ],
@@ -66,7 +84,9 @@ def test_tasks_of_a_suite_are_graded():
         compute_score("x", right, "no", suite="basics", sandbox=FAST)
 
 
-@pytest.mark.parametrize("truth", ["basics/add_up", None, 5, "[1]", {"inputs": ["1"]}, {"inputs": ["1"], "outputs": []}])
+@pytest.mark.parametrize(
+    "truth", ["basics/add_up", None, 5, "[1]", {"inputs": ["1"]}, {"inputs": ["1"], "outputs": []}, *BAD_CALLS]
+)
 def test_ground_truth_without_tests_is_refused(truth):
     with pytest.raises(ConfigurationError):
         score("1", truth)
@@ -113,6 +133,17 @@ def test_faults_are_no_zeros(failing):
     with pytest.raises(ProviderError, match=r"could not be graded within 0.2 s, which says nothing about its code"):
         score("1", SUMS, patience=0.2)
     assert len(failing) > 3
+
+
+def test_closed_pool_is_no_fault_to_wait_for(monkeypatch):
+    def grade(self, task, code):
+        raise PoolClosedError
+
+    monkeypatch.setattr(Grader, "grade", grade)
+    began = time.monotonic()
+    with pytest.raises(PoolClosedError):
+        score("1", SUMS, patience=60, on_fault=0)
+    assert time.monotonic() - began < 5
 
 
 def test_faults_have_a_chosen_score(failing):
@@ -222,6 +253,23 @@ def test_session_ends_with_its_trajectory(open_loop):
     assert loop.text(AgentData("a"), "'x' in dir()") == "False"
 
 
+def test_trajectories_with_the_same_id_have_sessions_of_their_own(open_loop):
+    # verl repeats the ids if it is to be deterministic.
+    loop = open_loop(sessions=4)
+    first, second = AgentData("a"), AgentData("a")
+    loop.text(first, "x = 1")
+    assert loop.text(second, "print('x' in dir()); x = 2") == "False"
+    assert loop.text(first, "print(x)") == "1"
+    del first
+    gc.collect()
+    loop.wait_for_sessions(1)
+    assert loop.text(second, "print(x)") == "2"
+    del second
+    gc.collect()
+    loop.wait_for_sessions(0)
+    assert loop.text(AgentData("a"), "print('x' in dir())") == "False"
+
+
 def test_idle_sessions_end(open_loop):
     loop = open_loop(sessions=4, idle_seconds=0.5)
     agent = AgentData("a")
@@ -259,7 +307,8 @@ def test_sandbox_that_dies_is_told_and_replaced(open_loop):
     loop = open_loop(sessions=2)
     agent = AgentData("a")
     loop.text(agent, "x = 1")
-    kill_sandbox(loop.tool._trajectories._open["a"].env.sandbox)
+    (trajectory,) = loop.tool._trajectories._open.values()
+    kill_sandbox(trajectory.env.sandbox)
     response, outcome = loop.run(loop.call(agent, "print(x)"))
     assert outcome == "infrastructure"
     assert response.text.startswith("[the sandbox failed, which says nothing about the code")

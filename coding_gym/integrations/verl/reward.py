@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import json
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from coding_gym.envs.task_env import as_suite
-from coding_gym.errors import ConfigurationError, ProviderError
+from coding_gym.errors import ConfigurationError, PoolClosedError, ProviderError
 from coding_gym.tasks import Asserts, Grader, Task, TaskSuite
-from coding_gym.tasks.loaders.competitions import apps_task
-from coding_gym.tasks.loaders.rows import LoadOptions, TaskRow
+from coding_gym.tasks.loaders.competitions import apps_task, calls_task, paired, results
+from coding_gym.tasks.loaders.rows import LoadOptions, TaskRow, is_list
 from coding_gym.wrappers.actions.fenced_code import extract_code
 
 __all__ = ["close_graders", "compute_score"]
@@ -61,16 +62,22 @@ def compute_score(
 
     Raises:
         ConfigurationError: If there is no such task, or the tests are in another format.
+        PoolClosedError: If ``close_graders`` is called meanwhile.
         ProviderError: After an infrastructure error, unless ``on_fault`` is set.
     """
-    task = _task_of(suite, ground_truth)
     code = extract_code(solution_str)
+    task = _task_of(suite, ground_truth, code)
     grader = _grader(json.dumps(sandbox or {}, sort_keys=True, default=_plain))
     deadline = time.monotonic() + patience
     while True:
         reason = "no sandbox is available"
-        with contextlib.suppress(ProviderError):
+        try:
             verdict = grader.grade(task, code)
+        except PoolClosedError:
+            raise
+        except ProviderError:
+            pass
+        else:
             if verdict.score is not None:
                 return {"score": verdict.score, "acc": float(verdict.solved), "fault": 0.0}
             reason = verdict.message
@@ -90,7 +97,7 @@ def close_graders() -> None:
             _graders.popitem()[1].close()
 
 
-def _task_of(suite: str | None, ground_truth: Any) -> Task:
+def _task_of(suite: str | None, ground_truth: Any, code: str) -> Task:
     if suite is not None:
         tasks = _suite(suite)
         if ground_truth not in tasks.ids:
@@ -104,25 +111,59 @@ def _task_of(suite: str | None, ground_truth: Any) -> Task:
     if not isinstance(tests, Mapping):
         message = f"Expected ground_truth to have tests, or suite= with the suite of its task, got {ground_truth!r:.100}"
         raise ConfigurationError(message)
-    if "assert_case" in tests:
-        return Task(id="verl", prompt="", tests=Asserts(cases=tuple(tests["assert_case"])))
-    if tests.get("fn_name"):
-        tests = {**tests, "inputs": [*map(_arguments, tests["inputs"])], "outputs": [*map(_value, tests["outputs"])]}
-    fields = {"id": "verl", "prompt": "", "input_output": tests}
-    return apps_task(TaskRow(fields, number=0, source="verl", options=LoadOptions()))
+    # Rows of a table have all columns; those without a value are null, or empty.
+    asserts: Any = tests.get("assert_case")
+    if is_list(asserts) and (cases := tuple(asserts)):
+        return Task(id="verl", prompt="", tests=Asserts(cases=cases))
+    row = TaskRow({"id": "verl", "prompt": "", "input_output": tests}, number=0, source="verl", options=LoadOptions())
+    if not tests.get("fn_name"):
+        return apps_task(row)
+    function = str(tests["fn_name"])
+    starter = "class Solution:\n    def " + function if _is_method(function, code) else ""
+    inputs, outputs = paired(tests.get("inputs"), tests.get("outputs"), "ground_truth")
+    if not inputs:
+        message = "Expected ground_truth to have at least one of inputs and outputs"
+        raise ConfigurationError(message)
+    calls = zip(map(_arguments, inputs), map(_accepted, outputs), strict=True)
+    return calls_task(row, "", function, starter, calls, source="verl")
 
 
-def _arguments(text: Any) -> Any:
+def _is_method(function: str, code: str) -> bool:
+    """Return whether a function is a method of a ``class Solution``: the code has that, and no function of the name."""
+    try:
+        names = set(_names(ast.parse(code)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return "Solution" in names and function not in names
+
+
+def _names(module: ast.Module) -> Iterator[str]:
+    for node in module.body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Assign(targets=targets):
+                yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
+def _arguments(text: Any) -> list[Any]:
     """Return the arguments of a call, which verl has as lines of JSON."""
-    return [json.loads(line) for line in text.split("\n") if line.strip()] if isinstance(text, str) else text
+    if not isinstance(text, str):
+        return list(text) if is_list(text) else [text]
+    try:
+        return [json.loads(line) for line in text.split("\n") if line.strip()]
+    except ValueError as error:
+        message = f"Expected inputs of ground_truth to be arguments of fn_name, each a line of JSON, got {text!r:.100}: {error}"
+        raise ConfigurationError(message) from error
 
 
-def _value(text: Any) -> Any:
-    """Return an expected result, which verl compares as the text that ``json.dumps`` or ``str`` makes of it."""
-    if isinstance(text, str):
-        with contextlib.suppress(ValueError):
-            return json.loads(text)
-    return text
+def _accepted(output: Any) -> list[Any]:
+    """Return the accepted results of a call: verl compares the text that ``json.dumps`` or ``str`` makes of a result."""
+    if not isinstance(output, str):
+        return results(output)
+    with contextlib.suppress(ValueError):
+        return [json.loads(output), output]
+    return [output]
 
 
 def _plain(value: Any) -> Any:

@@ -43,7 +43,7 @@ class CodingTool(BaseTool):
     """Tool ``python(code)``: a session for each trajectory, in sandboxes that all trajectories of the process share.
 
     verl creates and releases an instance for every call and does not tell when a trajectory ends. So the session belongs to
-    the request id of its ``agent_data``, and ends with that object, or when it has been idle for long.
+    its ``agent_data``, and ends with that object, or when it has been idle for long. Request ids may repeat.
 
     Args:
         config: ``type: native``; ``sessions``, the maximum number of sessions at a time (64); ``idle_seconds`` after which a

@@ -72,6 +72,8 @@ class Trajectories:
         # The one that has been used last is the last.
         self._open: dict[Hashable, _Trajectory] = {}
         self._begun: set[Hashable] = set()
+        # Ids of objects are given out again; these are not.
+        self._tokens: weakref.WeakKeyDictionary[object, object] = weakref.WeakKeyDictionary()
         self._freed = asyncio.Event()
         self._sweeper: asyncio.Task[None] | None = None
         self.action_space = AsyncCodingEnv(pool=self._pool, **self._options).action_space
@@ -84,10 +86,12 @@ class Trajectories:
         """Run code in the session of a trajectory.
 
         Args:
-            key: Key of the trajectory.
+            key: Key of the trajectory. Those of different owners are different trajectories, even if their keys are equal.
             code: The code, which is in ``action_space``.
             owner: Object that lives as long as the trajectory; None if ``close`` is called.
         """
+        if owner is not None:
+            key = key, self._tokens.setdefault(owner, object())
         trajectory, is_restarted = await self._use(key, owner)
         try:
             await trajectory.env.start()

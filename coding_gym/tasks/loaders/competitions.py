@@ -15,7 +15,16 @@ from coding_gym.tasks.loaders.rows import RowError, TaskRow, is_list, literal
 from coding_gym.tasks.task import Task
 from coding_gym_server.protocol.grading import Asserts, ProgramCase, Programs
 
-__all__ = ["apps_task", "code_contests_task", "live_code_bench_task", "pairs_task", "programs"]
+__all__ = [
+    "apps_task",
+    "calls_task",
+    "code_contests_task",
+    "live_code_bench_task",
+    "paired",
+    "pairs_task",
+    "programs",
+    "results",
+]
 
 _MAX_UNPACKED_BYTES = 1 << 30
 """Maximum size of decompressed test cases."""
@@ -58,14 +67,14 @@ def apps_task(row: TaskRow) -> Task:
     if not isinstance(data, Mapping) or not {"inputs", "outputs"} <= data.keys():
         message = f"expected input_output to be JSON with inputs and outputs, got {str(data)[:100]!r}"
         raise RowError(message)
-    inputs, outputs = _paired(data["inputs"], data["outputs"], "input_output")
+    inputs, outputs = paired(data["inputs"], data["outputs"], "input_output")
     starter, prompt = row.text("starter_code", default=""), row.text("question", "problem", "prompt", "description")
     if function := data.get("fn_name"):
-        cases = [
-            _call(str(function), starter, arguments if is_list(arguments) else [arguments], _expected(output))
+        calls = [
+            (arguments if is_list(arguments) else [arguments], results(output))
             for arguments, output in zip(inputs, outputs, strict=True)
         ]
-        return _function_task(row, prompt, str(function), starter, cases, source="APPS")
+        return calls_task(row, prompt, str(function), starter, calls, source="APPS")
     return _program_task(row, prompt, zip(inputs, outputs, strict=True), source="APPS")
 
 
@@ -85,8 +94,8 @@ def live_code_bench_task(row: TaskRow) -> Task:
         if function is None:
             message = "its tests call a function, which neither func_name in metadata nor starter_code names"
             raise RowError(message)
-        cases = [_call(function, starter, _json_lines(test["input"]), [_json(test["output"])]) for test in tests]
-        return _function_task(row, prompt, function, starter, cases, source="LiveCodeBench")
+        calls = [(_json_lines(test["input"]), [_json(test["output"])]) for test in tests]
+        return calls_task(row, prompt, function, starter, calls, source="LiveCodeBench")
     return _program_task(row, prompt, [(test["input"], test["output"]) for test in tests], source="LiveCodeBench")
 
 
@@ -102,7 +111,7 @@ def code_contests_task(row: TaskRow) -> Task:
         if not isinstance(tests, Mapping):
             message = f"expected {name} to have input and output, got {str(tests)[:100]!r}"
             raise RowError(message)
-        pairs += zip(*_paired(tests.get("input", []), tests.get("output", []), name), strict=True)
+        pairs += zip(*paired(tests.get("input", []), tests.get("output", []), name), strict=True)
     return _program_task(row, row.text("description", "prompt"), pairs, source="CodeContests")
 
 
@@ -113,7 +122,7 @@ def pairs_task(row: TaskRow) -> Task:
         RowError: If the row is not in this format.
     """
     if "inputs" in row and "outputs" in row:
-        pairs = [*zip(*_paired(row.decoded("inputs"), row.decoded("outputs"), "inputs"), strict=True)]
+        pairs = [*zip(*paired(row.decoded("inputs"), row.decoded("outputs"), "inputs"), strict=True)]
     else:
         tests = row.decoded("tests" if "tests" in row else "test_cases")
         pairs = [(_first(test, "input", "stdin"), _first(test, "output", "stdout", "expected_output")) for test in tests]
@@ -138,7 +147,26 @@ def _program_task(row: TaskRow, prompt: str, pairs: Iterable[tuple[Any, Any]], *
     )
 
 
-def _function_task(row: TaskRow, prompt: str, function: str, starter: str, cases: list[str], *, source: str) -> Task:
+def calls_task(
+    row: TaskRow,
+    prompt: str,
+    function: str,
+    starter: str,
+    calls: Iterable[tuple[Iterable[Any], Iterable[Any]]],
+    *,
+    source: str,
+) -> Task:
+    """Return a task whose tests call a function.
+
+    Args:
+        row: The row.
+        prompt: The prompt, without the starter code.
+        function: Name of the function.
+        starter: Starter code; with a ``class Solution``, the function is a method of it.
+        calls: Arguments of the calls, and the accepted results of each.
+        source: Name of the row's format.
+    """
+    cases = [_call(function, starter, arguments, accepted) for arguments, accepted in calls]
     return Task(
         id=row.id,
         prompt=f"{prompt}\n\n{starter}" if starter else prompt,
@@ -169,7 +197,7 @@ def _call(function: str, starter: str, arguments: Iterable[Any], expected: Itera
     return f"assert _matches({callee}({values}), {', '.join(literal(value) for value in expected)})"
 
 
-def _expected(output: Any) -> list[Any]:
+def results(output: Any) -> list[Any]:
     """Return the accepted return values of a function: APPS has some results as they are, and some wrapped in a list."""
     return [output, next(iter(output))] if is_list(output) and len(list(output)) == 1 else [output]
 
@@ -222,7 +250,7 @@ def _pickled_text(pickled: bytes) -> str:
     return str(texts[0])
 
 
-def _paired(inputs: Any, outputs: Any, name: str) -> tuple[list[Any], list[Any]]:
+def paired(inputs: Any, outputs: Any, name: str) -> tuple[list[Any], list[Any]]:
     """Return inputs and outputs as two lists of the same length.
 
     Raises:
