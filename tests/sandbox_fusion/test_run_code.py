@@ -233,15 +233,33 @@ def test_each_run_shows_the_warnings_of_the_compiler(run_code):
         assert "print(1 is 1)" in stderr
 
 
-def test_forged_compilation_is_not_kept(run_code):
-    # The process answers the server's request once, before it executes the program.
-    code = """
-        import marshal, os, socket, struct
-        forged = marshal.dumps(compile("print('forged')", "main.py", "exec"))
-        body = bytes([0x92, 15, 0xc5]) + struct.pack(">H", len(forged)) + forged
-        for number in range(3, 1024):
-            try: socket.socket(fileno=os.dup(number)).sendall(struct.pack("<I", len(body)) + body)
-            except OSError: continue
-            print("sent")
-        """
-    assert {run_code(textwrap.dedent(code))["run_result"]["stdout"] for _ in range(3)} == {"sent\n"}
+FORGERY = """
+    import marshal, os, socket, struct
+    forged = marshal.dumps(compile("print('forged')", "main.py", "exec"))
+    body = bytes([0x92, 15, 0xc5]) + struct.pack(">H", len(forged)) + forged
+    for number in range(3, 1024):
+        try: socket.socket(fileno=os.dup(number)).sendall(struct.pack("<I", len(body)) + body)
+        except OSError: continue
+        print("sent")
+    """
+"""Program that answers the server's request for its compilation, as its process does before it executes it."""
+
+
+# The compiler warns of the second one, which is not kept.
+@pytest.mark.parametrize("first_line", ["", "1 is 1\n"])
+def test_forged_compilation_is_not_kept(run_code, first_line):
+    code = first_line + textwrap.dedent(FORGERY) + "    import time; time.sleep(0.2)\n"
+    assert {run_code(code)["run_result"]["stdout"] for _ in range(3)} == {"sent\n"}
+
+
+# The compiler normalizes the identifier with a module that it may import.
+@pytest.mark.parametrize("line", ["1 is 1", "\N{LATIN SMALL LIGATURE FI} = 1"])
+@pytest.mark.parametrize("module", ["solution", "unicodedata"])
+def test_files_of_a_program_cannot_forge_its_compilation(run_code, line, module):
+    harness = f"{line}\nimport sys; sys.path.insert(0, ''); import {module} as found; print('right', getattr(found, 'y', 0))"
+    hostile = textwrap.dedent(FORGERY) + "import time; time.sleep(0.2); y = 5\n"
+    attacked = run_code(harness, files={f"{module}.py": encode(hostile)})["run_result"]
+    assert ("sent" in attacked["stdout"]) == (module == "solution")
+    for _ in range(2):
+        answer = run_code(harness, files={f"{module}.py": encode("y = 6")})["run_result"]
+        assert answer["stdout"] == f"right {6 if module == 'solution' else 0}\n"

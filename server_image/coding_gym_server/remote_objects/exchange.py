@@ -113,7 +113,7 @@ class Compiled(_Struct, tag=15, frozen=True):
     """A compiled program, which only processes of submissions may load.
 
     Attributes:
-        code: Its code object, marshalled.
+        code: Its code object, marshalled; empty if each run has to compile it.
     """
 
     code: bytes

@@ -55,6 +55,8 @@ class FaithfulProcess(ForkedProcess):
         sys.argv = [f"{_MODULE}.py"]
 
     def _serve(self, connection: socket.socket) -> None:
+        # Not in the root, which imports libraries.
+        sys.path.insert(0, "")
         sys.modules["__main__"] = types.ModuleType("__main__")
         channel = Channel(connection, to_faithful_process)
         with contextlib.suppress(EOFError, OSError):

@@ -68,8 +68,6 @@ class ForkedProcess(ABC):
         os.close(descriptor)
         self._profile.apply_to_worker(self._prepared)
         os.chdir(self._layout.work)
-        # Not in the root, which imports libraries.
-        sys.path.insert(0, "")
         if "numpy.random" in sys.modules:
             # Otherwise, all forks would draw the same numbers. Python's own generator is seeded elsewhere.
             sys.modules["numpy.random"].seed()

@@ -87,7 +87,10 @@ class SubmissionProcess(ForkedProcess):
         programs.remember_source(code)
         sys.modules[SUBMISSION_MODULE] = self._module
         self._module.__file__ = os.path.abspath(f"{SUBMISSION_MODULE}.py")
-        exec(compile(code, SOURCE_NAME, "exec", dont_inherit=True), self._module.__dict__)
+        compiled = compile(code, SOURCE_NAME, "exec", dont_inherit=True)
+        # Not earlier: what is imported before the submission is executed is none of its files.
+        sys.path.insert(0, "")
+        exec(compiled, self._module.__dict__)
         if entry_point is None:
             return Answer(None)
         if not hasattr(self._module, entry_point):
@@ -105,6 +108,7 @@ def warm_up() -> None:
     Submissions inherit the interpreter state that this creates, such as caches and specialized code; otherwise each of them
     would have to copy memory pages to create it.
     """
+    path = sys.path.copy()
     arguments = msgspec.Raw(msgspec.msgpack.encode([[1, "a", [Tag.LIST, [1, 2]]], {}]))
     for _ in range(_WARM_UP_RUNS):
         process = SubmissionProcess(PRIVATE, profile=IsolationProfile(), prepared=None)
@@ -112,6 +116,8 @@ def warm_up() -> None:
         process._answer_and_flush(Load("def solve(*values): return values", "solve"))
         process._answer_and_flush(Call([Tag.BACK, 0], arguments))
     linecache.cache.pop(SOURCE_NAME, None)
+    # The root imports libraries.
+    sys.path[:] = path
     del sys.modules[SUBMISSION_MODULE]
 
 

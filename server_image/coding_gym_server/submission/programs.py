@@ -13,13 +13,14 @@ import sys
 import threading
 import traceback
 import types
+import unicodedata  # noqa: F401 - the compiler imports it for some programs, and must not find a file of theirs
 import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 from coding_gym_server.ipc.streams import flush_streams, open_stream
 from coding_gym_server.ipc.text import source_lines
-from coding_gym_server.remote_objects.exchange import RunCommand, RunProgram
+from coding_gym_server.remote_objects.exchange import MAX_FRAME_BYTES, RunCommand, RunProgram
 
 __all__ = ["SOURCE_NAME", "execute_command", "format_error", "remember_source", "run_program"]
 
@@ -27,6 +28,7 @@ SOURCE_NAME = "<submission>"
 """Name of source code that has no file."""
 
 _MAIN = "main.py"
+_MAX_COMPILED_BYTES = MAX_FRAME_BYTES - 1024
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127
 
 
@@ -35,7 +37,8 @@ def run_program(request: RunProgram, report: Callable[[bytes], None]) -> NoRetur
 
     Args:
         request: The program.
-        report: Called with the compiled program before it is executed, if the request has none.
+        report: Called once, before anything of the program or of its files is executed, if the request has no compiled
+            program: with the compiled one, or nothing if each run has to compile it.
     """
     _set_stdin(request.stdin)
     sys.stdin = open_stream(0)
@@ -50,7 +53,9 @@ def run_program(request: RunProgram, report: Callable[[bytes], None]) -> NoRetur
             with open(request.file, "w", encoding="utf-8", errors="surrogatepass") as file:
                 file.write(request.code)
         _limit_memory(request.max_memory_bytes)
-        exec(_compiled(request, name, report), main.__dict__)
+        code = _compiled(request, name, report)
+        sys.path.insert(0, "")
+        exec(code, main.__dict__)
         exit_code = 0
     except SystemExit as error:
         exit_code = _exit_code(error.code)
@@ -95,15 +100,28 @@ def _compiled(request: RunProgram, name: str, report: Callable[[bytes], None]) -
     if request.compiled is not None:
         loaded: types.CodeType = marshal.loads(request.compiled)  # noqa: S302 - this process executes the source anyway
         return loaded
-    with warnings.catch_warnings(record=True) as found:
-        code = compile(request.code, name, "exec", dont_inherit=True)
+    keeps = b""
+    try:
+        with warnings.catch_warnings(record=True) as found:
+            code = compile(request.code, name, "exec", dont_inherit=True)
+        if not found:
+            # Otherwise, only the first run would show them. A large or deeply nested program is compiled each time, too.
+            with contextlib.suppress(ValueError, MemoryError):
+                keeps = marshal.dumps(code)
+    finally:
+        _report(keeps, report)
     for warning in found:
         warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)
-    if not found:
-        # Otherwise, only the first run would show them. A large or deeply nested program is compiled each time, too.
-        with contextlib.suppress(ValueError, MemoryError):
-            report(marshal.dumps(code))
     return code
+
+
+def _report(code: bytes, report: Callable[[bytes], None]) -> None:
+    """Report a compiled program, or nothing if it is too large: another message in its place would be taken for it."""
+    if len(code) <= _MAX_COMPILED_BYTES:
+        with contextlib.suppress(MemoryError):
+            report(code)
+            return
+    report(b"")
 
 
 def _set_stdin(text: str) -> None:

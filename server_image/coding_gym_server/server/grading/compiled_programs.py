@@ -11,8 +11,8 @@ __all__ = ["CompiledPrograms"]
 class CompiledPrograms:
     """Cache of compiled programs, of which the least recently used are dropped.
 
-    A program is compiled in the process of a submission, before that executes any of it, and is loaded by such processes only.
-    The key is the source: whatever a source makes of its compilation concerns only runs of that source.
+    A program is compiled in the process of a submission, before that executes any of it or of its files, and is loaded by such
+    processes only.
 
     Args:
         max_bytes: Maximum total size.

@@ -90,10 +90,10 @@ async def send_program(connection: socket.socket, request: RunProgram | RunComma
     with contextlib.suppress(OSError, EOFError, msgspec.MsgspecError):
         await loop.sock_sendall(connection, HEADER.pack(len(body)) + body)
         if is_new and isinstance(request, RunProgram):
-            # The first message: nothing of the program has been executed when it is sent.
+            # The first message, which always comes: nothing of the program has been executed when it is sent.
             (size,) = HEADER.unpack(await _receive(connection, HEADER.size))
-            if size <= MAX_FRAME_BYTES:
-                compiled.put(request.code, request.file, _compiled.decode(await _receive(connection, size)).code)
+            if size <= MAX_FRAME_BYTES and (new := _compiled.decode(await _receive(connection, size)).code):
+                compiled.put(request.code, request.file, new)
 
 
 async def _receive(connection: socket.socket, size: int) -> bytes:

@@ -41,6 +41,9 @@ from coding_gym_server.workspace.fetching import read_files
 
 __all__ = ["GradingWorker"]
 
+_MAX_COMPILED_BYTES = 32 << 20
+"""Maximum total size of the compiled programs of one grading."""
+
 _EXTRA_OUTPUT_CHARS = 4096
 """Number of characters that a program may print beyond the expected output before the middle is dropped."""
 
@@ -58,7 +61,7 @@ class GradingWorker(BaseWorker):
         processes: The processes of the submissions.
         libraries: Names of the modules that they and the test runners have imported.
         test_runners: Root of test runners with their files.
-        compiled: Programs that have been compiled before.
+        compiled: Programs of ``run`` that have been compiled before; submissions share none.
     """
 
     def __init__(
@@ -174,9 +177,10 @@ class GradingWorker(BaseWorker):
 
     async def _run_programs(self, submission: Submission, tests: Programs) -> Graded:
         graded = Graded(outcome=VerdictOutcome.PASSED)
+        compiled = CompiledPrograms(max_bytes=_MAX_COMPILED_BYTES)
         cases: list[CaseResult] = []
         for number, case in enumerate(tests.cases):
-            result, run = await self._run_program(str(number), submission, case, tests.tolerance)
+            result, run = await self._run_program(str(number), submission, case, tests.tolerance, compiled)
             cases.append(result)
             graded.cpu_seconds += run.cpu_seconds
             if result.outcome is not CaseOutcome.PASSED and graded.outcome is VerdictOutcome.PASSED:
@@ -192,7 +196,7 @@ class GradingWorker(BaseWorker):
         return graded
 
     async def _run_program(
-        self, name: str, submission: Submission, case: ProgramCase, tolerance: float | None
+        self, name: str, submission: Submission, case: ProgramCase, tolerance: float | None, compiled: CompiledPrograms
     ) -> tuple[CaseResult, ProgramRun]:
         limit = submission.limits.max_output_chars
         program = Program(
@@ -202,7 +206,7 @@ class GradingWorker(BaseWorker):
             max_stdout_chars=max(len(case.stdout) + _EXTRA_OUTPUT_CHARS, limit),
             max_stderr_chars=limit,
         )
-        run = await self._execute(program)
+        run = await self._execute(program, compiled)
         outcome, message = self._case_outcome(run, case, tolerance)
         return CaseResult(name=name, outcome=outcome, message=message, seconds=run.seconds), run
 
@@ -216,7 +220,7 @@ class GradingWorker(BaseWorker):
             TimeoutError: If a root does not respond.
         """
         self._kill_reason = ""
-        return await self._execute(program)
+        return await self._execute(program, self._compiled)
 
     async def settle(self) -> None:
         """Remove what the last program has left, and fork the process of the next one.
@@ -245,12 +249,12 @@ class GradingWorker(BaseWorker):
             run.begin(**limits)
             yield run, waiting.ended
 
-    async def _execute(self, program: Program) -> ProgramRun:
+    async def _execute(self, program: Program, compiled: CompiledPrograms) -> ProgramRun:
         """Run a program once."""
         began = time.perf_counter()
         async with self._started(program) as (run, ended):
             watch = self._watch(program.limits, run)
-            sending = asyncio.ensure_future(send_program(run.connection, program.request, self._compiled))
+            sending = asyncio.ensure_future(send_program(run.connection, program.request, compiled))
             try:
                 status = await watch.over(ended)
             finally:
