@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import sys
 import textwrap
 
 import psutil
@@ -90,6 +91,13 @@ def test_memory_limit_holds_for_one_run(run_code):
     assert limited["run_result"]["stderr"].endswith("MemoryError\n")
     assert run_code(code)["run_result"]["stdout"] == f"{200 << 20}\n"
     assert run_code(code, memory_limit_MB=1024)["status"] == "Success"
+
+
+@pytest.mark.parametrize("limit", [1 << 44, sys.maxsize])
+@pytest.mark.parametrize("language", ["python", "bash"])
+def test_memory_limit_may_be_larger_than_any_memory(run_code, language, limit):
+    code = {"python": "print(1)", "bash": "echo 1"}[language]
+    assert run_code(code, language=language, memory_limit_MB=limit)["run_result"]["stdout"] == "1\n"
 
 
 def test_memory_limit_is_inherited_by_child_processes(run_code):

@@ -147,7 +147,7 @@ class LimitWatch:
         self._loop = asyncio.get_running_loop()
         self._clock = _Clock(self._loop, roots)
         # Processes that exit take their waiting time along, so it is looked up while they run.
-        self._interval = min(_MAX_INTERVAL, limits.wall_timeout / 8)
+        self._interval = max(_READ_DELAY, min(_MAX_INTERVAL, limits.wall_timeout / 8))
         self._wall = self._loop.call_later(self._interval, self._watch_wall)
         # The earliest time at which the CPU time can be used up.
         self._cpu = self._loop.call_later(limits.cpu_timeout / (os.cpu_count() or 1), self._watch_cpu)

@@ -36,6 +36,9 @@ verl waits for the time limits and 10 s more, so it always gets a response.
 
 _MIN_SECONDS, _MAX_SECONDS = 0.001, 3600.0
 _MEBIBYTE = 1 << 20
+_MAX_MEBIBYTES = 1 << 42
+"""Limit on memory limits, far above any memory: larger numbers are none of the operating system's."""
+
 _IGNORED = "IGNORE_THIS_FILE"
 
 
@@ -94,7 +97,7 @@ def time_limit(seconds: float) -> float:
 
 def memory_limit(mebibytes: int) -> int | None:
     """Return a requested limit in bytes, None if there is none."""
-    return mebibytes * _MEBIBYTE if mebibytes > 0 else None
+    return min(mebibytes, _MAX_MEBIBYTES) * _MEBIBYTE if mebibytes > 0 else None
 
 
 def _program_of(request: RunRequest) -> Program:
