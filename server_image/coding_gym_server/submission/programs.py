@@ -40,14 +40,14 @@ def run_program(request: RunProgram, report: Callable[[bytes], None]) -> NoRetur
         report: Called once, before anything of the program or of its files is executed, if the request has no compiled
             program: with the compiled one, or nothing if each run has to compile it.
     """
-    _set_stdin(request.stdin)
-    sys.stdin = open_stream(0)
     name = request.file or SOURCE_NAME
     remember_source(request.code, name)
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     sys.argv = [request.file or _MAIN]
     exit_code = 1
     try:
+        _set_stdin(request.stdin)
+        sys.stdin = open_stream(0)
         if request.file:
             main.__file__ = os.path.abspath(request.file)
             with open(request.file, "w", encoding="utf-8", errors="surrogatepass") as file:
@@ -67,15 +67,16 @@ def run_program(request: RunProgram, report: Callable[[bytes], None]) -> NoRetur
 
 def execute_command(request: RunCommand) -> NoReturn:
     """Replace the process by another program; exit as a shell does if that fails."""
-    _set_stdin(request.stdin)
-    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
-        # Python ignores the latter two, and programs would inherit that.
-        signal.signal(number, signal.SIG_DFL)
-    _limit_memory(request.max_memory_bytes)
     try:
+        _set_stdin(request.stdin)
+        for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
+            # Python ignores the latter two, and programs would inherit that.
+            signal.signal(number, signal.SIG_DFL)
+        _limit_memory(request.max_memory_bytes)
         os.execvpe(request.command[0], request.command, {**os.environ, **request.variables})
-    except OSError as error:
-        sys.stderr.write(f"{request.command[0]}: {error.strerror}\n")
+    except (OSError, ValueError, OverflowError, MemoryError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        sys.stderr.write(f"{request.command[0]}: {reason}\n")
         flush_streams()
         os._exit(_NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE)
 
