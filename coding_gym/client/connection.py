@@ -139,8 +139,7 @@ class Connection:
         while not messages:
             data = self.read(timeout)
             if data is None:
-                message = f"{self._address} did not answer within {timeout:g} s"
-                raise TransportTimeoutError(message)
+                raise self.late(timeout)
             messages = self.feed(data)
         content, is_text = messages[0]
         return decoder.decode(content, is_text=is_text)
@@ -196,6 +195,10 @@ class Connection:
             raise self._broken(self._protocol.close_exc if self._protocol.state is State.CLOSED else None)
         return messages
 
+    def late(self, timeout: float) -> TransportTimeoutError:
+        """Return the error for an answer that has not arrived in time."""
+        return TransportTimeoutError(f"{self._address} did not answer within {timeout:g} s")
+
     @property
     def is_lost(self) -> bool:
         """Whether the server or this side has ended the connection."""
@@ -227,8 +230,7 @@ class Connection:
             left = max(deadline - time.monotonic(), 0.001)
             data = self.read(left)
             if data is None:
-                message = f"{self._address} did not answer within {timeout:g} s"
-                raise TransportTimeoutError(message)
+                raise self.late(timeout)
             self._process(data)
             error = self._protocol.handshake_exc
             if isinstance(error, InvalidStatus):

@@ -15,7 +15,7 @@ import msgspec
 
 from coding_gym.client.address import Address
 from coding_gym.client.connection import Connection, MessageDecoder
-from coding_gym.errors import CodingGymError, ProtocolError, TransportError, TransportTimeoutError
+from coding_gym.errors import CodingGymError, ProtocolError, TransportError
 from coding_gym_server.protocol import MAX_FRAME_BYTES
 from coding_gym_server.protocol.shared import MAX_PART_BYTES, Packet, PacketKind, frames_of
 
@@ -130,8 +130,7 @@ class SharedConnection:
         deadline = time.monotonic() + timeout
         while (packet := self._take_or_read(channel, deadline)) is None:
             if time.monotonic() >= deadline:
-                message = f"{self._address} did not answer within {timeout:g} s"
-                raise TransportTimeoutError(message)
+                raise self._connection.late(timeout)
         return packet
 
     def _take_or_read(self, channel: Channel, deadline: float) -> Packet | None:

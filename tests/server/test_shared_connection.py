@@ -62,7 +62,7 @@ class Shared:
         return frame
 
     def until(self, count, kind):
-        """Return the bodies of the next packets of one kind by channel; there are no others."""
+        """Return the bodies of the next packets by channel, all of which must be of one kind."""
         bodies = {}
         while len(bodies) < count:
             for channel, found, body in self.receive():
@@ -73,6 +73,12 @@ class Shared:
     def open(self, *channels):
         self.send(*((channel, OPEN, b"") for channel in channels))
         return self.until(len(channels), OPEN)
+
+    def open_for_long_outputs(self, *channels):
+        self.open(*channels)
+        reset = msgspec.msgpack.encode({"type": "reset", "data": {"max_output_chars": 1_000_000}})
+        self.send(*((channel, MESSAGE, reset) for channel in channels))
+        self.outputs(len(channels))
 
     def outputs(self, count):
         found = self.until(count, MESSAGE)
@@ -198,10 +204,7 @@ def test_parts_are_joined_up_to_the_limit(shared):
 @pytest.mark.slow
 def test_client_that_does_not_read_gets_everything_later(shared, server):
     channels = range(16)
-    shared.open(*channels)
-    reset = msgspec.msgpack.encode({"type": "reset", "data": {"max_output_chars": 1_000_000}})
-    shared.send(*((channel, MESSAGE, reset) for channel in channels))
-    shared.outputs(16)
+    shared.open_for_long_outputs(*channels)
     rounds = 3
     for _ in range(rounds):
         shared.send(*((channel, MESSAGE, step("print('x' * 900_000)")) for channel in channels))
@@ -221,10 +224,7 @@ def test_client_that_does_not_read_gets_everything_later(shared, server):
 @pytest.mark.slow
 def test_session_that_ends_while_client_does_not_read_loses_no_answers_of_others(shared):
     channels = range(8)
-    shared.open(*channels)
-    reset = msgspec.msgpack.encode({"type": "reset", "data": {"max_output_chars": 1_000_000}})
-    shared.send(*((channel, MESSAGE, reset) for channel in channels))
-    shared.outputs(8)
+    shared.open_for_long_outputs(*channels)
     rounds = 6
     for _ in range(rounds):
         shared.send(*((channel, MESSAGE, step("print('x' * 900_000)")) for channel in channels))

@@ -40,7 +40,7 @@ class PacketKind(IntEnum):
 
 
 class Packet(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """What a frame has for one channel. A frame is an array of packets.
+    """Part of a frame that belongs to one channel. A frame is an array of packets.
 
     Attributes:
         channel: Number of the channel, chosen by the client.
