@@ -34,8 +34,8 @@ def server_of(sandbox: Sandbox) -> psutil.Process:
     if not hasattr(sandbox, "container"):
         first = _first_process(sandbox)
         # A launcher has the same command line as the server, its child.
-        return next((child for child in first.children() if _command(child) == _command(first)), first)
-    servers = [process for process in processes_of(sandbox) if "bin/coding-gym-server" in _command(process)]
+        return next((child for child in first.children() if command_line(child) == command_line(first)), first)
+    servers = [process for process in processes_of(sandbox) if "bin/coding-gym-server" in command_line(process)]
     return next(reversed(servers))
 
 
@@ -43,7 +43,7 @@ def zygote_of(sandbox: Sandbox) -> psutil.Process:
     """Return the zygote of a sandbox."""
     server = server_of(sandbox)
     parent = server.parent()
-    if parent is not None and _command(parent) == _command(server):
+    if parent is not None and command_line(parent) == command_line(server):
         # The launcher, which also adopts the roots of a zygote that has died.
         zygotes = [child for child in parent.children() if _is_zygote(child)]
         return next(iter(sorted(zygotes, key=_start_time, reverse=True)))
@@ -53,7 +53,7 @@ def zygote_of(sandbox: Sandbox) -> psutil.Process:
 def workers_of(sandbox: Sandbox) -> list[psutil.Process]:
     """Return the workers of a sandbox, including those of spare roots."""
     zygote = zygote_of(sandbox)
-    forks = [process for process in processes_of(sandbox) if _ZYGOTE in _command(process) and process != zygote]
+    forks = [process for process in processes_of(sandbox) if _ZYGOTE in command_line(process) and process != zygote]
     # A worker is a child of a root, which is also forked from the zygote.
     return [fork for fork in forks if fork.parent() in forks]
 
@@ -61,6 +61,13 @@ def workers_of(sandbox: Sandbox) -> list[psutil.Process]:
 def host_process(sandbox: Sandbox, pid: int) -> psutil.Process:
     """Return the process that has ``pid`` in its own PID namespace."""
     return next(process for process in processes_of(sandbox) if _own_pid(process) == pid)
+
+
+def command_line(process: psutil.Process) -> str:
+    """Return the command line of a process, empty if it has ended."""
+    with contextlib.suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
 
 
 def _start_time(process: psutil.Process) -> float:
@@ -71,19 +78,13 @@ def _start_time(process: psutil.Process) -> float:
 
 def _is_zygote(process: psutil.Process) -> bool:
     """Return whether a process is a zygote other than that of submissions."""
-    command = _command(process)
+    command = command_line(process)
     return _ZYGOTE in command and _OF_SUBMISSIONS not in command
 
 
 def _first_process(sandbox: Sandbox) -> psutil.Process:
     """Return the first process of a local sandbox."""
     return psutil.Process(int(sandbox.description.rpartition("pid ")[2].rstrip(")")))
-
-
-def _command(process: psutil.Process) -> str:
-    with contextlib.suppress(psutil.Error):
-        return " ".join(process.cmdline())
-    return ""
 
 
 def _own_pid(process: psutil.Process) -> int | None:
