@@ -72,13 +72,8 @@ def control_routes(registry: SandboxRegistry, templates: Templates) -> list[Rout
             resumes=body.auto_resume is not None and body.auto_resume.enabled,
         )
         timeout = DEFAULT_TIMEOUT if body.timeout is None else body.timeout
-        source = templates.find(name)
-        if isinstance(source, Snapshot):
-            sandbox = await registry.create_from(source, lifecycle, timeout=timeout)
-            await templates.begin(name, sandbox)
-        else:
-            is_own = body.metadata.get(OWN_CONTAINER) == "true"
-            sandbox = await registry.create(lifecycle, source.image, timeout=timeout, is_own=is_own)
+        is_own = body.metadata.get(OWN_CONTAINER) == "true"
+        sandbox = await templates.create(name, lifecycle, timeout=timeout, is_own=is_own)
         return JSONResponse(sandbox.credentials, 201)
 
     async def list_all(request: Request) -> Response:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -57,7 +57,7 @@ class SandboxRegistry:
         self._hosts = hosts
         self._sandboxes: dict[str, E2BSandbox] = {}
         self._snapshots: dict[str, Snapshot] = {}
-        self._pausing: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def sandboxes(self) -> list[E2BSandbox]:
@@ -155,10 +155,13 @@ class SandboxRegistry:
         return snapshot
 
     def delete_snapshot(self, snapshot: Snapshot) -> None:
-        """Forget a snapshot; sandboxes made from it go on."""
-        if self._snapshots.pop(snapshot.id, None) is not None:
-            snapshot.session.close()
-            self._hosts.release(snapshot.host, is_fork=True)
+        """Forget a snapshot, which ends once it is not being copied any more; sandboxes made from it go on."""
+        if self._snapshots.pop(snapshot.id, None) is None:
+            return
+        if snapshot.session.is_lost:
+            self._end(snapshot)
+        else:
+            self._run(self._end_copied(snapshot))
 
     async def pause(self, sandbox: E2BSandbox) -> None:
         """Stop the processes of a sandbox, and let it exist until it is resumed.
@@ -232,8 +235,9 @@ class SandboxRegistry:
         """End all sandboxes, and forget all snapshots."""
         for sandbox in [*self._sandboxes.values()]:
             self._remove(sandbox)
-        for snapshot in [*self._snapshots.values()]:
-            self.delete_snapshot(snapshot)
+        for snapshot in self._snapshots.values():
+            self._end(snapshot)
+        self._snapshots.clear()
 
     async def _copy(self, sandbox: E2BSandbox, count: int) -> list[AsyncSession | ApiError]:
         async with sandbox.turn:
@@ -280,6 +284,17 @@ class SandboxRegistry:
         if not sandbox.lifecycle.pauses:
             self._remove(sandbox)
             return
-        pausing = asyncio.create_task(self._pause_expired(sandbox))
-        self._pausing.add(pausing)
-        pausing.add_done_callback(self._pausing.discard)
+        self._run(self._pause_expired(sandbox))
+
+    def _end(self, snapshot: Snapshot) -> None:
+        snapshot.session.close()
+        self._hosts.release(snapshot.host, is_fork=True)
+
+    async def _end_copied(self, snapshot: Snapshot) -> None:
+        async with snapshot.turn:
+            self._end(snapshot)
+
+    def _run(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -34,11 +34,11 @@ def template_routes(templates: Templates) -> tuple[Route, list[Route]]:
 
     async def build(request: Request) -> Response:
         source = await read_json(request, BuildSource)
-        templates.build(_template(request), source)
+        templates.build(_build(request), source)
         return Response(status_code=202)
 
     async def status(request: Request) -> Response:
-        template = _template(request)
+        template = _build(request)
         offset = int(text) if (text := request.query_params.get("logsOffset", "0")).isdecimal() and len(text) < 10 else 0
         entries = template.log[offset:]
         answer: dict[str, Any] = {**_described(template), "status": template.status, "logEntries": entries}
@@ -76,11 +76,11 @@ def template_routes(templates: Templates) -> tuple[Route, list[Route]]:
             raise ApiError(404, message)
         return Response(status_code=204)
 
-    def _template(request: Request) -> Template:
-        template = templates.get(request.path_params["template"])
-        if template is None or request.path_params.get("build", template.build_id) != template.build_id:
+    def _build(request: Request) -> Template:
+        build = templates.get_build(request.path_params["template"], request.path_params["build"])
+        if build is None:
             raise ApiError(404, "There is no such build")
-        return template
+        return build
 
     one = "/templates/{template}"
     return Route(f"{_UPLOADS}{{secret}}/{{hash}}", upload, methods=["PUT"]), [

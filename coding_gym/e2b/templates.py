@@ -25,6 +25,8 @@ _BUILD_SECONDS = 24 * 3600.0
 _READY_SECONDS = 60.0
 _READY_PAUSE = 0.5
 _MAX_LOG = 1000
+_MAX_PAST = 1000
+"""Maximum number of builds that are neither usable nor running."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,14 @@ class Image:
 
 @dataclass(eq=False)
 class Template:
-    """A template that a client builds.
+    """A build of a template.
 
     Attributes:
-        id: Its id.
-        build_id: Id of its build.
-        names: Its names.
-        source: What sandboxes are made of once it is built.
+        id: Id of the template, which its builds share.
+        build_id: Its id.
+        names: Names of the template.
+        source: What sandboxes are made of once it is built; None again once a later build replaces it.
+        sandbox: Where it is being built.
         environment: Variables of the processes of its sandboxes.
         start: Command that runs in its sandboxes from their start.
         ready: Command that succeeds once a sandbox can be used.
@@ -58,13 +61,20 @@ class Template:
     id: str
     build_id: str
     names: tuple[str, ...]
-    source: Image | Snapshot | None = None
+    source: Snapshot | None = None
+    sandbox: E2BSandbox | None = None
     environment: dict[str, str] = field(default_factory=dict)
     start: str | None = None
     ready: str | None = None
     status: str = "waiting"
     reason: str = ""
     log: list[dict[str, str]] = field(default_factory=list)
+
+    def fail(self, reason: str) -> None:
+        """Take note of why the build failed."""
+        self.reason = reason
+        self.write(reason, "error")
+        self.status = "error"
 
     def write(self, message: str, level: str = "info") -> None:
         """Add a message to the log."""
@@ -87,40 +97,47 @@ class Templates:
         self.uploads = Uploads()
         self._settings = settings
         self._registry = registry
-        self._templates: dict[str, Template] = {}
-        self._builds: set[asyncio.Task[None]] = set()
+        # The oldest first.
+        self._builds: list[Template] = []
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    def find(self, name: str) -> Image | Snapshot:
-        """Return what a template stands for.
+    async def create(self, name: str, lifecycle: Lifecycle, *, timeout: float, is_own: bool) -> E2BSandbox:
+        """Make a sandbox of a template, start what has to be started in it, and wait until it is ready.
+
+        Args:
+            name: Id or name of the template, the image or the snapshot.
+            lifecycle: What the client wants.
+            timeout: Seconds that it has.
+            is_own: Whether it gets a container of its own, if it is made of an image.
 
         Raises:
-            ApiError: If it does not exist, or is not built.
+            ApiError: If there is no such template, no room for the sandbox, or it does not become ready.
         """
-        template = self.get(name)
+        template, source = self._find(name)
+        if isinstance(source, Image):
+            return await self._registry.create(lifecycle, source.image, timeout=timeout, is_own=is_own)
+        sandbox = await self._registry.create_from(source, lifecycle, timeout=timeout)
         if template is not None:
-            source = template.source
-            if template.status != "ready" or source is None:
-                message = f"template {name[:100]!r} is not ready: its build is in the state {template.status}"
-                raise ApiError(400, message)
-            if isinstance(source, Snapshot) and source.session.is_lost:
-                message = f"template {name[:100]!r} was lost with its sandbox: build it again"
-                raise ApiError(404, message)
-            return source
-        image = self._image(name)
-        if image is not None:
-            return image
-        snapshot = self._registry.snapshot(name)
-        if snapshot is None:
-            message = f"template {name[:100]!r} not found: build it, or start the server with --template {name[:100]}=IMAGE"
-            raise ApiError(404, message)
-        return snapshot
+            try:
+                await self._begin(template, sandbox)
+            except BaseException as error:
+                self._registry.kill(sandbox)
+                if not isinstance(error, BuildError | RpcError):
+                    raise
+                message = f"The sandbox does not start: {error}"
+                raise ApiError(500, message) from error
+        return sandbox
 
     def get(self, name: str) -> Template | None:
-        """Return the template with an id or a name that a client has built or builds, None if there is none."""
-        for template in reversed(self._templates.values()):
-            if name.removesuffix(":default") in (template.id, *template.names):
-                return template
-        return None
+        """Return the newest usable build of the template with an id or a name; if there is none, the newest one, or None."""
+        builds = self._builds_of(name)
+        return next(
+            (build for build in builds if build.source is not None and build.status == "ready"), next(iter(builds), None)
+        )
+
+    def get_build(self, name: str, build_id: str) -> Template | None:
+        """Return a build of the template with an id or a name, None if there is none."""
+        return next((build for build in self._builds_of(name) if build.build_id == build_id), None)
 
     def exists(self, name: str) -> bool:
         """Return whether there is something with a name."""
@@ -136,50 +153,46 @@ class Templates:
         if not name:
             raise ApiError(400, "Expected the template to have a name")
         names = (name, *(f"{name.partition(':')[0]}:{tag}" for tag in request.tags))
-        template = Template(f"t{secrets.token_hex(10)}", str(uuid.uuid4()), names)
-        self._templates[template.id] = template
+        identifier = next((build.id for build in self._builds if build.names[0] == name), f"t{secrets.token_hex(10)}")
+        template = Template(identifier, str(uuid.uuid4()), names)
+        self._builds.append(template)
         return template
 
     def build(self, template: Template, source: BuildSource) -> None:
-        """Begin to build a template."""
+        """Begin to build a template.
+
+        Raises:
+            ApiError: If that has begun already.
+        """
+        if template.status != "waiting":
+            raise ApiError(409, "The build has begun already: request another one")
         template.status = "building"
         task = asyncio.create_task(self._build(template, source))
-        self._builds.add(task)
-        task.add_done_callback(self._builds.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def delete(self, name: str) -> bool:
-        """Remove a template or a snapshot; return whether there was one."""
+        """Remove a template with all its builds, or a snapshot; return whether there was one."""
         template = self.get(name)
         if template is not None:
-            del self._templates[template.id]
-            if isinstance(template.source, Snapshot):
-                self._registry.delete_snapshot(template.source)
+            deleted = [build for build in self._builds if build.id == template.id]
+            self._builds = [build for build in self._builds if build.id != template.id]
+            for build in deleted:
+                self._free(build)
+                if build.sandbox is not None:
+                    # Its build fails.
+                    self._registry.kill(build.sandbox)
             return True
         snapshot = self._registry.snapshot(name)
         if snapshot is not None:
             self._registry.delete_snapshot(snapshot)
         return snapshot is not None
 
-    async def begin(self, name: str, sandbox: E2BSandbox) -> None:
-        """Start what a template has to be started in its sandboxes, and wait until they are ready.
-
-        Raises:
-            ApiError: If they do not become ready.
-        """
-        template = self.get(name)
-        if template is not None:
-            try:
-                await self._begin(template, sandbox)
-            except (BuildError, RpcError) as error:
-                self._registry.kill(sandbox)
-                message = f"The sandbox does not start: {error}"
-                raise ApiError(500, message) from error
-
     async def close(self) -> None:
         """End all builds."""
-        for task in self._builds:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._builds, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         self.uploads.close()
 
     def list_all(self) -> list[dict[str, Any]]:
@@ -192,7 +205,7 @@ class Templates:
                 "aliases": [],
                 "public": False,
             }
-            for template in self._templates.values()
+            for template in {build.id: build for build in self._builds}.values()
         ]
 
     def _image(self, name: str) -> Image | None:
@@ -202,35 +215,90 @@ class Templates:
             return Image(self._settings.config.image)
         return None
 
+    def _builds_of(self, name: str) -> list[Template]:
+        """Return the builds of the template with an id or a name, the newest first."""
+        name = name.removesuffix(":default")
+        return [build for build in reversed(self._builds) if name in (build.id, *build.names)]
+
+    def _find(self, name: str) -> tuple[Template | None, Image | Snapshot]:
+        """Return what a template stands for, and its build, if it is one that a client has built.
+
+        Raises:
+            ApiError: If it does not exist, or is not built.
+        """
+        template = self.get(name)
+        if template is not None:
+            if template.status != "ready" or template.source is None:
+                message = f"template {name[:100]!r} is not ready: its build is in the state {template.status}"
+                raise ApiError(400, message)
+            if template.source.session.is_lost:
+                message = f"template {name[:100]!r} was lost with its sandbox: build it again"
+                raise ApiError(404, message)
+            return template, template.source
+        source = self._image(name) or self._registry.snapshot(name)
+        if source is None:
+            message = f"template {name[:100]!r} not found: build it, or start the server with --template {name[:100]}=IMAGE"
+            raise ApiError(404, message)
+        return None, source
+
     async def _build(self, template: Template, request: BuildSource) -> None:
-        sandbox = None
         try:
-            base = self.find(request.from_template or request.from_image or BASE_TEMPLATES[0])
-            parent = self.get(request.from_template or "")
-            template.environment = dict(parent.environment) if parent is not None else {}
-            template.start = request.start_cmd or (parent.start if parent is not None else None)
-            template.ready = request.ready_cmd or (parent.ready if parent is not None else None)
-            sandbox = await self._open(base, template)
-            directory = _HOME
-            for number, step in enumerate(request.steps, 1):
-                template.write(f"[{number}/{len(request.steps)}] {step.type} {' '.join(step.args)[:200]}")
-                printed, directory = await run_step(
-                    sandbox, step, self.uploads, environment=template.environment, directory=directory
-                )
-                for line in printed.splitlines()[-50:]:
-                    template.write(line)
-            snapshot = await self._registry.take_snapshot(sandbox, None, is_listed=False)
-            template.source = snapshot
-            if template.start is not None or template.ready is not None:
-                await self._begin(template, sandbox)
+            await self._run(template, request)
             template.status = "ready"
         except (ApiError, BuildError, RpcError) as error:
-            template.reason = str(error)
-            template.write(template.reason, "error")
-            template.status = "error"
+            template.fail(str(error))
+        except BaseException as error:
+            template.fail(f"unexpected error: {type(error).__name__}: {error}")
+            raise
         finally:
-            if sandbox is not None:
-                self._registry.kill(sandbox)
+            if template.sandbox is not None:
+                self._registry.kill(template.sandbox)
+                template.sandbox = None
+            if template.status != "ready":
+                self._free(template)
+            self._free_replaced()
+
+    async def _run(self, template: Template, request: BuildSource) -> None:
+        parent, base = self._find(request.from_template or request.from_image or BASE_TEMPLATES[0])
+        template.environment = dict(parent.environment) if parent is not None else {}
+        template.start = request.start_cmd or (parent.start if parent is not None else None)
+        template.ready = request.ready_cmd or (parent.ready if parent is not None else None)
+        template.sandbox = sandbox = await self._open(base, template)
+        directory = _HOME
+        for number, step in enumerate(request.steps, 1):
+            self._check_exists(template)
+            template.write(f"[{number}/{len(request.steps)}] {step.type} {' '.join(step.args)[:200]}")
+            printed, directory = await run_step(
+                sandbox, step, self.uploads, environment=template.environment, directory=directory
+            )
+            for line in printed.splitlines()[-50:]:
+                template.write(line)
+        template.source = await self._registry.take_snapshot(sandbox, None, is_listed=False)
+        if template.start is not None or template.ready is not None:
+            await self._begin(template, sandbox)
+        self._check_exists(template)
+
+    def _check_exists(self, template: Template) -> None:
+        if template not in self._builds:
+            message = "the template was deleted"
+            raise BuildError(message)
+
+    def _free(self, template: Template) -> None:
+        source, template.source = template.source, None
+        if source is not None:
+            self._registry.delete_snapshot(source)
+
+    def _free_replaced(self) -> None:
+        """Free the builds all of whose names have newer ones, and forget the oldest of those that cannot be used."""
+        names: set[str] = set()
+        for build in reversed(self._builds):
+            if build.status == "ready" and build.source is not None:
+                if names.issuperset(build.names):
+                    self._free(build)
+                names.update(build.names)
+        past = [build for build in self._builds if build.source is None and build.status != "building"]
+        forgotten = set(past[:-_MAX_PAST])
+        self._builds = [build for build in self._builds if build not in forgotten]
 
     async def _open(self, base: Image | Snapshot, template: Template) -> E2BSandbox:
         lifecycle = Lifecycle(template_id=template.id, environment=template.environment, is_listed=False)

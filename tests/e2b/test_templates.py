@@ -59,3 +59,22 @@ def test_failed_step_fails_the_build(options):
 def test_unknown_image_is_refused(options):
     with pytest.raises(Exception, match=r"--template ubuntu:22\.04=IMAGE"):
         build(e2b.Template().from_image("ubuntu:22.04"), "foreign", options)
+
+
+def test_rebuilt_template_is_the_newest_one_that_works(options):
+    for number in (1, 2):
+        build(e2b.Template().from_template("base").run_cmd(f"echo {number} > number"), "rebuilt", options)
+    with pytest.raises(Exception, match="exit status 3"):
+        build(e2b.Template().from_template("base").run_cmd("exit 3"), "rebuilt", options)
+    sandbox = e2b.Sandbox.create("rebuilt", **options)
+    assert sandbox.files.read("number") == "2\n"
+    sandbox.kill()
+
+
+def test_deleted_template_is_gone_with_all_its_builds(options, control):
+    for _ in range(2):
+        build(e2b.Template().from_template("base"), "discarded", options)
+    assert control.delete("/templates/discarded").status_code == 204
+    assert control.delete("/templates/discarded").status_code == 404
+    with pytest.raises(e2b.SandboxException, match="not found"):
+        e2b.Sandbox.create("discarded", **options)
