@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import posixpath
-import tempfile
-from collections.abc import AsyncIterator, Mapping
-from typing import IO
+from collections.abc import Mapping
 
 from coding_gym.e2b.control_messages import BuildStep
-from coding_gym.e2b.failures import ApiError, RpcError
+from coding_gym.e2b.failures import RpcError
 from coding_gym.e2b.process_messages import Config, StartRequest
 from coding_gym.e2b.sandbox import E2BSandbox
+from coding_gym.e2b.uploads import Uploads
 from coding_gym.e2b.users import check_user
 
-__all__ = ["MAX_UPLOAD_BYTES", "BuildError", "Uploads", "run_step"]
+__all__ = ["BuildError", "run_step"]
 
-MAX_UPLOAD_BYTES = 1 << 30
 _STEP_SECONDS = 3600.0
 _SHOWN_CHARS = 2000
 _ARCHIVE = "/tmp/.template-files.tar"
@@ -53,59 +50,6 @@ class BuildError(Exception):
     Args:
         message: What is wrong.
     """
-
-
-class Uploads:
-    """Archives of files for templates, by the hash that clients give them."""
-
-    def __init__(self) -> None:
-        self._files: dict[str, IO[bytes]] = {}
-
-    def __contains__(self, digest: str) -> bool:
-        return digest in self._files
-
-    async def add(self, digest: str, parts: AsyncIterator[bytes]) -> None:
-        """Keep an archive.
-
-        Raises:
-            ApiError: If it is too large.
-        """
-        with contextlib.ExitStack() as stack:
-            file = stack.enter_context(tempfile.TemporaryFile())
-            async for part in parts:
-                file.write(part)
-                if file.tell() > MAX_UPLOAD_BYTES:
-                    message = f"The files of a template must not exceed {MAX_UPLOAD_BYTES} bytes"
-                    raise ApiError(413, message)
-            stack.pop_all()
-        if (old := self._files.pop(digest, None)) is not None:
-            old.close()
-        self._files[digest] = file
-
-    async def read(self, digest: str) -> AsyncIterator[bytes]:
-        """Yield the parts of an archive.
-
-        Raises:
-            BuildError: If there is none.
-        """
-        if digest not in self._files:
-            message = "the files have not been uploaded"
-            raise BuildError(message)
-        file = self._files[digest]
-        position = 0
-        while True:
-            # Another build may read it, too.
-            file.seek(position)
-            if not (part := file.read(1 << 20)):
-                return
-            position += len(part)
-            yield part
-
-    def close(self) -> None:
-        """Remove all archives."""
-        for file in self._files.values():
-            file.close()
-        self._files.clear()
 
 
 async def run_step(
@@ -146,7 +90,11 @@ async def run_step(
                     raise BuildError(message) from error
             case "COPY", [source, target, *rest]:
                 check_user(rest[0].partition(":")[0] if rest else "")
-                await sandbox.files.write(_ARCHIVE, uploads.read(step.files_hash or ""), {})
+                if (digest := step.files_hash or "") not in uploads:
+                    message = "the files have not been uploaded"
+                    raise BuildError(message)
+                async with uploads.read(digest) as parts:
+                    await sandbox.files.write(_ARCHIVE, parts, {})
                 mode = rest[1] if len(rest) > 1 else ""
                 arguments = [_ARCHIVE, source, posixpath.join(directory, target), mode]
                 return await _run(sandbox, ["python3", "-I", "-c", _COPY, *arguments], environment, directory), directory

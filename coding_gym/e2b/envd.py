@@ -16,7 +16,7 @@ from coding_gym.e2b import filesystem_messages as files
 from coding_gym.e2b import process_messages as processes
 from coding_gym.e2b.connect_protocol import EventStream, Message, deadline_of, read_message, read_messages, unary
 from coding_gym.e2b.failures import ApiError, RpcError, SandboxGoneError, rpc_response
-from coding_gym.e2b.file_transfer import download, upload
+from coding_gym.e2b.file_transfer import download, form_spool, upload
 from coding_gym.e2b.filesystem import FilesystemService
 from coding_gym.e2b.registry import SandboxRegistry
 from coding_gym.e2b.sandbox import E2BSandbox
@@ -108,6 +108,7 @@ def envd_routes(requests: EnvdRequests) -> list[Route]:
     Args:
         requests: Finds the sandboxes of requests.
     """
+    forms = form_spool()
 
     async def health(request: Request) -> Response:
         if not requests.identifier(request) and "x-access-token" not in request.headers:
@@ -125,7 +126,7 @@ def envd_routes(requests: EnvdRequests) -> list[Route]:
 
     async def post_file(request: Request) -> Response:
         sandbox = await requests.of_file(request, "write")
-        return await upload(request, sandbox)
+        return await upload(request, sandbox, forms)
 
     routes = [
         Route("/health", health, methods=["GET"]),

@@ -9,16 +9,17 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from starlette.datastructures import UploadFile
-from starlette.formparsers import MultiPartException
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from coding_gym.e2b.failures import ApiError, Code, RpcError
 from coding_gym.e2b.files import PART_BYTES
 from coding_gym.e2b.sandbox import E2BSandbox
+from coding_gym.e2b.spool import Spool, SpoolShare
 from coding_gym.e2b.users import check_user
 
-__all__ = ["download", "upload"]
+__all__ = ["download", "form_spool", "upload"]
 
 _STATUS = {
     Code.NOT_FOUND: 404,
@@ -30,6 +31,12 @@ _STATUS = {
 }
 _METADATA = "x-metadata-"
 _MAX_FILES = 1000
+_MAX_FIELDS = 16
+_FORM_BYTES = 1 << 30
+_FORMS_BYTES = 4 << 30
+_MEMORY_BYTES = 1 << 16
+"""Size up to which a file of a form is kept in memory."""
+
 _GZIP = 16 + zlib.MAX_WBITS
 
 
@@ -49,29 +56,42 @@ async def download(request: Request, sandbox: E2BSandbox) -> Response:
     return StreamingResponse(content(), media_type="application/octet-stream")
 
 
-async def upload(request: Request, sandbox: E2BSandbox) -> Response:
-    """Write the files in the body: one as it is, or any number as ``multipart/form-data``."""
+def form_spool() -> Spool:
+    """Return the limits of forms, which are kept on the disk until they are complete."""
+    return Spool("Forms", largest=_FORM_BYTES, total=_FORMS_BYTES, advice=": send larger files one by one, as they are")
+
+
+async def upload(request: Request, sandbox: E2BSandbox, forms: Spool) -> Response:
+    """Write the files in the body: one as it is, or any number as ``multipart/form-data``.
+
+    Args:
+        request: The request.
+        sandbox: Where to write them.
+        forms: The limits of forms.
+    """
     query = request.query_params
     headers = request.headers.items()
     metadata = {name[len(_METADATA) :]: value for name, value in headers if name.startswith(_METADATA)}
     with _as_http():
         check_user(query.get("username", ""))
         if request.headers.get("content-type", "").startswith("multipart/form-data"):
-            return JSONResponse(await _upload_form(request, sandbox, query.get("path"), metadata))
+            return JSONResponse(await _upload_form(request, sandbox, forms, metadata))
         if "path" not in query:
             raise ApiError(400, "Expected path= in the query")
         return JSONResponse([await sandbox.files.write(query["path"], _body(request), metadata)])
 
 
-async def _upload_form(
-    request: Request, sandbox: E2BSandbox, path: str | None, metadata: dict[str, str]
-) -> list[dict[str, Any]]:
-    try:
-        form = await request.form(max_files=_MAX_FILES)
-    except (MultiPartException, AssertionError) as error:
-        message = f"The form cannot be read: {error}"
-        raise ApiError(400, message) from error
+async def _upload_form(request: Request, sandbox: E2BSandbox, forms: Spool, metadata: dict[str, str]) -> list[dict[str, Any]]:
+    path = request.query_params.get("path")
     async with contextlib.AsyncExitStack() as stack:
+        share = stack.enter_context(contextlib.closing(SpoolShare(forms)))
+        parser = MultiPartParser(request.headers, share.counted(request.stream()), max_files=_MAX_FILES, max_fields=_MAX_FIELDS)
+        parser.spool_max_size = _MEMORY_BYTES
+        try:
+            form = await parser.parse()
+        except (MultiPartException, AssertionError) as error:
+            message = f"The form cannot be read: {error}"
+            raise ApiError(400, message) from error
         stack.push_async_callback(form.close)
         files = [value for name, value in form.multi_items() if name == "file"]
         if path is not None and len(files) != 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import secrets
 from typing import Any
@@ -20,12 +21,12 @@ _UPLOADS = "/templates/uploads/"
 
 
 def template_routes(templates: Templates) -> tuple[Route, list[Route]]:
-    """Return the route of uploads, whose requests have a secret instead of the API key, and the other routes for templates.
+    """Return the route of uploads, whose addresses permit one upload without the API key, and the other routes for templates.
 
     Args:
         templates: The templates.
     """
-    secret = secrets.token_hex(16)
+    secret = secrets.token_bytes(32)
 
     async def create(request: Request) -> Response:
         template = templates.add(await read_json(request, NewTemplate))
@@ -57,13 +58,14 @@ def template_routes(templates: Templates) -> tuple[Route, list[Route]]:
 
     async def files(request: Request) -> Response:
         digest = request.path_params["hash"]
-        url = request.url.replace(path=f"{_UPLOADS}{secret}/{digest}", query="")
+        url = request.url.replace(path=f"{_UPLOADS}{_permit(digest)}/{digest}", query="")
         return JSONResponse({"present": digest in templates.uploads, "url": str(url)}, 201)
 
     async def upload(request: Request) -> Response:
-        if not hmac.compare_digest(request.path_params["secret"].encode(errors="surrogatepass"), secret.encode()):
+        digest, permit = request.path_params["hash"], request.path_params["permit"]
+        if not hmac.compare_digest(permit.encode(errors="surrogatepass"), _permit(digest).encode()):
             raise ApiError(401, "The address of the upload is wrong")
-        await templates.uploads.add(request.path_params["hash"], request.stream())
+        await templates.uploads.add(digest, request.stream())
         return Response(status_code=200)
 
     async def list_all(_: Request) -> Response:
@@ -76,6 +78,10 @@ def template_routes(templates: Templates) -> tuple[Route, list[Route]]:
             raise ApiError(404, message)
         return Response(status_code=204)
 
+    def _permit(digest: str) -> str:
+        """Return what permits the upload of one archive."""
+        return hmac.new(secret, digest.encode(errors="surrogatepass"), hashlib.sha256).hexdigest()
+
     def _build(request: Request) -> Template:
         build = templates.get_build(request.path_params["template"], request.path_params["build"])
         if build is None:
@@ -83,7 +89,7 @@ def template_routes(templates: Templates) -> tuple[Route, list[Route]]:
         return build
 
     one = "/templates/{template}"
-    return Route(f"{_UPLOADS}{{secret}}/{{hash}}", upload, methods=["PUT"]), [
+    return Route(f"{_UPLOADS}{{permit}}/{{hash}}", upload, methods=["PUT"]), [
         Route("/templates", list_all, methods=["GET"]),
         Route("/templates/aliases/{alias:path}", alias, methods=["GET"]),
         Route("/v3/templates", create, methods=["POST"]),

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from coding_gym.e2b.builds import BuildError, Uploads, run_step
+from coding_gym.e2b.builds import BuildError, run_step
 from coding_gym.e2b.control_messages import BuildSource, NewTemplate
 from coding_gym.e2b.failures import ApiError, RpcError
 from coding_gym.e2b.process_messages import Config, StartRequest
 from coding_gym.e2b.registry import SandboxRegistry, Snapshot
 from coding_gym.e2b.sandbox import E2BSandbox, Lifecycle, timestamp
 from coding_gym.e2b.settings import BASE_TEMPLATES, GatewaySettings
+from coding_gym.e2b.uploads import Uploads
 
 __all__ = ["Image", "Template", "Templates"]
 
