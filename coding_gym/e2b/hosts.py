@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 from coding_gym.client.async_session import AsyncSession
 from coding_gym.e2b.failures import ApiError
 from coding_gym.e2b.settings import GatewaySettings
-from coding_gym.errors import CodingGymError, ConfigurationError, SnapshotError
+from coding_gym.errors import (
+    CodingGymError,
+    ConfigurationError,
+    ProtocolError,
+    SnapshotError,
+    TransportError,
+    TransportTimeoutError,
+)
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.managed import ManagedSandbox
 from coding_gym_server.protocol import ResetOptions
@@ -18,6 +26,9 @@ __all__ = ["Host", "Hosts"]
 _BEGIN_SECONDS = 60.0
 _FORK_SECONDS = 60.0
 _OUTPUT_CHARS = 4 << 20
+_NOTICE_SECONDS = 0.1
+"""Time in which the end of a sandbox is noticed."""
+_THREADS = 8
 
 
 class Host:
@@ -26,6 +37,7 @@ class Host:
     Args:
         config: Its configuration.
         is_own: Whether it is for a single E2B sandbox and its forks.
+        executor: Starts and removes it.
 
     Attributes:
         managed: The sandbox.
@@ -33,22 +45,55 @@ class Host:
         forks: Number of sessions that are.
     """
 
-    def __init__(self, config: SandboxConfig, *, is_own: bool) -> None:
+    def __init__(self, config: SandboxConfig, *, is_own: bool, executor: Executor) -> None:
         self.config = config
         self.is_own = is_own
         # A shared one has one more session, which keeps it from ending by itself while no other one is open.
-        self.managed = ManagedSandbox(config if is_own else dataclasses.replace(config, sessions=config.sessions + 1))
+        sessions = config.sessions if is_own else config.sessions + 1
+        self.managed = ManagedSandbox(dataclasses.replace(config, sessions=sessions), executor=executor)
         self.used = 0
         self.forks = 0
         self._keepalive: AsyncSession | None = None
-        self._keeping = asyncio.Lock()
+        self._starting: asyncio.Task[None] | None = None
 
     async def connect(self) -> AsyncSession:
-        """Open a session, in a new sandbox if the old one does not answer."""
-        async with self._keeping:
-            if not self.is_own and (self._keepalive is None or self._keepalive.is_lost):
-                self._keepalive = await self.managed.connect_async()
-        return await self.managed.connect_async()
+        """Open a session, in a new sandbox if the old one has ended; one that answers too late is kept.
+
+        Raises:
+            ProviderError: If a new sandbox cannot be started.
+            TransportError: If it does not answer.
+        """
+        if self.is_own:
+            return await self.managed.connect_async()
+        await self._keep_alive()
+        try:
+            return await self.managed.connect_present_async()
+        except (TransportError, ProtocolError):
+            await asyncio.sleep(_NOTICE_SECONDS)
+            if not self._is_lost:
+                raise
+        await self._keep_alive()
+        return await self.managed.connect_present_async()
+
+    @property
+    def _is_lost(self) -> bool:
+        return self._keepalive is None or self._keepalive.is_lost
+
+    async def _keep_alive(self) -> None:
+        """Start the sandbox unless it lives; calls at the same time share the start, and its failure."""
+        if not self._is_lost:
+            return
+        if self._starting is None:
+            self._starting = asyncio.create_task(self._start())
+            # Nobody may wait for it any more.
+            self._starting.add_done_callback(lambda task: task.cancelled() or task.exception())
+        await asyncio.shield(self._starting)
+
+    async def _start(self) -> None:
+        try:
+            self._keepalive = await self.managed.connect_async()
+        finally:
+            self._starting = None
 
     def close(self) -> None:
         """Remove the sandbox, from any thread."""
@@ -71,6 +116,8 @@ class Hosts:
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
         self._hosts: list[Host] = []
+        # Starting a container takes a while, for which it would keep others from the threads of the event loop.
+        self._executor = ThreadPoolExecutor(_THREADS, "hosts")
 
     async def open(self, image: str | None, *, is_own: bool) -> tuple[Host, AsyncSession]:
         """Begin a session, in a new sandbox if necessary.
@@ -95,6 +142,10 @@ class Hosts:
         except ConfigurationError as error:
             self.release(host)
             raise ApiError(400, str(error)) from error
+        except TransportTimeoutError as error:
+            self.release(host)
+            message = f"The sandbox is busy: {error}. Try again"
+            raise ApiError(503, message) from error
         except CodingGymError as error:
             self.release(host)
             message = f"No sandbox could be started: {error}"
@@ -131,7 +182,7 @@ class Hosts:
     async def _begin_fork(self, host: Host, origin: AsyncSession, ticket: str) -> AsyncSession | ApiError:
         host.forks += 1
         try:
-            fork = await host.managed.connect_fork_async(ticket)
+            fork = await host.managed.connect_present_async(fork_of=ticket)
             try:
                 await fork.restore(ticket, seed=None, timeout=_FORK_SECONDS)
             except BaseException:
@@ -154,8 +205,7 @@ class Hosts:
             host.used -= 1
         if host.used + host.forks == 0 and host in self._hosts and (host.is_own or self._has_another(host)):
             self._hosts.remove(host)
-            # Stopping a container takes a moment.
-            asyncio.get_running_loop().run_in_executor(None, host.close)
+            asyncio.get_running_loop().run_in_executor(self._executor, host.close)
 
     async def warm_up(self) -> str:
         """Start the first sandbox, and return its description.
@@ -163,7 +213,7 @@ class Hosts:
         Raises:
             ProviderError: If it does not start.
         """
-        host = Host(self._settings.config, is_own=False)
+        host = Host(self._settings.config, is_own=False, executor=self._executor)
         sandbox = await host.managed.obtain_async()
         self._hosts.append(host)
         return sandbox.description
@@ -171,7 +221,9 @@ class Hosts:
     async def close(self) -> None:
         """Remove all sandboxes."""
         hosts, self._hosts = self._hosts, []
-        await asyncio.gather(*(asyncio.to_thread(host.close) for host in hosts))
+        loop = asyncio.get_running_loop()
+        await asyncio.gather(*(loop.run_in_executor(self._executor, host.close) for host in hosts))
+        await asyncio.to_thread(self._executor.shutdown)
 
     def _choose(self, image: str | None, *, is_own: bool) -> Host:
         if not is_own:
@@ -187,11 +239,11 @@ class Hosts:
                 )
                 raise ApiError(429, message)
             self._hosts.remove(idle)
-            asyncio.get_running_loop().run_in_executor(None, idle.close)
+            asyncio.get_running_loop().run_in_executor(self._executor, idle.close)
         config = dataclasses.replace(
             self._settings.config, image=image, sessions=1 if is_own else self._settings.config.sessions
         )
-        host = Host(config, is_own=is_own)
+        host = Host(config, is_own=is_own, executor=self._executor)
         self._hosts.append(host)
         return host
 

@@ -88,7 +88,7 @@ class AsyncBranchingAccess(Restoring):
         assert origin._slot is not None
         self._slot = origin._slot.share()
         self._is_fork = True
-        self._session = await self._slot.connect_fork_async(ticket)
+        self._session = await self._slot.connect_present_async(fork_of=ticket)
         self._finish_fork_of(origin, await self._session.restore(ticket, seed=seed, timeout=SNAPSHOT_TIMEOUT), seed)
 
     async def _replay(self, snapshot: Snapshot, *, release: bool) -> tuple[Obs, Info]:

@@ -13,6 +13,8 @@ from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.start import start_sandbox
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from coding_gym.client.async_session import AsyncSession
     from coding_gym.client.session import Session
 
@@ -20,6 +22,7 @@ __all__ = ["ManagedSandbox"]
 
 _CONNECT_SECONDS = 5.0
 """Connection timeout in seconds, after which a sandbox is considered dead."""
+_GONE = "The sandbox has ended"
 
 
 class ManagedSandbox:
@@ -28,11 +31,13 @@ class ManagedSandbox:
     Args:
         config: Configuration of the sandbox.
         fork_of: Id of the fork that blocking connections belong to; see ``Session``.
+        executor: Starts and removes the sandbox for asynchronous calls; the event loop's one if None.
     """
 
-    def __init__(self, config: SandboxConfig, *, fork_of: str | None = None) -> None:
+    def __init__(self, config: SandboxConfig, *, fork_of: str | None = None, executor: Executor | None = None) -> None:
         self.config = config
         self._fork_of = fork_of
+        self._executor = executor
         self._lock = threading.Lock()
         self._sandbox: Sandbox | None = None
         self._closed = False
@@ -87,21 +92,23 @@ class ManagedSandbox:
             try:
                 return await sandbox.connect_async(timeout=_CONNECT_SECONDS)
             except (TransportError, ProtocolError):
-                await asyncio.to_thread(self.give_up, sandbox)
+                await asyncio.get_running_loop().run_in_executor(self._executor, self.give_up, sandbox)
                 if not left:
                     raise
         raise AssertionError
 
-    async def connect_fork_async(self, fork_of: str) -> AsyncSession:
-        """Open a session for a fork, which exists in the present sandbox only.
+    async def connect_present_async(self, *, fork_of: str | None = None) -> AsyncSession:
+        """Open a session in the present sandbox, which is kept even if it does not answer.
 
         Args:
             fork_of: See ``Session``.
 
         Raises:
-            TransportError: If the sandbox does not answer.
+            TransportError: If there is no sandbox, or it does not answer.
         """
-        sandbox = await self.obtain_async()
+        sandbox = self.obtain_free()
+        if sandbox is None:
+            raise TransportError(_GONE)
         return await sandbox.connect_async(timeout=_CONNECT_SECONDS, fork_of=fork_of)
 
     def obtain(self) -> Sandbox:
@@ -123,7 +130,7 @@ class ManagedSandbox:
 
     async def obtain_async(self) -> Sandbox:
         """Return the sandbox without blocking the event loop; see ``obtain``."""
-        return await asyncio.to_thread(self.obtain)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self.obtain)
 
     def give_up(self, sandbox: Sandbox) -> None:
         """Remove a sandbox that does not answer, if it has not been replaced already."""
