@@ -182,6 +182,14 @@ class SessionFiles:
             with contextlib.suppress(RpcError):
                 await self.call("usage")
 
+    async def process(self) -> str:
+        """Return the id of the program's process, empty if it does not run."""
+        if self._reader is None or self._reader.done() or self._ready is None:
+            return ""
+        # It may be starting.
+        await asyncio.wait([self._ready], timeout=_STOP_SECONDS)
+        return self._process
+
     def close(self) -> None:
         """Forget the program, which ends with the session."""
         if self._reader is not None:

@@ -143,10 +143,15 @@ class ProcessService:
                         await asyncio.sleep(_KILL_PAUSE)
         return {}
 
-    async def stop(self, *, go_on: bool = False) -> None:
-        """Stop all running processes, as Ctrl-Z does, or let them go on."""
+    async def stop(self, *, but: str = "", go_on: bool = False) -> None:
+        """Stop all running processes, as Ctrl-Z does, or let them go on.
+
+        Args:
+            but: Id of one that is left alone.
+            go_on: Whether they go on.
+        """
         for info in await self._list():
-            if info.result is None:
+            if info.result is None and info.id != but:
                 # It may have ended in the meantime.
                 with contextlib.suppress(RpcError):
                     await self._signal(info.id, signal.SIGCONT if go_on else signal.SIGSTOP)

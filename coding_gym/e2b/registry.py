@@ -271,7 +271,8 @@ class SandboxRegistry:
             sandbox.timer.cancel()
             sandbox.timer = None
         with contextlib.suppress(RpcError):
-            await sandbox.processes.stop()
+            # Calls for files that have begun are answered.
+            await sandbox.processes.stop(but=await sandbox.files.process())
 
     async def _pause_expired(self, sandbox: E2BSandbox) -> None:
         async with sandbox.pausing:

@@ -194,3 +194,26 @@ def test_program_that_is_deaf_hangs_no_fork(monkeypatch):
         files.close()
 
     asyncio.run(asyncio.wait_for(fork(), 10))
+
+
+def test_program_that_starts_is_known_once_it_runs():
+    """A pause must not stop it."""
+
+    class SlowServer(FalseServer):
+        async def lines(self, limit):
+            await asyncio.sleep(0.1)
+            async for line in super().lines(limit):
+                yield line
+
+    async def scenario():
+        files = SessionFiles(SlowServer([ProcessOutput(stdout=b'{"id": 1, "result": {}}\n')]))
+        assert await files.process() == ""
+        call = asyncio.create_task(files.call("usage"))
+        await asyncio.sleep(0.01)
+        assert await files.process() == "p"
+        assert await call == {}
+        files.close()
+        await asyncio.sleep(0.01)
+        assert await files.process() == ""
+
+    asyncio.run(asyncio.wait_for(scenario(), 10))

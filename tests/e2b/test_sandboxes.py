@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
+import httpx
 import pytest
 
 from coding_gym.e2b.hosts import Hosts
@@ -78,11 +81,48 @@ def test_paused_sandbox_outlives_a_new_time_limit(sandbox):
     assert sandbox.files.read("kept") == "x"
 
 
+def test_calls_for_files_that_have_begun_survive_a_pause(served, sandbox):
+    sandbox.files.make_dir("folder")
+    handle = sandbox.commands.run("sleep 60", background=True)
+    paused, sent = threading.Event(), threading.Event()
+
+    def content():
+        for _ in range(3):
+            yield bytes(1 << 20)
+        sent.set()
+        assert paused.wait(30)
+        for _ in range(3):
+            yield bytes(1 << 20)
+
+    def upload():
+        headers = {"X-Access-Token": sandbox._envd_access_token, "e2b-sandbox-id": sandbox.sandbox_id}
+        headers["content-type"] = "application/octet-stream"
+        return httpx.post(f"{served.url}/files?path=folder/large", content=content(), headers=headers, timeout=30)
+
+    with ThreadPoolExecutor(1) as pool:
+        uploading = pool.submit(upload)
+        try:
+            assert sent.wait(30)
+            sandbox.pause()
+        finally:
+            paused.set()
+        answer = uploading.result(60)
+    assert answer.status_code == 200, answer.text
+    with pytest.raises(e2b.SandboxException):
+        sandbox.files.list("folder")
+    sandbox.connect()
+    assert sandbox.files.get_info("folder/large").size == 6 << 20
+    handle.kill()
+
+
 def test_sandbox_is_not_resumed_before_it_is_paused():
     """In the process of the tests, with processes that take a while."""
     calls = []
 
-    async def stop(*, go_on=False):
+    async def process():
+        return ""
+
+    async def stop(*, but="", go_on=False):
         calls.append(("begin", go_on))
         await asyncio.sleep(0.02)
         calls.append(("end", go_on))
@@ -95,6 +135,7 @@ def test_sandbox_is_not_resumed_before_it_is_paused():
             timer=None,
             pausing=asyncio.Lock(),
             processes=SimpleNamespace(stop=stop),
+            files=SimpleNamespace(process=process),
             end_at=None,
             set_end=lambda seconds: None,
             lifecycle=Lifecycle(template_id="base"),
