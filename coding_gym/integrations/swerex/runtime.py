@@ -9,13 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from swerex.exceptions import (
-    BashIncorrectSyntaxError,
-    CommandTimeoutError,
-    NonZeroExitCodeError,
-    SessionDoesNotExistError,
-    SessionExistsError,
-)
+from swerex.exceptions import BashIncorrectSyntaxError, SessionDoesNotExistError, SessionExistsError
 from swerex.runtime import abstract as messages
 
 from coding_gym.client.async_processes import run_process
@@ -25,6 +19,7 @@ from coding_gym.code_interpreter.client import CodeInterpreter, Context
 from coding_gym.code_interpreter.execution import Execution
 from coding_gym.errors import CodingGymError, ConfigurationError
 from coding_gym.integrations.file_programs import read_file, upload_directory, write_file
+from coding_gym.integrations.swerex.outcomes import observation_of, response_of
 
 __all__ = ["SandboxRuntime"]
 
@@ -34,9 +29,7 @@ _UNLIMITED = 7 * 24 * 3600.0
 _MERGED = "exec 2>&1; "
 """Bash prints both streams to one, as in a terminal. On the first line, so that the numbers of lines are the command's."""
 
-_SHOWN_CHARS = 10_000
 _SHORTEST = 0.001
-_KILLED = 137
 
 
 class SandboxRuntime(messages.AbstractRuntime):
@@ -107,20 +100,7 @@ class SandboxRuntime(messages.AbstractRuntime):
         if checked.exit_code != 0:
             message = f"Error while checking bash command\n{action.command!r}\n{checked.stderr_text}"
             raise BashIncorrectSyntaxError(message, extra_info={"bash_stdout": "", "bash_stderr": checked.stderr_text})
-        execution = await self._execute(action, context)
-        failure, output = execution.error, execution.stdout + execution.stderr
-        if failure is not None and failure.name == "TimeoutError":
-            end = output[-_SHOWN_CHARS:]
-            message = f"timeout after {action.timeout} seconds while running command {action.command!r}. Its output ends: {end}"
-            raise CommandTimeoutError(message)
-        exit_code = 0
-        if failure is not None and failure.name == "ExitCode":
-            exit_code = int(failure.value)
-        elif failure is not None:
-            output, exit_code = f"{output}{failure.value}\n", _KILLED
-        if action.check == "raise" and exit_code != 0:
-            raise _failed(action.command, exit_code, f"Here is the output:\n{output!r}", action.error_msg)
-        return messages.BashObservation(output=output, exit_code=None if action.check == "ignore" else exit_code)
+        return observation_of(action, await self._execute(action, context))
 
     async def close_session(self, request: messages.CloseBashSessionRequest) -> messages.CloseBashSessionResponse:
         """End a bash session, and what it runs.
@@ -145,14 +125,7 @@ class SandboxRuntime(messages.AbstractRuntime):
         arguments = ["sh", "-c", *program] if command.shell else program
         if command.merge_output_streams:
             arguments = ["sh", "-c", 'exec "$@" 2>&1', "sh", *arguments]
-        result = await self._run(arguments, cwd=command.cwd, env=command.env, timeout=command.timeout)
-        if result.timed_out:
-            message = f"Timeout ({command.timeout}s) exceeded while running command"
-            raise CommandTimeoutError(message)
-        if command.check and result.exit_code != 0:
-            output = f"Stdout:\n{result.stdout_text!r}\nStderr:\n{result.stderr_text!r}"
-            raise _failed(command.command, result.exit_code, output, command.error_msg)
-        return messages.CommandResponse(stdout=result.stdout_text, stderr=result.stderr_text, exit_code=result.exit_code)
+        return response_of(command, await self._run(arguments, cwd=command.cwd, env=command.env, timeout=command.timeout))
 
     async def read_file(self, request: messages.ReadFileRequest) -> messages.ReadFileResponse:
         """Return the content of a file, at any path of the sandbox. Raises ``OSError`` if it cannot be read."""
@@ -205,9 +178,3 @@ class SandboxRuntime(messages.AbstractRuntime):
             message = f"session {name!r} does not exist"
             raise SessionDoesNotExistError(message)
         return self._sessions[name]
-
-
-def _failed(command: str | list[str], exit_code: int, output: str, error_msg: str) -> NonZeroExitCodeError:
-    """Return the error that SWE-ReX's own runtime raises."""
-    message = f"Command {command!r} failed with exit code {exit_code}. {output}"
-    return NonZeroExitCodeError(f"{error_msg}: {message}" if error_msg else message)
