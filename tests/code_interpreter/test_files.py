@@ -9,7 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from coding_gym_server.workspace.files import FilesError, NotFoundError, Workspace
+from coding_gym_server.workspace.file_errors import FilesError, NotFoundError
+from coding_gym_server.workspace.files import Workspace
 
 
 @pytest.fixture

@@ -347,6 +347,7 @@ def make(base=object, same=None, zero=0):
 PEER = """
 import sys
 from coding_gym_server.remote_objects.exchange import *
+from coding_gym_server.remote_objects.program_messages import *
 from coding_gym_server.remote_objects.values import Tag
 import msgspec
 

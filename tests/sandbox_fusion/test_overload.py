@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ import pytest
 from coding_gym.sandbox import Sandbox
 from coding_gym_server.server.sandbox_fusion.code_runs import MAX_WAIT_SECONDS
 from tests.sandbox_fusion.conftest import client_of
-from tests.support.sandbox_processes import command_line
+from tests.sandbox_fusion.waiting import signal_waiting
 
 PLACES = (os.cpu_count() or 1) + 1
 """Number of programs that a sandbox runs at a time."""
@@ -107,40 +108,10 @@ def test_process_that_waits_for_a_program_is_replaced(sandbox):
     with client_of(sandbox) as http:
         for _ in range(2):
             assert http.post("/run_code", json={"code": "print(1)", "language": "python"}).json()["status"] == "Success"
-            assert kill_waiting() > 0
+            assert signal_waiting(signal.SIGKILL) > 0
             # The server is told.
             time.sleep(1)
         assert http.post("/run_code", json={"code": "print(1)", "language": "python"}).json()["status"] == "Success"
-
-
-def kill_waiting() -> int:
-    """Kill the processes that this process's sandboxes have forked ahead; return their number."""
-    deadline = time.monotonic() + _GONE_WITHIN
-    while time.monotonic() < deadline:
-        family = psutil.Process().children(recursive=True)
-        zygotes = {process.pid for process in family if '"backend":"submission"' in command_line(process)}
-        # Those whose parents are roots, which are forks of a zygote as well.
-        parents = {process.pid: parent for process in family if (parent := parent_of(process)) is not None}
-        waiting = [process for process in family if lineage(process.pid, parents) <= zygotes]
-        for process in waiting:
-            process.kill()
-        if waiting:
-            return len(waiting)
-        time.sleep(0.05)
-    return 0
-
-
-def parent_of(process: psutil.Process) -> int | None:
-    try:
-        return process.ppid()
-    except psutil.NoSuchProcess:
-        return None
-
-
-def lineage(pid: int, parents: dict[int, int]) -> set[int | None]:
-    """Return a process, its parent and that one's parent, None for those that have ended."""
-    parent = parents.get(pid)
-    return {pid, parent, None if parent is None else parents.get(parent)}
 
 
 def test_more_programs_than_places_wait_for_their_turn(http):

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from coding_gym_server.ipc.channel import HEADER
+from coding_gym_server.remote_objects.program_messages import Compiled, NotStarted, RunCommand, RunProgram, Started
 from coding_gym_server.remote_objects.values import Tag, Tree
 
 __all__ = [
@@ -22,7 +23,6 @@ __all__ = [
     "Await",
     "Call",
     "ClassFacts",
-    "Compiled",
     "Delete",
     "Facts",
     "Failure",
@@ -35,8 +35,6 @@ __all__ = [
     "PeerGoneError",
     "Plain",
     "Request",
-    "RunCommand",
-    "RunProgram",
     "Set",
     "Streams",
 ]
@@ -45,6 +43,7 @@ SUBMISSION_MODULE = "solution"
 """Name of the module that a submission runs as, unless it is a program."""
 
 MAX_FRAME_BYTES = 64 << 20
+
 _READ_BYTES = 16 << 10
 
 _ERRORS = (OSError, EOFError, msgspec.MsgspecError, UnicodeError, RecursionError, MemoryError)
@@ -71,52 +70,6 @@ class Load(_Struct, tag=0, frozen=True):
 
     code: str
     entry_point: str | None
-
-
-class RunProgram(_Struct, tag=1, frozen=True):
-    """Execute the source of a program, and exit the process with its exit code. Not answered, except with ``Compiled``.
-
-    Attributes:
-        code: The source code.
-        stdin: Standard input.
-        file: File of the working directory to write the source to; empty to write none.
-        keeps_file: Whether the file remains when the program ends by itself.
-        compiled: The source as ``Compiled`` returned it; None to compile it, and to return that before it is executed.
-        max_memory_bytes: Limit on the private memory of each of its processes; None for no other than that of submissions.
-    """
-
-    code: str
-    stdin: str
-    file: str = ""
-    keeps_file: bool = False
-    compiled: bytes | None = None
-    max_memory_bytes: int | None = None
-
-
-class RunCommand(_Struct, tag=14, frozen=True):
-    """Replace the process by another program. Not answered.
-
-    Attributes:
-        command: The program, a path or a name to look up, and its arguments.
-        stdin: Standard input.
-        variables: Environment variables to add.
-        max_memory_bytes: As in ``RunProgram``.
-    """
-
-    command: tuple[str, ...]
-    stdin: str
-    variables: dict[str, str] = {}
-    max_memory_bytes: int | None = None
-
-
-class Compiled(_Struct, tag=15, frozen=True):
-    """A compiled program, which only processes of submissions may load.
-
-    Attributes:
-        code: Its code object, marshalled; empty if each run has to compile it.
-    """
-
-    code: bytes
 
 
 class GetGlobal(_Struct, tag=2, frozen=True):
@@ -306,7 +259,7 @@ class PeerConnection:
                     return message
                 self._serve(message)
 
-    def tell(self, message: Compiled) -> None:
+    def tell(self, message: Started | NotStarted | Compiled) -> None:
         """Send a message that is not answered.
 
         Raises:
@@ -387,7 +340,7 @@ class PeerConnection:
         return PeerGoneError(reason)
 
 
-def _encode(message: Message | Compiled) -> bytes:
+def _encode(message: Message | Started | NotStarted | Compiled) -> bytes:
     try:
         body = _encoder.encode(message)
     except RecursionError:

@@ -45,7 +45,8 @@ from coding_gym_server.server.supervisor.seats import SeatFactory
 from coding_gym_server.server.supervisor.shared_files import SharedFiles, SharedFolder, SharedSystem
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
 from coding_gym_server.worker.backends.registry import UnknownBackendError, is_installed
-from coding_gym_server.workspace.files import FilesError, Workspace
+from coding_gym_server.workspace.file_errors import FilesError
+from coding_gym_server.workspace.files import Workspace
 from coding_gym_server.workspace.leftovers import ResidualFiles
 
 __all__ = ["create_app"]

@@ -22,17 +22,15 @@ from coding_gym_server.remote_objects.exchange import (
     SUBMISSION_MODULE,
     Answer,
     Call,
-    Compiled,
     GetGlobal,
     Load,
     PeerConnection,
     PeerGoneError,
     Reply,
     Request,
-    RunCommand,
-    RunProgram,
 )
 from coding_gym_server.remote_objects.policy import AccessPolicy
+from coding_gym_server.remote_objects.program_messages import RunCommand, RunProgram
 from coding_gym_server.remote_objects.values import Tag
 from coding_gym_server.submission import programs
 from coding_gym_server.submission.forked_process import ForkedProcess
@@ -53,6 +51,7 @@ class SubmissionProcess(ForkedProcess):
         self._module = types.ModuleType(SUBMISSION_MODULE)
         self._peer = RemoteObjectEndpoint(_SubmissionRules(), self._answer)
         self._connection: PeerConnection
+        self._has_request = False
 
     def prepare(self) -> None:
         os.environ.update(self._layout.variables())
@@ -64,6 +63,9 @@ class SubmissionProcess(ForkedProcess):
         self._peer.attach(peer)
         with contextlib.suppress(PeerGoneError):
             peer.serve()
+        if not self._has_request:
+            # Nothing can be received any more, for example because a program is larger than the memory of this process.
+            os._exit(1)
 
     def _answer_and_flush(self, request: Request) -> Reply:
         reply = self._peer.answer(request)
@@ -72,15 +74,16 @@ class SubmissionProcess(ForkedProcess):
         return reply
 
     def _answer(self, request: Request) -> Reply:
+        self._has_request = True
         match request:
             case Load(code, entry_point):
                 return self._load(code, entry_point)
             case GetGlobal(name):
                 return self._global(name)
             case RunProgram():
-                programs.run_program(request, lambda code: self._connection.tell(Compiled(code)))
+                programs.run_program(request, self._connection.tell)
             case RunCommand():
-                programs.execute_command(request)
+                programs.execute_command(request, self._connection.tell)
         raise ValueError(type(request).__name__)
 
     def _load(self, code: str, entry_point: str | None) -> Reply:

@@ -15,12 +15,19 @@ import traceback
 import types
 import unicodedata  # noqa: F401 - the compiler imports it for some programs, and must not find a file of theirs
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from coding_gym_server.ipc.streams import flush_streams, open_stream
 from coding_gym_server.ipc.text import source_lines
-from coding_gym_server.remote_objects.exchange import MAX_FRAME_BYTES, RunCommand, RunProgram
+from coding_gym_server.remote_objects.program_messages import (
+    MAX_COMPILED_BYTES,
+    Compiled,
+    NotStarted,
+    RunCommand,
+    RunProgram,
+    Started,
+)
 
 __all__ = ["SOURCE_NAME", "execute_command", "format_error", "remember_source", "run_program"]
 
@@ -28,32 +35,34 @@ SOURCE_NAME = "<submission>"
 """Name of source code that has no file."""
 
 _MAIN = "main.py"
-_MAX_COMPILED_BYTES = MAX_FRAME_BYTES - 1024
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127
 
+_Tell = Callable[[Started | NotStarted | Compiled], None]
+"""Sends the server a message, which it trusts, because nothing of a program has been executed before."""
 
-def run_program(request: RunProgram, report: Callable[[bytes], None]) -> NoReturn:
+
+def run_program(request: RunProgram, tell: _Tell) -> NoReturn:
     """Run a Python program, and exit the process with its exit code.
 
     Args:
         request: The program.
-        report: Called once, before anything of the program or of its files is executed, if the request has no compiled
-            program: with the compiled one, or nothing if each run has to compile it.
+        tell: Called before anything of the program or of its files is executed.
     """
     name = request.file or SOURCE_NAME
     remember_source(request.code, name)
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     sys.argv = [request.file or _MAIN]
     exit_code = 1
-    try:
+    with _preparation(tell):
         _set_stdin(request.stdin)
         sys.stdin = open_stream(0)
         if request.file:
             main.__file__ = os.path.abspath(request.file)
             with open(request.file, "w", encoding="utf-8", errors="surrogatepass") as file:
                 file.write(request.code)
+    try:
         _limit_memory(request.max_memory_bytes)
-        code = _compiled(request, name, report)
+        code = _compiled(request, name, tell)
         sys.path.insert(0, "")
         exec(code, main.__dict__)
         exit_code = 0
@@ -65,10 +74,16 @@ def run_program(request: RunProgram, report: Callable[[bytes], None]) -> NoRetur
         _end(exit_code, "" if request.keeps_file else request.file)
 
 
-def execute_command(request: RunCommand) -> NoReturn:
-    """Replace the process by another program; exit as a shell does if that fails."""
-    try:
+def execute_command(request: RunCommand, tell: _Tell) -> NoReturn:
+    """Replace the process by another program; exit as a shell does if that fails.
+
+    Args:
+        request: The program.
+        tell: Called before it is executed.
+    """
+    with _preparation(tell):
         _set_stdin(request.stdin)
+    try:
         for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
             # Python ignores the latter two, and programs would inherit that.
             signal.signal(number, signal.SIG_DFL)
@@ -97,7 +112,22 @@ def remember_source(code: str, name: str = SOURCE_NAME) -> None:
     linecache.cache[name] = (len(code), None, source_lines(code), name)
 
 
-def _compiled(request: RunProgram, name: str, report: Callable[[bytes], None]) -> types.CodeType:
+@contextlib.contextmanager
+def _preparation(tell: _Tell) -> Iterator[None]:
+    """Tell the server how the preparation of a program ended, and end the process if it failed."""
+    try:
+        yield
+    except BaseException as error:  # noqa: BLE001 - whatever happens here is not the program's fault
+        reason, number = f"{type(error).__name__}: {error}", 0
+        if isinstance(error, OSError) and error.errno is not None:
+            reason = f"{error.strerror}: {error.filename or 'stdin'}"
+            number = error.errno
+        tell(NotStarted(reason, number))
+        os._exit(1)
+    tell(Started())
+
+
+def _compiled(request: RunProgram, name: str, tell: _Tell) -> types.CodeType:
     if request.compiled is not None:
         loaded: types.CodeType = marshal.loads(request.compiled)  # noqa: S302 - this process executes the source anyway
         return loaded
@@ -110,19 +140,19 @@ def _compiled(request: RunProgram, name: str, report: Callable[[bytes], None]) -
             with contextlib.suppress(ValueError, MemoryError):
                 keeps = marshal.dumps(code)
     finally:
-        _report(keeps, report)
+        _report(keeps, tell)
     for warning in found:
         warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)
     return code
 
 
-def _report(code: bytes, report: Callable[[bytes], None]) -> None:
+def _report(code: bytes, tell: _Tell) -> None:
     """Report a compiled program, or nothing if it is too large: another message in its place would be taken for it."""
-    if len(code) <= _MAX_COMPILED_BYTES:
+    if len(code) <= MAX_COMPILED_BYTES:
         with contextlib.suppress(MemoryError):
-            report(code)
+            tell(Compiled(code))
             return
-    report(b"")
+    tell(Compiled(b""))
 
 
 def _set_stdin(text: str) -> None:

@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from coding_gym_server.workspace.files import FilesError, NotFoundError, Workspace
+from coding_gym_server.workspace.file_errors import FilesError, NotFoundError, StorageError
+from coding_gym_server.workspace.files import Workspace
 
 __all__ = ["MAX_FETCHED_BYTES", "read_files"]
 
@@ -21,6 +22,9 @@ def read_files(directory: Path, paths: Iterable[str]) -> tuple[dict[str, bytes],
         directory: The workspace.
         paths: Paths in the workspace.
 
+    Raises:
+        StorageError: If reading fails for another reason than the path.
+
     Returns:
         The contents by path, and the reasons for which other files that exist were not read.
     """
@@ -33,6 +37,8 @@ def read_files(directory: Path, paths: Iterable[str]) -> tuple[dict[str, bytes],
             contents[path] = _read(workspace, path, left)
         except NotFoundError:
             continue
+        except StorageError:
+            raise
         except FilesError as error:
             refused.append(str(error))
         else:

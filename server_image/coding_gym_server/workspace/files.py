@@ -19,8 +19,9 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from coding_gym_server.protocol.grading import FileContent
+from coding_gym_server.workspace.file_errors import FilesError, NotFoundError, file_error, outside_error
 
-__all__ = ["DirectoryEntry", "FilesError", "NotFoundError", "Upload", "Workspace", "write_files"]
+__all__ = ["DirectoryEntry", "Upload", "Workspace", "write_files"]
 
 _OPENAT2 = 437
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_BENEATH = 0x02, 0x08
@@ -30,17 +31,6 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 class _OpenHow(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-
-class FilesError(ValueError):
-    """A client's path is invalid for the requested operation."""
-
-
-class NotFoundError(FilesError):
-    """A path does not exist."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(f"Not found: {path}")
 
 
 class DirectoryEntry(msgspec.Struct, kw_only=True):
@@ -169,7 +159,7 @@ class Workspace:
             except FileNotFoundError:
                 raise NotFoundError(path) from None
             except OSError as error:
-                raise _files_error(error, path) from error
+                raise file_error(error, path) from error
 
     def _relative(self, path: str) -> PurePosixPath:
         """Return a client's path relative to the workspace.
@@ -186,7 +176,7 @@ class Workspace:
             if depth < 0:
                 break
         if pure.is_absolute() or depth < 0 or "\0" in path:
-            raise _outside(path)
+            raise outside_error(path)
         return PurePosixPath(os.path.normpath(pure)) if pure.parts else pure
 
     def _open(self, path: str, flags: int, *, client_path: str | None = None) -> int:
@@ -198,13 +188,15 @@ class Workspace:
             except (FileNotFoundError, NotADirectoryError):
                 raise NotFoundError(client_path) from None
             except OSError as error:
-                raise _files_error(error, client_path) from error
+                raise file_error(error, client_path) from error
 
     def _open_root(self) -> int:
         try:
             # Code of a session may replace its working directory by a link.
             return os.open(self._root, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES):
+                raise file_error(error, ".") from error
             message = "The working directory has been removed or replaced"
             raise FilesError(message) from error
 
@@ -222,7 +214,7 @@ class Workspace:
                     made /= part
                 return _open_beneath(root, made, os.O_RDONLY | os.O_DIRECTORY)
             except OSError as error:
-                raise _files_error(error, client_path) from error
+                raise file_error(error, client_path) from error
 
 
 class Upload:
@@ -252,7 +244,7 @@ class Upload:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             self._descriptor = os.open(self._temporary, flags, _NEW_FILE, dir_fd=directory)
         except OSError as error:
-            raise _files_error(error, path) from error
+            raise file_error(error, path) from error
 
     def write(self, data: bytes) -> None:
         """Append data.
@@ -268,7 +260,7 @@ class Upload:
             while view:
                 view = view[os.write(self._descriptor, view) :]
         except OSError as error:
-            raise _files_error(error, self._path) from error
+            raise file_error(error, self._path) from error
 
     def finish(self) -> None:
         """Move the complete file to its path.
@@ -284,7 +276,7 @@ class Upload:
             os.rename(self._temporary, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
             self._is_finished = True
         except OSError as error:
-            raise _files_error(error, self._path) from error
+            raise file_error(error, self._path) from error
 
     def close(self) -> None:
         """Discard an unfinished file and close the descriptors. Idempotent."""
@@ -383,18 +375,3 @@ def _open_step_by_step(root: int, relative: PurePosixPath, flags: int) -> int:
         return os.open(relative.name or ".", flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
     finally:
         os.close(descriptor)
-
-
-def _outside(path: str) -> FilesError:
-    return FilesError(f"Path outside workspace: {path}")
-
-
-def _files_error(error: OSError, path: str) -> FilesError:
-    match error.errno:
-        case errno.EXDEV:
-            return _outside(path)
-        case errno.ENOENT:
-            return NotFoundError(path)
-        case errno.ENXIO:
-            return FilesError(f"Not a file: {path}")
-    return FilesError(f"{error.strerror}: {path}")

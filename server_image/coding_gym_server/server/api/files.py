@@ -15,7 +15,8 @@ from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from coding_gym_server.server.api.routing import by_method, flag
-from coding_gym_server.workspace.files import FilesError, NotFoundError, Workspace
+from coding_gym_server.workspace.file_errors import FilesError, NotFoundError
+from coding_gym_server.workspace.files import Workspace
 
 __all__ = ["file_routes"]
 

@@ -15,15 +15,17 @@ from starlette.routing import Route
 
 from coding_gym_server.server.api.request_body import read_body, run_while_connected
 from coding_gym_server.server.api.validation import BodyValidator
+from coding_gym_server.server.grading.program_delivery import NotStartedError
 from coding_gym_server.server.grading.service import OverloadedError
 from coding_gym_server.server.sandbox_fusion.code_runs import CodeRuns
 from coding_gym_server.server.sandbox_fusion.messages import LANGUAGES, NotebookRequest, RunRequest
 from coding_gym_server.server.sandbox_fusion.notebook_runs import NotebookRuns
 from coding_gym_server.server.sessions.session import INFRASTRUCTURE_ERRORS
+from coding_gym_server.workspace.file_errors import StorageError
 
 __all__ = ["sandbox_fusion_routes"]
 
-_TRANSIENT_ERRORS = (OverloadedError, *INFRASTRUCTURE_ERRORS, OSError, EOFError)
+_TRANSIENT_ERRORS = (OverloadedError, NotStartedError, *INFRASTRUCTURE_ERRORS, OSError, EOFError)
 _json = msgspec.json.Encoder()
 
 
@@ -81,6 +83,8 @@ def _common(body: BodyValidator) -> dict[str, Any]:
 async def _respond(request: Request, work: Any) -> Response:
     try:
         response = await run_while_connected(request, work)
+    except StorageError as error:
+        return JSONResponse({"detail": f"The sandbox cannot write or read a file: {error}"}, 504)
     except _TRANSIENT_ERRORS as error:
         return JSONResponse({"detail": str(error) or type(error).__name__}, 504)
     return Response(_json.encode(response), media_type="application/json")

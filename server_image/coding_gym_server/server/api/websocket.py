@@ -54,7 +54,7 @@ from coding_gym_server.server.sessions.session import ServerSession
 from coding_gym_server.server.supervisor.display_handle import NoScreenError, ScreenRefusedError
 from coding_gym_server.server.supervisor.frozen_worker import SnapshotRefusedError
 from coding_gym_server.worker.backends.registry import UnknownBackendError
-from coding_gym_server.workspace.files import FilesError
+from coding_gym_server.workspace.file_errors import FilesError
 
 __all__ = ["SessionEndpoint"]
 

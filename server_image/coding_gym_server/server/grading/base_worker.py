@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from coding_gym_server.ipc.messages import CpuTime, CpuTimeUsed, End, Ended, Failed, ForkWorker, WorkerForked
@@ -212,14 +212,16 @@ class BaseWorker(ABC):
         assert isinstance(answer, Ended)
         return answer.cpu_seconds - run.cpu_before
 
-    def _watch(self, limits: GradingLimits | RunLimits, run: SubmissionRun) -> LimitWatch:
+    def _watch(
+        self, limits: GradingLimits | RunLimits, run: SubmissionRun, *, has_started: Callable[[], bool] = lambda: True
+    ) -> LimitWatch:
         async def cpu_time() -> float:
             answer = await self._processes.ask_root(CpuTime())
             assert isinstance(answer, CpuTimeUsed)
             return answer.seconds - run.cpu_before
 
         roots = [group.root_pid for group in self.process_groups]
-        return LimitWatch(limits, kill=self._processes.kill, cpu_time=cpu_time, roots=roots)
+        return LimitWatch(limits, kill=self._processes.kill, cpu_time=cpu_time, roots=roots, has_started=has_started)
 
 
 def not_run(submission: Submission) -> list[CaseResult]:

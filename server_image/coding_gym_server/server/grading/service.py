@@ -23,6 +23,7 @@ from coding_gym_server.server.grading.faithful.libraries import libraries_of
 from coding_gym_server.server.grading.faithful.pool_cache import PoolCache
 from coding_gym_server.server.grading.faithful.worker import FaithfulWorker
 from coding_gym_server.server.grading.libraries import are_light, mentioned_libraries
+from coding_gym_server.server.grading.program_delivery import NotStartedError
 from coding_gym_server.server.grading.program_run import Program, ProgramRun
 from coding_gym_server.server.grading.test_runners import TestRunnerLostError
 from coding_gym_server.server.grading.worker import GradingWorker
@@ -37,7 +38,7 @@ __all__ = ["GradingService", "OverloadedError"]
 _log = logging.getLogger(__name__)
 
 # EOFError: without the launcher, no zygote can start.
-_INFRASTRUCTURE_ERRORS = (ForkError, OSError, EOFError)
+_INFRASTRUCTURE_ERRORS = (ForkError, NotStartedError, OSError, EOFError)
 
 _PRELOAD = (
     *("abc", "bisect", "cmath", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions", "functools"),
@@ -153,6 +154,7 @@ class GradingService:
         Raises:
             OverloadedError: If too many of them run for that long.
             FilesError: If one of its files cannot be written.
+            NotStartedError: If it was not started, twice.
             ForkError: If processes, memory or disk space are exhausted.
             OSError: If its directories cannot be created, or a root does not respond.
             EOFError: If the launcher is gone.
@@ -228,11 +230,13 @@ class GradingService:
             worker = await self._acquire(kind, libraries)
             try:
                 result = await action(worker)
-            except (ChannelClosedError, TestRunnerLostError) as error:
+            except (ChannelClosedError, TestRunnerLostError, NotStartedError) as error:
                 if isinstance(error, TestRunnerLostError):
                     self._release(worker)
                 else:
                     self._discard(worker)
+                if is_last and isinstance(error, NotStartedError):
+                    raise
                 if is_last:
                     raise _LostError(error) from error
                 _log.warning("a submission is run again: %s", error)

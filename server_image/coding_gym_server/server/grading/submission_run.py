@@ -127,6 +127,7 @@ class LimitWatch:
         kill: Kills the submission.
         cpu_time: Returns the CPU time that it has used, in seconds.
         roots: Ids of the processes whose descendants are those of the submission and of its tests.
+        has_started: Returns whether it has been started, before which only the limit of all seconds holds.
 
     Attributes:
         expired: Whether it has exceeded a limit.
@@ -139,8 +140,10 @@ class LimitWatch:
         kill: Callable[[], None],
         cpu_time: Callable[[], Awaitable[float]],
         roots: Collection[int],
+        has_started: Callable[[], bool] = lambda: True,
     ) -> None:
         self.expired = False
+        self._has_started = has_started
         self._limits = limits
         self._kill = kill
         self._cpu_time = cpu_time
@@ -182,7 +185,7 @@ class LimitWatch:
     def _watch_wall(self) -> None:
         counted, elapsed = self._clock.read()
         left = min(self._limits.wall_timeout - counted, self._limits.max_seconds - elapsed)
-        if left <= 0:
+        if elapsed >= self._limits.max_seconds or (left <= 0 and self._has_started()):
             self._expire()
         else:
             self._wall = self._loop.call_later(min(max(left, _READ_DELAY), self._interval), self._watch_wall)

@@ -25,11 +25,12 @@ from coding_gym_server.protocol.grading import (
     UnitTests,
     VerdictOutcome,
 )
-from coding_gym_server.remote_objects.exchange import RunProgram
+from coding_gym_server.remote_objects.program_messages import RunProgram
 from coding_gym_server.server.grading.base_worker import BaseWorker, not_run
 from coding_gym_server.server.grading.compiled_programs import CompiledPrograms
 from coding_gym_server.server.grading.output_match import is_same_output
-from coding_gym_server.server.grading.program_run import Program, ProgramRun, send_program
+from coding_gym_server.server.grading.program_delivery import ProgramDelivery
+from coding_gym_server.server.grading.program_run import Program, ProgramRun
 from coding_gym_server.server.grading.submission_processes import SubmissionProcesses
 from coding_gym_server.server.grading.submission_run import SubmissionRun
 from coding_gym_server.server.grading.test_runners import TestRunnerLostError, TestRunners
@@ -215,6 +216,7 @@ class GradingWorker(BaseWorker):
 
         Raises:
             FilesError: If one of its files cannot be written.
+            NotStartedError: If it was not started.
             ForkError: If processes, memory or disk space are exhausted.
             ChannelClosedError: If a process that the program cannot reach died.
             TimeoutError: If a root does not respond.
@@ -250,19 +252,27 @@ class GradingWorker(BaseWorker):
             yield run, waiting.ended
 
     async def _execute(self, program: Program, compiled: CompiledPrograms) -> ProgramRun:
-        """Run a program once."""
+        """Run a program once.
+
+        Raises:
+            NotStartedError: If it was not started.
+            FilesError: If one of its files cannot be written.
+        """
         began = time.perf_counter()
         async with self._started(program) as (run, ended):
-            watch = self._watch(program.limits, run)
-            sending = asyncio.ensure_future(send_program(run.connection, program.request, compiled))
+            delivery = ProgramDelivery(run.connection, program.request, compiled)
             try:
-                status = await watch.over(ended)
+                await delivery.send()
+                watch = self._watch(program.limits, run, has_started=delivery.has_started)
+                try:
+                    status = await watch.over(ended)
+                finally:
+                    watch.stop()
+                seconds = time.perf_counter() - began
+                cpu_seconds = await self._end(run)
+                delivery.check_started()
             finally:
-                watch.stop()
-                sending.cancel()
-                await asyncio.gather(sending, return_exceptions=True)
-            seconds = time.perf_counter() - began
-            cpu_seconds = await self._end(run)
+                delivery.close()
             stdout, stderr = run.take_output()
         files: Mapping[str, bytes] = {}
         refused: tuple[str, ...] = ()

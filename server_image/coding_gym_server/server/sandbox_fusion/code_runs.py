@@ -21,7 +21,7 @@ from coding_gym_server.server.sandbox_fusion.messages import (
     encoded,
     status_of,
 )
-from coding_gym_server.workspace.files import FilesError
+from coding_gym_server.workspace.file_errors import FilesError, StorageError
 
 __all__ = ["MAX_OUTPUT_CHARS", "MAX_WAIT_SECONDS", "CodeRuns", "decode_files", "memory_limit", "time_limit"]
 
@@ -57,6 +57,8 @@ class CodeRuns:
 
         Raises:
             OverloadedError: If too many programs run.
+            NotStartedError: If the sandbox failed to start it.
+            StorageError: If its files cannot be written although their paths are valid.
             ForkError: If processes, memory or disk space are exhausted.
             OSError: If the sandbox failed to run it.
             EOFError: If the sandbox ends.
@@ -64,6 +66,8 @@ class CodeRuns:
         try:
             program = await asyncio.to_thread(_program_of, request) if request.files else _program_of(request)
             run = await self._grading.run(program, max_wait=MAX_WAIT_SECONDS)
+        except StorageError:
+            raise
         except (LanguageError, FilesError) as error:
             return RunResponse(status=RunStatus.SANDBOX_ERROR, message=str(error))
         result = _result_of(run)

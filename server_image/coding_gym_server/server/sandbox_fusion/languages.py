@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from coding_gym_server.remote_objects.exchange import RunCommand, RunProgram
+from coding_gym_server.remote_objects.program_messages import RunCommand, RunProgram
 
 __all__ = ["AVAILABLE", "LanguageError", "Launch", "launch"]
 

@@ -38,7 +38,7 @@ from coding_gym_server.server.supervisor.cell_run import CellOutcome
 from coding_gym_server.server.supervisor.watchdog import Limits
 from coding_gym_server.server.supervisor.worker_handle import Event, OutputEvent
 from coding_gym_server.workspace.fetching import read_files
-from coding_gym_server.workspace.files import FilesError
+from coding_gym_server.workspace.file_errors import FilesError, StorageError
 
 __all__ = ["NotebookRuns"]
 
@@ -63,6 +63,7 @@ class NotebookRuns:
 
         Raises:
             OverloadedError: If all sessions of the sandbox are in use.
+            StorageError: If its files cannot be written although their paths are valid.
             INFRASTRUCTURE_ERRORS: If the sandbox failed to run them.
         """
         session = await self._open()
@@ -74,6 +75,8 @@ class NotebookRuns:
             if (limit := memory_limit(request.memory_limit_MB)) is not None:
                 await session.execute(Execute(_limiting(limit)), Limits(wall=_SET_UP_SECONDS))
             return await _run_cells(session, request)
+        except StorageError:
+            raise
         except FilesError as error:
             return NotebookResponse(status=RunStatus.SANDBOX_ERROR, message=str(error))
         finally:

@@ -1,0 +1,78 @@
+"""Messages between the server and the process that runs a program."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["MAX_COMPILED_BYTES", "Compiled", "NotStarted", "RunCommand", "RunProgram", "Started"]
+
+MAX_COMPILED_BYTES = 8 << 20
+"""Maximum size of the code of ``Compiled``, which the server receives."""
+
+
+class _Struct(msgspec.Struct, array_like=True, frozen=True):
+    pass
+
+
+class RunProgram(_Struct, tag=1, frozen=True):
+    """Execute the source of a program, and exit the process with its exit code.
+
+    Not answered, except with ``Started``, and then ``Compiled`` if it has no ``compiled``; or with ``NotStarted``.
+
+    Attributes:
+        code: The source code.
+        stdin: Standard input.
+        file: File of the working directory to write the source to; empty to write none.
+        keeps_file: Whether the file remains when the program ends by itself.
+        compiled: The source as ``Compiled`` returned it; None to compile it, and to return that before it is executed.
+        max_memory_bytes: Limit on the private memory of each of its processes; None for no other than that of submissions.
+    """
+
+    code: str
+    stdin: str
+    file: str = ""
+    keeps_file: bool = False
+    compiled: bytes | None = None
+    max_memory_bytes: int | None = None
+
+
+class RunCommand(_Struct, tag=14, frozen=True):
+    """Replace the process by another program. Not answered, except with ``Started`` or ``NotStarted``.
+
+    Attributes:
+        command: The program, a path or a name to look up, and its arguments.
+        stdin: Standard input.
+        variables: Environment variables to add.
+        max_memory_bytes: As in ``RunProgram``.
+    """
+
+    command: tuple[str, ...]
+    stdin: str
+    variables: dict[str, str] = {}
+    max_memory_bytes: int | None = None
+
+
+class Started(_Struct, tag=16, frozen=True):
+    """All that a program needs has been prepared: it is compiled and executed next."""
+
+
+class NotStarted(_Struct, tag=17, frozen=True):
+    """What a program needs could not be prepared, so that nothing of it has been compiled or executed.
+
+    Attributes:
+        reason: The reason.
+        number: The number of the operating system's error, 0 if it was another one.
+    """
+
+    reason: str
+    number: int = 0
+
+
+class Compiled(_Struct, tag=15, frozen=True):
+    """A compiled program, which only processes of submissions may load.
+
+    Attributes:
+        code: Its code object, marshalled; empty if each run has to compile it.
+    """
+
+    code: bytes

@@ -1,0 +1,160 @@
+"""Delivery of a program to the process that runs it, and what the process tells before it does."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import msgspec
+
+from coding_gym_server.ipc.channel import HEADER
+from coding_gym_server.remote_objects.program_messages import (
+    MAX_COMPILED_BYTES,
+    Compiled,
+    NotStarted,
+    RunCommand,
+    RunProgram,
+    Started,
+)
+from coding_gym_server.server.grading.compiled_programs import CompiledPrograms
+from coding_gym_server.server.grading.submission_processes import ANSWER_TIMEOUT_SECONDS
+from coding_gym_server.workspace.file_errors import STORAGE_ERRORS, FilesError
+
+__all__ = ["NotStartedError", "ProgramDelivery"]
+
+_MAX_START_BYTES = 4096
+_MAX_OVERHEAD_BYTES = 16
+_READ_BYTES = 65_536
+
+_first_messages = msgspec.msgpack.Decoder(Started | NotStarted)
+_second_messages = msgspec.msgpack.Decoder(Compiled)
+
+
+class NotStartedError(RuntimeError):
+    """A program was not started, for a reason that says nothing about it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"The sandbox failed to start the program: {reason}")
+
+
+class ProgramDelivery:
+    """Sends a program to the process that runs it, and receives what the process tells before it executes anything of it.
+
+    Nothing is read that the process sends later, because the program could have forged it.
+
+    Args:
+        connection: The connection with the process.
+        request: The program. If it has been compiled before, so is what is sent; if it has not, the compiled one is kept.
+        compiled: Compiled programs.
+    """
+
+    def __init__(self, connection: socket.socket, request: RunProgram | RunCommand, compiled: CompiledPrograms) -> None:
+        connection.setblocking(False)
+        self._connection = connection
+        self._loop = asyncio.get_running_loop()
+        self._compiled = compiled
+        self._new: RunProgram | None = None
+        if isinstance(request, RunProgram):
+            code = compiled.get(request.code, request.file)
+            if code is None:
+                self._new = request
+            else:
+                request = msgspec.structs.replace(request, compiled=code)
+        self._request = request
+        self._received = bytearray()
+        self._expected = HEADER.size
+        self._first: Started | NotStarted | None = None
+        self._is_over = False
+
+    async def send(self) -> None:
+        """Send the program.
+
+        Raises:
+            NotStartedError: If the process ends before it has received the program, or does not receive it.
+        """
+        try:
+            body = msgspec.msgpack.encode(self._request)
+            data = memoryview(HEADER.pack(len(body)) + body)
+            try:
+                sent = self._connection.send(data)
+            except BlockingIOError:
+                sent = 0
+            if sent < len(data):
+                async with asyncio.timeout(ANSWER_TIMEOUT_SECONDS):
+                    await self._loop.sock_sendall(self._connection, data[sent:])
+        except TimeoutError:
+            reason = f"its process did not receive it within {ANSWER_TIMEOUT_SECONDS:g} s"
+            raise NotStartedError(reason) from None
+        except (OSError, ValueError, MemoryError) as error:
+            reason = f"it could not be sent to its process: {error or type(error).__name__}"
+            raise NotStartedError(reason) from error
+        if self._new is not None:
+            # What is compiled may not fit into the buffer of the connection.
+            self._loop.add_reader(self._connection.fileno(), self._read)
+
+    def has_started(self) -> bool:
+        """Return whether the process has begun to compile or to execute the program, as far as it has told."""
+        self._read()
+        return isinstance(self._first, Started)
+
+    def check_started(self) -> None:
+        """Check that the program was started, once its process has ended.
+
+        Raises:
+            NotStartedError: If it was not.
+            FilesError: If its file cannot be written for a reason that concerns the path.
+        """
+        if self.has_started():
+            return
+        if self._first is None:
+            reason = "its process ended before"
+            raise NotStartedError(reason)
+        assert isinstance(self._first, NotStarted)
+        if self._first.number and self._first.number not in STORAGE_ERRORS:
+            raise FilesError(self._first.reason)
+        raise NotStartedError(self._first.reason)
+
+    def close(self) -> None:
+        """Stop receiving, before the connection is closed. Idempotent."""
+        if self._new is not None and self._connection.fileno() >= 0:
+            self._loop.remove_reader(self._connection.fileno())
+        self._is_over = True
+
+    def _read(self) -> None:
+        while not self._is_over:
+            try:
+                data = self._connection.recv(min(self._expected - len(self._received), _READ_BYTES))
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self.close()
+                return
+            self._received += data
+            if len(self._received) == self._expected:
+                self._take()
+
+    def _take(self) -> None:
+        """Take a header, or a message, off what has been received."""
+        limit = _MAX_START_BYTES if self._first is None else MAX_COMPILED_BYTES + _MAX_OVERHEAD_BYTES
+        if self._expected == HEADER.size:
+            (size,) = HEADER.unpack(self._received)
+            if size > limit:
+                self.close()
+            self._expected += size
+            return
+        body = bytes(memoryview(self._received)[HEADER.size :])
+        self._received.clear()
+        self._expected = HEADER.size
+        try:
+            if self._first is None:
+                self._first = _first_messages.decode(body)
+                if self._new is None or isinstance(self._first, NotStarted):
+                    self.close()
+                return
+            if self._new is not None and (code := _second_messages.decode(body).code):
+                self._compiled.put(self._new.code, self._new.file, code)
+        except msgspec.MsgspecError:
+            pass
+        self.close()

@@ -1,0 +1,87 @@
+"""Programs that the sandbox fails to start: nothing is said about the program, and the request can be repeated."""
+
+from __future__ import annotations
+
+import base64
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from coding_gym.sandbox import Sandbox
+from tests.sandbox_fusion.conftest import client_of
+from tests.sandbox_fusion.waiting import signal_waiting
+
+RUN = {"code": "print(1)", "language": "python"}
+LARGE = "#" * (2 << 20)
+MEGABYTES = base64.b64encode(bytes(2 << 20)).decode()
+FILE, START = "The sandbox cannot write or read a file: ", "The sandbox failed to start the program: "
+
+
+@pytest.fixture
+def sandbox(sandbox_of: Callable[..., Sandbox]) -> Sandbox:
+    """A sandbox whose processes no other test uses."""
+    return sandbox_of(provider="local", sessions=3)
+
+
+@pytest.mark.every_provider
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"code": f"{LARGE}\nprint(1)", "language": "python"}, START),
+        ({"code": f"{LARGE}\necho 1", "language": "bash"}, FILE),
+        ({"code": f"{LARGE}\ndef test(): pass", "language": "pytest"}, FILE),
+        ({**RUN, "files": {"deep/data": MEGABYTES}}, FILE),
+        ({**RUN, "files": {f"{n}": MEGABYTES[: 1 << 19] for n in range(9)}}, FILE),
+        ({**RUN, "files": {f"many/{n}": "" for n in range(1200)}}, FILE),
+    ],
+    ids=["main.py", "main.sh", "test_main.py", "file", "files", "inodes"],
+)
+def test_full_disk_is_answered_with_504(provider, sandbox_of, body, reason):
+    with client_of(sandbox_of(provider=provider, disk="1m", inodes=1000)) as http:
+        for _ in range(2):
+            answer = http.post("/run_code", json=body)
+            assert answer.status_code == 504, answer.text
+            assert answer.json()["detail"].startswith((f"{reason}No space left on device: ", f"{reason}File too large: "))
+        assert http.post("/run_code", json=RUN).json()["run_result"]["stdout"] == "1\n"
+
+
+@pytest.mark.parametrize("body", [{**RUN, "stdin": LARGE}, {"code": "cat", "language": "bash", "stdin": LARGE}])
+def test_too_large_stdin_is_answered_with_504(sandbox_of, body):
+    # A local sandbox limits the size of any file, and stdin is one.
+    with client_of(sandbox_of(provider="local", disk="1m", inodes=1000)) as http:
+        answer = http.post("/run_code", json=body)
+        assert (answer.status_code, answer.json()) == (504, {"detail": f"{START}File too large: stdin"})
+
+
+@pytest.mark.every_provider
+def test_program_that_fills_the_disk_fails(provider, sandbox_of):
+    body = {"code": "open('large', 'w').write('x' * (2 << 20))", "language": "python", "fetch_files": ["large"]}
+    with client_of(sandbox_of(provider=provider, disk="1m", inodes=1000)) as http:
+        for _ in range(2):
+            answer = http.post("/run_code", json=body).json()
+            assert answer["status"] == "Failed"
+            assert "OSError: [Errno 2" in answer["run_result"]["stderr"]
+            assert http.post("/run_code", json=RUN).json()["run_result"]["stdout"] == "1\n"
+
+
+def test_full_disk_of_notebooks_is_answered_with_504(sandbox_of):
+    with client_of(sandbox_of(provider="local", disk="1m", inodes=1000)) as http:
+        answer = http.post("/run_jupyter", json={"cells": ["1"], "files": {"data": MEGABYTES}})
+        assert (answer.status_code, answer.json()) == (504, {"detail": f"{FILE}No space left on device: data"})
+        assert http.post("/run_jupyter", json={"cells": ["1"]}).json()["status"] == "Success"
+
+
+@pytest.mark.parametrize("files", [{"main.py/x": "eA=="}, {"main.py/x/y": ""}])
+def test_directory_in_the_place_of_the_program_is_refused(run_code, files):
+    answer = run_code("print(1)", files=files)
+    assert (answer["status"], answer["message"]) == ("SandboxError", "Is a directory: main.py")
+
+
+@pytest.mark.slow
+def test_killed_process_is_not_the_fault_of_the_program(sandbox):
+    with client_of(sandbox) as http:
+        for _ in range(10):
+            assert http.post("/run_code", json=RUN).json()["status"] == "Success"
+            # The request may arrive before the server is told.
+            assert signal_waiting(signal.SIGKILL) > 0
