@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import signal
+import time
 from collections.abc import Callable
 
 import pytest
@@ -85,3 +86,17 @@ def test_killed_process_is_not_the_fault_of_the_program(sandbox):
             assert http.post("/run_code", json=RUN).json()["status"] == "Success"
             # The request may arrive before the server is told.
             assert signal_waiting(signal.SIGKILL) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stdin", ["", LARGE], ids=["small", "large"])
+def test_process_that_does_not_start_is_no_timeout(sandbox, stdin):
+    with client_of(sandbox) as http:
+        assert http.post("/run_code", json=RUN).json()["status"] == "Success"
+        assert signal_waiting(signal.SIGSTOP) > 0
+        began = time.monotonic()
+        answer = http.post("/run_code", json={**RUN, "stdin": stdin, "run_timeout": 0.5})
+        assert answer.status_code == 504
+        assert answer.json()["detail"].startswith(START)
+        assert time.monotonic() - began < 0.5 + 10
+        assert http.post("/run_code", json=RUN).json()["status"] == "Success"

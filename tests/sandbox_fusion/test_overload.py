@@ -15,10 +15,12 @@ import msgspec
 import psutil
 import pytest
 
-from coding_gym.sandbox import Sandbox
+from coding_gym.sandbox import Sandbox, start_sandbox
+from coding_gym.sandbox.config import SandboxConfig
 from coding_gym_server.server.sandbox_fusion.code_runs import MAX_WAIT_SECONDS
 from tests.sandbox_fusion.conftest import client_of
-from tests.sandbox_fusion.waiting import signal_waiting
+from tests.sandbox_fusion.waiting import signal_waiting, zygotes_of_programs
+from tests.support.sandbox_faults import eventually
 
 PLACES = (os.cpu_count() or 1) + 1
 """Number of programs that a sandbox runs at a time."""
@@ -35,7 +37,12 @@ def sandbox(sandbox_of: Callable[..., Sandbox]) -> Sandbox:
 
 
 def sleepers() -> int:
-    return sum(MARK in (process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))
+    """Return the number of sleeping programs of this process's sandboxes."""
+    count = 0
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            count += MARK in process.cmdline()
+    return count
 
 
 def wait_for_sleepers(count: int) -> None:
@@ -112,6 +119,51 @@ def test_process_that_waits_for_a_program_is_replaced(sandbox):
             # The server is told.
             time.sleep(1)
         assert http.post("/run_code", json={"code": "print(1)", "language": "python"}).json()["status"] == "Success"
+
+
+@pytest.mark.slow
+@pytest.mark.lifecycle
+def test_worker_that_is_ready_too_late_is_kept():
+    others = zygotes_of_programs()
+    config = SandboxConfig(provider="local", preload=(), sessions=2)
+    with contextlib.closing(start_sandbox(config)) as sandbox, client_of(sandbox) as http:
+        assert http.post("/run_code", json={"code": "print(1)", "language": "python"}).json()["status"] == "Success"
+        (zygote,) = (zygote for zygote in zygotes_of_programs() if zygote not in others)
+        workers = len(zygote.children())
+        body = {"code": "def test(): pass", "language": "pytest"}
+        with stopped(zygote):
+            began = time.monotonic()
+            answer = http.post("/run_code", json=body)
+            assert answer.json() == {
+                "detail": "The sandbox is overloaded: no process was ready within 4 s. Send fewer programs at a time."
+            }
+            assert MAX_WAIT_SECONDS <= time.monotonic() - began < MAX_WAIT_SECONDS + 5
+            with pytest.raises(httpx.ReadTimeout):
+                http.post("/run_code", json=body, timeout=0.3)
+        # One for each of the two requests that gave up, and as many roots of test runners.
+        assert eventually(lambda: len(zygote.children()) == workers + 4)
+        # They import pytest.
+        time.sleep(3)
+        assert http.post("/run_code", json=body).json()["status"] == "Success"
+        assert len(zygote.children()) == workers + 4
+
+
+@contextlib.contextmanager
+def stopped(process: psutil.Process) -> Iterator[None]:
+    process.suspend()
+    try:
+        yield
+    finally:
+        process.resume()
+
+
+@pytest.mark.slow
+def test_wait_for_a_place_takes_no_time_from_the_program(sandbox):
+    code = f"import time; time.sleep({MAX_WAIT_SECONDS + 1}); print(input())"
+    body = {"code": code, "language": "python", "stdin": "a", "run_timeout": MAX_WAIT_SECONDS + 3, "compile_timeout": 60}
+    with client_of(sandbox) as http:
+        answer = http.post("/run_code", json=body).json()
+    assert (answer["status"], answer["run_result"]["stdout"]) == ("Success", "a\n"), answer
 
 
 def test_more_programs_than_places_wait_for_their_turn(http):

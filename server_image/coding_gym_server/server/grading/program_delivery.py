@@ -17,7 +17,6 @@ from coding_gym_server.remote_objects.program_messages import (
     Started,
 )
 from coding_gym_server.server.grading.compiled_programs import CompiledPrograms
-from coding_gym_server.server.grading.submission_processes import ANSWER_TIMEOUT_SECONDS
 from coding_gym_server.workspace.file_errors import STORAGE_ERRORS, FilesError
 
 __all__ = ["NotStartedError", "ProgramDelivery"]
@@ -66,8 +65,11 @@ class ProgramDelivery:
         self._first: Started | NotStarted | None = None
         self._is_over = False
 
-    async def send(self) -> None:
+    async def send(self, timeout: float) -> None:
         """Send the program.
+
+        Args:
+            timeout: Timeout in seconds.
 
         Raises:
             NotStartedError: If the process ends before it has received the program, or does not receive it.
@@ -80,10 +82,10 @@ class ProgramDelivery:
             except BlockingIOError:
                 sent = 0
             if sent < len(data):
-                async with asyncio.timeout(ANSWER_TIMEOUT_SECONDS):
+                async with asyncio.timeout(timeout):
                     await self._loop.sock_sendall(self._connection, data[sent:])
         except TimeoutError:
-            reason = f"its process did not receive it within {ANSWER_TIMEOUT_SECONDS:g} s"
+            reason = f"its process did not receive it within {timeout:.1f} s"
             raise NotStartedError(reason) from None
         except (OSError, ValueError, MemoryError) as error:
             reason = f"it could not be sent to its process: {error or type(error).__name__}"

@@ -7,9 +7,9 @@ import contextlib
 import logging
 import signal
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -23,6 +23,7 @@ from coding_gym_server.server.grading.faithful.libraries import libraries_of
 from coding_gym_server.server.grading.faithful.pool_cache import PoolCache
 from coding_gym_server.server.grading.faithful.worker import FaithfulWorker
 from coding_gym_server.server.grading.libraries import are_light, mentioned_libraries
+from coding_gym_server.server.grading.places import Place, StartDeadline
 from coding_gym_server.server.grading.program_delivery import NotStartedError
 from coding_gym_server.server.grading.program_run import Program, ProgramRun
 from coding_gym_server.server.grading.test_runners import TestRunnerLostError
@@ -33,7 +34,7 @@ from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteH
 from coding_gym_server.workspace.leftovers import ResidualFiles
 from coding_gym_server.zygote.main import ZygoteConfig
 
-__all__ = ["GradingService", "OverloadedError"]
+__all__ = ["GradingService"]
 
 _log = logging.getLogger(__name__)
 
@@ -58,13 +59,6 @@ _KINDS: dict[GradingMode, type[GradingWorker | FaithfulWorker]] = {
 
 _Worker = TypeVar("_Worker", bound=GradingWorker | FaithfulWorker)
 _Result = TypeVar("_Result")
-
-
-class OverloadedError(RuntimeError):
-    """As many submissions and programs run as the sandbox runs at the same time."""
-
-    def __init__(self, waited: float) -> None:
-        super().__init__(f"The sandbox is overloaded: no place became free within {waited:g} s. Send fewer programs at a time.")
 
 
 class _LostError(Exception):
@@ -108,7 +102,7 @@ class GradingService:
         self._pools = PoolCache()
         self._compiled = CompiledPrograms(max_bytes=_MAX_COMPILED_BYTES)
         self._busy: set[GradingWorker | FaithfulWorker] = set()
-        self._settling: set[asyncio.Future[None]] = set()
+        self._background: set[asyncio.Task[Any]] = set()
         self._slots = asyncio.Semaphore(workers)
 
     @property
@@ -130,17 +124,20 @@ class GradingService:
         Raises:
             FilesError: If one of its files cannot be written.
         """
-        async with self._slots:
+        deadline = StartDeadline()
+        place = await Place.take(self._slots, deadline)
+        try:
             if submission.mode is GradingMode.FAITHFUL:
                 libraries = await asyncio.to_thread(libraries_of, submission)
             else:
                 libraries = mentioned_libraries(submission)
-            try:
-                return await self._use(_KINDS[submission.mode], libraries, lambda worker: worker.grade(submission))
-            except _LostError as error:
-                return _lost(submission, error.cause)
-            except _INFRASTRUCTURE_ERRORS as error:
-                return _infrastructure_error(error)
+            return await self._use(_KINDS[submission.mode], libraries, lambda worker: worker.grade(submission), place, deadline)
+        except _LostError as error:
+            return _lost(submission, error.cause)
+        except _INFRASTRUCTURE_ERRORS as error:
+            return _infrastructure_error(error)
+        finally:
+            place.release()
 
     async def run(self, program: Program, *, max_wait: float) -> ProgramRun:
         """Run a program beside the submissions, and exactly as isolated from them and from sessions.
@@ -149,40 +146,33 @@ class GradingService:
 
         Args:
             program: The program.
-            max_wait: Maximum number of seconds to wait until fewer submissions and programs run.
+            max_wait: Maximum number of seconds to wait in total: until fewer submissions and programs run, and until a worker
+                is ready for it. A worker that is ready later is kept for others.
 
         Raises:
-            OverloadedError: If too many of them run for that long.
+            OverloadedError: If that takes longer.
             FilesError: If one of its files cannot be written.
             NotStartedError: If it was not started, twice.
             ForkError: If processes, memory or disk space are exhausted.
             OSError: If its directories cannot be created, or a root does not respond.
             EOFError: If the launcher is gone.
         """
-        try:
-            await asyncio.wait_for(self._slots.acquire(), max_wait)
-        except TimeoutError:
-            raise OverloadedError(max_wait) from None
-        has_worker = False
+        deadline = StartDeadline(max_wait)
+        place = await Place.take(self._slots, deadline)
 
         async def run(worker: GradingWorker) -> ProgramRun:
-            nonlocal has_worker
-            result = await worker.run(program)
-            has_worker = True
-            settling = asyncio.ensure_future(self._settle(worker))
-            self._settling.add(settling)
-            settling.add_done_callback(self._settling.discard)
+            result = await worker.run(program, deadline)
+            self._in_background(self._settle(worker, place.pass_on()))
             return result
 
         try:
-            return await self._use(GradingWorker, program.libraries, run, releases=False)
+            return await self._use(GradingWorker, program.libraries, run, place, deadline, releases=False)
         except _LostError:
             return ProgramRun(exit_code=-signal.SIGKILL, kill_reason="running it twice ended a process of the sandbox")
         finally:
-            if not has_worker:
-                self._slots.release()
+            place.release()
 
-    async def _settle(self, worker: GradingWorker) -> None:
+    async def _settle(self, worker: GradingWorker, place: Place) -> None:
         """Prepare a worker for the next program, after the response to the last one, and release it and its place."""
         try:
             await worker.settle()
@@ -195,12 +185,19 @@ class GradingService:
         else:
             self._release(worker)
         finally:
-            self._slots.release()
+            place.release()
+
+    def _in_background(self, work: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
+        """Do something that goes on when the request that it is done for ends."""
+        task = asyncio.ensure_future(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
 
     def close(self) -> None:
         """Close all grading workers and the zygote that was started for them."""
-        for settling in self._settling:
-            settling.cancel()
+        for task in self._background:
+            task.cancel()
         for worker in self.workers:
             worker.close()
         if self._started_zygote is not None:
@@ -211,6 +208,8 @@ class GradingService:
         kind: type[_Worker],
         libraries: frozenset[str],
         action: Callable[[_Worker], Awaitable[_Result]],
+        place: Place,
+        deadline: StartDeadline,
         *,
         releases: bool = True,
     ) -> _Result:
@@ -220,6 +219,8 @@ class GradingService:
             kind: Kind of worker.
             libraries: Modules that it has imported.
             action: What it does.
+            place: The place of the request.
+            deadline: Until when it must have been started.
             releases: Whether to release the worker afterwards; otherwise, the action sees to that.
 
         Raises:
@@ -227,7 +228,7 @@ class GradingService:
             _INFRASTRUCTURE_ERRORS: As is.
         """
         for is_last in (False, True):
-            worker = await self._acquire(kind, libraries)
+            worker = await self._acquire(kind, libraries, place, deadline)
             try:
                 result = await action(worker)
             except (ChannelClosedError, TestRunnerLostError, NotStartedError) as error:
@@ -235,7 +236,7 @@ class GradingService:
                     self._release(worker)
                 else:
                     self._discard(worker)
-                if is_last and isinstance(error, NotStartedError):
+                if isinstance(error, NotStartedError) and (is_last or deadline.left == 0):
                     raise
                 if is_last:
                     raise _LostError(error) from error
@@ -249,16 +250,36 @@ class GradingService:
                 return result
         raise AssertionError
 
-    async def _acquire(self, kind: type[_Worker], libraries: frozenset[str]) -> _Worker:
+    async def _acquire(self, kind: type[_Worker], libraries: frozenset[str], place: Place, deadline: StartDeadline) -> _Worker:
         if self._users is None and self._residual_files.exist():
             await asyncio.to_thread(self._residual_files.remove)
         worker = self._take_idle(kind, libraries)
         if worker is None:
             while self._idle and len(self.workers) >= self._max_workers:
                 self._discard(self._idle.pop(0))
-            worker = await self._open(kind, libraries)
+            opening = self._in_background(self._open(kind, libraries))
+            is_open = False
+            try:
+                await asyncio.wait({opening}, timeout=deadline.left)
+                is_open = opening.done()
+            finally:
+                if not is_open:
+                    # The request gives up. It keeps its place until then, so that others do not open even more workers.
+                    self._in_background(self._keep(opening, place.pass_on()))
+            if not is_open:
+                raise deadline.overloaded(missing="process was ready")
+            worker = opening.result()
         self._busy.add(worker)
         return worker
+
+    async def _keep(self, opening: asyncio.Future[_Worker], place: Place) -> None:
+        """Keep a worker that nobody waits for any more."""
+        try:
+            self._release(await opening)
+        except _INFRASTRUCTURE_ERRORS as error:
+            _log.warning("a grading worker could not be opened: %s", error)
+        finally:
+            place.release()
 
     def _take_idle(self, kind: type[_Worker], libraries: frozenset[str]) -> _Worker | None:
         """Return the most recently used worker of a kind that has imported libraries, None if there is none."""

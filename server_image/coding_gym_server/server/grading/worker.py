@@ -29,9 +29,10 @@ from coding_gym_server.remote_objects.program_messages import RunProgram
 from coding_gym_server.server.grading.base_worker import BaseWorker, not_run
 from coding_gym_server.server.grading.compiled_programs import CompiledPrograms
 from coding_gym_server.server.grading.output_match import is_same_output
+from coding_gym_server.server.grading.places import StartDeadline
 from coding_gym_server.server.grading.program_delivery import ProgramDelivery
 from coding_gym_server.server.grading.program_run import Program, ProgramRun
-from coding_gym_server.server.grading.submission_processes import SubmissionProcesses
+from coding_gym_server.server.grading.submission_processes import ANSWER_TIMEOUT_SECONDS, SubmissionProcesses
 from coding_gym_server.server.grading.submission_run import SubmissionRun
 from coding_gym_server.server.grading.test_runners import TestRunnerLostError, TestRunners
 from coding_gym_server.server.process_limiter import ProcessGroup
@@ -207,12 +208,16 @@ class GradingWorker(BaseWorker):
             max_stdout_chars=max(len(case.stdout) + _EXTRA_OUTPUT_CHARS, limit),
             max_stderr_chars=limit,
         )
-        run = await self._execute(program, compiled)
+        run = await self._execute(program, compiled, StartDeadline())
         outcome, message = self._case_outcome(run, case, tolerance)
         return CaseResult(name=name, outcome=outcome, message=message, seconds=run.seconds), run
 
-    async def run(self, program: Program) -> ProgramRun:
+    async def run(self, program: Program, deadline: StartDeadline) -> ProgramRun:
         """Run a program; its errors are part of the result. ``settle`` must be called before the next one.
+
+        Args:
+            program: The program.
+            deadline: Until when it must have been started.
 
         Raises:
             FilesError: If one of its files cannot be written.
@@ -222,7 +227,7 @@ class GradingWorker(BaseWorker):
             TimeoutError: If a root does not respond.
         """
         self._kill_reason = ""
-        return await self._execute(program, self._compiled)
+        return await self._execute(program, self._compiled, deadline)
 
     async def settle(self) -> None:
         """Remove what the last program has left, and fork the process of the next one.
@@ -251,7 +256,7 @@ class GradingWorker(BaseWorker):
             run.begin(**limits)
             yield run, waiting.ended
 
-    async def _execute(self, program: Program, compiled: CompiledPrograms) -> ProgramRun:
+    async def _execute(self, program: Program, compiled: CompiledPrograms, deadline: StartDeadline) -> ProgramRun:
         """Run a program once.
 
         Raises:
@@ -262,7 +267,7 @@ class GradingWorker(BaseWorker):
         async with self._started(program) as (run, ended):
             delivery = ProgramDelivery(run.connection, program.request, compiled)
             try:
-                await delivery.send()
+                await delivery.send(deadline.within(ANSWER_TIMEOUT_SECONDS))
                 watch = self._watch(program.limits, run, has_started=delivery.has_started)
                 try:
                     status = await watch.over(ended)

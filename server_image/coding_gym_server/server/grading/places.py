@@ -1,0 +1,91 @@
+"""Places of submissions and programs that run at the same time, and how long a request waits to be run."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+__all__ = ["OverloadedError", "Place", "StartDeadline"]
+
+_LEAST_SECONDS = 1.0
+
+
+class OverloadedError(RuntimeError):
+    """As many submissions and programs run as the sandbox runs at the same time, or it is too slow to start more."""
+
+    def __init__(self, waited: float, missing: str = "place became free") -> None:
+        super().__init__(f"The sandbox is overloaded: no {missing} within {waited:g} s. Send fewer programs at a time.")
+
+
+class StartDeadline:
+    """Time until which a program must have been started; all that precedes shares it.
+
+    Args:
+        seconds: Number of seconds from now on; None for no limit.
+    """
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self.seconds = seconds
+        self._at = None if seconds is None else time.monotonic() + seconds
+
+    @property
+    def left(self) -> float | None:
+        """Number of seconds that are left, not negative; None for no limit."""
+        return None if self._at is None else max(0.0, self._at - time.monotonic())
+
+    def within(self, seconds: float) -> float:
+        """Return the number of seconds for a last step, which has a minimum, so that a request is not refused in vain.
+
+        Args:
+            seconds: Its usual limit.
+        """
+        return seconds if self.left is None else min(max(self.left, _LEAST_SECONDS), seconds)
+
+    def overloaded(self, missing: str = "place became free") -> OverloadedError:
+        """Return the error of a request that has waited for so long.
+
+        Args:
+            missing: What it has waited for.
+        """
+        return OverloadedError(self.seconds or 0.0, missing)
+
+
+class Place:
+    """Place that has been taken, and is released once.
+
+    Args:
+        places: All places.
+    """
+
+    def __init__(self, places: asyncio.Semaphore) -> None:
+        self._places: asyncio.Semaphore | None = places
+
+    @classmethod
+    async def take(cls, places: asyncio.Semaphore, deadline: StartDeadline) -> Place:
+        """Wait for a place, and take it.
+
+        Args:
+            places: All places.
+            deadline: Until when to wait.
+
+        Raises:
+            OverloadedError: If none becomes free.
+        """
+        try:
+            async with asyncio.timeout(deadline.left if places.locked() else None):
+                await places.acquire()
+        except TimeoutError:
+            raise deadline.overloaded() from None
+        return cls(places)
+
+    def release(self) -> None:
+        """Release the place, unless it has been released or passed on."""
+        places, self._places = self._places, None
+        if places is not None:
+            places.release()
+
+    def pass_on(self) -> Place:
+        """Return the place for another owner to release."""
+        assert self._places is not None
+        places, self._places = self._places, None
+        return Place(places)
