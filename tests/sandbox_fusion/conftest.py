@@ -11,10 +11,25 @@ import pytest
 from coding_gym.sandbox import Sandbox
 
 
-def client_of(sandbox: Sandbox) -> httpx.Client:
-    """Return an HTTP client that talks to the server of a sandbox."""
+class _PatientTransport(httpx.HTTPTransport):
+    """Transport that repeats requests, as verl does, while the first processes start on a busy machine."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        while True:
+            response = super().handle_request(request)
+            if response.status_code != 504 or b"no process was ready" not in response.read():
+                return response
+
+
+def client_of(sandbox: Sandbox, *, is_patient: bool = True) -> httpx.Client:
+    """Return an HTTP client that talks to the server of a sandbox.
+
+    Args:
+        sandbox: The sandbox.
+        is_patient: Whether it repeats requests while the first processes start.
+    """
     address = sandbox.address
-    transport = httpx.HTTPTransport(uds=address.socket_path) if address.socket_path else httpx.HTTPTransport()
+    transport = (_PatientTransport if is_patient else httpx.HTTPTransport)(uds=address.socket_path)
     headers = {"Authorization": f"Bearer {address.token}"}
     return httpx.Client(transport=transport, base_url=address.url, headers=headers, timeout=150)
 

@@ -136,14 +136,14 @@ class BaseWorker(ABC):
         return run
 
     async def fork_ahead(self) -> None:
-        """Fork the process of the next submission, which waits for it. Does nothing if its files have only a name.
+        """Fork the process of the next submission, which waits for it, in the empty directories.
 
         Raises:
             ForkError: If processes or memory are exhausted.
             ChannelClosedError: If the root died.
             TimeoutError: If it does not respond.
         """
-        if self._processes.directory.name is not None or self._ahead is not None:
+        if self._ahead is not None:
             return
         run = SubmissionRun.open()
         try:

@@ -176,6 +176,7 @@ class GradingService:
         """Prepare a worker for the next program, after the response to the last one, and release it and its place."""
         try:
             await worker.settle()
+            await self._remove_residual_files()
         except _INFRASTRUCTURE_ERRORS as error:
             _log.warning("a grading worker is replaced: %s", error)
             self._discard(worker)
@@ -251,8 +252,7 @@ class GradingService:
         raise AssertionError
 
     async def _acquire(self, kind: type[_Worker], libraries: frozenset[str], place: Place, deadline: StartDeadline) -> _Worker:
-        if self._users is None and self._residual_files.exist():
-            await asyncio.to_thread(self._residual_files.remove)
+        await self._remove_residual_files()
         worker = self._take_idle(kind, libraries)
         if worker is None:
             while self._idle and len(self.workers) >= self._max_workers:
@@ -280,6 +280,11 @@ class GradingService:
             _log.warning("a grading worker could not be opened: %s", error)
         finally:
             place.release()
+
+    async def _remove_residual_files(self) -> None:
+        """Remove what programs and submissions without mounts of their own have left outside their workspaces."""
+        if self._users is None and self._residual_files.exist():
+            await asyncio.to_thread(self._residual_files.remove)
 
     def _take_idle(self, kind: type[_Worker], libraries: frozenset[str]) -> _Worker | None:
         """Return the most recently used worker of a kind that has imported libraries, None if there is none."""

@@ -237,7 +237,12 @@ class GradingWorker(BaseWorker):
             ChannelClosedError: If the root died.
             TimeoutError: If it does not respond.
         """
-        await self._clean_up()
+        try:
+            await self._empty()
+        except OSError:
+            # Without processes, the worker is discarded, and its files with it.
+            self.close()
+            return
         await self.fork_ahead()
 
     @contextlib.asynccontextmanager
