@@ -129,8 +129,9 @@ class OutputCapture:
     def _store(self, data: bytes) -> None:
         if self._on_text is not None and self._live_chars:
             data = self._deliver(data)
-        # Each end may hold max_chars characters, so that take() can truncate at any position.
-        limit_bytes = self.max_chars * _BYTES_PER_CHAR
+        # Each end holds half of max_chars characters, whatever their size: nothing that fits is dropped, and take() returns no
+        # more than that of either end if something is.
+        limit_bytes = max(1, -(-self.max_chars // 2)) * _BYTES_PER_CHAR
         free = limit_bytes - len(self._head)
         if free > 0:
             self._head += data[:free]
@@ -138,9 +139,10 @@ class OutputCapture:
         if data:
             self._tail += data
             excess = len(self._tail) - limit_bytes
-            if excess > limit_bytes:
-                while self._tail[excess] in _CONTINUATION_BYTES:
-                    excess += 1
+            if excess > _READ_BYTES:
+                # Text continues with a whole character. Other bytes may go on like this forever.
+                for _ in range(_BYTES_PER_CHAR - 1):
+                    excess += self._tail[excess] in _CONTINUATION_BYTES
                 self._dropped_chars += _count_chars(self._tail[:excess])
                 del self._tail[:excess]
 
