@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import subprocess
+import sys
 import time
 from collections import UserDict, UserList
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +19,7 @@ from coding_gym.integrations.verl.trajectories import Trajectories
 from coding_gym.tasks import Grader, load_suite
 from coding_gym.tasks.verdict import Verdict
 from coding_gym_server.protocol.grading import VerdictOutcome
+from tests.cli.conftest import Served
 from tests.support.sandbox_faults import kill_sandbox
 from tests.support.verl_modules import import_verl
 
@@ -72,6 +75,62 @@ def score(code, tests, **options):
 @pytest.mark.parametrize("encode", [dict, json.dumps])
 def test_tests_of_verl_are_graded(code, tests, expected, encode):
     assert score(code, encode(tests)) == {"score": expected, "acc": float(expected == 1), "fault": 0.0}
+
+
+# What verl 0.9.1 answers, with sandbox_fusion and with prime_code: where the two differ, the value counts, or else the text.
+COMPARISONS = [
+    ("true", "True", 1.0, 1.0, 1.0),
+    ("True", "True", 0.0, 0.0, 0.0),
+    ("True", "'True'", 1.0, 0.0, 1.0),
+    ("null", "None", 1.0, 1.0, 1.0),
+    ("None", "None", 0.0, 0.0, 0.0),
+    ("None", "'None'", 1.0, 0.0, 1.0),
+    ("5", "5", 1.0, 1.0, 1.0),
+    ("5", "'5'", 1.0, 0.0, 1.0),
+    ("5", "5.0", 0.0, 1.0, 1.0),
+    ("5.0", "5", 0.0, 1.0, 1.0),
+    ("1e3", "1000.0", 0.0, 1.0, 1.0),
+    (" 5", "5", 0.0, 1.0, 1.0),
+    ("1", "True", 0.0, 1.0, 1.0),
+    ("0.3", "0.1 + 0.2", 0.0, 0.0, 0.0),
+    ("[1,2]", "(1, 2)", 0.0, 1.0, 1.0),
+    ('"abc"', "'abc'", 0.0, 1.0, 1.0),
+    ("abc\n", "'abc'", 1.0, 0.0, 1.0),
+    ("abc\n", "'abc\\n'", 1.0, 0.0, 1.0),
+    ("abc\n", "' abc'", 0.0, 0.0, 0.0),
+    # Differences.
+    ("inf", "float('inf')", 1.0, 0.0, 0.0),
+    ("{1}", "{1}", 1.0, 0.0, 0.0),
+    ("[5]", "5", 0.0, 1.0, 0.0),
+    ("[[1, 2]]", "[1, 2]", 0.0, 1.0, 0.0),
+]
+
+
+@pytest.fixture(scope="module")
+def run_code_url(tmp_path_factory):
+    served = Served(tmp_path_factory.mktemp("verl"), "--port", "0", "--sessions", "4")
+    yield f"{served.url}/run_code"
+    assert served.stop() == 0
+
+
+@pytest.mark.parametrize(("expected", "value", "fusion", "prime", "ours"), COMPARISONS)
+def test_results_are_compared_as_verl_compares_them(run_code_url, expected, value, fusion, prime, ours):
+    code, tests = f"def f(x): return {value}", {"inputs": ["1"], "outputs": [expected], "fn_name": "f"}
+    assert score(code, tests)["score"] == ours
+    completion = f"```python\n{code}\n```"
+    verl_fusion = import_verl("verl.utils.reward_score.sandbox_fusion")
+    assert verl_fusion.compute_score(run_code_url, None, 512, completion, json.dumps(tests))[0] == fusion
+    # In another process: verl's grader replaces builtin functions of its own.
+    program = (
+        "import json, sys; from tests.support.verl_modules import import_verl\n"
+        "verl_prime = import_verl('verl.utils.reward_score.prime_code')\n"
+        "if __name__ == '__main__':\n"
+        "    print('score', float(verl_prime.compute_score(*json.load(sys.stdin), continuous=True)[0]))\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program], input=json.dumps([completion, tests]), capture_output=True, text=True, check=False
+    )
+    assert answer.stdout.splitlines()[-1:] == [f"score {prime}"], answer.stderr
 
 
 def test_tasks_of_a_suite_are_graded():

@@ -158,12 +158,17 @@ def _arguments(text: Any) -> list[Any]:
 
 
 def _accepted(output: Any) -> list[Any]:
-    """Return the accepted results of a call: verl compares the text that ``json.dumps`` or ``str`` makes of a result."""
+    """Return the accepted results of a call.
+
+    Of a text, they are its JSON value, which ``prime_code`` compares with the result, and itself: ``sandbox_fusion`` compares
+    it with what ``json.dumps`` or ``str`` makes of the result, without line breaks at the end.
+    """
     if not isinstance(output, str):
         return results(output)
+    accepted: list[Any] = list(dict.fromkeys((output.rstrip("\n"), output)))
     with contextlib.suppress(ValueError):
-        return [json.loads(output), output]
-    return [output]
+        accepted.insert(0, json.loads(output))
+    return accepted
 
 
 def _plain(value: Any) -> Any:
