@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import psutil
@@ -19,25 +20,31 @@ def signal_waiting(number: int) -> int:
     """
     deadline = time.monotonic() + _WITHIN
     while time.monotonic() < deadline:
-        family, zygotes = _family()
-        # Those whose parents are roots, which are forks of a zygote as well.
-        parents = {process.pid: process.ppid() for process in family}
-        waiting = [process for process in family if {process.pid, process.ppid(), parents.get(process.ppid())} <= zygotes]
-        for process in waiting:
-            process.send_signal(number)
-        if waiting:
-            return len(waiting)
+        parents = _parents()
+        count = 0
+        for process, parent in parents.items():
+            # The roots, which are their parents, are forks of a zygote as well.
+            if parent in parents and parents[parent] in parents:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.send_signal(number)
+                    count += 1
+        if count:
+            return count
         time.sleep(0.05)
     return 0
 
 
 def zygotes_of_programs() -> list[psutil.Process]:
     """Return the zygotes that this process's sandboxes have started for programs and submissions."""
-    family, zygotes = _family()
-    return [process for process in family if process.pid in zygotes and process.ppid() not in zygotes]
+    parents = _parents()
+    return [process for process, parent in parents.items() if parent not in parents]
 
 
-def _family() -> tuple[list[psutil.Process], set[int]]:
-    """Return the descendants of this process, and the ids of those that are zygotes of programs, or their forks."""
-    family = psutil.Process().children(recursive=True)
-    return family, {process.pid for process in family if '"backend":"submission"' in " ".join(process.cmdline())}
+def _parents() -> dict[psutil.Process, psutil.Process | None]:
+    """Return the parents of the zygotes of programs and of their forks, by process."""
+    parents = {}
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if '"backend":"submission"' in " ".join(process.cmdline()):
+                parents[process] = process.parent()
+    return parents
