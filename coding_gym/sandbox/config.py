@@ -114,6 +114,9 @@ class ServerOptions:
             and its ``/home/user``, ``/tmp`` and ``/dev/shm`` belong to it alone. Local sandboxes of other users than root have
             no users for sessions, only mounts. If the engine or the kernel does not permit it, sessions share a user and a file
             system, as with ``False``; ``isolation="require"`` then refuses to start a container.
+        root: Whether programs of the session are root of their sandbox: they can change all of its files and its users, until
+            the next reset. Requires the docker provider, ``sessions=1`` and what ``session_users`` requires. See
+            ``docs/security.md``.
         environment: Environment variables of the server, for the docker and the local provider.
         idle_timeout: Seconds after which a sandbox ends by itself if its last client has disconnected without removing it.
     """
@@ -127,6 +130,7 @@ class ServerOptions:
     backend: str | None = None
     isolation: str | None = None
     session_users: bool = True
+    root: bool = False
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     idle_timeout: float = 10.0
 
@@ -172,7 +176,7 @@ class SandboxConfig(ServerOptions, Connectivity, Resources):
             valid = isinstance(names, (list, tuple)) and all(isinstance(entry, str) for entry in names)
             _expect(valid, name, expected, names)
             object.__setattr__(self, name, tuple(names))
-        for name in ("fix_typos", "session_users"):
+        for name in ("fix_typos", "session_users", "root"):
             _expect(isinstance(getattr(self, name), bool), name, "True or False", getattr(self, name))
         try:
             resolve(self.packages, fix_typos=self.fix_typos)
@@ -208,12 +212,23 @@ class SandboxConfig(ServerOptions, Connectivity, Resources):
                 f"Only the docker provider has {', '.join(ignored)}, got provider={self.provider!r}: leave one of them out"
             )
             raise ConfigurationError(message)
+        if self.root:
+            self._check_root()
         addresses = "base_urls" if self.base_urls else "base_url"
         for name in ("packages", "system_packages"):
             if getattr(self, addresses) and getattr(self, name):
                 reason = "the server there has the packages that it was started with"
                 message = f"{name}= cannot be combined with {addresses}=: {reason}"
                 raise ConfigurationError(message)
+
+    def _check_root(self) -> None:
+        is_container = self.provider in ("docker", "auto") and not self.base_url
+        if not is_container or not self.session_users or self.sessions > 1:
+            message = (
+                "root=True requires provider='docker', sessions=1 and session_users=True, got "
+                f"provider={self.provider!r}, sessions={self.sessions} and session_users={self.session_users}"
+            )
+            raise ConfigurationError(message)
 
     def _check_base_urls(self) -> None:
         urls: Any = self.base_urls
@@ -272,6 +287,7 @@ class StartKwargs(TypedDict, total=False):
     backend: str | None
     isolation: str | None
     session_users: bool
+    root: bool
     environment: Mapping[str, str]
     idle_timeout: float
 

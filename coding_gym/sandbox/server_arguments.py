@@ -38,6 +38,7 @@ def session_user_arguments(config: SandboxConfig, shared_user_reason: str = "") 
         return []
     return [
         "--session-users",
+        *(("--session-root",) if config.root else ()),
         *("--session-disk-bytes", str(parse_size(config.disk))),
         *(("--session-processes", str(config.session_pids_limit)) if config.session_pids_limit is not None else ()),
         *(("--shared-user-reason", shared_user_reason) if shared_user_reason else ()),

@@ -43,6 +43,8 @@ def start_sandbox(config: SandboxConfig) -> Sandbox:
     try:
         sandbox = _docker(config)
     except ProviderUnavailableError as no_docker:
+        if config.root:
+            raise
         try:
             sandbox = _local(config)
         except ProviderUnavailableError as no_local:

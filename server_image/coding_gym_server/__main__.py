@@ -20,9 +20,9 @@ import msgspec
 from coding_gym_server.isolation import capabilities, namespaces, seccomp, session_user
 from coding_gym_server.isolation.probe import IsolationReport, probe, report
 from coding_gym_server.isolation.profile import FONT_CACHE, IsolationProfile, python_directories
-from coding_gym_server.isolation.session_user import SessionUsers
+from coding_gym_server.isolation.session_user import RESERVED_USERS, SessionUsers
 from coding_gym_server.launcher.client import LauncherClient
-from coding_gym_server.launcher.main import RESERVED_USERS, become_server, launch
+from coding_gym_server.launcher.main import become_server, launch
 from coding_gym_server.linux import fontconfig, mounts, user_namespaces
 from coding_gym_server.linux.forking import ask_child
 from coding_gym_server.linux.procfs import tasks_of_user
@@ -168,6 +168,8 @@ def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _For
         config: The server's configuration.
         reachable: Directories that the server requires.
     """
+    if config.session_root and (config.confine_server or not config.session_users):
+        sys.exit("--session-root requires a container, and --session-users")
     if not config.session_users:
         reason = config.shared_user_reason or "session_users=False"
         return _Form(None, None, reason, reason)
@@ -184,12 +186,15 @@ def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _For
         disk_bytes=config.session_disk_bytes,
         inodes=config.max_inodes,
         max_tasks=config.session_processes or default_session_limit(config.max_sessions, config.max_processes),
+        have_root=config.session_root,
     )
     launcher, reason = None, config.shared_user_reason
     if not reason:
         launcher, reason = launch(users, readable=readable, reachable=reachable)
     if launcher is not None:
         return _Form(users, launcher)
+    if config.session_root:
+        sys.exit(f"root=True is not available: sessions cannot have a root of their own, because {reason}")
     if config.isolation == "require" and not config.confine_server:
         sys.exit(
             f"isolation=require is not available: sessions cannot have users of their own, because {reason}. "

@@ -102,6 +102,12 @@ def test_config_is_frozen_keyword_only_and_picklable():
         ({"provider": "remote"}, "base_url"),
         ({"provider": "docker", "base_url": "http://127.0.0.1:1"}, "base_url"),
         ({"provider": "local", "base_url": "http://127.0.0.1:1"}, "base_url"),
+        ({"root": 1}, "root"),
+        ({"root": True, "provider": "local"}, "root=True requires provider='docker'"),
+        ({"root": True, "provider": "remote", "base_url": "http://127.0.0.1:1"}, "root=True requires"),
+        ({"root": True, "base_url": "http://127.0.0.1:1"}, "root=True requires"),
+        ({"root": True, "sessions": 2}, "root=True requires .* sessions=2"),
+        ({"root": True, "session_users": False}, "root=True requires .* session_users=False"),
         ({"provider": "remote", "base_url": "ftp://127.0.0.1"}, "(?i)url"),
     ],
 )

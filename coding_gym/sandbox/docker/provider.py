@@ -110,13 +110,16 @@ def start_container(config: SandboxConfig, *, shared_user_reason: str = "") -> D
         engine = inspect_engine(client)
         if not reason and engine.is_podman:
             reason = "Podman accepts no seccomp profile over its API"
+        if config.root and reason:
+            message = f"root=True is not available: sessions cannot have a root of their own, because {reason}"
+            raise SandboxStartError(message)
         command = session_user_arguments(config, reason)
         options = {**_limits(config, engine), **_user_options(config, engine, reason)}
         start = _start_with_socket if _uses_unix_socket(client, config, engine) else _start_with_port
         sandbox = start(client, config, image, command, options)
     except _RefusedError as error:
         client.close()
-        if not config.session_users or reason:
+        if not config.session_users or reason or config.root:
             raise SandboxStartError(str(error)) from error
         sandbox = start_container(config, shared_user_reason=str(error))
         # Only now: the engine may have refused another option.
@@ -318,8 +321,10 @@ def _user_options(config: SandboxConfig, engine: EngineTraits, shared_user_reaso
     if engine.has_apparmor:
         # The engine's profile denies all mounts.
         security.append("apparmor=unconfined")
+    # Without it, the root of a container cannot be mapped in a user namespace.
+    roots = ["SETFCAP"] if config.root else []
     # Root whose only capabilities change users: the launcher keeps them as another user, the server drops them at once.
-    return {"user": "0:0", "cap_add": ["SETUID", "SETGID"], "security_opt": security}
+    return {"user": "0:0", "cap_add": ["SETUID", "SETGID", *roots], "security_opt": security}
 
 
 def _send_line(container: Container, line: str) -> None:

@@ -18,10 +18,12 @@ class EnterOwnSystem(msgspec.Struct, tag=True):
     Attributes:
         lends_files: Whether a test runner borrows its files.
         seats: Maximum number of forks of the session that exist at the same time.
+        is_root: Whether the session's programs are root, and can change files of the system in their own one.
     """
 
     lends_files: bool = False
     seats: int = 0
+    is_root: bool = False
 
 
 class FoundSystem(msgspec.Struct, tag=True):

@@ -63,6 +63,7 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
         max_tasks: Limit on all tasks of the user (``RLIMIT_NPROC``, which the kernel does not apply to uid 0), None for no
             limit.
         ports: TCP ports reserved for the session, for programs that require TCP.
+        is_root: Whether the session's programs are root of its user namespace, and may change all files.
         users: Users and disks of the sessions; None if all sessions share the server's user and file system.
     """
 
@@ -79,6 +80,7 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
     max_file_bytes: int | None = None
     max_tasks: int | None = None
     ports: tuple[int, ...] = ()
+    is_root: bool = False
     users: SessionUsers | None = None
 
     @property
@@ -144,7 +146,9 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
         if self.landlock:
             rules = landlock.Rules(
                 read=(*_SYSTEM, *map(_behind_cover, python_directories()), *self.readable),
-                write=(*directories, *_DEVICES, *(_TERMINALS if has_terminals else ()), *self.private_directories),
+                write=("/",)
+                if self.is_root
+                else (*directories, *_DEVICES, *(_TERMINALS if has_terminals else ()), *self.private_directories),
                 drop_boxes=("/dev/shm",) if self.shared_memory and "/dev/shm" not in directories else (),
                 tcp=self.network,
                 bind=self.ports,
@@ -234,8 +238,11 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
             landlock.restrict_self(landlock.Rules(files=False, tcp=True))
 
     def _begin(self, *, inotify: bool = False, gate: bool = False) -> int | None:
-        """Drop all capabilities, and install the seccomp filter in the calling, single-threaded process."""
-        capabilities.drop_all()
+        """Drop capabilities, and install the seccomp filter in the calling, single-threaded process."""
+        if self.is_root:
+            capabilities.keep_for_administration()
+        else:
+            capabilities.drop_all()
         if self.seccomp:
             # TCP stays allowed here because a filter can only be narrowed: each kind of process decides on it.
             if gate:

@@ -17,16 +17,18 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from coding_gym_server.isolation import capabilities, namespaces
+from coding_gym_server.isolation import capabilities, namespaces, root_user
 from coding_gym_server.linux import mounts, user_namespaces
-from coding_gym_server.linux.forking import die_with_parent
+from coding_gym_server.linux.forking import ask_child, die_with_parent
 
 __all__ = [
+    "RESERVED_USERS",
     "SEATS",
     "USER",
     "SessionUsers",
     "borrow",
     "enter",
+    "enter_as_root",
     "enter_seat",
     "join",
     "join_seat",
@@ -39,6 +41,9 @@ __all__ = [
 
 USER = 10001
 """Id of a session's user as the session sees it. The list of users has an entry for it."""
+
+RESERVED_USERS = 2
+"""Number of users, after those of the sessions, that the launcher and the zygotes have."""
 
 SEATS = "seats"
 """Directory in the file system of a session with the files of its forks, below their numbers."""
@@ -62,6 +67,7 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
         disk_bytes: Size of a session's file system.
         inodes: Maximum number of files and directories in it.
         max_tasks: Limit on a session's processes and threads, None for no limit.
+        have_root: Whether programs of sessions are root of a user namespace, see ``root_user``.
     """
 
     server: int
@@ -71,6 +77,12 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
     disk_bytes: int
     inodes: int
     max_tasks: int | None
+    have_root: bool = False
+
+    @property
+    def own(self) -> tuple[range, range]:
+        """Ids of the server's user, and of all others of the sandbox, which no root of a session can become."""
+        return range(self.server, self.server + 1), range(self.first, self.first + self.count + RESERVED_USERS)
 
     @property
     def of_sessions(self) -> range:
@@ -124,6 +136,26 @@ def enter(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]
     return tree, parent_of_seats
 
 
+def enter_as_root(users: SessionUsers, directories: dict[str, tuple[str, int]]) -> int:
+    """Give the calling process, a session root with capabilities in its user namespace, a system in which it is root.
+
+    Args:
+        users: Users and disks of the sandbox.
+        directories: As for ``enter``.
+
+    Returns:
+        Descriptor for the server of the root directory of the session's own file system.
+
+    Raises:
+        OSError: If the kernel, its configuration or a seccomp filter does not permit it.
+    """
+    tree, parent_of_seats = _create(users, root_user.ROOT, directories)
+    os.close(parent_of_seats)
+    root_user.become(users.own)
+    os.chdir("/")
+    return tree
+
+
 def seat_paths(parent: int, count: int) -> list[str]:
     """Return the paths of the directories of forks, valid in the calling process.
 
@@ -154,6 +186,9 @@ def _create(users: SessionUsers, user: int, directories: dict[str, tuple[str, in
     if namespace is not None:
         mounts.map_owner(tree, namespace)
         os.close(namespace)
+    if user == root_user.ROOT:
+        root_user.cover(_TEMPORARY, [(f"{_TEMPORARY}/{name}", target) for name, (target, _) in directories.items()])
+        return tree, seats
     # The mount over the file system's own mount point, which hides it, must be the last.
     for name, (target, _) in sorted(directories.items(), key=lambda item: item[1][0] == _TEMPORARY):
         mounts.bind(f"{_TEMPORARY}/{name}", target)
@@ -332,6 +367,13 @@ def try_to_enter(users: SessionUsers, directories: dict[str, tuple[str, int]], r
     Raises:
         OSError: If the kernel, its configuration or a seccomp filter does not permit it.
     """
+
+    def try_root() -> str:
+        os.close(enter_as_root(users, directories))
+        return ""
+
+    if users.have_root and (obstacle := ask_child(try_root)):
+        return obstacle
     for descriptor in _create(users, users.of_contexts, directories):
         os.close(descriptor)
     system = open_namespaces()

@@ -1,6 +1,7 @@
 """Launcher: the first process of a sandbox in which sessions have users.
 
-It starts as root, in a container with the capabilities to set ids only, which it keeps as a user of its own. It forks the
+It starts as root, in a container with the capabilities to set ids only (and to map root, if sessions have one), which it keeps
+as a user of its own. It forks the
 server, which changes to its own user, and waits for requests to start zygotes, each in a user namespace with the ids of the
 server and of the sessions. In that namespace the zygote is root; outside of it, it has no capability. The launcher never runs
 code of a session.
@@ -21,7 +22,7 @@ import msgspec
 
 from coding_gym_server.ipc.channel import Channel, close_all
 from coding_gym_server.ipc.messages import Failed
-from coding_gym_server.isolation import capabilities, session_user
+from coding_gym_server.isolation import capabilities, root_user, session_user
 from coding_gym_server.isolation.session_user import SessionUsers
 from coding_gym_server.launcher.client import LauncherClient
 from coding_gym_server.launcher.messages import KillZygote, StartZygote, ZygoteStarted
@@ -30,10 +31,7 @@ from coding_gym_server.linux.forking import adopt_orphans, ask_child, fork_when_
 from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.workspace.layout import MOUNTED
 
-__all__ = ["RESERVED_USERS", "become_server", "launch"]
-
-RESERVED_USERS = 2
-"""Number of users, after those of the sessions, that the launcher and the zygotes have."""
+__all__ = ["become_server", "launch"]
 
 _ROOT = 0
 
@@ -58,7 +56,7 @@ def launch(users: SessionUsers, *, readable: Sequence[str], reachable: Sequence[
     owner = users.first + users.count
 
     def become_owner() -> None:
-        capabilities.keep_setting_ids(lambda: user_namespaces.become(owner))
+        capabilities.keep_setting_ids(lambda: user_namespaces.become(owner), maps_root=users.have_root)
 
     def try_to_enter() -> str:
         become_owner()
@@ -202,7 +200,7 @@ def _create_namespace(users: SessionUsers) -> int:
     """
     zygote = users.first + users.count + 1
     ids = [(_ROOT, zygote, 1), (users.server, users.server, 1), (users.first, users.first, users.count)]
-    return user_namespaces.create(ids)
+    return user_namespaces.create([*ids, *(root_user.users_of_zygotes(users.own) if users.have_root else ())])
 
 
 def _become_root(namespace: int) -> None:

@@ -19,7 +19,9 @@ __all__ = [
     "make_private",
     "map_owner",
     "mount_devpts",
+    "mount_overlay",
     "mount_tmpfs",
+    "move",
     "protect",
     "unshare",
 ]
@@ -33,6 +35,7 @@ NEW_NETWORK = 0x40000000
 _MS_NOSUID_NODEV = 0b110
 _MS_NOSUID_NOEXEC = 0b1010
 _MS_BIND = 4096
+_MS_MOVE = 8192
 _MS_REC = 16384
 _MS_PRIVATE = 1 << 18
 
@@ -96,6 +99,25 @@ def mount_devpts(target: str, limit: int) -> None:
         limit: Maximum number of pseudoterminals.
     """
     _mount("devpts", target, "devpts", _MS_NOSUID_NOEXEC, f"newinstance,ptmxmode=0666,mode=0620,max={limit}")
+
+
+def mount_overlay(target: str, *, lower: str, upper: str, work: str) -> None:
+    """Mount an overlay, in which the changes of a directory are in another one (user namespaces may since Linux 5.11).
+
+    Args:
+        target: The mount point.
+        lower: The directory, which stays unchanged.
+        upper: Directory of the changes.
+        work: Empty directory in the same file system as ``upper``.
+    """
+    # Other extended attributes than those of users are out of reach of a user namespace.
+    options = f"lowerdir={lower},upperdir={upper},workdir={work},userxattr"
+    _mount("overlay", target, "overlay", _MS_NOSUID_NODEV, options)
+
+
+def move(source: str, target: str) -> None:
+    """Move a mount, with the mounts below it, to another mount point."""
+    _mount(source, target, None, _MS_MOVE)
 
 
 def bind(source: str, target: str, *, recursive: bool = False) -> None:

@@ -77,13 +77,15 @@ def create_app(
         isolation: Isolation features in use, reported by ``/health``.
         end: Called to shut the server down.
     """
-    defaults = SessionDefaults(step_timeout=config.step_timeout, backend=config.backend, rewards=config.rewards)
+    defaults = SessionDefaults(
+        step_timeout=config.step_timeout, backend=config.backend, rewards=config.rewards, root=config.session_root
+    )
     residual_files = ResidualFiles(
         private=config.private_directories,
         shared_memory=("*",) if config.private_shm else _PYTHON_SHARED_MEMORY,
         since=time.time(),
     )
-    spec = ExecutorSpec(backend=config.backend)
+    spec = ExecutorSpec(backend=config.backend, may_be_root=config.session_root)
     screens = DisplayFactory(
         zygote=zygote,
         base=config.workspaces,

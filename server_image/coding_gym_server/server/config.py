@@ -51,6 +51,7 @@ class ServerConfig:
             them.
         session_users: Whether each session gets a user, mounts and a file system of its own, if the container permits it.
         shared_user_reason: The reason why the container does not permit it, if the client knows; otherwise empty.
+        session_root: Whether programs of sessions are root, in a container whose files they can change.
         session_disk_bytes: Size of the file system of a session that has its own.
         session_processes: Limit on the processes and threads of a session with a user of its own, None for the default of
             ``process_limiter``.
@@ -87,6 +88,7 @@ class ServerConfig:
     max_processes: int | None = None
     session_users: bool = False
     shared_user_reason: str = ""
+    session_root: bool = False
     session_disk_bytes: int = 512 << 20
     session_processes: int | None = None
     opengl: bool = False
@@ -185,6 +187,7 @@ def parse_arguments(arguments: list[str] | None = None) -> ServerConfig:
         help="give each session a user, mounts and a file system of its own, if the container permits it",
     )
     parser.add_argument("--shared-user-reason", default="", metavar="REASON", help="why the container does not permit it")
+    parser.add_argument("--session-root", action="store_true", help="let programs of sessions be root, of a copy of the files")
     parser.add_argument(
         "--session-disk-bytes",
         type=int,

@@ -8,6 +8,7 @@ of the root, runs no user code, and imports nothing but the standard library, to
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 import select
@@ -19,6 +20,8 @@ from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.spawner.shim import Shim, fork_for_request
 
 __all__ = ["main"]
+
+_PR_SET_DUMPABLE = 4
 
 
 def main(requests: str, ruleset: str = "") -> None:
@@ -33,6 +36,9 @@ def main(requests: str, ruleset: str = "") -> None:
     # Orphans of programs must not count as processes of cells.
     adopt_orphans()
     _stop_ignoring_signals()
+    if os.geteuid() == 0:
+        # Programs of root share the signal scope, but must not write the memory of what starts them.
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     gc.freeze()
     shim = _Spawner(socket.socket(fileno=int(requests)), int(ruleset) if ruleset else None).serve()
     if shim is not None:

@@ -195,14 +195,19 @@ class SessionRoot(FamilyRoot):
 
     def _enter(self, request: ToProcess, user: int, namespaces: list[int]) -> tuple[Mounted | Joined, tuple[int, ...]]:
         """Enter a system; return the response, and the descriptors to pass along with it."""
-        assert self._profile.users is not None
+        users = self._profile.users
+        assert users is not None
         if isinstance(request, JoinSystem):
             session_user.join(user, namespaces)
             self._layout = msgspec.structs.replace(PRIVATE, authority=request.authority)
             return Joined(), ()
         assert isinstance(request, EnterOwnSystem | FoundSystem)
+        if isinstance(request, EnterOwnSystem) and request.is_root:
+            tree = session_user.enter_as_root(users, MOUNTED)
+            self._profile = msgspec.structs.replace(self._profile, is_root=True)
+            return Mounted(), (tree,)
         seats = request.seats if isinstance(request, EnterOwnSystem) else 0
-        tree, parent = session_user.enter(self._profile.users, user, MOUNTED, seats=seats)
+        tree, parent = session_user.enter(users, user, MOUNTED, seats=seats)
         if seats:
             self._parent_of_seats, self._seat_count = os.dup(parent), seats
             return Mounted(), (tree, parent)

@@ -50,9 +50,10 @@ class Spawner:
         try:
             if self._namespaces:
                 session_user.join_seat(self._namespaces, max_tasks=self._profile.max_tasks)
-            # Each program enters a signal scope of its own; the filters are inherited.
-            self._profile.apply_to_worker(None)
-            inherited = [self._requests, *([] if self._prepared is None else [self._prepared])]
+            # Each program enters a signal scope of its own, but for root's, which may signal others; the filters are inherited.
+            scope = None if self._profile.is_root else self._prepared
+            self._profile.apply_to_worker(self._prepared if scope is None else None)
+            inherited = [self._requests, *([] if scope is None else [scope])]
             for descriptor in inherited:
                 os.set_inheritable(descriptor, True)
             os.execv(_COMMAND[0], [*_COMMAND, *map(str, inherited)])

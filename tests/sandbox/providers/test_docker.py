@@ -189,6 +189,20 @@ def test_required_users_are_not_replaced(docker_engine, tmp_path, monkeypatch):
         start_sandbox(SandboxConfig(provider="docker", preload=(), isolation="require"))
 
 
+def test_root_is_not_replaced(docker_engine, tmp_path, monkeypatch):
+    refused = tmp_path / "seccomp.json"
+    refused.write_text(without("unshare")(json.loads(provider._SECCOMP_PROFILE.read_text())))
+    monkeypatch.setattr(provider, "_SECCOMP_PROFILE", refused)
+    with pytest.raises(SandboxStartError, match="root=True is not available: sessions cannot have a root of their own"):
+        start_sandbox(SandboxConfig(provider="docker", preload=(), root=True))
+
+
+def test_root_without_users_is_refused_early(docker_engine, monkeypatch):
+    monkeypatch.setattr(provider, "_shared_user_reasons", {(docker_engine.api.base_url, None): "there are none"})
+    with pytest.raises(SandboxStartError, match=r"root=True is not available: .* because there are none"):
+        start_sandbox(SandboxConfig(provider="docker", preload=(), root=True))
+
+
 def test_init_process_reaps_zombies(run):
     # Orphans are reaped, whichever process has PID 1.
     code = """

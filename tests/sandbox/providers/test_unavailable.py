@@ -46,6 +46,12 @@ def test_clients_of_closed_port_name_the_command(closed_url):
         interpreter.execute("1")
 
 
+def test_root_does_without_no_container(monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", "unix:///no/such.sock")
+    with pytest.raises(ProviderUnavailableError, match="docker"):
+        start_sandbox(SandboxConfig(root=True))
+
+
 @pytest.mark.parametrize("host", ["unix:///no/such.sock", "tcp://127.0.0.1:1", "nonsense://"])
 def test_wrong_engine_address_is_explained(monkeypatch, host):
     monkeypatch.setenv("DOCKER_HOST", host)

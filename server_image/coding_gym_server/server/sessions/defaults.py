@@ -19,6 +19,7 @@ class SessionDefaults:
         max_output_chars: Maximum number of code points of stdout, and of stderr, in an observation.
         backend: Name of the backend that executes the cells.
         rewards: Names from ``protocol.REWARDS`` whose sum is the reward of a step.
+        root: Whether programs are root.
     """
 
     step_timeout: float = 30.0
@@ -26,3 +27,4 @@ class SessionDefaults:
     max_output_chars: int = DEFAULT_MAX_OUTPUT_CHARS
     backend: str = "python"
     rewards: tuple[str, ...] = ()
+    root: bool = False

@@ -378,7 +378,7 @@ class ServerSession:
         used, self._executor = self._executor, None
         if used is not None:
             used.processes.expect_end("the session was reset")
-        spec = ExecutorSpec(backend=self._options.backend, shared=self._shared)
+        spec = ExecutorSpec(backend=self._options.backend, shared=self._shared, may_be_root=self._defaults.root)
         if used is not None and used.spec != spec:
             self._executors.release(used)
             used = None

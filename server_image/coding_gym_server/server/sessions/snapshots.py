@@ -79,6 +79,10 @@ class SnapshotStore:
         """
         if spec.shared is not None:
             raise SnapshotRefusedError(["the session shares its files with others"])
+        if spec.is_root:
+            raise SnapshotRefusedError(
+                ["the programs of the session are root: their changes of system files would not be copied"]
+            )
         if not spec.can_branch:
             reason = f"the cells of the backend {spec.backend!r} run in another process: take it with replay=True"
             raise SnapshotRefusedError([reason])

@@ -146,6 +146,12 @@ class ExecutorPool:
         if executor.seat != FIRST_SEAT:
             await self._end_fork(executor)
             return await self.acquire(executor.spec)
+        if executor.spec.is_root:
+            try:
+                await executor.kill()
+            finally:
+                self._discard(executor)
+            return await self.acquire(executor.spec)
         if not executor.family.is_alone:
             self._parked.add(executor)
             await self._kill_live(executor)
@@ -247,7 +253,7 @@ class ExecutorPool:
         if isinstance(spec.shared, SharedSystem):
             return spec.shared
         if user is not None:
-            return OwnSystem(user, seats=MAX_FORKS if spec.can_branch else 0)
+            return OwnSystem(user, seats=MAX_FORKS if spec.can_branch else 0, is_root=spec.is_root)
         return NamedSystem(self._base, spec.shared.directory if isinstance(spec.shared, SharedFolder) else None)
 
     def _take_user(self, spec: ExecutorSpec) -> int | None:
@@ -280,7 +286,7 @@ class ExecutorPool:
 
     async def _recycle(self, executor: Executor) -> None:
         """Turn a used executor into a spare if one is missing, otherwise close it."""
-        is_needed = len(self._spares_of(executor.spec)) < self._max_spares
+        is_needed = not executor.spec.is_root and len(self._spares_of(executor.spec)) < self._max_spares
         try:
             await (executor.recycle() if is_needed else executor.kill())
         except _INFRASTRUCTURE_ERRORS as error:

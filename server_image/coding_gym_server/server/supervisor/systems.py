@@ -14,6 +14,7 @@ from coding_gym_server.ipc.system_messages import EnterOwnSystem
 from coding_gym_server.ipc.zygote_messages import ForkRoot
 from coding_gym_server.server.supervisor.spawner_handle import ROOT_TIMEOUT_SECONDS
 from coding_gym_server.server.supervisor.zygote_handle import ForkError
+from coding_gym_server.workspace.root_directory import RootDirectory
 from coding_gym_server.workspace.session_directory import MountedDirectory, NamedDirectory, SessionDirectory
 
 __all__ = ["NamedSystem", "OwnSystem", "System", "call_new_root"]
@@ -97,12 +98,14 @@ class OwnSystem(System):
         user: Id of the session's user: the server's, unless the sandbox has users for sessions.
         lends_files: Whether a test runner borrows its files, for which it needs the descriptor from ``take_mounts``.
         seats: Maximum number of forks of the session that exist at the same time.
+        is_root: Whether the session's programs are root.
     """
 
-    def __init__(self, user: int, *, lends_files: bool = False, seats: int = 0) -> None:
+    def __init__(self, user: int, *, lends_files: bool = False, seats: int = 0, is_root: bool = False) -> None:
         self.user = user
         self._lends_files = lends_files
         self._seats = seats
+        self._is_root = is_root
         self._received: list[int] = []
 
     @property
@@ -113,11 +116,13 @@ class OwnSystem(System):
         return ForkRoot(None, backend, user=self.user)
 
     async def enter(self, root: AsyncChannel[FromProcess]) -> SessionDirectory:
-        await call_new_root(root, EnterOwnSystem(self._lends_files, self._seats))
+        await call_new_root(root, EnterOwnSystem(self._lends_files, self._seats, self._is_root))
         if len(self._received) < (2 if self._lends_files or self._seats else 1):
             message = "the server has no free file descriptor"
             raise ForkError(message)
         tree = self._received.pop(0)
+        if self._is_root:
+            return RootDirectory(tree)
         return MountedDirectory(tree, self._received.pop(0) if self._seats else None)
 
     def take_mounts(self) -> int | None:

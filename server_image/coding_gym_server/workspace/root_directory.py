@@ -1,0 +1,18 @@
+"""The files of a session whose programs are root."""
+
+from __future__ import annotations
+
+import contextlib
+
+from coding_gym_server.workspace.session_directory import MountedDirectory
+
+__all__ = ["RootDirectory"]
+
+
+class RootDirectory(MountedDirectory):
+    """File system of a session whose programs are root: they may give its directories to other users."""
+
+    def repair(self) -> None:
+        # The server has no access to files of users other than root.
+        with contextlib.suppress(OSError):
+            super().repair()
