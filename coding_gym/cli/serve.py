@@ -62,6 +62,9 @@ def serve(
         ),
     ] = None,
     hosts: Annotated[int, typer.Option(min=1, help="Maximum number of containers, or local sandboxes, with --e2b.")] = 4,
+    root: Annotated[
+        bool, typer.Option("--root", help="Let programs be root, each sandbox in a container of its own, with --e2b.")
+    ] = False,
 ) -> None:
     """Serve a sandbox at an address, for environments (provider="remote"), CodeInterpreter, curl and OpenEnv's clients.
 
@@ -82,7 +85,7 @@ def serve(
             token=None if e2b else token or "",
         )
         if e2b:
-            serve_e2b(config, templates=parse_variables(template), hosts=hosts, token=token, host=host, port=port)
+            serve_e2b(config, templates=parse_variables(template), hosts=hosts, token=token, host=host, port=port, root=root)
             return
         with SandboxRelay(ManagedSandbox(config), listen(host, port)) as relay:
             sandbox = relay.start()

@@ -18,7 +18,14 @@ __all__ = ["serve_e2b"]
 
 
 def serve_e2b(
-    config: SandboxConfig, *, templates: Mapping[str, str], hosts: int, token: str | None, host: str, port: int
+    config: SandboxConfig,
+    *,
+    templates: Mapping[str, str],
+    hosts: int,
+    token: str | None,
+    host: str,
+    port: int,
+    root: bool = False,
 ) -> None:
     """Serve sandboxes for E2B's SDKs until Ctrl-C, SIGTERM or SIGHUP.
 
@@ -29,6 +36,7 @@ def serve_e2b(
         token: Token of the clients, None to admit all.
         host: Address to listen on.
         port: Port to listen on.
+        root: Whether programs of sandboxes can be root, for which each has a container of its own.
     """
     from coding_gym.e2b.serving import serve_gateway
     from coding_gym.e2b.settings import GatewaySettings
@@ -37,15 +45,13 @@ def serve_e2b(
 
     if config.backend is None and (config.provider == "docker" or is_installed("notebook")):
         config = dataclasses.replace(config, backend="notebook")
-    settings = GatewaySettings(config=config, hosts=hosts, images=templates, token=token or None)
+    settings = GatewaySettings(config=config, hosts=hosts, images=templates, token=token or None, root=root)
     with listen(host, port) as listener:
         url = url_of(host, listener.getsockname()[1])
 
         def on_start(description: str) -> None:
-            typer.echo(
-                f"Serving E2B's API at {url} from {description}, {config.sessions} sandboxes in each of at most {hosts}. "
-                "Ctrl-C stops it."
-            )
+            each = "one sandbox" if root else f"{config.sessions} sandboxes"
+            typer.echo(f"Serving E2B's API at {url} from {description}, {each} in each of at most {hosts}. Ctrl-C stops it.")
             typer.echo(_examples(url, settings.api_key))
 
         asyncio.run(serve_gateway(settings, listener, on_start=on_start))

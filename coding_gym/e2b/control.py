@@ -27,10 +27,13 @@ from coding_gym.e2b.sandbox import E2BSandbox, Lifecycle, timestamp
 from coding_gym.e2b.templates import Templates
 from coding_gym.sandbox.config import parse_size
 
-__all__ = ["IMAGE", "OWN_CONTAINER", "control_routes"]
+__all__ = ["IMAGE", "OWN_CONTAINER", "ROOT", "control_routes"]
 
 OWN_CONTAINER = "coding-gym/own-container"
 """Key of the metadata that gives a sandbox a container of its own, with the value ``true``."""
+
+ROOT = "coding-gym/root"
+"""Key of the metadata that keeps the programs of a sandbox from being root, with the value ``false``."""
 
 IMAGE = "coding-gym/image"
 """Key of the metadata that names a template or an image, instead of the template."""
@@ -49,12 +52,13 @@ class Usage(msgspec.Struct):
     cpu_seconds: Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 
 
-def control_routes(registry: SandboxRegistry, templates: Templates) -> list[Route]:
+def control_routes(registry: SandboxRegistry, templates: Templates, *, root: bool = False) -> list[Route]:
     """Return the routes of the control plane for sandboxes and snapshots.
 
     Args:
         registry: The sandboxes.
         templates: What sandboxes are made of.
+        root: Whether programs of sandboxes can be root.
     """
 
     async def create(request: Request) -> Response:
@@ -73,7 +77,8 @@ def control_routes(registry: SandboxRegistry, templates: Templates) -> list[Rout
         )
         timeout = DEFAULT_TIMEOUT if body.timeout is None else body.timeout
         is_own = body.metadata.get(OWN_CONTAINER) == "true"
-        sandbox = await templates.create(name, lifecycle, timeout=timeout, is_own=is_own)
+        is_root = root and body.metadata.get(ROOT) != "false"
+        sandbox = await templates.create(name, lifecycle, timeout=timeout, is_own=is_own, is_root=is_root)
         return JSONResponse(sandbox.credentials, 201)
 
     async def list_all(request: Request) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -20,7 +21,7 @@ from coding_gym.e2b.file_transfer import download, form_spool, upload
 from coding_gym.e2b.filesystem import FilesystemService
 from coding_gym.e2b.registry import SandboxRegistry
 from coding_gym.e2b.sandbox import E2BSandbox
-from coding_gym.e2b.users import check_user, user_of
+from coding_gym.e2b.users import account_of, user_of
 
 __all__ = ["EnvdRequests", "envd_routes"]
 
@@ -139,7 +140,7 @@ def envd_routes(requests: EnvdRequests) -> list[Route]:
         async def handle(request: Request) -> Response:
             sandbox = await requests.sandbox(request)
             try:
-                check_user(user_of(request))
+                request.state.user = account_of(user_of(request), sandbox)
                 return await handler(request, sandbox)
             except RpcError as error:
                 return rpc_response(error)
@@ -152,10 +153,20 @@ def envd_routes(requests: EnvdRequests) -> list[Route]:
 
         procedure(f"/{service}/{name}", handle)
 
+    def of_files(name: str, kind: Any, method: Callable[[FilesystemService, Any], Awaitable[Message]]) -> None:
+        async def handle(request: Request, sandbox: E2BSandbox) -> Response:
+            service = FilesystemService(sandbox.files, request.state.user)
+            return await unary(request, kind, functools.partial(method, service))
+
+        procedure(f"/filesystem.Filesystem/{name}", handle)
+
     async def start(request: Request, sandbox: E2BSandbox) -> Response:
         message = await read_message(request, processes.StartRequest)
-        deadline = deadline_of(request)
-        return EventStream(sandbox.processes.start(message, timeout=deadline), deadline=deadline)
+        deadline, user = deadline_of(request), request.state.user
+        if user:
+            # It fails if there is no such user.
+            await sandbox.files.call("stat_path", user=user, path="/")
+        return EventStream(sandbox.processes.start(message, timeout=deadline, user=user), deadline=deadline)
 
     async def connect(request: Request, sandbox: E2BSandbox) -> Response:
         message = await read_message(request, processes.SelectRequest)
@@ -176,7 +187,7 @@ def envd_routes(requests: EnvdRequests) -> list[Route]:
 
     async def watch(request: Request, sandbox: E2BSandbox) -> Response:
         message = await read_message(request, files.WatchRequest)
-        return EventStream(FilesystemService(sandbox.files).watch(message), deadline=deadline_of(request))
+        return EventStream(FilesystemService(sandbox.files, request.state.user).watch(message), deadline=deadline_of(request))
 
     process = "process.Process"
     procedure(f"/{process}/Start", start)
@@ -187,14 +198,13 @@ def envd_routes(requests: EnvdRequests) -> list[Route]:
     plain(process, "SendInput", processes.InputRequest, lambda sandbox: sandbox.processes.send_input)
     plain(process, "SendSignal", processes.SignalRequest, lambda sandbox: sandbox.processes.send_signal)
     plain(process, "CloseStdin", processes.SelectRequest, lambda sandbox: sandbox.processes.close_stdin)
-    filesystem = "filesystem.Filesystem"
-    procedure(f"/{filesystem}/WatchDir", watch)
-    plain(filesystem, "Stat", files.PathRequest, lambda sandbox: FilesystemService(sandbox.files).stat)
-    plain(filesystem, "MakeDir", files.PathRequest, lambda sandbox: FilesystemService(sandbox.files).make_directory)
-    plain(filesystem, "Move", files.MoveRequest, lambda sandbox: FilesystemService(sandbox.files).move)
-    plain(filesystem, "ListDir", files.ListRequest, lambda sandbox: FilesystemService(sandbox.files).list_directory)
-    plain(filesystem, "Remove", files.PathRequest, lambda sandbox: FilesystemService(sandbox.files).remove)
-    plain(filesystem, "CreateWatcher", files.WatchRequest, lambda sandbox: FilesystemService(sandbox.files).create_watcher)
-    plain(filesystem, "GetWatcherEvents", files.WatcherRequest, lambda sandbox: FilesystemService(sandbox.files).watcher_events)
-    plain(filesystem, "RemoveWatcher", files.WatcherRequest, lambda sandbox: FilesystemService(sandbox.files).remove_watcher)
+    procedure("/filesystem.Filesystem/WatchDir", watch)
+    of_files("Stat", files.PathRequest, FilesystemService.stat)
+    of_files("MakeDir", files.PathRequest, FilesystemService.make_directory)
+    of_files("Move", files.MoveRequest, FilesystemService.move)
+    of_files("ListDir", files.ListRequest, FilesystemService.list_directory)
+    of_files("Remove", files.PathRequest, FilesystemService.remove)
+    of_files("CreateWatcher", files.WatchRequest, FilesystemService.create_watcher)
+    of_files("GetWatcherEvents", files.WatcherRequest, FilesystemService.watcher_events)
+    of_files("RemoveWatcher", files.WatcherRequest, FilesystemService.remove_watcher)
     return routes

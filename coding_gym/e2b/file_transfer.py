@@ -17,7 +17,7 @@ from coding_gym.e2b.failures import ApiError, Code, RpcError
 from coding_gym.e2b.files import PART_BYTES
 from coding_gym.e2b.sandbox import E2BSandbox
 from coding_gym.e2b.spool import Spool, SpoolShare
-from coding_gym.e2b.users import check_user
+from coding_gym.e2b.users import account_of
 
 __all__ = ["download", "form_spool", "upload"]
 
@@ -44,8 +44,8 @@ async def download(request: Request, sandbox: E2BSandbox) -> Response:
     """Return the content of the file that the query names."""
     path = request.query_params.get("path", "")
     with _as_http():
-        check_user(request.query_params.get("username", ""))
-        parts = sandbox.files.read(path)
+        user = account_of(request.query_params.get("username", ""), sandbox)
+        parts = sandbox.files.read(path, user=user)
         first = await anext(parts)
 
     async def content() -> AsyncIterator[bytes]:
@@ -73,15 +73,17 @@ async def upload(request: Request, sandbox: E2BSandbox, forms: Spool) -> Respons
     headers = request.headers.items()
     metadata = {name[len(_METADATA) :]: value for name, value in headers if name.startswith(_METADATA)}
     with _as_http():
-        check_user(query.get("username", ""))
+        user = account_of(query.get("username", ""), sandbox)
         if request.headers.get("content-type", "").startswith("multipart/form-data"):
-            return JSONResponse(await _upload_form(request, sandbox, forms, metadata))
+            return JSONResponse(await _upload_form(request, sandbox, forms, metadata, user))
         if "path" not in query:
             raise ApiError(400, "Expected path= in the query")
-        return JSONResponse([await sandbox.files.write(query["path"], _body(request), metadata)])
+        return JSONResponse([await sandbox.files.write(query["path"], _body(request), metadata, user=user)])
 
 
-async def _upload_form(request: Request, sandbox: E2BSandbox, forms: Spool, metadata: dict[str, str]) -> list[dict[str, Any]]:
+async def _upload_form(
+    request: Request, sandbox: E2BSandbox, forms: Spool, metadata: dict[str, str], user: str
+) -> list[dict[str, Any]]:
     path = request.query_params.get("path")
     async with contextlib.AsyncExitStack() as stack:
         share = stack.enter_context(contextlib.closing(SpoolShare(forms)))
@@ -96,7 +98,7 @@ async def _upload_form(request: Request, sandbox: E2BSandbox, forms: Spool, meta
         files = [value for name, value in form.multi_items() if name == "file"]
         if path is not None and len(files) != 1:
             raise ApiError(400, "Expected a single file for path=")
-        return [await sandbox.files.write(path or _name(file), _parts(file), metadata) for file in files]
+        return [await sandbox.files.write(path or _name(file), _parts(file), metadata, user=user) for file in files]
 
 
 def _name(file: UploadFile | str) -> str:

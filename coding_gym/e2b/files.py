@@ -22,6 +22,7 @@ __all__ = ["SessionFiles"]
 PART_BYTES = 1 << 20
 """Size of the parts in which files are read and written."""
 
+_IMPORTED = "coding_gym.e2b.files_owner"
 _LINE_BYTES = 64 << 20
 _ANSWER_SECONDS = 60.0
 _STOP_SECONDS = 5.0
@@ -68,8 +69,13 @@ class SessionFiles:
         self._ready: asyncio.Task[None] | None = None
         self._process = ""
 
-    async def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
+    async def call(self, operation: str, *, user: str = "", **arguments: Any) -> dict[str, Any]:
         """Perform an operation of ``files_agent``.
+
+        Args:
+            operation: Its name.
+            user: User whose home directory relative paths begin in, and who owns new files; empty for that of the session.
+            **arguments: Its arguments.
 
         Raises:
             RpcError: If it fails.
@@ -83,21 +89,21 @@ class SessionFiles:
                 self._ready = self._start()
             # Another call may wait for it, too.
             await asyncio.shield(self._ready)
-            return await self._ask(operation, arguments)
+            return await self._ask(operation, arguments, user)
         finally:
             self._calls -= 1
             if not self._calls:
                 self._is_idle.set()
 
-    async def read(self, path: str) -> AsyncIterator[bytes]:
-        """Yield the content of a file, at least one part.
+    async def read(self, path: str, *, user: str = "") -> AsyncIterator[bytes]:
+        """Yield the content of a file, at least one part; see ``call``.
 
         Raises:
             RpcError: If it cannot be read.
         """
         offset = 0
         while True:
-            answer = await self.call("read", path=path, offset=offset, size=PART_BYTES)
+            answer = await self.call("read", user=user, path=path, offset=offset, size=PART_BYTES)
             try:
                 part = base64.b64decode(_field(answer, "data", str))
             except ValueError as error:
@@ -108,8 +114,10 @@ class SessionFiles:
             if not part or (len(part) < PART_BYTES and offset >= _field(answer, "size", int) > 0):
                 return
 
-    async def write(self, path: str, parts: AsyncIterator[bytes], metadata: dict[str, str]) -> dict[str, Any]:
-        """Write a file, whose missing directories are made, and return its description.
+    async def write(
+        self, path: str, parts: AsyncIterator[bytes], metadata: dict[str, str], *, user: str = ""
+    ) -> dict[str, Any]:
+        """Write a file, whose missing directories are made, and return its description; see ``call``.
 
         Raises:
             RpcError: If it cannot be written.
@@ -118,22 +126,22 @@ class SessionFiles:
         async for part in parts:
             rest += part
             while len(rest) > PART_BYTES:
-                await self._write_part(path, offset, bytes(rest[:PART_BYTES]), None)
+                await self._write_part(path, offset, bytes(rest[:PART_BYTES]), None, user)
                 offset += PART_BYTES
                 del rest[:PART_BYTES]
-        answer = await self._write_part(path, offset, bytes(rest), metadata)
+        answer = await self._write_part(path, offset, bytes(rest), metadata, user)
         return _field(answer, "file", dict)
 
-    async def watch(self, path: str, *, recursive: bool, include_entry: bool) -> int:
-        """Watch a directory, and return the number of the watch.
+    async def watch(self, path: str, *, recursive: bool, include_entry: bool, user: str = "") -> int:
+        """Watch a directory, and return the number of the watch; see ``call``.
 
         Raises:
             RpcError: If it does not exist, or is not a directory.
         """
         number = next(self._numbers)
         options = {"number": number, "path": path, "recursive": recursive, "include_entry": include_entry}
-        await self.call("watch", **options)
-        self._watches[number] = options
+        await self.call("watch", user=user, **options)
+        self._watches[number] = {"user": user, **options}
         self._changed[number] = asyncio.Event()
         return number
 
@@ -195,9 +203,11 @@ class SessionFiles:
         if self._reader is not None:
             self._reader.cancel()
 
-    async def _write_part(self, path: str, offset: int, part: bytes, metadata: dict[str, str] | None) -> dict[str, Any]:
+    async def _write_part(
+        self, path: str, offset: int, part: bytes, metadata: dict[str, str] | None, user: str
+    ) -> dict[str, Any]:
         data = base64.b64encode(part).decode()
-        return await self.call("write", path=path, offset=offset, data=data, metadata=metadata)
+        return await self.call("write", user=user, path=path, offset=offset, data=data, metadata=metadata)
 
     async def _keep_events(self) -> None:
         if self._reader is None or self._reader.done():
@@ -249,14 +259,14 @@ class SessionFiles:
         for options in [*self._watches.values()]:
             # The directory may have been removed.
             with contextlib.suppress(RpcError):
-                await self._ask("watch", options)
+                await self._ask("watch", {name: value for name, value in options.items() if name != "user"}, options["user"])
 
-    async def _ask(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def _ask(self, operation: str, arguments: dict[str, Any], user: str = "") -> dict[str, Any]:
         number = next(self._numbers)
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
         try:
-            request = _encoder.encode({"id": number, "operation": operation, "arguments": arguments})
+            request = _encoder.encode({"id": number, "operation": operation, "arguments": arguments, "user": user})
             async with asyncio.timeout(_ANSWER_SECONDS):
                 async with self._writing:
                     await self._server.request("POST", f"/processes/{self._process}/stdin", request + b"\n")
@@ -342,4 +352,14 @@ def _complete_lines(rest: bytearray) -> Iterator[bytes]:
 
 
 def _program() -> str:
-    return importlib.resources.files("coding_gym.e2b").joinpath("files_agent.py").read_text(encoding="utf-8")
+    """Return the program with the module that it imports."""
+    package = importlib.resources.files("coding_gym.e2b")
+    names = ("coding_gym", "coding_gym.e2b", _IMPORTED)
+    text = package.joinpath(f"{_IMPORTED.rpartition('.')[2]}.py").read_text(encoding="utf-8")
+    program = package.joinpath("files_agent.py").read_text(encoding="utf-8")
+    return f"""
+import sys, types
+sys.modules.update((name, types.ModuleType(name)) for name in {names!r})
+exec({text!r}, sys.modules[{_IMPORTED!r}].__dict__)
+exec(compile({program!r}, "files_agent", "exec"))
+"""

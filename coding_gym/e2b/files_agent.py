@@ -20,6 +20,8 @@ import sys
 import time
 from typing import Any
 
+from coding_gym.e2b.files_owner import FileOwner
+
 _ALREADY_EXISTS, _INVALID_ARGUMENT, _NOT_FOUND = "already_exists", "invalid_argument", "not_found"
 _RESOURCE_EXHAUSTED = "resource_exhausted"
 _PREFIX = "user.e2b."
@@ -28,16 +30,10 @@ _MAX_EVENTS = 10_000
 _MAX_ENTRIES = 20_000
 _SCAN_SECONDS = 0.2
 _SCAN_FRACTION = 0.05
-_HOME = os.environ.get("HOME", "/home/user")
 
 
 class Refusal(Exception):
-    """The request cannot be fulfilled.
-
-    Args:
-        code: Error code of the Connect protocol, or ``no_space``.
-        message: What is wrong.
-    """
+    """The request cannot be fulfilled, for a reason that is an error code of the Connect protocol, or ``no_space``."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -128,6 +124,7 @@ def _content(status: os.stat_result) -> tuple[int, int, int]:
 
 
 _watchers: dict[int, Watcher] = {}
+_owner = _OWN_USER = FileOwner()
 
 
 def stat_path(path: str) -> Any:
@@ -141,7 +138,7 @@ def make_directory(path: str) -> Any:
         raise Refusal(_ALREADY_EXISTS, f"directory already exists: {path}")
     if os.path.lexists(path):
         raise Refusal(_INVALID_ARGUMENT, f"path already exists but it is not a directory: {path}")
-    os.makedirs(path)
+    _owner.make_directories(path)
     return {"entry": _entry(path)}
 
 
@@ -149,7 +146,7 @@ def move(source: str, destination: str) -> Any:
     """Move a file or a directory."""
     source, destination = _resolved(source), _resolved(destination)
     os.lstat(source)
-    os.makedirs(os.path.dirname(destination), exist_ok=True)
+    _owner.make_directories(os.path.dirname(destination))
     os.rename(source, destination)
     return {"entry": _entry(destination)}
 
@@ -237,7 +234,7 @@ def unwatch(number: int) -> Any:
 
 def usage() -> Any:
     """Return the size of the files, and the memory and CPU time of the processes that are visible."""
-    disk = os.statvfs(_HOME)
+    disk = os.statvfs(_OWN_USER.home)
     used = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
     memory, seconds = 0, 0.0
     for name in os.listdir("/proc") if os.access("/proc", os.R_OK) else ():
@@ -249,12 +246,13 @@ def usage() -> Any:
 
 
 def _created(path: str, flags: int) -> int:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    _owner.make_directories(os.path.dirname(path))
     try:
         descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         return os.open(path, flags | os.O_TRUNC)
     _scan()
+    _owner.take(descriptor)
     os.fchmod(descriptor, 0o644)
     _scan()
     return descriptor
@@ -335,8 +333,8 @@ def _resolved(path: str) -> str:
     if "\0" in path:
         raise Refusal(_INVALID_ARGUMENT, "path contains a null byte")
     if path == "~" or path.startswith("~/"):
-        path = _HOME + path[1:]
-    return os.path.normpath(os.path.join(_HOME, path))
+        path = _owner.home + path[1:]
+    return os.path.normpath(os.path.join(_owner.home, path))
 
 
 _OPERATIONS = {
@@ -352,9 +350,11 @@ _CODES = {
 
 def answer(line: bytes) -> dict[str, Any]:
     """Return the response to a request."""
+    global _owner
     request = json.loads(line)
-    arguments = request["arguments"]
+    arguments, user = request["arguments"], request["user"]
     try:
+        _owner = FileOwner(user) if user else _OWN_USER
         if "path" in arguments:
             arguments["path"] = _resolved(arguments["path"])
         _scan()
@@ -365,6 +365,8 @@ def answer(line: bytes) -> dict[str, Any]:
         path = arguments.get("path", error.filename or "")
         message = f"path does not exist: {path}" if error.errno == errno.ENOENT else f"{error.strerror}: {path}"
         return {"id": request["id"], "code": _CODES.get(error.errno or 0, "invalid_argument"), "message": message}
+    except KeyError:
+        return {"id": request["id"], "code": "unauthenticated", "message": f"invalid username: {user!r}"}
     except (UnicodeError, RecursionError) as error:
         return {"id": request["id"], "code": "invalid_argument", "message": str(error)}
 

@@ -19,34 +19,36 @@ class FilesystemService:
 
     Args:
         files: The files of the session.
+        user: User that they are for; empty for that of the session.
     """
 
-    def __init__(self, files: SessionFiles) -> None:
+    def __init__(self, files: SessionFiles, user: str = "") -> None:
         self._files = files
+        self._user = user
 
     async def stat(self, request: PathRequest) -> Message:
         """Return the entry at a path."""
-        return await self._files.call("stat_path", path=request.path)
+        return await self._files.call("stat_path", user=self._user, path=request.path)
 
     async def make_directory(self, request: PathRequest) -> Message:
         """Make a directory, and those above it."""
-        return await self._files.call("make_directory", path=request.path)
+        return await self._files.call("make_directory", user=self._user, path=request.path)
 
     async def move(self, request: MoveRequest) -> Message:
         """Move a file or a directory."""
-        return await self._files.call("move", source=request.source, destination=request.destination)
+        return await self._files.call("move", user=self._user, source=request.source, destination=request.destination)
 
     async def list_directory(self, request: ListRequest) -> Message:
         """Return the entries of a directory."""
-        return await self._files.call("list_directory", path=request.path, depth=request.depth)
+        return await self._files.call("list_directory", user=self._user, path=request.path, depth=request.depth)
 
     async def remove(self, request: PathRequest) -> Message:
         """Remove a file or a directory, if it exists."""
-        return await self._files.call("remove", path=request.path)
+        return await self._files.call("remove", user=self._user, path=request.path)
 
     async def watch(self, request: WatchRequest) -> AsyncGenerator[Message, None]:
         """Yield what happens in a directory."""
-        number = await self._files.watch(request.path, recursive=request.recursive, include_entry=request.include_entry)
+        number = await self._watch(request)
         try:
             yield {"start": {}}
             while True:
@@ -59,7 +61,7 @@ class FilesystemService:
 
     async def create_watcher(self, request: WatchRequest) -> Message:
         """Begin to collect what happens in a directory."""
-        number = await self._files.watch(request.path, recursive=request.recursive, include_entry=request.include_entry)
+        number = await self._watch(request)
         return {"watcherId": str(number)}
 
     async def watcher_events(self, request: WatcherRequest) -> Message:
@@ -70,6 +72,11 @@ class FilesystemService:
         """End the collection."""
         await self._files.unwatch(_number(request))
         return {}
+
+    async def _watch(self, request: WatchRequest) -> int:
+        return await self._files.watch(
+            request.path, recursive=request.recursive, include_entry=request.include_entry, user=self._user
+        )
 
 
 def _number(request: WatcherRequest) -> int:

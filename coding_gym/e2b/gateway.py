@@ -49,7 +49,7 @@ class Gateway:
         # Requests to these have the token of a sandbox, a signature or another secret.
         keyless = [*envd_routes(requests), *interpreter_routes(requests), upload]
         app = Starlette(
-            routes=[*keyless, *control_routes(self._registry, self._templates), *others],
+            routes=[*keyless, *control_routes(self._registry, self._templates, root=settings.root), *others],
             exception_handlers={ApiError: _refuse, HTTPException: _refuse_http},
         )
         self.app: ASGIApp = _ApiKey(app, settings, keyless)

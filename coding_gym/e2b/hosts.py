@@ -119,17 +119,18 @@ class Hosts:
         # Starting a container takes a while, for which it would keep others from the threads of the event loop.
         self._executor = ThreadPoolExecutor(_THREADS, "hosts")
 
-    async def open(self, image: str | None, *, is_own: bool) -> tuple[Host, AsyncSession]:
+    async def open(self, image: str | None, *, is_own: bool, is_root: bool = False) -> tuple[Host, AsyncSession]:
         """Begin a session, in a new sandbox if necessary.
 
         Args:
             image: Image of the sandbox, None for the default one.
             is_own: Whether it must be a new one, for this session alone.
+            is_root: Whether programs of it can be root, for which it must be one for this session alone, too.
 
         Raises:
             ApiError: If there is no room for it, or the sandbox does not start.
         """
-        host = self._choose(image, is_own=is_own)
+        host = self._choose(image, is_own=is_own or is_root, is_root=is_root)
         host.used += 1
         try:
             session = await host.connect()
@@ -213,7 +214,10 @@ class Hosts:
         Raises:
             ProviderError: If it does not start.
         """
-        host = Host(self._settings.config, is_own=False, executor=self._executor)
+        # The first sandbox of a client then takes its place: sandboxes for one session are not kept.
+        is_root = self._settings.root
+        config = self._settings.root_config if is_root else self._settings.config
+        host = Host(config, is_own=is_root, executor=self._executor)
         sandbox = await host.managed.obtain_async()
         self._hosts.append(host)
         return sandbox.description
@@ -225,7 +229,7 @@ class Hosts:
         await asyncio.gather(*(loop.run_in_executor(self._executor, host.close) for host in hosts))
         await asyncio.to_thread(self._executor.shutdown)
 
-    def _choose(self, image: str | None, *, is_own: bool) -> Host:
+    def _choose(self, image: str | None, *, is_own: bool, is_root: bool) -> Host:
         if not is_own:
             for host in self._hosts:
                 if host.has_room(image):
@@ -240,9 +244,8 @@ class Hosts:
                 raise ApiError(429, message)
             self._hosts.remove(idle)
             asyncio.get_running_loop().run_in_executor(self._executor, idle.close)
-        config = dataclasses.replace(
-            self._settings.config, image=image, sessions=1 if is_own else self._settings.config.sessions
-        )
+        sessions = 1 if is_own else self._settings.config.sessions
+        config = dataclasses.replace(self._settings.config, image=image, sessions=sessions, root=is_root)
         host = Host(config, is_own=is_own, executor=self._executor)
         self._hosts.append(host)
         return host

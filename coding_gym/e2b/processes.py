@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import importlib.resources
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
@@ -31,8 +32,17 @@ _LINE_BYTES = 8 << 20
 _MAX_KNOWN = 1000
 _KILL_SECONDS = 5.0
 _KILL_PAUSE = 0.005
+_ADD_USER_SECONDS = 30.0
+_SHOWN_BYTES = 1000
+_ADD_USER = """
+id -u user > /dev/null 2>&1 || useradd --uid 1000 --no-create-home --home-dir /home/user --shell /bin/bash user
+chown user:user /home/user && chmod 755 /home/user || exit
+command -v sudo > /dev/null && exit
+{ echo '#!/usr/bin/python3 -IS' && cat; } > /usr/local/bin/sudo && chmod 755 /usr/local/bin/sudo && sudo --serve
+"""
 _encoder = msgspec.json.Encoder()
 _events = msgspec.json.Decoder(protocol.ProcessEvent)
+_completed = msgspec.json.Decoder(protocol.CompletedProcess)
 _infos = msgspec.json.Decoder(list[protocol.ProcessInfo])
 
 
@@ -66,19 +76,35 @@ class ProcessService:
         self._environment = environment
         self._started: dict[str, _Started] = {}
 
-    async def start(self, request: StartRequest, *, timeout: float | None) -> AsyncGenerator[Message, None]:
+    async def start(self, request: StartRequest, *, timeout: float | None, user: str = "") -> AsyncGenerator[Message, None]:
         """Start a process, and yield its events; it goes on if nobody reads them.
 
         Args:
             request: What to run.
             timeout: Seconds after which it is killed; no limit if None.
+            user: User to run it as, if programs of the sandbox can be root; empty for that of the session.
         """
+        command, directory = [request.process.cmd, *request.process.args], request.process.directory
+        environment = {**self._environment, **request.process.envs}
+        if user:
+            command = [
+                "python3",
+                "-I",
+                "-S",
+                "-c",
+                _program("accounts.py"),
+                user,
+                directory or "",
+                ",".join(environment),
+                *command,
+            ]
+            directory = "/"
         size = None if request.pty is None else request.pty.size
         asked = protocol.ProcessRequest(
-            command=[request.process.cmd, *request.process.args],
+            command=command,
             keep_stdin_open=request.stdin,
-            cwd=request.process.directory,
-            environment={**self._environment, **request.process.envs},
+            cwd=directory,
+            environment=environment,
             timeout_s=timeout,
             terminal=None if size is None else protocol.TerminalSize(rows=size.rows, columns=size.cols),
             # A stream then goes on beyond the maximum.
@@ -86,6 +112,18 @@ class ProcessService:
         )
         async for event in self._follow("POST", "/processes", _encoder.encode(asked), _Started(request)):
             yield event
+
+    async def add_default_user(self) -> None:
+        """Make E2B's default user, whom commands run as unless a client says otherwise, and who may use ``sudo``.
+
+        Raises:
+            RpcError: If that fails.
+        """
+        request = protocol.ProcessRequest(command=_ADD_USER, stdin=_program("sudo.py").encode(), timeout_s=_ADD_USER_SECONDS)
+        completed = _completed.decode(await self._server.request("POST", "/exec", _encoder.encode(request)))
+        if completed.result.exit_code:
+            message = f"the default user cannot be made: {completed.stderr[:_SHOWN_BYTES].decode(errors='replace')}"
+            raise RpcError(Code.INTERNAL, message)
 
     async def connect(self, request: SelectRequest) -> AsyncGenerator[Message, None]:
         """Yield the start of a running process, and the output that has not been sent to any client yet."""
@@ -210,6 +248,11 @@ class ProcessService:
             for other in before:
                 if other not in running and other != identifier:
                     self._started.pop(other, None)
+
+
+def _program(name: str) -> str:
+    """Return a program of this package that runs in a sandbox."""
+    return importlib.resources.files("coding_gym.e2b").joinpath(name).read_text(encoding="utf-8")
 
 
 def _outputs(event: protocol.ProcessOutput, *, is_terminal: bool) -> list[dict[str, str]]:

@@ -93,7 +93,9 @@ class SandboxRegistry:
                 return snapshot
         return None
 
-    async def create(self, lifecycle: Lifecycle, image: str | None, *, timeout: float, is_own: bool) -> E2BSandbox:
+    async def create(
+        self, lifecycle: Lifecycle, image: str | None, *, timeout: float, is_own: bool, is_root: bool = False
+    ) -> E2BSandbox:
         """Make a sandbox.
 
         Args:
@@ -101,14 +103,26 @@ class SandboxRegistry:
             image: Its image, None for the default one.
             timeout: Seconds that it has.
             is_own: Whether it gets a container of its own.
+            is_root: Whether its programs can be root, for which it gets one, too.
 
         Raises:
             ApiError: If there is no room for it, or it does not start.
         """
         # They take places for as long as nobody asks for them.
         self._drop_lost()
-        host, session = await self._hosts.open(image, is_own=is_own)
-        return self._add(E2BSandbox(lifecycle, host, session, is_fork=False), timeout)
+        host, session = await self._hosts.open(image, is_own=is_own, is_root=is_root)
+        sandbox = E2BSandbox(lifecycle, host, session, is_fork=False)
+        if is_root:
+            try:
+                await sandbox.processes.add_default_user()
+            except BaseException as error:
+                sandbox.close()
+                self._hosts.release(host)
+                if isinstance(error, RpcError):
+                    message = f"No sandbox could be started: {error}"
+                    raise ApiError(503, message) from error
+                raise
+        return self._add(sandbox, timeout)
 
     async def create_from(self, snapshot: Snapshot, lifecycle: Lifecycle, *, timeout: float) -> E2BSandbox:
         """Make a sandbox that goes on from a snapshot.

@@ -83,8 +83,13 @@ class E2BSandbox:
         self.turn = asyncio.Lock()
         self.pausing = asyncio.Lock()
         self.server = SessionServer(session.address, session.id)
-        self.processes = ProcessService(self.server, lifecycle.environment)
         self.files = SessionFiles(self.server)
+        self.processes = ProcessService(self.server, lifecycle.environment)
+
+    @property
+    def is_root(self) -> bool:
+        """Whether its programs can be root, or any other user of it."""
+        return self.host.config.root
 
     @property
     def is_lost(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import re
 from collections.abc import Mapping
@@ -26,12 +27,23 @@ class GatewaySettings:
         hosts: Maximum number of such sandboxes at a time, including those for a single E2B sandbox.
         images: Images by template, empty for ``config.image``, which E2B's base templates stand for, too.
         token: Token of the clients, None to admit all.
+        root: Whether programs of E2B's sandboxes can be root, for which each has a sandbox of its own.
     """
 
     config: SandboxConfig
     hosts: int = 4
     images: Mapping[str, str] = field(default_factory=dict)
     token: str | None = field(default=None, repr=False)
+    root: bool = False
+
+    @property
+    def root_config(self) -> SandboxConfig:
+        """Configuration of a sandbox for a single E2B sandbox whose programs can be root.
+
+        Raises:
+            ConfigurationError: If they cannot.
+        """
+        return dataclasses.replace(self.config, sessions=1, root=True)
 
     @property
     def api_key(self) -> str:

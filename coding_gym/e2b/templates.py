@@ -62,7 +62,7 @@ class Template:
     id: str
     build_id: str
     names: tuple[str, ...]
-    source: Snapshot | None = None
+    source: Image | Snapshot | None = None
     sandbox: E2BSandbox | None = None
     environment: dict[str, str] = field(default_factory=dict)
     start: str | None = None
@@ -102,7 +102,9 @@ class Templates:
         self._builds: list[Template] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def create(self, name: str, lifecycle: Lifecycle, *, timeout: float, is_own: bool) -> E2BSandbox:
+    async def create(
+        self, name: str, lifecycle: Lifecycle, *, timeout: float, is_own: bool, is_root: bool = False
+    ) -> E2BSandbox:
         """Make a sandbox of a template, start what has to be started in it, and wait until it is ready.
 
         Args:
@@ -110,13 +112,14 @@ class Templates:
             lifecycle: What the client wants.
             timeout: Seconds that it has.
             is_own: Whether it gets a container of its own, if it is made of an image.
+            is_root: Whether its programs can be root, if it is made of an image.
 
         Raises:
             ApiError: If there is no such template, no room for the sandbox, or it does not become ready.
         """
         template, source = self._find(name)
         if isinstance(source, Image):
-            return await self._registry.create(lifecycle, source.image, timeout=timeout, is_own=is_own)
+            return await self._registry.create(lifecycle, source.image, timeout=timeout, is_own=is_own, is_root=is_root)
         sandbox = await self._registry.create_from(source, lifecycle, timeout=timeout)
         if template is not None:
             try:
@@ -232,7 +235,7 @@ class Templates:
             if template.status != "ready" or template.source is None:
                 message = f"template {name[:100]!r} is not ready: its build is in the state {template.status}"
                 raise ApiError(400, message)
-            if template.source.session.is_lost:
+            if isinstance(template.source, Snapshot) and template.source.session.is_lost:
                 message = f"template {name[:100]!r} was lost with its sandbox: build it again"
                 raise ApiError(404, message)
             return template, template.source
@@ -264,6 +267,10 @@ class Templates:
         template.environment = dict(parent.environment) if parent is not None else {}
         template.start = request.start_cmd or (parent.start if parent is not None else None)
         template.ready = request.ready_cmd or (parent.ready if parent is not None else None)
+        if self._settings.root and isinstance(base, Image) and not (request.steps or template.start or template.ready):
+            # Another name of the image: sandboxes that go on from a snapshot have no root.
+            template.source = base
+            return
         template.sandbox = sandbox = await self._open(base, template)
         directory = _HOME
         for number, step in enumerate(request.steps, 1):
@@ -286,7 +293,7 @@ class Templates:
 
     def _free(self, template: Template) -> None:
         source, template.source = template.source, None
-        if source is not None:
+        if isinstance(source, Snapshot):
             self._registry.delete_snapshot(source)
 
     def _free_replaced(self) -> None:

@@ -1,17 +1,29 @@
-"""Users of requests to envd: all are the user of the session."""
+"""Users of requests to envd."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import re
+from typing import Protocol
 
 from starlette.requests import Request
 
 from coding_gym.e2b.failures import Code, RpcError
 
-__all__ = ["check_user", "user_of"]
+__all__ = ["DEFAULT_USER", "HasUsers", "account_of", "check_user", "user_of"]
 
-_USERS = ("", "user", "root")
+DEFAULT_USER = "user"
+_USERS = ("", DEFAULT_USER, "root")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}")
+
+
+class HasUsers(Protocol):
+    """What may have users."""
+
+    @property
+    def is_root(self) -> bool:
+        """Whether its programs can be root, and therefore other users, too."""
 
 
 def user_of(request: Request) -> str:
@@ -23,6 +35,25 @@ def user_of(request: Request) -> str:
         return base64.b64decode(text).decode().partition(":")[0]
     except (binascii.Error, UnicodeError):
         return ""
+
+
+def account_of(name: str, sandbox: HasUsers) -> str:
+    """Return the user of a sandbox that a name means, which may not exist; empty if all programs have the same user.
+
+    Args:
+        name: The name, empty for the default user.
+        sandbox: The sandbox.
+
+    Raises:
+        RpcError: If it is no name of a user.
+    """
+    if not sandbox.is_root:
+        check_user(name)
+        return ""
+    if name and not _NAME.fullmatch(name):
+        message = f"invalid username: {name[:50]!r}"
+        raise RpcError(Code.UNAUTHENTICATED, message)
+    return name or DEFAULT_USER
 
 
 def check_user(name: str) -> None:

@@ -47,7 +47,7 @@ class FalseHosts:
         self.may_fork.set()
         self.error = None
 
-    async def open(self, image, *, is_own):
+    async def open(self, image, *, is_own, is_root=False):
         if self.error is not None:
             raise self.error
         return SimpleNamespace(), self._add()

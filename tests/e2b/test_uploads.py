@@ -135,7 +135,8 @@ class FalseFiles:
         self.may_write = asyncio.Event()
         self.may_write.set()
 
-    async def write(self, path, chunks, metadata):
+    async def write(self, path, chunks, metadata, *, user):
+        assert user == ""
         await self.may_write.wait()
         return {"path": path, "size": sum([len(chunk) async for chunk in chunks])}
 
@@ -143,7 +144,7 @@ class FalseFiles:
 @contextlib.asynccontextmanager
 async def forms(spool, files):
     async def handle(request):
-        return await upload(request, SimpleNamespace(files=files), spool)
+        return await upload(request, SimpleNamespace(files=files, is_root=False), spool)
 
     app = Starlette(
         routes=[Route("/files", handle, methods=["POST"])], exception_handlers={ApiError: lambda _, error: api_response(error)}
