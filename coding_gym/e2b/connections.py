@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 
@@ -26,5 +27,7 @@ def reset_connection(scope: Scope) -> None:
     """Reset the connection of a request, if it is a ``ClientConnection``."""
     transport = scope.get("extensions", {}).get(_EXTENSION, {}).get("transport")
     if transport is not None:
-        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DISCARD)
+        # It may have been closed already.
+        with contextlib.suppress(OSError):
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DISCARD)
         transport.abort()

@@ -282,6 +282,7 @@ class SessionFiles:
     async def _read(self, started: asyncio.Future[str]) -> None:
         request = protocol.ProcessRequest(command=["python3", "-I", "-S", "-c", _program()], keep_stdin_open=True, keep="last")
         rest = bytearray()
+        reason = "its connection was lost"
         try:
             async with self._server.stream("POST", "/processes", _encoder.encode(request)) as response:
                 async for line in response.lines(_LINE_BYTES):
@@ -295,24 +296,26 @@ class SessionFiles:
                             rest += data
                             for part in _complete_lines(rest):
                                 self._on_answer(_answers.decode(part))
-                        case protocol.ProcessExited():
+                        case protocol.ProcessExited() as end:
+                            reason = end.lost or f"exit code {end.exit_code}"
                             return
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-            self._fail_waiting()
+            self._fail_waiting("a malformed answer")
             await self._kill()
             raise _malformed(error) from error
-        except RpcError:
-            self._fail_waiting()
+        except RpcError as error:
+            self._fail_waiting(str(error))
             if started.done():
                 await self._kill()
             raise
         finally:
-            self._fail_waiting()
+            self._fail_waiting(reason)
 
-    def _fail_waiting(self) -> None:
+    def _fail_waiting(self, reason: str) -> None:
+        message = f"the program that accesses the files of the sandbox ended: {reason}"
         for waiting in self._waiting.values():
             if not waiting.done():
-                waiting.set_exception(RpcError(Code.UNAVAILABLE, "the connection to the sandbox ended"))
+                waiting.set_exception(RpcError(Code.UNAVAILABLE, message))
 
     def _on_answer(self, answer: _Answer) -> None:
         if answer.changed is not None:
