@@ -16,7 +16,7 @@ from coding_gym.client.process_request import Command, RunKwargs
 from coding_gym.client.processes import Processes, ProcessResult
 from coding_gym.client.session import Session
 from coding_gym.code_interpreter.execution import Execution, ExecutionError, Listeners
-from coding_gym.errors import ConfigurationError
+from coding_gym.errors import ConfigurationError, TransportError
 from coding_gym.media.results import Result
 from coding_gym.sandbox import Sandbox, start_sandbox
 from coding_gym.sandbox.config import SandboxConfig, StartKwargs, sandbox_config
@@ -24,6 +24,8 @@ from coding_gym.sandbox.config import SandboxConfig, StartKwargs, sandbox_config
 __all__ = ["CodeInterpreter", "Context", "Contexts"]
 
 _DEFAULTS: dict[str, Any] = {"sessions": 16, "backend": "notebook"}
+_END = "end_of_execution"
+"""Type of the last message of an execution."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,7 @@ class CodeInterpreter:
         Raises:
             ConfigurationError: If the sandbox does not have the language.
             ProtocolError: If the server refuses for another reason, such as an unknown context.
-            TransportError: If the server does not respond, or its keepalives stop.
+            TransportError: If the server does not respond, its keepalives stop, or it ends before the execution.
         """
         body = {
             "code": code,
@@ -197,10 +199,15 @@ class CodeInterpreter:
             "quotes": quotes,
         }
         listeners = Listeners(on_stdout=on_stdout, on_stderr=on_stderr, on_result=on_result, on_error=on_error)
-        execution = Execution()
+        execution, message = Execution(), {"type": ""}
         with self._http.request("POST", "/execute", body=json.dumps(body).encode(), timeout=KEEPALIVES_LOST) as response:
             for line in self._http.lines(response):
-                listeners.take(json.loads(line), execution)
+                if line.endswith(b"\n"):
+                    message = json.loads(line)
+                    listeners.take(message, execution)
+        if message["type"] != _END:
+            reason = "The server ended the connection before the execution: the sandbox has ended, or a proxy cut it off"
+            raise TransportError(reason)
         return execution
 
     def run_process(

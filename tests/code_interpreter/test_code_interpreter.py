@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from coding_gym import CodeInterpreter
 from coding_gym.errors import ConfigurationError, ProtocolError, TransportError
+from tests.support.sandbox_faults import kill_sandbox
 
 pytestmark = pytest.mark.every_provider
 
@@ -146,6 +148,18 @@ def test_unreachable_server_and_invalid_options_raise():
         CodeInterpreter("nonsense://")
     with pytest.raises(ConfigurationError):
         CodeInterpreter(memory="1g")
+
+
+@pytest.mark.lifecycle
+def test_execution_that_ends_with_its_sandbox_is_an_error():
+    with CodeInterpreter(provider="local", preload=()) as interpreter, ThreadPoolExecutor(1) as thread:
+        printed = threading.Event()
+        cell = "import time\nprint('on', flush=True)\ntime.sleep(60)"
+        running = thread.submit(interpreter.execute, cell, on_stdout=lambda _: printed.set())
+        assert printed.wait(30)
+        kill_sandbox(interpreter.sandbox)
+        with pytest.raises(TransportError):
+            running.result(timeout=30)
 
 
 @pytest.mark.docker
