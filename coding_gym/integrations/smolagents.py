@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from PIL import Image
 
 from coding_gym.code_interpreter.client import CodeInterpreter, CodeInterpreterKwargs, Context
-from coding_gym.code_interpreter.execution import Execution
+from coding_gym.code_interpreter.execution import Execution, ExecutionError
 from coding_gym.errors import ConfigurationError
 
 try:
@@ -26,6 +26,12 @@ except ImportError as error:
 __all__ = ["SandboxExecutor"]
 
 _RESTARTED = "ContextRestarting"
+_VARIABLES_LOST = "variables are lost"
+"""In the message of a timeout that the code did not stop for."""
+_SHORT_CHARS = 10_000
+"""Length of messages of exceptions that the server does not abridge."""
+_PRINTED_CHARS = 1 << 19
+_PRINT = "print(__import__('sys').last_value.value[{start}:{end}], end='')"
 _MISSING = """
 import importlib.util as _importlib_util
 [name for name in {names!r} if _importlib_util.find_spec(name) is None]
@@ -91,10 +97,10 @@ class SandboxExecutor(RemotePythonExecutor):
         if failure is None:
             return CodeOutput(output=_value(execution), logs=logs, is_final_answer=False)
         if failure.name == self.FINAL_ANSWER_EXCEPTION:
-            answer = self._deserialize_final_answer(failure.value, self.allow_pickle)
+            answer = self._deserialize_final_answer(self._whole_value(failure), self.allow_pickle)
             return CodeOutput(output=answer, logs=execution.stdout, is_final_answer=True)
         text = f"{logs}\nExecuting code yielded an error:\n{failure.name}\n{failure.value}\n{failure.traceback}"
-        if failure.name == _RESTARTED:
+        if failure.name == _RESTARTED or _VARIABLES_LOST in failure.value:
             # The next cell finds another interpreter, without the tools.
             self._execute(self._definitions)
         raise AgentError(text, self.logger)
@@ -144,6 +150,16 @@ class SandboxExecutor(RemotePythonExecutor):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.cleanup()
+
+    def _whole_value(self, failure: ExecutionError) -> str:
+        """Return the answer that an exception has, of which the server abridges a long one."""
+        if len(failure.value) <= _SHORT_CHARS:
+            return failure.value
+        parts = [""]
+        while len(parts) == 1 or len(parts[-1]) == _PRINTED_CHARS:
+            start = (len(parts) - 1) * _PRINTED_CHARS
+            parts.append(self._execute(_PRINT.format(start=start, end=start + _PRINTED_CHARS)).stdout)
+        return "".join(parts)
 
     def _execute(self, code: str) -> Execution:
         if self._interpreter is None:

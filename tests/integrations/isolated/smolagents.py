@@ -1,21 +1,23 @@
 # /// script
-# dependencies = ["smolagents==1.26.0", "ipython==9.17.0", "matplotlib-inline==0.2.1", "e2b-charts==1.0.0"]
+# dependencies = ["httpx==0.28.1", "smolagents==1.26.0", "ipython==9.17.0", "matplotlib-inline==0.2.1", "e2b-charts==1.0.0"]
 # ///
 """The code of smolagents' agents runs in a sandbox."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from smolagents import CodeAgent, Tool
+from smolagents import CodeAgent, FinalAnswerTool, Tool
 from smolagents.models import ChatMessage, MessageRole, Model
 from smolagents.utils import AgentError
 
 from coding_gym.code_interpreter import CodeInterpreter
 from coding_gym.errors import ConfigurationError, TransportError
 from coding_gym.integrations.smolagents import SandboxExecutor
+from tests.support.sandbox_faults import eventually, kill_sandbox
 
 
 class Scripted(Model):
@@ -110,6 +112,22 @@ def test_tools_survive_death_of_interpreter(executor):
     assert executor("shout('still')").output == "STILL"
 
 
+def test_tools_survive_timeout_that_code_ignores(interpreter):
+    with SandboxExecutor(interpreter, timeout=1) as executor:
+        executor.send_tools({"shout": Shout()})
+        with pytest.raises(AgentError, match="variables are lost"):
+            executor("import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass")
+        assert executor("shout('still')").output == "STILL"
+
+
+@pytest.mark.parametrize("length", [10_000, 100_000, 1 << 19, 3_000_000])
+def test_long_answer_is_whole(executor, length):
+    executor.send_tools({"final_answer": FinalAnswerTool()})
+    result = executor(f"final_answer('1' + 'é' * {length})")
+    assert result.is_final_answer
+    assert result.output == "1" + "é" * length
+
+
 def test_floods_of_output_are_cut(executor):
     logs = executor("print('x' * 50_000_000)").logs
     assert 1000 < len(logs) < 10_000_000
@@ -175,6 +193,10 @@ def test_options_with_interpreter_are_refused(interpreter):
 def test_lost_sandbox_is_an_error():
     with SandboxExecutor(provider="local", preload=()) as executor:
         assert executor("1").output == "1"
-        executor._interpreter.sandbox.close()
+        running = ThreadPoolExecutor(1).submit(executor, "import time\nopen('begun', 'w').close()\ntime.sleep(60)")
+        assert eventually(lambda: "begun" in [entry.name for entry in executor._interpreter.files.list()])
+        kill_sandbox(executor._interpreter.sandbox)
+        with pytest.raises(TransportError):
+            running.result(timeout=30)
         with pytest.raises(TransportError):
             executor("1")
