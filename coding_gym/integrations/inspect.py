@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict
 from coding_gym.client.processes import ProcessResult
 from coding_gym.envs.async_coding_env import AsyncCodingEnv
 from coding_gym.errors import ConfigurationError, ProtocolError, TransportError
+from coding_gym.integrations._commands import kept, losses
 from coding_gym.integrations.file_programs import read_file, write_file
 
 __all__ = ["CodingGymSandbox", "CodingGymSandboxConfig"]
@@ -192,17 +193,14 @@ class CodingGymSandbox(SandboxEnvironment):
             ProtocolError: If the server refuses.
         """
         try:
-            result = await self._env.exec(command, stdin=stdin, **options)
+            with losses():
+                return kept(await self._env.exec(command, stdin=stdin, **options))
         except ConfigurationError as error:
             if options.get("user") is not None:
                 raise SandboxUserUnsupportedError(str(error)) from error
             raise
         except (TransportError, ClosedEnvironmentError) as error:
             raise SandboxUnavailableError(str(error)) from error
-        if result.lost is not None:
-            message = f"The program ended with its session: {result.lost}"
-            raise SandboxUnavailableError(message)
-        return result
 
 
 def _timeout_error(message: str, result: ProcessResult) -> TimeoutError:

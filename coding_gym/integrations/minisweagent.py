@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict
 
 from coding_gym.client.processes import ProcessResult
 from coding_gym.envs.coding_env import CodingEnv
-from coding_gym.errors import ConfigurationError, ProtocolError, TransportError
+from coding_gym.errors import ConfigurationError, ProtocolError
+from coding_gym.integrations._commands import kept, losses
 from coding_gym.sandbox.pool import SandboxPool
 
 try:
@@ -95,18 +96,12 @@ class SandboxEnvironment(LocalEnvironment):
         """
         command = action.get("command", "")
         timeout = timeout or self.config.timeout
+        options = {"cwd": cwd or self.config.cwd or None, "env": self.config.env, "timeout": timeout}
         try:
-            result = self._env.exec(
-                [*_MERGED, *self.config.interpreter, command],
-                cwd=cwd or self.config.cwd or None,
-                env=self.config.env,
-                timeout=timeout,
-            )
+            with losses():
+                result = kept(self._env.exec([*_MERGED, *self.config.interpreter, command], **options))
         except (ConfigurationError, ProtocolError) as error:
             return _failure("", error)
-        if result.lost is not None:
-            message = f"The command ended with its session: {result.lost}"
-            raise TransportError(message)
         if result.timed_out:
             return _failure(_text(result), subprocess.TimeoutExpired(command, timeout))
         output = {"output": _text(result), "returncode": result.exit_code, "exception_info": ""}
@@ -131,7 +126,8 @@ class SandboxEnvironment(LocalEnvironment):
 
 def _text(result: ProcessResult) -> str:
     dropped = f"\n[{result.dropped_stdout} more bytes]" if result.dropped_stdout else ""
-    return result.stdout_text + dropped
+    # The streams are one: the other one has only why the command did not start, or was killed.
+    return result.stdout_text + dropped + result.stderr_text
 
 
 def _failure(output: str, error: Exception) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from coding_gym.client.processes import ProcessResult
 from coding_gym.envs.async_coding_env import AsyncCodingEnv
 from coding_gym.envs.options import CodingEnvKwargs
 from coding_gym.errors import CodingGymError, ConfigurationError, TransportError
+from coding_gym.integrations._commands import kept, losses
 from coding_gym.integrations.file_programs import read_file, write_file
 
 try:
@@ -57,14 +58,11 @@ class _Started:
     async def run(self, command: str | list[str], **options: Any) -> ProcessResult:
         """Run a command. Raises ``TransportError`` if the sandbox is gone."""
         try:
-            result = await self.env.exec(command, **{"cwd": self.workdir, **options})
+            with losses():
+                return kept(await self.env.exec(command, **{"cwd": self.workdir, **options}))
         except ClosedEnvironmentError as error:
             message = "The sandbox was closed"
             raise TransportError(message) from error
-        if result.lost is not None:
-            message = f"The command ended with its session: {result.lost}"
-            raise TransportError(message)
-        return result
 
     def path(self, path: str) -> str:
         """Return a path, which is relative to the working directory."""
@@ -101,12 +99,18 @@ class CodingGymProvider:
         except CodingGymError as error:
             raise SandboxCreateError(str(error)) from error
         started = _Started(env, None, dict(spec.env))
-        if spec.workdir is not None:
-            made = await started.run(["mkdir", "-p", "--", spec.workdir])
+        try:
+            # It finds out whether the sandbox runs anything with these variables, too.
+            made = await started.run(["mkdir", "-p", "--", spec.workdir or "."], env=started.variables)
             if made.exit_code != 0:
-                await env.aclose()
                 raise SandboxCreateError(made.stderr_text.strip())
-            started.workdir = spec.workdir
+        except CodingGymError as error:
+            await env.aclose()
+            raise SandboxCreateError(str(error)) from error
+        except BaseException:
+            await env.aclose()
+            raise
+        started.workdir = spec.workdir
         identifier = f"{self.name}-{uuid.uuid4().hex[:12]}"
         self._started[identifier] = started
         return SandboxHandle(sandbox_id=identifier, provider_name=self.name, raw=started)

@@ -165,7 +165,8 @@ def _task_of(row: Mapping[str, Any], suite: TaskSuite | str | None) -> tuple[Tas
     Raises:
         ConfigurationError: If there is none.
     """
-    truth = (row.get("reward_spec") or {}).get("ground_truth")
+    spec = row.get("reward_spec")
+    truth = spec.get("ground_truth") if isinstance(spec, Mapping) else None
     if truth is None:
         message = (
             "Expected a data row with reward_spec.ground_truth, the id of a task or a row with tests, as dataset_rows makes it"

@@ -9,9 +9,9 @@ import psutil
 
 from coding_gym.sandbox import Sandbox
 from tests.support.running_server import gone_within
-from tests.support.sandbox_processes import server_of
+from tests.support.sandbox_processes import server_of, workers_of
 
-__all__ = ["eventually", "is_gone", "kill_sandbox", "living_children", "settled_descriptors"]
+__all__ = ["eventually", "is_gone", "kill_sandbox", "kill_sessions", "living_children", "settled_descriptors"]
 
 
 def eventually(condition: Callable[[], object], within: float = 30.0) -> bool:
@@ -29,6 +29,15 @@ def kill_sandbox(sandbox: Sandbox) -> None:
     server = server_of(sandbox)
     server.kill()
     assert gone_within([server], 10) == []
+
+
+def kill_sessions(sandbox: Sandbox) -> None:
+    """Kill the root processes of the sessions of a sandbox, and wait until they are dead."""
+    roots = [root for worker in workers_of(sandbox) if (root := worker.parent()) is not None]
+    assert roots
+    for root in roots:
+        root.kill()
+    assert gone_within(roots, 10) == []
 
 
 def is_gone(process: psutil.Process | int) -> bool:

@@ -20,6 +20,7 @@ from coding_gym.client.own_thread import call_in_own_thread
 from coding_gym.client.processes import ProcessResult
 from coding_gym.envs.async_coding_env import AsyncCodingEnv
 from coding_gym.errors import ConfigurationError, ImageBuildError, TransportError
+from coding_gym.integrations._commands import kept, losses
 from coding_gym.integrations.file_programs import (
     download_directory,
     read_file,
@@ -172,11 +173,8 @@ class SandboxEnvironment(BaseEnvironment):
             message = "The environment is not started: call start"
             raise ConfigurationError(message)
         try:
-            result = await self._env.exec(command, **options)
+            with losses():
+                return kept(await self._env.exec(command, **options))
         except ClosedEnvironmentError as error:
             message = "The environment was stopped"
             raise TransportError(message) from error
-        if result.lost is not None:
-            message = f"The command ended with its session: {result.lost}"
-            raise TransportError(message)
-        return result

@@ -30,7 +30,7 @@ def observation_of(action: messages.BashAction, execution: Execution) -> message
     if failure is not None and failure.name == "ExitCode":
         exit_code = int(failure.value)
     elif failure is not None:
-        output, exit_code = f"{output}{failure.value}\n", _KILLED
+        output, exit_code = f"{output}{failure.traceback or failure.value}\n", _KILLED
     if action.check == "raise" and exit_code != 0:
         raise _failed(action.command, exit_code, f"Here is the output:\n{output!r}", action.error_msg)
     return messages.BashObservation(output=output, exit_code=None if action.check == "ignore" else exit_code)
@@ -49,7 +49,11 @@ def response_of(command: messages.Command, result: ProcessResult) -> messages.Co
     if command.check and result.exit_code != 0:
         output = f"Stdout:\n{result.stdout_text!r}\nStderr:\n{result.stderr_text!r}"
         raise _failed(command.command, result.exit_code, output, command.error_msg)
-    return messages.CommandResponse(stdout=result.stdout_text, stderr=result.stderr_text, exit_code=result.exit_code)
+    stdout, stderr = result.stdout_text, result.stderr_text
+    if command.merge_output_streams:
+        # What did not come from the command itself: why it did not start, or was killed.
+        stdout, stderr = stdout + stderr, ""
+    return messages.CommandResponse(stdout=stdout, stderr=stderr, exit_code=result.exit_code)
 
 
 def _failed(command: str | list[str], exit_code: int, output: str, error_msg: str) -> NonZeroExitCodeError:

@@ -5,31 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import posixpath
-import threading
 from pathlib import Path
-from typing import Any
 
-from swerex.exceptions import BashIncorrectSyntaxError, SessionDoesNotExistError, SessionExistsError
+from swerex.exceptions import BashIncorrectSyntaxError
 from swerex.runtime import abstract as messages
 
-from coding_gym.client.async_processes import run_process
 from coding_gym.client.own_thread import call_in_own_thread
-from coding_gym.client.processes import ProcessResult
-from coding_gym.code_interpreter.client import CodeInterpreter, Context
-from coding_gym.code_interpreter.execution import Execution
+from coding_gym.code_interpreter.client import CodeInterpreter
 from coding_gym.errors import CodingGymError, ConfigurationError
 from coding_gym.integrations.file_programs import read_file, upload_directory, write_file
 from coding_gym.integrations.swerex.outcomes import observation_of, response_of
+from coding_gym.integrations.swerex.sessions import BashSessions
 
 __all__ = ["SandboxRuntime"]
-
-_UNLIMITED = 7 * 24 * 3600.0
-"""Limit in seconds of commands without one: the server requires one."""
-
-_MERGED = "exec 2>&1; "
-"""Bash prints both streams to one, as in a terminal. On the first line, so that the numbers of lines are the command's."""
-
-_SHORTEST = 0.001
 
 
 class SandboxRuntime(messages.AbstractRuntime):
@@ -47,9 +35,7 @@ class SandboxRuntime(messages.AbstractRuntime):
     def __init__(self, interpreter: CodeInterpreter, *, logger: logging.Logger | None = None) -> None:
         self.logger = logger or logging.getLogger(__name__)
         self._interpreter = interpreter
-        self._sessions: dict[str, Context] = {}
-        # Its programs outlive the sessions.
-        self._programs: Context | None = None
+        self._sessions = BashSessions(interpreter)
 
     async def is_alive(self, *, timeout: float | None = None) -> messages.IsAliveResponse:
         """Return whether the sandbox responds within ``timeout`` seconds."""
@@ -66,10 +52,7 @@ class SandboxRuntime(messages.AbstractRuntime):
             SessionExistsError: If there is one with this name.
             CommandTimeoutError: If the startup files exceed their timeout.
         """
-        if request.session in self._sessions:
-            message = f"session {request.session} already exists"
-            raise SessionExistsError(message)
-        self._sessions[request.session] = await self._bash()
+        await self._sessions.create(request.session)
         output = ""
         for file in request.startup_source:
             action = messages.BashAction(
@@ -89,18 +72,18 @@ class SandboxRuntime(messages.AbstractRuntime):
             ConfigurationError: If the action is interactive.
             TransportError: If the sandbox is gone.
         """
-        context = self._session(action.session)
         if isinstance(action, messages.BashInterruptAction):
-            await call_in_own_thread(lambda: self._interpreter.contexts.interrupt(context))
+            await self._sessions.interrupt(action.session)
             return messages.BashObservation(output="", exit_code=0)
         if action.is_interactive_command or action.is_interactive_quit or action.expect:
             message = "Programs in a sandbox get no input: interactive actions and expect are not supported"
             raise ConfigurationError(message)
-        checked = await self._run(["bash", "-n"], stdin=action.command)
+        self._sessions.check(action.session)
+        checked = await self._sessions.run(["bash", "-n"], stdin=action.command)
         if checked.exit_code != 0:
             message = f"Error while checking bash command\n{action.command!r}\n{checked.stderr_text}"
             raise BashIncorrectSyntaxError(message, extra_info={"bash_stdout": "", "bash_stderr": checked.stderr_text})
-        return observation_of(action, await self._execute(action, context))
+        return observation_of(action, await self._sessions.execute(action.session, action.command, action.timeout))
 
     async def close_session(self, request: messages.CloseBashSessionRequest) -> messages.CloseBashSessionResponse:
         """End a bash session, and what it runs.
@@ -108,9 +91,7 @@ class SandboxRuntime(messages.AbstractRuntime):
         Raises:
             SessionDoesNotExistError: If there is no such session.
         """
-        context = self._session(request.session)
-        del self._sessions[request.session]
-        await call_in_own_thread(lambda: self._interpreter.contexts.delete(context))
+        await self._sessions.delete(request.session)
         return messages.CloseBashSessionResponse()
 
     async def execute(self, command: messages.Command) -> messages.CommandResponse:
@@ -125,28 +106,29 @@ class SandboxRuntime(messages.AbstractRuntime):
         arguments = ["sh", "-c", *program] if command.shell else program
         if command.merge_output_streams:
             arguments = ["sh", "-c", 'exec "$@" 2>&1', "sh", *arguments]
-        return response_of(command, await self._run(arguments, cwd=command.cwd, env=command.env, timeout=command.timeout))
+        result = await self._sessions.run(arguments, cwd=command.cwd, env=command.env, timeout=command.timeout)
+        return response_of(command, result)
 
     async def read_file(self, request: messages.ReadFileRequest) -> messages.ReadFileResponse:
         """Return the content of a file, at any path of the sandbox. Raises ``OSError`` if it cannot be read."""
-        content = await read_file(self._run, request.path)
+        content = await read_file(self._sessions.run, request.path)
         return messages.ReadFileResponse(content=content.decode(request.encoding or "utf-8", request.errors or "strict"))
 
     async def write_file(self, request: messages.WriteFileRequest) -> messages.WriteFileResponse:
         """Write a file, at any path of the sandbox. Raises ``OSError`` if it cannot be written."""
-        await write_file(self._run, request.path, request.content)
+        await write_file(self._sessions.run, request.path, request.content)
         return messages.WriteFileResponse()
 
     async def upload(self, request: messages.UploadRequest) -> messages.UploadResponse:
         """Copy a file or a directory of this machine. Raises ``OSError`` if it cannot be read or written."""
         source = Path(request.source_path)
         if source.is_dir():
-            await upload_directory(self._run, source, request.target_path)
+            await upload_directory(self._sessions.run, source, request.target_path)
         else:
             target = request.target_path
-            if target.endswith("/") or (await self._run(["test", "-d", target])).exit_code == 0:
+            if target.endswith("/") or (await self._sessions.run(["test", "-d", target])).exit_code == 0:
                 target = posixpath.join(target, source.name)
-            await write_file(self._run, target, source.read_bytes())
+            await write_file(self._sessions.run, target, source.read_bytes())
         return messages.UploadResponse()
 
     async def close(self) -> messages.CloseResponse:
@@ -154,27 +136,3 @@ class SandboxRuntime(messages.AbstractRuntime):
         self._sessions.clear()
         await call_in_own_thread(self._interpreter.close)
         return messages.CloseResponse()
-
-    async def _execute(self, action: messages.BashAction, context: Context) -> Execution:
-        """Execute a command, and interrupt it if the call is canceled."""
-        command = f"{_MERGED}{action.command}"
-        timeout = _UNLIMITED if action.timeout is None else max(action.timeout, _SHORTEST)
-        try:
-            return await call_in_own_thread(lambda: self._interpreter.execute(command, context=context, timeout=timeout))
-        except asyncio.CancelledError:
-            threading.Thread(target=self._interpreter.contexts.interrupt, args=(context,), daemon=True).start()
-            raise
-
-    async def _run(self, command: list[str], **options: Any) -> ProcessResult:
-        if self._programs is None:
-            self._programs = await self._bash()
-        return await run_process(self._interpreter.processes(self._programs), command, **options)
-
-    async def _bash(self) -> Context:
-        return await call_in_own_thread(lambda: self._interpreter.contexts.create(language="bash"))
-
-    def _session(self, name: str) -> Context:
-        if name not in self._sessions:
-            message = f"session {name!r} does not exist"
-            raise SessionDoesNotExistError(message)
-        return self._sessions[name]

@@ -1,5 +1,5 @@
 # /// script
-# dependencies = ["mini-swe-agent==2.4.6"]
+# dependencies = ["httpx==0.28.1", "mini-swe-agent==2.4.6"]
 # ///
 """mini-swe-agent's agents run their commands in a sandbox."""
 
@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from coding_gym.errors import ConfigurationError, TransportError
 from coding_gym.integrations.minisweagent import SandboxEnvironment
+from tests.support.sandbox_faults import kill_sessions
 
 NAME = "coding_gym.integrations.minisweagent.SandboxEnvironment"
 
@@ -84,7 +85,8 @@ def test_files_persist_and_variables_do_not(shared):
     assert run(shared, "echo -n $X; cat file", cwd="sub")["output"] == "kept\n"
     assert run(shared, "pwd", cwd="/usr")["output"] == "/usr\n"
     assert run(shared, "echo $GREETING")["output"] == "grüß ✓\n"
-    assert run(shared, "true", cwd="/nowhere")["returncode"] != 0
+    nowhere = run(shared, "true", cwd="/nowhere")
+    assert (nowhere["output"], nowhere["returncode"]) == ("/nowhere: No such file or directory\n", 127)
 
 
 def test_timeout_kills_and_keeps_output(shared):
@@ -131,6 +133,25 @@ def test_invalid_options_are_refused():
         SandboxEnvironment(timeuot=5)
     with pytest.raises(ConfigurationError):
         SandboxEnvironment(sandbox={"no_such_option": 1})
+
+
+@pytest.mark.lifecycle
+def test_command_that_exceeds_limit_is_an_output():
+    with SandboxEnvironment(sandbox={"provider": "local", "pids_limit": 60}) as env:
+        run(env, "touch kept")
+        output = run(env, "for i in $(seq 200); do sleep 60 & done; wait")
+        assert output["returncode"] == 137
+        assert "the sandbox's limit is 60" in output["output"]
+        assert run(env, "ls")["output"] == "kept\n"
+
+
+@pytest.mark.lifecycle
+def test_lost_session_is_not_an_output():
+    with SandboxEnvironment(sandbox={"provider": "local"}) as env:
+        kill_sessions(env._env.sandbox)
+        for _ in range(2):
+            with pytest.raises(TransportError):
+                run(env, "echo hi")
 
 
 @pytest.mark.lifecycle

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.12"
-# dependencies = ["pyyaml==6.0.3", "omegaconf==2.4.0", "pydantic==2.14.3", "orjson==3.13.0"]
+# dependencies = ["httpx==0.28.1", "pyyaml==6.0.3", "omegaconf==2.4.0", "pydantic==2.14.3", "orjson==3.13.0"]
 #
 # [tool.isolated]
 # alone = ["nemo-gym==0.7.0"]
@@ -19,8 +19,10 @@ from nemo_gym.sandbox import AsyncSandbox, Sandbox, SandboxCreateError, SandboxR
 from nemo_gym.sandbox.providers import create_provider, get_provider_class, list_providers
 from nemo_gym.sandbox.providers.base import SandboxProvider
 
+from coding_gym.envs.async_coding_env import AsyncCodingEnv
 from coding_gym.errors import ConfigurationError
 from coding_gym.integrations.nemo_gym import CodingGymProvider
+from tests.support.sandbox_faults import kill_sessions, living_children
 
 CONFIG = {"coding_gym": {"provider": "local", "preload": ()}}
 
@@ -97,6 +99,7 @@ def test_files_and_working_directory(tmp_path):
         SandboxSpec(provider_options={"no_such_option": 1}),
         SandboxSpec(image="some/image"),
         SandboxSpec(workdir="/proc/work"),
+        SandboxSpec(env={"A=B": "c"}),
     ],
 )
 def test_unsupported_specification_is_a_create_error(spec):
@@ -133,6 +136,46 @@ def test_lost_and_closed_sandboxes_are_reported():
         await provider.aclose()
         await provider.aclose()
         assert await provider.status(other) == SandboxStatus.STOPPED
+
+    asyncio.run(test())
+
+
+def test_lost_session_is_reported():
+    async def test(sandbox):
+        kill_sessions(sandbox._handle.raw.env.sandbox)
+        for _ in range(2):
+            result = await sandbox.exec("echo hi")
+            assert (result.return_code, result.error_type) == (125, "sandbox")
+
+    with_sandbox(test)
+
+
+def test_command_that_exceeds_limit_is_no_error_of_the_sandbox():
+    async def test(sandbox):
+        result = await sandbox.exec("for i in $(seq 200); do sleep 60 & done; wait")
+        assert (result.return_code, result.error_type) == (137, None)
+        assert "the sandbox's limit is 60" in result.stderr
+        assert (await sandbox.exec("echo on")).stdout == "on\n"
+
+    with_sandbox(test, SandboxSpec(provider_options={"pids_limit": 60}))
+
+
+def test_sandbox_that_is_not_created_is_removed(monkeypatch):
+    async def test():
+        provider = create_provider(CONFIG)
+        before = living_children()
+        with pytest.raises(SandboxCreateError):
+            await provider.create(SandboxSpec(env={"A=B": "c"}))
+        assert living_children() == before
+        monkeypatch.setattr(AsyncCodingEnv, "exec", lambda *_, **__: asyncio.sleep(60))
+        creating = asyncio.create_task(provider.create(SandboxSpec(workdir="/tmp/work")))
+        while living_children() == before:
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(3)
+        creating.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await creating
+        assert living_children() == before
 
     asyncio.run(test())
 

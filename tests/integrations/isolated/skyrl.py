@@ -143,6 +143,7 @@ def test_configuration_of_skyrl_has_precedence():
     [
         ({}, {}, "reward_spec.ground_truth"),
         ({"reward_spec": None}, {}, "reward_spec.ground_truth"),
+        ({"reward_spec": json.dumps(row()["reward_spec"])}, {}, "reward_spec.ground_truth"),
         (row("two"), {}, "'two'"),
         (row(["one"]), {}, "one"),
         (row("not JSON"), {"suite": None}, "suite="),

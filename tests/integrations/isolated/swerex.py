@@ -1,5 +1,5 @@
 # /// script
-# dependencies = ["swe-rex==1.4.0"]
+# dependencies = ["httpx==0.28.1", "swe-rex==1.4.0"]
 # ///
 """SWE-ReX's runtime and deployment run in a sandbox, as its own runtime on this machine does."""
 
@@ -34,6 +34,7 @@ from swerex.runtime.local import LocalRuntime
 from coding_gym.code_interpreter import CodeInterpreter
 from coding_gym.errors import ConfigurationError, TransportError
 from coding_gym.integrations.swerex import SandboxDeployment, SandboxRuntime
+from tests.support.sandbox_faults import kill_sandbox
 
 DEFAULT = CreateBashSessionRequest()
 
@@ -254,6 +255,62 @@ def test_files(check, tmp_path):
             await runtime.upload(UploadRequest(source_path=str(tmp_path / "nowhere"), target_path="x"))
 
     check(test)
+
+
+def test_calls_at_a_time_start_one_session(interpreter):
+    async def test():
+        runtime = SandboxRuntime(interpreter)
+        before = len(interpreter.contexts.list())
+        started = await asyncio.gather(*(runtime.create_session(DEFAULT) for _ in range(3)), return_exceptions=True)
+        assert sorted(type(each).__name__ for each in started) == ["CreateBashSessionResponse", *["SessionExistsError"] * 2]
+        responses = await asyncio.gather(*(runtime.execute(Command(command=["echo", str(n)])) for n in range(3)))
+        assert [response.stdout for response in responses] == ["0\n", "1\n", "2\n"]
+        # Those of the session and of the programs.
+        assert len(interpreter.contexts.list()) == before + 2
+
+    asyncio.run(test())
+
+
+def test_end_of_bash_is_told(check):
+    async def test(runtime):
+        observation = await run(runtime, "kept=1; echo begun; exec false", check="silent")
+        assert observation.exit_code == 137
+        assert observation.output.startswith("begun\n")
+        assert "variables are lost" in observation.output
+        assert (await run(runtime, "echo $kept")).output == "\n"
+
+    check(test)
+
+
+def test_merged_output_says_why_program_did_not_start(check):
+    async def test(runtime):
+        response = await runtime.execute(Command(command=["true"], cwd="/nowhere", merge_output_streams=True))
+        assert (response.exit_code, response.stderr) == (127, "")
+        assert "/nowhere" in response.stdout
+
+    check(test)
+
+
+@pytest.mark.lifecycle
+def test_sandbox_that_is_lost_during_command_is_an_error():
+    async def test():
+        deployment = SandboxDeployment(provider="local")
+        await deployment.start()
+        runtime = deployment.runtime
+        await runtime.create_session(DEFAULT)
+        commands = [
+            run(runtime, "touch one; sleep 60", check="silent", timeout=None),
+            runtime.execute(Command(command="touch two; sleep 60", shell=True)),
+        ]
+        tasks = [asyncio.create_task(command) for command in commands]
+        for name in ("one", "two"):
+            while (await runtime.execute(Command(command=["test", "-e", name]))).exit_code != 0:
+                await asyncio.sleep(0.05)
+        kill_sandbox(runtime._interpreter.sandbox)
+        assert [type(error) for error in await asyncio.gather(*tasks, return_exceptions=True)] == [TransportError] * 2
+        await deployment.stop()
+
+    asyncio.run(test())
 
 
 @pytest.mark.lifecycle
