@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gymnasium.error import ClosedEnvironmentError
@@ -32,6 +32,7 @@ from coding_gym.integrations.harbor.images import TaskImage, build_task, linked_
 __all__ = ["SandboxEnvironment"]
 
 _DEFAULTS: dict[str, Any] = {"provider": "docker", "sessions": 1, "preload": (), "screen": None}
+_Paths = Sequence[str | PurePosixPath]
 _SUPERUSER = ("root", 0, "0")
 
 
@@ -40,7 +41,7 @@ class SandboxEnvironment(BaseEnvironment):
 
     The task's image must be derived from coding_gym's: its Dockerfile begins with ``FROM`` and the name that ``coding-gym
     build-image --tag`` gave, or ``docker_image`` is such an image. ``/logs``, ``/tests``, ``/solution`` and the working
-    directory, with the files that the image has there, lead to the private ``/tmp`` of the session. Commands for ``root`` run
+    directory, with the files that the image has there, lead to the workspace of the session. Commands for ``root`` run
     as the user of the session, as all do; other users are refused.
 
     Args:
@@ -56,7 +57,7 @@ class SandboxEnvironment(BaseEnvironment):
     def __init__(self, *arguments: Any, sandbox: Mapping[str, Any] | None = None, **options: Any) -> None:
         self._sandbox = dict(sandbox or {})
         self._env: AsyncCodingEnv | None = None
-        self._workdir: str | None = None
+        self._image_of_task = TaskImage("", None)
         super().__init__(*arguments, **options)
 
     @staticmethod
@@ -99,7 +100,7 @@ class SandboxEnvironment(BaseEnvironment):
             options["cpu"] = cpus
         if (memory := self._effective_memory_mb) is not None:
             options["mem"] = f"{memory}m"
-        self._workdir = image.workdir
+        self._image_of_task = image
         self._env = await AsyncCodingEnv.acquire(**{**_DEFAULTS, **options, **self._sandbox})
         begun = await self._run(["sh", "-c", image.begin])
         if begun.exit_code != 0:
@@ -132,7 +133,7 @@ class SandboxEnvironment(BaseEnvironment):
         if user is not None and user not in _SUPERUSER:
             message = f"A sandbox has the user of its session only, got user={user!r}"
             raise ConfigurationError(message)
-        cwd = cwd or self.task_env_config.workdir or self._workdir
+        cwd = cwd or self.task_env_config.workdir or self._image_of_task.workdir
         result = await self._run(["bash", "-c", command], cwd=cwd, env=self._merge_env(env), timeout=timeout_sec)
         if result.timed_out:
             message = f"Command timed out after {timeout_sec} seconds"
@@ -142,13 +143,14 @@ class SandboxEnvironment(BaseEnvironment):
     async def upload_file(self, source_path: Path | str, target_path: str) -> None:
         """Copy a file into the sandbox; executable files stay executable. Raises ``OSError`` if that fails."""
         source = Path(source_path)
-        await write_file(self._run, target_path, source.read_bytes())
+        target = self._image_of_task.place(target_path)
+        await write_file(self._run, target, source.read_bytes())
         if source.stat().st_mode & 0o100:
-            await self._run(["chmod", "+x", "--", target_path])
+            await self._run(["chmod", "+x", "--", target])
 
     async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
         """Copy the content of a directory into the sandbox. Raises ``OSError`` if that fails."""
-        await upload_directory(self._run, source_dir, target_dir)
+        await upload_directory(self._run, source_dir, self._image_of_task.place(target_dir))
 
     async def download_file(self, source_path: str, target_path: Path | str) -> None:
         """Copy a file out of the sandbox. Raises ``OSError`` if that fails."""
@@ -160,6 +162,22 @@ class SandboxEnvironment(BaseEnvironment):
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
         """Copy the content of a directory out of the sandbox, without links that lead out. Raises ``OSError`` if that fails."""
         await download_directory(self._run, source_dir, target_dir)
+
+    async def reset_dirs(self, *, remove_dirs: _Paths, create_dirs: _Paths, chmod_dirs: _Paths | None = None) -> ExecResult:
+        """Remove and create directories."""
+        dirs = {"remove_dirs": remove_dirs, "create_dirs": create_dirs, "chmod_dirs": chmod_dirs or ()}
+        return await super().reset_dirs(**{name: self._places(paths) for name, paths in dirs.items()})
+
+    async def ensure_dirs(self, dirs: _Paths, *, chmod: bool = True) -> ExecResult | None:
+        """Create directories that are missing."""
+        return await super().ensure_dirs(self._places(dirs), chmod=chmod)
+
+    async def empty_dirs(self, dirs: _Paths, *, chmod: bool = True) -> ExecResult | None:
+        """Create directories that are missing, and remove what is in them."""
+        return await super().empty_dirs(self._places(dirs), chmod=chmod)
+
+    def _places(self, paths: _Paths) -> list[str]:
+        return [self._image_of_task.place(path) for path in paths]
 
     def _image(self, force_build: bool) -> TaskImage:
         config = self.task_env_config

@@ -1,4 +1,4 @@
-"""Images of Harbor's tasks: the directories that tasks write to become links into ``/tmp``, for the root is read-only."""
+"""Images of Harbor's tasks: the directories that tasks write to become links into the workspace, for the root is read-only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ __all__ = ["TaskImage", "build_task", "linked_image"]
 _REPOSITORY = "coding-gym/harbor"
 _SHOWN_LINES = 20
 _LINKED = ("/logs", "/tests", "/solution", "/runtime")
-_TARGETS = PurePosixPath("/tmp/harbor")
+_TARGETS = PurePosixPath("/home/user/.harbor")
+"""In the workspace of the session: not in ``/tmp``, which agents empty."""
 _ORIGINALS = PurePosixPath("/opt/harbor")
 _PLACES_OF_SESSIONS = ("/", "/workspaces", "/home/user")
 """Working directories that mean that of the session: the root, and those of the default image."""
@@ -49,6 +50,14 @@ class TaskImage:
             script.append(f"mkdir -p {target}")
             script.append(f"if [ -d {original} ]; then cp -R --preserve=mode,timestamps,links {original}/. {target}; fi")
         return "\n".join(script)
+
+    def place(self, path: str | PurePosixPath) -> str:
+        """Return where a path of the task leads: a link itself can be neither removed nor, if its target was, created."""
+        path = PurePosixPath(path)
+        for link in map(PurePosixPath, _linked(self.workdir)):
+            if path.is_relative_to(link):
+                return str(PurePosixPath(_inside(_TARGETS, str(link))) / path.relative_to(link))
+        return str(path)
 
 
 def build_task(directory: Path, name: str, *, force: bool) -> str:

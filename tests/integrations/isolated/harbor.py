@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.12"
-# dependencies = ["harbor==0.26.0"]
+# dependencies = ["harbor==0.26.0", "httpx==0.28.1"]
 # ///
 """Harbor's trials run in sandboxes: its own oracle solves a task, and its own verifier grades it."""
 
@@ -24,6 +24,7 @@ with warnings.catch_warnings():
 from coding_gym.errors import ConfigurationError, ProviderError, TransportError
 from coding_gym.integrations.harbor import SandboxEnvironment
 from coding_gym.sandbox.docker.images import ensure_image
+from tests.support.sandbox_faults import kill_sessions
 
 pytestmark = [
     pytest.mark.docker,
@@ -175,6 +176,40 @@ def test_files_are_copied(make, tmp_path):
             await environment.download_dir("/tests/run.sh", tmp_path / "x")
         with pytest.raises(OSError, match="Read-only"):
             await environment.upload_file(source / "run.sh", "/usr/run.sh")
+
+    with_environment(make(), test)
+
+
+def test_directories_of_task_are_emptied_and_come_back(make, tmp_path):
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "test.sh").write_text("")
+
+    async def test(environment):
+        # As between the steps of a task of several, and after an agent that cleans up.
+        for disturb in ("touch /tests/planted /app/planted", "rm -rf /tmp/* ~/.harbor/tests ~/.harbor/logs"):
+            await environment.exec(disturb, cwd="/")
+            for reset in (
+                environment.empty_dirs(["/tests", "/app"], chmod=False),
+                environment.reset_dirs(remove_dirs=["/tests"], create_dirs=["/tests"]),
+                environment.ensure_dirs(["/logs/verifier"]),
+            ):
+                result = await reset
+                assert (result.stderr, result.return_code) == ("", 0)
+            await environment.upload_dir(tmp_path / "source", "/tests")
+            await environment.upload_file(tmp_path / "source" / "test.sh", "/solution/solve.sh")
+            listed = await environment.exec("ls /tests /solution; ls -A; touch /logs/verifier/reward.txt")
+            assert listed.stdout == "/solution:\nsolve.sh\n\n/tests:\ntest.sh\n"
+            assert (listed.stderr, listed.return_code) == ("", 0)
+
+    with_environment(make(), test)
+
+
+def test_lost_session_is_an_error(make):
+    async def test(environment):
+        kill_sessions(environment._env.sandbox)
+        for _ in range(2):
+            with pytest.raises(TransportError):
+                await environment.exec("true")
 
     with_environment(make(), test)
 
