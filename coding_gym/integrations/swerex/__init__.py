@@ -1,4 +1,4 @@
-"""Runtime and deployment for SWE-ReX, and so for SWE-agent."""
+"""Runtime and deployment for SWE-ReX."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import Unpack
 
 from swerex.deployment.abstract import AbstractDeployment
@@ -37,6 +38,8 @@ class SandboxDeployment(AbstractDeployment):
         self._options: CodeInterpreterKwargs = {**_DEFAULTS, **sandbox_options}
         self._hooks = CombinedDeploymentHook()
         self._runtime: SandboxRuntime | None = None
+        # Held while a sandbox starts: threads go on if their calls are canceled.
+        self._lock = threading.Lock()
 
     @property
     def runtime(self) -> SandboxRuntime:
@@ -59,16 +62,24 @@ class SandboxDeployment(AbstractDeployment):
             ConfigurationError: If an option is invalid.
             ProviderError: If no sandbox is available.
         """
-        if self._runtime is None:
-            self._hooks.on_custom_step("Starting sandbox")
-            interpreter = await call_in_own_thread(lambda: CodeInterpreter(**self._options))
-            self._runtime = SandboxRuntime(interpreter, logger=self.logger)
+        self._hooks.on_custom_step("Starting sandbox")
+        await call_in_own_thread(self._start)
 
     async def stop(self) -> None:
-        """Remove the sandbox. Idempotent."""
-        runtime, self._runtime = self._runtime, None
+        """Remove the sandbox, also one whose start was canceled. Idempotent."""
+        runtime = await call_in_own_thread(self._take)
         if runtime is not None:
             await runtime.close()
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._runtime is None:
+                self._runtime = SandboxRuntime(CodeInterpreter(**self._options), logger=self.logger)
+
+    def _take(self) -> SandboxRuntime | None:
+        with self._lock:
+            runtime, self._runtime = self._runtime, None
+            return runtime
 
     def __del__(self) -> None:
         # The inherited method requires an event loop.

@@ -166,16 +166,21 @@ def test_sandbox_that_is_not_created_is_removed(monkeypatch):
         before = living_children()
         with pytest.raises(SandboxCreateError):
             await provider.create(SandboxSpec(env={"A=B": "c"}))
-        assert living_children() == before
-        monkeypatch.setattr(AsyncCodingEnv, "exec", lambda *_, **__: asyncio.sleep(60))
+        assert not living_children() - before
+        begun = asyncio.Event()
+
+        async def hang(*_, **__):
+            begun.set()
+            await asyncio.sleep(60)
+
+        monkeypatch.setattr(AsyncCodingEnv, "exec", hang)
         creating = asyncio.create_task(provider.create(SandboxSpec(workdir="/tmp/work")))
-        while living_children() == before:
-            await asyncio.sleep(0.05)
-        await asyncio.sleep(3)
+        await begun.wait()
+        assert living_children() - before
         creating.cancel()
         with pytest.raises(asyncio.CancelledError):
             await creating
-        assert living_children() == before
+        assert not living_children() - before
 
     asyncio.run(test())
 

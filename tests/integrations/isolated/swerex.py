@@ -34,7 +34,7 @@ from swerex.runtime.local import LocalRuntime
 from coding_gym.code_interpreter import CodeInterpreter
 from coding_gym.errors import ConfigurationError, TransportError
 from coding_gym.integrations.swerex import SandboxDeployment, SandboxRuntime
-from tests.support.sandbox_faults import kill_sandbox
+from tests.support.sandbox_faults import kill_sandbox, living_children
 
 DEFAULT = CreateBashSessionRequest()
 
@@ -309,6 +309,27 @@ def test_sandbox_that_is_lost_during_command_is_an_error():
         kill_sandbox(runtime._interpreter.sandbox)
         assert [type(error) for error in await asyncio.gather(*tasks, return_exceptions=True)] == [TransportError] * 2
         await deployment.stop()
+
+    asyncio.run(test())
+
+
+@pytest.mark.lifecycle
+def test_deployment_removes_each_sandbox_that_it_starts():
+    async def test():
+        before = living_children()
+        deployment = SandboxDeployment(provider="local", preload=())
+        await asyncio.gather(deployment.start(), deployment.start())
+        assert len(living_children() - before) == 1
+        await deployment.stop()
+        assert not living_children() - before
+        starting = asyncio.create_task(deployment.start())
+        while not living_children() - before:
+            await asyncio.sleep(0.01)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        await deployment.stop()
+        assert not living_children() - before
 
     asyncio.run(test())
 
