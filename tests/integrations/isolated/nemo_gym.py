@@ -22,7 +22,7 @@ from nemo_gym.sandbox.providers.base import SandboxProvider
 from coding_gym.envs.async_coding_env import AsyncCodingEnv
 from coding_gym.errors import ConfigurationError
 from coding_gym.integrations.nemo_gym import CodingGymProvider
-from tests.support.sandbox_faults import kill_sessions, living_children
+from tests.support.sandbox_faults import eventually, kill_sessions, living_children
 
 CONFIG = {"coding_gym": {"provider": "local", "preload": ()}}
 
@@ -166,7 +166,7 @@ def test_sandbox_that_is_not_created_is_removed(monkeypatch):
         before = living_children()
         with pytest.raises(SandboxCreateError):
             await provider.create(SandboxSpec(env={"A=B": "c"}))
-        assert not living_children() - before
+        assert eventually(lambda: not living_children() - before)
         begun = asyncio.Event()
 
         async def hang(*_, **__):
@@ -180,7 +180,7 @@ def test_sandbox_that_is_not_created_is_removed(monkeypatch):
         creating.cancel()
         with pytest.raises(asyncio.CancelledError):
             await creating
-        assert not living_children() - before
+        assert eventually(lambda: not living_children() - before)
 
     asyncio.run(test())
 

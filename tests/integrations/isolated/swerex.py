@@ -34,7 +34,7 @@ from swerex.runtime.local import LocalRuntime
 from coding_gym.code_interpreter import CodeInterpreter
 from coding_gym.errors import ConfigurationError, TransportError
 from coding_gym.integrations.swerex import SandboxDeployment, SandboxRuntime
-from tests.support.sandbox_faults import kill_sandbox, living_children
+from tests.support.sandbox_faults import eventually, kill_sandbox, living_children
 
 DEFAULT = CreateBashSessionRequest()
 
@@ -321,7 +321,7 @@ def test_deployment_removes_each_sandbox_that_it_starts():
         await asyncio.gather(deployment.start(), deployment.start())
         assert len(living_children() - before) == 1
         await deployment.stop()
-        assert not living_children() - before
+        assert eventually(lambda: not living_children() - before)
         starting = asyncio.create_task(deployment.start())
         while not living_children() - before:
             await asyncio.sleep(0.01)
@@ -329,7 +329,7 @@ def test_deployment_removes_each_sandbox_that_it_starts():
         with pytest.raises(asyncio.CancelledError):
             await starting
         await deployment.stop()
-        assert not living_children() - before
+        assert eventually(lambda: not living_children() - before)
 
     asyncio.run(test())
 
