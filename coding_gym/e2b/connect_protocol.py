@@ -138,7 +138,7 @@ def _envelope(message: Message, flags: int = 0) -> bytes:
 
 async def _until_gone(receive: Receive, is_read: asyncio.Event | None) -> None:
     if is_read is not None:
-        # Whoever receives first gets a part of the body.
+        # The body is received once: a part that is received here would be missing in the messages.
         await is_read.wait()
     while (await receive())["type"] != "http.disconnect":
         pass

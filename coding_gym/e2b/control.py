@@ -44,7 +44,7 @@ _Bytes = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 
 
 class Usage(msgspec.Struct):
-    """What a sandbox says that it uses."""
+    """Resource usage that a sandbox reports."""
 
     disk_used: _Bytes
     disk_total: _Bytes

@@ -164,7 +164,7 @@ def envd_routes(requests: EnvdRequests) -> list[Route]:
         message = await read_message(request, processes.StartRequest)
         deadline, user = deadline_of(request), request.state.user
         if user:
-            # It fails if there is no such user.
+            # Fails if the user does not exist.
             await sandbox.files.call("stat_path", user=user, path="/")
         return EventStream(sandbox.processes.start(message, timeout=deadline, user=user), deadline=deadline)
 

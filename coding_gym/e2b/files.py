@@ -32,7 +32,7 @@ _events = msgspec.json.Decoder(protocol.ProcessEvent)
 
 class _Answer(msgspec.Struct):
     id: int
-    # Decoded once somebody waits for it.
+    # Decoded only if a call waits for it.
     result: msgspec.Raw = msgspec.Raw()
     code: Code | None = None
     message: str = ""
@@ -55,7 +55,8 @@ class SessionFiles:
         self._server = server
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
-        self._watches: dict[int, dict[str, Any]] = {}
+        # User and options of each watch.
+        self._watches: dict[int, tuple[str, dict[str, Any]]] = {}
         self._changed: dict[int, asyncio.Event] = {}
         self._kept: dict[int, list[dict[str, Any]]] = {}
         self._writing = asyncio.Lock()
@@ -141,7 +142,7 @@ class SessionFiles:
         number = next(self._numbers)
         options = {"number": number, "path": path, "recursive": recursive, "include_entry": include_entry}
         await self.call("watch", user=user, **options)
-        self._watches[number] = {"user": user, **options}
+        self._watches[number] = user, options
         self._changed[number] = asyncio.Event()
         return number
 
@@ -250,16 +251,16 @@ class SessionFiles:
         self._reader = asyncio.create_task(self._read(started))
         self._reader.add_done_callback(on_end)
         ready = asyncio.create_task(self._restart_watches(started))
-        # Nobody may wait for it any more.
+        # Retrieved here as well: the calls that waited for it may have been canceled.
         ready.add_done_callback(lambda task: task.cancelled() or task.exception())
         return ready
 
     async def _restart_watches(self, started: asyncio.Future[str]) -> None:
         self._process = await started
-        for options in [*self._watches.values()]:
+        for user, options in [*self._watches.values()]:
             # The directory may have been removed.
             with contextlib.suppress(RpcError):
-                await self._ask("watch", {name: value for name, value in options.items() if name != "user"}, options["user"])
+                await self._ask("watch", options, user)
 
     async def _ask(self, operation: str, arguments: dict[str, Any], user: str = "") -> dict[str, Any]:
         number = next(self._numbers)

@@ -18,7 +18,7 @@ class FileOwner:
         name: Their name; empty for that of the program itself.
 
     Raises:
-        KeyError: If there is no such user.
+        KeyError: If the user does not exist.
     """
 
     def __init__(self, name: str = "") -> None:

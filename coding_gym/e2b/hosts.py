@@ -85,7 +85,7 @@ class Host:
             return
         if self._starting is None:
             self._starting = asyncio.create_task(self._start())
-            # Nobody may wait for it any more.
+            # Retrieved here as well: the calls that waited for it may have been canceled.
             self._starting.add_done_callback(lambda task: task.cancelled() or task.exception())
         await asyncio.shield(self._starting)
 

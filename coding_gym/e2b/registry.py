@@ -108,7 +108,7 @@ class SandboxRegistry:
         Raises:
             ApiError: If there is no room for it, or it does not start.
         """
-        # They take places for as long as nobody asks for them.
+        # Lost sandboxes hold their places until they are dropped.
         self._drop_lost()
         host, session = await self._hosts.open(image, is_own=is_own, is_root=is_root)
         sandbox = E2BSandbox(lifecycle, host, session, is_fork=False)

@@ -13,9 +13,9 @@ class Spool:
     """Limits of what is kept on the disk of this machine.
 
     Args:
-        what: What is kept, for messages.
-        largest: Maximum size of one of them in bytes.
-        total: Maximum size of all of them together in bytes.
+        what: Name of the items, for messages.
+        largest: Maximum size of an item in bytes.
+        total: Maximum size of all items together in bytes.
         advice: What to do instead of sending a larger one.
     """
 
@@ -32,7 +32,7 @@ class Spool:
 
 
 class SpoolShare:
-    """The space that one of them takes. Close it once it is removed.
+    """Space of one stored item. Close it once the item is removed.
 
     Args:
         spool: The limits.
@@ -46,7 +46,7 @@ class SpoolShare:
         """Take the space of so many bytes more.
 
         Raises:
-            ApiError: If there is no room for them.
+            ApiError: If that exceeds a limit.
         """
         spool = self._spool
         if self._size + count > spool.largest:
@@ -62,7 +62,7 @@ class SpoolShare:
         """Yield chunks, and take their space.
 
         Raises:
-            ApiError: If there is no room for them.
+            ApiError: If that exceeds a limit.
         """
         async for chunk in chunks:
             self.grow(len(chunk))

@@ -115,7 +115,7 @@ class Templates:
             is_root: Whether its programs can be root, if it is made of an image.
 
         Raises:
-            ApiError: If there is no such template, no room for the sandbox, or it does not become ready.
+            ApiError: If the template does not exist, all places are taken, or the sandbox does not become ready.
         """
         template, source = self._find(name)
         if isinstance(source, Image):

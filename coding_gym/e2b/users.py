@@ -60,7 +60,7 @@ def check_user(name: str) -> None:
     """Check that there is a user: ``user``, or ``root``, which is another name of it, without privileges.
 
     Raises:
-        RpcError: If there is no such user.
+        RpcError: If the user does not exist.
     """
     if name not in _USERS:
         message = f"invalid username: {name[:50]!r}: there are user, and root, which is the same"
