@@ -1,0 +1,1 @@
+"""Pages for a browser: the routes of their files, and the files that all of them share."""
