@@ -76,6 +76,23 @@ def test_interrupt_keeps_shell_state(bash, loop):
     assert bash.run("echo $x")["stdout"] == "5\n"
 
 
+@pytest.mark.parametrize("end", ["true", "exit 3"])
+@pytest.mark.parametrize("timeout", [0.001, 0.002, 0.005, 0.01, 0.02])
+def test_interrupt_of_a_cell_that_begins_keeps_shell_state(bash, end, timeout):
+    bash.run("x=5; cd /usr")
+    for _ in range(3):
+        # After `exit`, the next cell begins while a new shell restores the state.
+        bash.run(end)
+        step = bash.run("sleep 100; echo after", timeout=timeout)
+        assert (step["exit_code"], step["outcome"], step["state_lost"]) == (124, "timeout", False)
+        assert bash.run("echo $x $PWD")["stdout"] == "5 /usr\n"
+
+
+def test_traces_show_the_cell_alone(bash):
+    bash.run("set -x")
+    assert bash.run("echo a")["stderr"].count("printf") == 1  # which reports the exit code
+
+
 def test_ignored_interrupt_restarts_shell(bash):
     step = bash.run("trap '' INT; while :; do :; done", timeout=0.3)
     assert (step["exit_code"], step["state_lost"]) == (124, True)

@@ -1,8 +1,11 @@
 """Bash backend: one shell per worker, whose variables, functions, options and working directory persist between cells.
 
-The shell reads an unbounded script from a pipe, one line per cell, so the stdin of a cell is empty. Anything that ends the
-shell (``exit``, a command that fails under ``set -e``, or SIGINT) ends the cell: on exit the shell saves its state, and the
-next shell restores it.
+The shell reads an unbounded script from a pipe, so the stdin of a cell is empty. Anything that ends the shell (``exit``, a
+command that fails under ``set -e``, or SIGINT) ends the cell: on exit the shell saves its state, and the next one restores it.
+
+A shell that is interrupted before it has restored that state would lose it: it has a process group of its own, therefore, and
+receives an interrupt once the cell has begun. The interrupt is repeated until the cell ends, because a command between bash's
+fork and exec ignores it.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import shlex
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -25,6 +29,8 @@ from coding_gym_server.worker.backends.output import Output
 __all__ = ["BashBackend"]
 
 _POLL_MS = 50
+_INTERRUPT_INTERVAL = 0.15
+"""Seconds until an interrupt of a cell is repeated."""
 _SOURCE = 60
 _FIRST_DESCRIPTOR = 61
 """Lowest number for the backend's descriptors, so that they do not collide with those of user code such as ``exec 3>file``."""
@@ -36,16 +42,23 @@ exec {script}<&-
 BASH_ARGV0=bash
 shopt -s expand_aliases
 _coding_gym_save() {{
+  trap '' INT
   {{ set +o; shopt -p; }} >{options}
   set +eux
   {{ declare -p; declare -fp; alias -p; printf 'cd -- %q\\n' "$PWD"; }} >{state}
 }} 2>/dev/null
 trap _coding_gym_save EXIT
+trap 'exit 130' INT
 """
 # Errors are discarded because some variables that bash itself maintains are read-only.
 _RESUME = "{{ builtin source {state}; builtin source {options}; }} 2>/dev/null\n"
-# Sourced from a fixed descriptor, each cell has its own line numbers, and the same file name in messages everywhere.
-_CELL = "builtin source /dev/fd/{source} {source}<{cell} {reply}>&-\nbuiltin printf '%d\\n' \"$?\" >&{reply}\n"
+_BEGUN = b"."
+# Sourced from a fixed descriptor, each cell has its own line numbers, and the same file name in messages everywhere. What
+# precedes it is hidden from `set -x`.
+_CELL = """{{ builtin printf . >&{reply}; }} 2>/dev/null
+builtin source /dev/fd/{source} {source}<{cell} {reply}>&-
+builtin printf '%d\\n' "$?" >&{reply}
+"""
 _SET = '_coding_gym_before="$(builtin declare -p {names} 2>/dev/null)"; builtin unset -v {names}; builtin export {assignments}'
 _RESTORE = 'builtin unset -v {names}; builtin eval "$_coding_gym_before"; builtin unset -v _coding_gym_before'
 
@@ -92,11 +105,10 @@ class BashBackend(ExecutorBackend):
             self._run(_RESTORE.format(names=names))
 
     def _run(self, code: str) -> int:
-        # SIGINT reaches the shell as well as this process: the shell determines the outcome of the cell.
-        before = signal.signal(signal.SIGINT, lambda *_: None)
+        if self._shell is None or self._shell.has_ended():
+            self._shell = _Shell(self._directory)
+        before = signal.signal(signal.SIGINT, self._shell.interrupt)
         try:
-            if self._shell is None or self._shell.has_ended():
-                self._shell = _Shell(self._directory)
             exit_code = self._shell.run(code)
             if exit_code is None:
                 exit_code = self._shell.exit_code()
@@ -120,10 +132,13 @@ class _Shell:
         self._cell, self._state, options = (directory / name for name in ("cell", "state", "options"))
         script, self._script = _pipe()
         self._reply, self._reply_end = _pipe()
+        self._is_in_cell = False
+        self._interrupt_again_at: float | None = None
         self._process = subprocess.Popen(
             ["bash", "--noprofile", "--norc", f"/dev/fd/{script}"],
             stdin=subprocess.DEVNULL,
             pass_fds=(script, self._reply_end),
+            process_group=0,
             # A shell permanently ignores signals that are ignored when it starts.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
@@ -139,18 +154,36 @@ class _Shell:
     def has_ended(self) -> bool:
         return self._process.poll() is not None
 
+    def interrupt(self, *_: object) -> None:
+        """Interrupt the cell as a terminal does, or as soon as it has begun. Usable as a signal handler."""
+        self._interrupt_again_at = time.monotonic()
+        if self._is_in_cell:
+            self._interrupt_again_at += _INTERRUPT_INTERVAL
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGINT)
+
     def run(self, code: str) -> int | None:
         """Execute a cell, and return its exit code, or None if the shell has ended."""
         self._cell.write_bytes(code.encode(errors="replace"))
         line = _CELL.format(source=_SOURCE, cell=shlex.quote(str(self._cell)), reply=self._reply_end)
         with contextlib.suppress(BrokenPipeError):
             os.write(self._script, line.encode())
+        try:
+            return self._answer()
+        finally:
+            self._is_in_cell = False
+            self._interrupt_again_at = None
+
+    def _answer(self) -> int | None:
         poll = select.poll()
         poll.register(self._reply, select.POLLIN)
         answer = b""
         while not answer.endswith(b"\n"):
-            # Background processes can keep the pipe open after the shell has ended.
-            if not poll.poll(_POLL_MS):
+            is_readable = poll.poll(_POLL_MS)
+            if self._interrupt_again_at is not None and time.monotonic() >= self._interrupt_again_at:
+                self.interrupt()
+            if not is_readable:
+                # Background processes can keep the pipe open after the shell has ended.
                 if self.has_ended():
                     return None
                 continue
@@ -158,7 +191,11 @@ class _Shell:
             if not data:
                 return None
             answer += data
-        return int(answer) & 0xFF
+            if not self._is_in_cell:
+                self._is_in_cell = True
+                if self._interrupt_again_at is not None:
+                    self.interrupt()
+        return int(answer.removeprefix(_BEGUN)) & 0xFF
 
     def is_saved(self) -> bool:
         """Return whether the shell has saved its state."""
