@@ -23,6 +23,7 @@ from coding_gym_server.server.api.auth import BearerAuthMiddleware
 from coding_gym_server.server.api.code_interpreter import interpreter_routes, session_interpreter_route
 from coding_gym_server.server.api.codec import BadRequestError
 from coding_gym_server.server.api.files import file_routes
+from coding_gym_server.server.api.metrics import MetricSources, metrics_route
 from coding_gym_server.server.api.processes import process_error_handlers, process_routes
 from coding_gym_server.server.api.request_body import BodyTooLargeError, ClientGoneError
 from coding_gym_server.server.api.sandbox_fusion import sandbox_fusion_routes
@@ -30,8 +31,10 @@ from coding_gym_server.server.api.shared_connection import SharedEndpoint
 from coding_gym_server.server.api.websocket import SessionEndpoint
 from coding_gym_server.server.code_interpreter.contexts import HOME, ContextNotFoundError, ContextRegistry, ContextSettings
 from coding_gym_server.server.config import ServerConfig
-from coding_gym_server.server.grading.service import GradingService
+from coding_gym_server.server.grading.measured_service import MeasuredGradingService
 from coding_gym_server.server.idle_shutdown import IdleShutdown
+from coding_gym_server.server.measurements import Measurements
+from coding_gym_server.server.memory_usage import MemoryUsage
 from coding_gym_server.server.process_limiter import ProcessLimiter
 from coding_gym_server.server.sandbox_fusion.code_runs import CodeRuns
 from coding_gym_server.server.sandbox_fusion.notebook_runs import NotebookRuns
@@ -93,6 +96,7 @@ def create_app(
         available=can_have_screens(),
         shared=config.max_sessions > 1,
     )
+    measurements = Measurements(config.backend)
     memory = memory_limit() if is_mounted_in_memory(str(config.workspaces)) else None
     executors = ExecutorPool(
         zygote,
@@ -102,16 +106,22 @@ def create_app(
         residual_files=residual_files,
         users=profile.users,
         max_used_bytes=None if memory is None else memory * _MAX_FILES_FRACTION,
+        measurements=measurements,
     )
     seats = SeatFactory(zygote, profile)
-    sessions = SessionRegistry(executors, screens, defaults, seats, limit=config.max_sessions)
+    sessions = SessionRegistry(executors, screens, defaults, seats, limit=config.max_sessions, measurements=measurements)
     python = "notebook" if config.backend == "python" and is_installed("notebook") else config.backend
     files: SharedFiles = SharedFolder(config.home_directory)
     if profile.users is not None:
         files = SharedSystem(zygote, profile.users.of_contexts, backend=config.backend)
     contexts = ContextRegistry(sessions, files, ContextSettings(python=python))
-    grading = GradingService(
-        zygote, config.workspaces, workers=config.grading_workers, residual_files=residual_files, profile=profile
+    grading = MeasuredGradingService(
+        zygote,
+        config.workspaces,
+        workers=config.grading_workers,
+        residual_files=residual_files,
+        profile=profile,
+        measurements=measurements,
     )
     limiter = ProcessLimiter(
         lambda: [*executors.all, *grading.process_groups],
@@ -119,6 +129,8 @@ def create_app(
         group_count=lambda: config.max_sessions + executors.forks + len(grading.workers),
         apart=lambda: [frozen.pid for frozen in executors.frozen],
     )
+
+    sources = MetricSources(measurements, sessions, executors, grading, MemoryUsage(is_container=config.private_shm))
 
     async def session_of(identifier: str) -> ServerSession:
         return sessions.get(identifier)
@@ -171,6 +183,7 @@ def create_app(
             *sandbox_fusion_routes(CodeRuns(grading), NotebookRuns(sessions, backend=python)),
             *file_routes("/sessions/{session}/files", session_workspace),
             *http.routes(sessions, isolation),
+            metrics_route(sources),
             *interpreter_routes(contexts),
             session_interpreter_route("/sessions/{session}/execute", session_of),
             *file_routes("/files", shared_workspace),

@@ -9,9 +9,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 __all__ = ["IdleShutdown"]
 
+_UNCOUNTED_PATHS = frozenset({"/metrics"})
+"""What monitoring reads at intervals, which must not keep a sandbox alive whose client is gone."""
+
 
 class IdleShutdown:
-    """ASGI middleware that shuts the server down after a time without connections and requests.
+    """ASGI middleware that shuts the server down after a time without connections and requests, other than those for metrics.
 
     Args:
         app: The application to wrap.
@@ -31,6 +34,9 @@ class IdleShutdown:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             self._arm(self._first_client_within)
+            await self._app(scope, receive, send)
+            return
+        if scope["path"] in _UNCOUNTED_PATHS:
             await self._app(scope, receive, send)
             return
         self._active += 1

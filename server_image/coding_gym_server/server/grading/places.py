@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from collections.abc import AsyncIterator
 
-__all__ = ["OverloadedError", "Place", "StartDeadline"]
+from coding_gym_server.durations import WAIT_BOUNDS, DurationHistogram
+
+__all__ = ["OverloadedError", "Place", "Places", "StartDeadline"]
 
 _LEAST_SECONDS = 1.0
 
@@ -50,6 +54,51 @@ class StartDeadline:
         return OverloadedError(self.seconds or 0.0, missing)
 
 
+class Places:
+    """Places of submissions and programs.
+
+    Args:
+        count: Number of places.
+
+    Attributes:
+        count: Number of places.
+        waiting: Number of requests that wait for one.
+        waits: How long requests have waited until they got one.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.waiting = 0
+        self.waits = DurationHistogram(WAIT_BOUNDS)
+        self._free = asyncio.Semaphore(count)
+
+    @contextlib.asynccontextmanager
+    async def take(self, deadline: StartDeadline) -> AsyncIterator[Place]:
+        """Wait for a place, and release it at the end of the block, unless it has been released or passed on.
+
+        Args:
+            deadline: Until when to wait.
+
+        Raises:
+            OverloadedError: If none becomes free.
+        """
+        began = time.perf_counter()
+        self.waiting += 1
+        try:
+            async with asyncio.timeout(deadline.left if self._free.locked() else None):
+                await self._free.acquire()
+        except TimeoutError:
+            raise deadline.overloaded() from None
+        finally:
+            self.waiting -= 1
+        self.waits.add(time.perf_counter() - began)
+        place = Place(self._free)
+        try:
+            yield place
+        finally:
+            place.release()
+
+
 class Place:
     """Place that has been taken, and is released once.
 
@@ -59,24 +108,6 @@ class Place:
 
     def __init__(self, places: asyncio.Semaphore) -> None:
         self._places: asyncio.Semaphore | None = places
-
-    @classmethod
-    async def take(cls, places: asyncio.Semaphore, deadline: StartDeadline) -> Place:
-        """Wait for a place, and take it.
-
-        Args:
-            places: All places.
-            deadline: Until when to wait.
-
-        Raises:
-            OverloadedError: If none becomes free.
-        """
-        try:
-            async with asyncio.timeout(deadline.left if places.locked() else None):
-                await places.acquire()
-        except TimeoutError:
-            raise deadline.overloaded() from None
-        return cls(places)
 
     def release(self) -> None:
         """Release the place, unless it has been released or passed on."""

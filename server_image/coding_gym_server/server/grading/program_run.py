@@ -60,3 +60,12 @@ class ProgramRun:
     cpu_seconds: float = 0.0
     files: Mapping[str, bytes] = field(default_factory=dict)
     refused: tuple[str, ...] = ()
+
+    @property
+    def outcome(self) -> str:
+        """How it ended, for metrics: ``ok``, ``error``, ``timeout`` or ``killed``."""
+        if self.expired:
+            return "timeout"
+        if self.kill_reason or self.exit_code < 0:
+            return "killed"
+        return "error" if self.exit_code else "ok"

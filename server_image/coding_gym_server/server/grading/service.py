@@ -23,7 +23,7 @@ from coding_gym_server.server.grading.faithful.libraries import libraries_of
 from coding_gym_server.server.grading.faithful.pool_cache import PoolCache
 from coding_gym_server.server.grading.faithful.worker import FaithfulWorker
 from coding_gym_server.server.grading.libraries import are_light, mentioned_libraries
-from coding_gym_server.server.grading.places import Place, StartDeadline
+from coding_gym_server.server.grading.places import Place, Places, StartDeadline
 from coding_gym_server.server.grading.program_delivery import NotStartedError
 from coding_gym_server.server.grading.program_run import Program, ProgramRun
 from coding_gym_server.server.grading.test_runners import TestRunnerLostError
@@ -34,12 +34,12 @@ from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteH
 from coding_gym_server.workspace.leftovers import ResidualFiles
 from coding_gym_server.zygote.main import ZygoteConfig
 
-__all__ = ["GradingService"]
+__all__ = ["INFRASTRUCTURE_ERRORS", "GradingService"]
 
 _log = logging.getLogger(__name__)
 
 # EOFError: without the launcher, no zygote can start.
-_INFRASTRUCTURE_ERRORS = (ForkError, NotStartedError, OSError, EOFError)
+INFRASTRUCTURE_ERRORS = (ForkError, NotStartedError, OSError, EOFError)
 
 _PRELOAD = (
     *("abc", "bisect", "cmath", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions", "functools"),
@@ -82,6 +82,9 @@ class GradingService:
         workers: Maximum number of grading workers.
         residual_files: Locations outside its workspace where a submission can leave files.
         profile: Isolation profile of sessions.
+
+    Attributes:
+        places: Places of the submissions and programs that run at the same time.
     """
 
     def __init__(
@@ -103,12 +106,17 @@ class GradingService:
         self._compiled = CompiledPrograms(max_bytes=_MAX_COMPILED_BYTES)
         self._busy: set[GradingWorker | FaithfulWorker] = set()
         self._background: set[asyncio.Task[Any]] = set()
-        self._slots = asyncio.Semaphore(workers)
+        self.places = Places(workers)
 
     @property
     def workers(self) -> list[GradingWorker | FaithfulWorker]:
         """All current grading workers."""
         return [*self._idle, *self._busy]
+
+    @property
+    def busy(self) -> int:
+        """Number of workers that grade a submission or run a program."""
+        return len(self._busy)
 
     @property
     def process_groups(self) -> list[ProcessGroup]:
@@ -125,7 +133,10 @@ class GradingService:
             FilesError: If one of its files cannot be written.
         """
         deadline = StartDeadline()
-        place = await Place.take(self._slots, deadline)
+        async with self.places.take(deadline) as place:
+            return await self._grade(submission, place, deadline)
+
+    async def _grade(self, submission: Submission, place: Place, deadline: StartDeadline) -> Graded:
         try:
             if submission.mode is GradingMode.FAITHFUL:
                 libraries = await asyncio.to_thread(libraries_of, submission)
@@ -134,10 +145,8 @@ class GradingService:
             return await self._use(_KINDS[submission.mode], libraries, lambda worker: worker.grade(submission), place, deadline)
         except _LostError as error:
             return _lost(submission, error.cause)
-        except _INFRASTRUCTURE_ERRORS as error:
+        except INFRASTRUCTURE_ERRORS as error:
             return _infrastructure_error(error)
-        finally:
-            place.release()
 
     async def run(self, program: Program, *, max_wait: float) -> ProgramRun:
         """Run a program beside the submissions, and exactly as isolated from them and from sessions.
@@ -158,8 +167,10 @@ class GradingService:
             EOFError: If the launcher is gone.
         """
         deadline = StartDeadline(max_wait)
-        place = await Place.take(self._slots, deadline)
+        async with self.places.take(deadline) as place:
+            return await self._run(program, place, deadline)
 
+    async def _run(self, program: Program, place: Place, deadline: StartDeadline) -> ProgramRun:
         async def run(worker: GradingWorker) -> ProgramRun:
             result = await worker.run(program, deadline)
             self._in_background(self._settle(worker, place.pass_on()))
@@ -169,15 +180,13 @@ class GradingService:
             return await self._use(GradingWorker, program.libraries, run, place, deadline, releases=False)
         except _LostError:
             return ProgramRun(exit_code=-signal.SIGKILL, kill_reason="running it twice ended a process of the sandbox")
-        finally:
-            place.release()
 
     async def _settle(self, worker: GradingWorker, place: Place) -> None:
         """Prepare a worker for the next program, after the response to the last one, and release it and its place."""
         try:
             await worker.settle()
             await self._remove_residual_files()
-        except _INFRASTRUCTURE_ERRORS as error:
+        except INFRASTRUCTURE_ERRORS as error:
             _log.warning("a grading worker is replaced: %s", error)
             self._discard(worker)
         except BaseException:
@@ -226,7 +235,7 @@ class GradingService:
 
         Raises:
             _LostError: If that happens again.
-            _INFRASTRUCTURE_ERRORS: As is.
+            INFRASTRUCTURE_ERRORS: As is.
         """
         for is_last in (False, True):
             worker = await self._acquire(kind, libraries, place, deadline)
@@ -276,7 +285,7 @@ class GradingService:
         """Keep a worker that nobody waits for any more."""
         try:
             self._release(await opening)
-        except _INFRASTRUCTURE_ERRORS as error:
+        except INFRASTRUCTURE_ERRORS as error:
             _log.warning("a grading worker could not be opened: %s", error)
         finally:
             place.release()

@@ -84,12 +84,12 @@ class NotebookRuns:
 
     async def _open(self) -> ServerSession:
         deadline = time.monotonic() + MAX_WAIT_SECONDS
-        while True:
-            with contextlib.suppress(SessionLimitError):
-                return self._sessions.open()
-            if time.monotonic() > deadline:
-                raise OverloadedError(MAX_WAIT_SECONDS)
+        while self._sessions.is_full and time.monotonic() <= deadline:
             await asyncio.sleep(_LOOK_AGAIN)
+        try:
+            return self._sessions.open()
+        except SessionLimitError:
+            raise OverloadedError(MAX_WAIT_SECONDS) from None
 
 
 async def _run_cells(session: ServerSession, request: NotebookRequest) -> NotebookResponse:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from coding_gym_server.server.measurements import Measurements
 from coding_gym_server.server.sessions.defaults import SessionDefaults
+from coding_gym_server.server.sessions.measured_session import MeasuredSession
 from coding_gym_server.server.sessions.session import ServerSession
 from coding_gym_server.server.sessions.snapshots import SnapshotStore
 from coding_gym_server.server.supervisor.display_handle import DisplayFactory
@@ -45,6 +47,7 @@ class SessionRegistry:
         defaults: Defaults for reset options.
         seats: Opens seats for forks of sessions.
         limit: Maximum number of open sessions, without forks.
+        measurements: Counts resets, steps and refused sessions.
     """
 
     def __init__(
@@ -55,11 +58,13 @@ class SessionRegistry:
         seats: SeatFactory,
         *,
         limit: int,
+        measurements: Measurements,
     ) -> None:
         self._executors = executors
         self._screens = screens
         self._defaults = defaults
         self._limit = limit
+        self._measurements = measurements
         self._snapshots = SnapshotStore(executors, seats)
         self._active: dict[str, ServerSession] = {}
         self._forks: set[str] = set()
@@ -68,6 +73,16 @@ class SessionRegistry:
     def count(self) -> int:
         """Number of open sessions, without forks."""
         return len(self._active) - len(self._forks)
+
+    @property
+    def forks(self) -> int:
+        """Number of open sessions that are forks."""
+        return len(self._forks)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the session limit has been reached."""
+        return self.count >= self._limit
 
     @property
     def limit(self) -> int:
@@ -86,9 +101,18 @@ class SessionRegistry:
             SessionLimitError: If the session limit has been reached.
         """
         is_fork = fork_of is not None and (fork_of in self._snapshots or fork_of in self._forks)
-        if self.count >= self._limit and not is_fork:
+        if self.is_full and not is_fork:
+            self._measurements.refusals["sessions"] += 1
             raise SessionLimitError(self.count, self._limit)
-        session = ServerSession(self._executors, self._screens, self._defaults, self._snapshots, shared=shared, is_fork=is_fork)
+        session = MeasuredSession(
+            self._executors,
+            self._screens,
+            self._defaults,
+            self._snapshots,
+            shared=shared,
+            is_fork=is_fork,
+            measurements=self._measurements,
+        )
         self._active[session.id] = session
         if is_fork:
             self._forks.add(session.id)

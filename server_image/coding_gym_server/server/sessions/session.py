@@ -382,7 +382,7 @@ class ServerSession:
         if used is not None and used.spec != spec:
             self._executors.release(used)
             used = None
-        executor = await (self._executors.acquire(spec) if used is None else self._executors.renew(used))
+        executor = await self._executors.exchange(used, spec)
         try:
             await self._set_up(executor)
         except BaseException:

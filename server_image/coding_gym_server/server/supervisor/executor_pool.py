@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import os
+import time
 from collections import deque
 from collections.abc import Coroutine
 from itertools import chain
@@ -15,6 +16,7 @@ from coding_gym_server.ipc.async_channel import ChannelClosedError
 from coding_gym_server.ipc.snapshot_messages import FIRST_SEAT, CloseSeat
 from coding_gym_server.isolation.session_user import SessionUsers
 from coding_gym_server.protocol import MAX_FORKS
+from coding_gym_server.server.measurements import Measurements
 from coding_gym_server.server.supervisor.branching import kill_live
 from coding_gym_server.server.supervisor.executor import Executor
 from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
@@ -47,6 +49,7 @@ class ExecutorPool:
         users: Users and disks of the sessions, None if all share the server's user and file system.
         max_used_bytes: Number of bytes, on the disk or of episodes that have ended, above which a workspace is emptied before
             the next episode, not in the background, because they occupy memory; None for a disk that does not.
+        measurements: Measures how long episodes wait for an executor.
 
     Attributes:
         all: The executors in use and the spares.
@@ -62,6 +65,7 @@ class ExecutorPool:
         residual_files: ResidualFiles,
         users: SessionUsers | None,
         max_used_bytes: float | None,
+        measurements: Measurements,
     ) -> None:
         self._zygote = zygote
         self._base = base
@@ -72,6 +76,7 @@ class ExecutorPool:
         # The user that has been free for longest is taken first.
         self._free_users = deque(users.of_sessions if users is not None else ())
         self._max_used_bytes = math.inf if max_used_bytes is None else max_used_bytes
+        self._measurements = measurements
         # Of executors whose episode has ended and that are not emptied yet, if each has a disk of its own.
         self._ended_bytes: dict[Executor, int] = {}
         self.all: set[Executor] = set()
@@ -81,6 +86,13 @@ class ExecutorPool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._release_tasks: set[asyncio.Task[None]] = set()
         self._cleanup_lock = asyncio.Lock()
+
+    async def exchange(self, used: Executor | None, spec: ExecutorSpec) -> Executor:
+        """Return an executor for an episode: see ``renew`` if there is a used one, else ``acquire``."""
+        began = time.perf_counter()
+        executor = await (self.acquire(spec) if used is None else self.renew(used))
+        self._measurements.worker_waits.add(time.perf_counter() - began)
+        return executor
 
     async def acquire(self, spec: ExecutorSpec) -> Executor:
         """Return an executor that has not run any code: a spare if available, otherwise a new one.
@@ -122,6 +134,16 @@ class ExecutorPool:
         if parked is not None and family.is_alone:
             self._parked.remove(parked)
             self.release(parked)
+
+    @property
+    def spares(self) -> int:
+        """Number of executors that wait for an episode."""
+        return sum(map(len, self._spares.values()))
+
+    @property
+    def parked(self) -> int:
+        """Number of executors without a session that are kept for their snapshots or forks."""
+        return len(self._parked)
 
     @property
     def forks(self) -> int:

@@ -1,0 +1,65 @@
+"""Memory of the sandbox: of its control group, or of its processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from coding_gym_server.linux.oom import memory_limit
+from coding_gym_server.linux.procfs import descendants
+
+__all__ = ["MemoryUsage"]
+
+_V2, _V1 = Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/memory")
+_CONTROL_GROUPS = (
+    (_V2 / "memory.current", _V2 / "memory.stat", "inactive_file"),
+    (_V1 / "memory.usage_in_bytes", _V1 / "memory.stat", "total_inactive_file"),
+)
+"""Files of the usage and of its parts, and the part that the kernel drops before it kills a process."""
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class MemoryUsage:
+    """Reads how much memory the sandbox uses.
+
+    Args:
+        is_container: Whether the control group of the server is that of the sandbox alone, which other processes of a machine
+            may share otherwise.
+    """
+
+    def __init__(self, *, is_container: bool) -> None:
+        self._is_container = is_container
+
+    @property
+    def limit(self) -> int | None:
+        """Limit of the container in bytes, None without one."""
+        return memory_limit() if self._is_container else None
+
+    def read(self) -> int:
+        """Return the number of bytes in use, in a container with its files in memory; takes some milliseconds."""
+        if self._is_container:
+            for current, statistics, cache in _CONTROL_GROUPS:
+                with contextlib.suppress(OSError, ValueError, KeyError):
+                    pages = dict(line.split() for line in statistics.read_text().splitlines())
+                    return max(int(current.read_text()) - int(pages[cache]), 0)
+        own = os.getpid()
+        return sum(map(_bytes_of, (own, *descendants(own))))
+
+
+def _bytes_of(pid: int) -> int:
+    """Return the share of a process in the memory that it has, 0 if it has exited."""
+    try:
+        # Pages that several processes share count in parts, so that the sum is what they occupy together.
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        # Of another user, or not dumpable: what it does not share with files and shared memory.
+        _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
+    except (OSError, ValueError):
+        return 0
+    return (resident - shared) * _PAGE_BYTES
