@@ -18,6 +18,7 @@ from coding_gym.e2b.envd import EnvdRequests, envd_routes
 from coding_gym.e2b.failures import ApiError, api_response
 from coding_gym.e2b.hosts import Hosts
 from coding_gym.e2b.interpreter import interpreter_routes
+from coding_gym.e2b.metrics import metrics_route
 from coding_gym.e2b.registry import SandboxRegistry
 from coding_gym.e2b.settings import GatewaySettings
 from coding_gym.e2b.template_routes import template_routes
@@ -49,7 +50,12 @@ class Gateway:
         # Requests to these have the token of a sandbox, a signature or another secret.
         keyless = [*envd_routes(requests), *interpreter_routes(requests), upload]
         app = Starlette(
-            routes=[*keyless, *control_routes(self._registry, self._templates, root=settings.root), *others],
+            routes=[
+                *keyless,
+                *control_routes(self._registry, self._templates, root=settings.root),
+                *others,
+                metrics_route(self._hosts, self._registry),
+            ],
             exception_handlers={ApiError: _refuse, HTTPException: _refuse_http},
         )
         self.app: ASGIApp = _ApiKey(app, settings, keyless)

@@ -119,6 +119,23 @@ class Hosts:
         # Starting a container takes a while, for which it would keep others from the threads of the event loop.
         self._executor = ThreadPoolExecutor(_THREADS, "hosts")
 
+    @property
+    def all(self) -> list[Host]:
+        """The current sandboxes."""
+        return [*self._hosts]
+
+    @property
+    def limit(self) -> int:
+        """Maximum number of sandboxes."""
+        return self._settings.hosts
+
+    @property
+    def free_places(self) -> int:
+        """Number of E2B sandboxes that there is room for, in these sandboxes and in those that may still be started."""
+        each = 1 if self._settings.root else self._settings.config.sessions
+        left = sum(host.config.sessions - host.used for host in self._hosts)
+        return left + (self.limit - len(self._hosts)) * each
+
     async def open(self, image: str | None, *, is_own: bool, is_root: bool = False) -> tuple[Host, AsyncSession]:
         """Begin a session, in a new sandbox if necessary.
 

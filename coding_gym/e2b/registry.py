@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from coding_gym.client.async_session import AsyncSession
+from coding_gym.e2b.counts import GatewayCounts
 from coding_gym.e2b.failures import ApiError, RpcError, SandboxGoneError
 from coding_gym.e2b.hosts import Host, Hosts
 from coding_gym.e2b.sandbox import E2BSandbox, Lifecycle
@@ -51,10 +52,14 @@ class SandboxRegistry:
 
     Args:
         hosts: The sandboxes that have their sessions.
+
+    Attributes:
+        counts: How many have been made and have ended.
     """
 
     def __init__(self, hosts: Hosts) -> None:
         self._hosts = hosts
+        self.counts = GatewayCounts()
         self._sandboxes: dict[str, E2BSandbox] = {}
         self._snapshots: dict[str, Snapshot] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -79,7 +84,7 @@ class SandboxRegistry:
         """
         sandbox = self._sandboxes.get(sandbox_id)
         if sandbox is not None and sandbox.is_lost:
-            self._remove(sandbox)
+            self._remove(sandbox, "lost")
             sandbox = None
         if sandbox is None:
             message = f"Sandbox {sandbox_id!r:.100} not found"
@@ -108,6 +113,12 @@ class SandboxRegistry:
         Raises:
             ApiError: If there is no room for it, or it does not start.
         """
+        with self.counts.creating("template"):
+            return await self._create(lifecycle, image, timeout=timeout, is_own=is_own, is_root=is_root)
+
+    async def _create(
+        self, lifecycle: Lifecycle, image: str | None, *, timeout: float, is_own: bool, is_root: bool
+    ) -> E2BSandbox:
         # Lost sandboxes hold their places until they are dropped.
         self._drop_lost()
         host, session = await self._hosts.open(image, is_own=is_own, is_root=is_root)
@@ -132,10 +143,11 @@ class SandboxRegistry:
         """
         environment = {**snapshot.lifecycle.environment, **lifecycle.environment}
         lifecycle = dataclasses.replace(lifecycle, environment=environment)
-        async with snapshot.turn:
-            (session,) = await self._hosts.fork(snapshot.host, snapshot.session, 1)
-        if isinstance(session, ApiError):
-            raise session
+        with self.counts.creating("snapshot"):
+            async with snapshot.turn:
+                (session,) = await self._hosts.fork(snapshot.host, snapshot.session, 1)
+            if isinstance(session, ApiError):
+                raise session
         return self._add(E2BSandbox(lifecycle, snapshot.host, session, is_fork=True), timeout)
 
     async def fork(self, sandbox: E2BSandbox, count: int, *, timeout: float) -> list[E2BSandbox | ApiError]:
@@ -145,6 +157,7 @@ class SandboxRegistry:
             ApiError: If it cannot be copied, or is paused.
         """
         sessions = await self._copy(sandbox, count)
+        self.counts.count_forks(sessions)
         return [
             session
             if isinstance(session, ApiError)
@@ -216,7 +229,7 @@ class SandboxRegistry:
 
     def kill(self, sandbox: E2BSandbox) -> None:
         """End a sandbox."""
-        self._remove(sandbox)
+        self._remove(sandbox, "killed")
 
     def find(self, matches: Callable[[E2BSandbox], bool], sandbox_id: str = "") -> E2BSandbox:
         """Return the sandbox that a request to envd is for.
@@ -248,7 +261,7 @@ class SandboxRegistry:
     def close(self) -> None:
         """End all sandboxes, and forget all snapshots."""
         for sandbox in [*self._sandboxes.values()]:
-            self._remove(sandbox)
+            self._remove(sandbox, "killed")
         for snapshot in self._snapshots.values():
             self._end(snapshot)
         self._snapshots.clear()
@@ -266,15 +279,16 @@ class SandboxRegistry:
         self.set_timeout(sandbox, timeout)
         return sandbox
 
-    def _remove(self, sandbox: E2BSandbox) -> None:
+    def _remove(self, sandbox: E2BSandbox, reason: str) -> None:
         if self._sandboxes.pop(sandbox.id, None) is not None:
+            self.counts.ended[reason] += 1
             sandbox.close()
             self._hosts.release(sandbox.host, is_fork=sandbox.is_fork)
 
     def _drop_lost(self) -> None:
         for sandbox in [*self._sandboxes.values()]:
             if sandbox.is_lost:
-                self._remove(sandbox)
+                self._remove(sandbox, "lost")
         for snapshot in [*self._snapshots.values()]:
             if snapshot.session.is_lost:
                 self.delete_snapshot(snapshot)
@@ -297,7 +311,7 @@ class SandboxRegistry:
     def _expire(self, sandbox: E2BSandbox) -> None:
         sandbox.timer = None
         if not sandbox.lifecycle.pauses:
-            self._remove(sandbox)
+            self._remove(sandbox, "expired")
             return
         self._run(self._pause_expired(sandbox))
 

@@ -198,6 +198,8 @@ class SandboxPool(PoolState):
         self._close(wait=True)
 
     def _timeout_error(self, timeout: float | None) -> PoolTimeoutError:
+        with self._lock:
+            self._counts["timeouts"] += 1
         return PoolTimeoutError(
             f"No sandbox was free within {timeout or 0:g} s. {self._describe()}. Raise size= or the timeout"
         )

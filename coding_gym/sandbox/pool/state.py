@@ -25,7 +25,7 @@ from coding_gym.sandbox import start_sandbox
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.pool.health import HEALTH_TIMEOUT, MAX_FAILED_CHECKS, check, check_regularly, slots_of
 from coding_gym.sandbox.pool.lease import Lease, PooledMember
-from coding_gym.sandbox.pool.stats import PoolStats
+from coding_gym.sandbox.pool.stats import PoolCounts, PoolStats
 from coding_gym.sandbox.remote import start_remote
 
 __all__ = ["PoolState"]
@@ -71,8 +71,7 @@ class PoolState:
         self._starts: dict[object, str | None] = {}
         self._error: Exception | None = None
         self._is_refused = False
-        self._counts = dict.fromkeys(("waits", "started", "recycled", "lost", "failed", "episodes"), 0)
-        self._wait_seconds = 0.0
+        self._counts = PoolCounts()
         self._workers: ThreadPoolExecutor | None = None
         self._closing = threading.Event()
 
@@ -87,8 +86,7 @@ class PoolState:
                 busy=sum(member.busy for member in self._members),
                 starting=len(self._starts) * self.config.sessions,
                 waiting=sum(not future.done() for future in self._waiting),
-                wait_seconds=self._wait_seconds,
-                **self._counts,
+                **self._counts.fields(),
             )
 
     @property
@@ -288,7 +286,7 @@ class PoolState:
 
     def _count_wait(self, seconds: float) -> None:
         with self._lock:
-            self._wait_seconds += seconds
+            self._counts.wait_times.add(seconds)
 
     def _withdraw(self, future: Future[Lease]) -> None:
         """Leave the queue, and release a lease granted at the last moment. Called without the lock."""
@@ -312,6 +310,7 @@ class PoolState:
     def _start_one(self, start: object, base_url: str | None) -> None:
         """Start a sandbox, in a background thread. Called without the lock."""
         member = error = None
+        began = time.monotonic()
         if not self._closing.is_set():
             try:
                 member = self._open_one(base_url)
@@ -321,6 +320,7 @@ class PoolState:
             self._starts.pop(start, None)
             if member is not None and not self._closing.is_set() and self._is_wanted(base_url):
                 self._counts["started"] += 1
+                self._counts.start_times.add(time.monotonic() - began)
                 self._members.append(member)
                 self._roomy.add(member)
                 if base_url is not None:

@@ -35,17 +35,17 @@ class Measurements:
 
     def __init__(self, backend: str) -> None:
         self.resets = Counter({(backend, outcome): 0 for outcome in (Outcome.OK, Outcome.INFRASTRUCTURE)})
-        self.reset_times: defaultdict[str, DurationHistogram] = defaultdict(DurationHistogram)
+        self.reset_times = defaultdict(DurationHistogram, {backend: DurationHistogram()})
         self.worker_waits = DurationHistogram(WAIT_BOUNDS)
         self.steps = Counter({(backend, outcome): 0 for outcome in Outcome})
-        self.step_times: defaultdict[str, DurationHistogram] = defaultdict(DurationHistogram)
+        self.step_times = defaultdict(DurationHistogram, {backend: DurationHistogram()})
         self.grades = Counter({(mode, outcome): 0 for mode in GradingMode for outcome in VerdictOutcome})
-        self.grade_times: defaultdict[str, DurationHistogram] = defaultdict(DurationHistogram)
+        self.grade_times = {mode: DurationHistogram() for mode in GradingMode}
         self.programs = Counter(dict.fromkeys(_PROGRAM_OUTCOMES, 0))
         self.program_times = DurationHistogram()
         self.refusals = Counter({"sessions": 0, "places": 0})
 
-    def count_step(self, backend: str, outcome: str, seconds: float) -> None:
+    def count_step(self, backend: str, outcome: Outcome, seconds: float) -> None:
         """Count a step."""
         self.steps[backend, outcome] += 1
         self.step_times[backend].add(seconds)
