@@ -176,8 +176,12 @@ class AsyncCodingEnv(AsyncBranchingAccess):
         self._episode.check_action(action)
         async with self._turn:
             self._episode.check_open()
-            data = await self._run(self._episode.begin_step(action))
-            obs, reward, terminated, truncated, info = self._episode.finish_step(data)
+            try:
+                data = await self._run(self._episode.begin_step(action))
+                obs, reward, terminated, truncated, info = self._episode.finish_step(data)
+            except BaseException as error:
+                self._episode.trace.fail(error)
+                raise
         obs = own_screenshot(obs)
         if self.on_timeout == "raise" and info["outcome"] == Outcome.TIMEOUT:
             raise StepTimeoutError(obs, info)
@@ -265,7 +269,8 @@ class AsyncCodingEnv(AsyncBranchingAccess):
         slot, was_started = self._slot, self._session is not None
         try:
             obs, info = self._episode.finish_begin(await self._begin(slot, request))
-        except BaseException:
+        except BaseException as error:
+            self._episode.trace.fail(error)
             # Close it here: after a failed or canceled start, the caller may not do so.
             if not (was_started and self._session):
                 self._release(slot)

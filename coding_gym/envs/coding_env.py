@@ -234,6 +234,10 @@ class CodingEnv(BranchingAccess, gym.Env[Obs, str], EzPickle):
         self._slot, self._owns_slot = slot, False
         self._episode.reports_loss = slot.may_lose_servers
 
+    def number(self, index: int) -> None:
+        """Set the index in a vector environment, for traces."""
+        self._episode.index = index
+
     def share_black_screenshots(self) -> None:
         """Let ``reset`` and ``step`` return one read-only array whenever the screen is black.
 
@@ -264,10 +268,22 @@ class CodingEnv(BranchingAccess, gym.Env[Obs, str], EzPickle):
         self._episode.check_reset(options)
         gym.Env.reset(self, seed=seed)
         self._failure = None
-        self._request_episode(self._episode.begin(seed=seed, np_random=self.np_random, options=options))
+        request = self._episode.begin(seed=seed, np_random=self.np_random, options=options)
+        try:
+            self._request_episode(request)
+        except BaseException as error:
+            self._episode.trace.fail(error)
+            raise
 
     def finish_reset(self) -> tuple[Obs, Info]:
         """Wait for the response to ``begin_reset``; a black screenshot is shared and read-only."""
+        try:
+            return self._wait_for_reset()
+        except BaseException as error:
+            self._episode.trace.fail(error)
+            raise
+
+    def _wait_for_reset(self) -> tuple[Obs, Info]:
         attempts = ResetRetryPolicy()
         while True:
             try:
@@ -295,7 +311,11 @@ class CodingEnv(BranchingAccess, gym.Env[Obs, str], EzPickle):
 
     def finish_step(self) -> StepResult:
         """Wait for the response to ``begin_step``; a black screenshot is shared and read-only."""
-        return self._episode.finish_step(self._wait_for_step())
+        try:
+            return self._episode.finish_step(self._wait_for_step())
+        except BaseException as error:
+            self._episode.trace.fail(error)
+            raise
 
     @property
     def has_lost_session(self) -> bool:

@@ -9,6 +9,7 @@ from queue import SimpleQueue
 
 from coding_gym.envs.answers import Answers
 from coding_gym.envs.episode import StepResult
+from coding_gym.tracing import in_current_context
 
 __all__ = ["EnvThreads"]
 
@@ -42,6 +43,7 @@ class EnvThreads:
             call: The call; its result, or the error that it raises, is the answer.
             then: Is called with the index and the result after the answer has been put. Must not raise.
         """
+        call = in_current_context(call)
 
         def run() -> None:
             try:

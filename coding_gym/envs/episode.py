@@ -22,6 +22,7 @@ from coding_gym.envs.transcript import DEFAULT_FRAME_SIZE, Turn, draw_transcript
 from coding_gym.errors import ConfigurationError, InvalidActionError, ProtocolError
 from coding_gym.media.frames import black_frame, decode_pixels, is_shared_black, shared_black
 from coding_gym.spaces import CodeText, action_space, observation_space
+from coding_gym.tracing import OperationTrace
 from coding_gym_server.protocol import (
     INFRASTRUCTURE_EXIT_CODE,
     Capture,
@@ -103,6 +104,8 @@ class EpisodeState:
 
     Attributes:
         reports_loss: Whether ``info["lost"]`` is set when the sandbox has failed; see ``ManagedSandbox.may_lose_servers``.
+        index: Index of the environment in a vector environment, None otherwise.
+        trace: Span of the reset or step in progress.
     """
 
     env_id = "CodingEnv-v0"
@@ -121,6 +124,8 @@ class EpisodeState:
         self.options: ResetOptions | None = None
         self.reports_loss = False
         self.last_timing: Timing | None = None
+        self.index: int | None = None
+        self.trace = OperationTrace()
         self._turns: list[Turn] = []
         self._history: list[RecordedStep] = []
         self._request = StepAction(code="")
@@ -184,6 +189,7 @@ class EpisodeState:
         )
         self._turns, self._history = [], []
         self._picture = None
+        self.trace.begin("reset", self._span_attributes)
         self._requested_at = time.perf_counter()
         return self.options
 
@@ -194,6 +200,7 @@ class EpisodeState:
             ProtocolError: If the server has a screen of another size.
         """
         self.last_timing = Timing(time.perf_counter() - self._requested_at)
+        self._end_span(data.observation)
         return self._observe(data.observation), self._info(data.observation)
 
     def check_begun(self) -> None:
@@ -252,6 +259,7 @@ class EpisodeState:
         """
         observation = data.observation
         self.last_timing = Timing(time.perf_counter() - self._requested_at)
+        self._end_span(observation)
         self._history.append(RecordedStep(self._request, observation.stdout, observation.stderr, observation.exit_code))
         if self.settings.render_mode is not None:
             self._turns.append(Turn(self._code, observation.stdout, observation.stderr, observation.exit_code))
@@ -303,10 +311,25 @@ class EpisodeState:
         self._requested_at = time.perf_counter()
 
     def _log_action(self, request: StepAction) -> None:
+        self.trace.begin("step", self._span_attributes)
         self._request = request
         events = [f"# {event}" for event in request.inputs]
         self._code = "\n".join([request.code, *events] if request.code or not events else events)
         self._requested_at = time.perf_counter()
+
+    def _span_attributes(self) -> dict[str, Any]:
+        attributes = {
+            "coding_gym.env.id": self.env_id,
+            "coding_gym.backend": self.settings.backend or "default",
+            "coding_gym.timeout": float(self.settings.step_timeout),
+        }
+        return attributes if self.index is None else {**attributes, "coding_gym.env.index": self.index}
+
+    def _end_span(self, observation: Observation) -> None:
+        if self.trace.is_recording:
+            assert self.last_timing is not None
+            attributes = {"coding_gym.duration": self.last_timing.seconds, "process.exit.code": observation.exit_code}
+            self.trace.end(observation.metadata.outcome.value, attributes)
 
     def _info(self, observation: Observation) -> Info:
         return info_of(self.settings, observation)

@@ -106,6 +106,8 @@ class CodingVectorEnv(FirstComeVectorEnv, SyncVectorEnv):
             autoreset_mode=autoreset_mode,
         )
         self._coding_envs = cast(list[CodingEnv], self.envs)
+        for index, env in enumerate(self._coding_envs):
+            env.number(index)
         self._latest: list[Obs] = [{} for _ in range(num_envs)]
 
     def reset(self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None) -> tuple[Obs, Info]:

@@ -9,6 +9,7 @@ from coding_gym.sandbox import ManagedSandbox, Sandbox
 from coding_gym.tasks.grading.connection import CancellationToken, GradingConnection, not_run
 from coding_gym.tasks.task import Task
 from coding_gym.tasks.verdict import Verdict
+from coding_gym.tracing import in_current_context
 from coding_gym_server.protocol.grading import VerdictOutcome
 
 __all__ = ["BackgroundGrading", "BorrowedSandbox"]
@@ -34,7 +35,7 @@ class BackgroundGrading:
         """Start grading a submission; cancels the one in progress."""
         self.cancel()
         run = CancellationToken()
-        self._in_progress = run, self._thread.submit(self._grade, task, code, run)
+        self._in_progress = run, self._thread.submit(in_current_context(self._grade), task, code, run)
 
     def finish(self) -> Verdict | None:
         """Wait for the verdict on the submission in progress; None if there is none.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,6 +21,7 @@ from coding_gym.errors import (
 from coding_gym.sandbox import ManagedSandbox
 from coding_gym.tasks.screen.tests import ScreenTests, run_screen_tests
 from coding_gym.tasks.task import Task
+from coding_gym.tracing import OperationTrace
 from coding_gym_server.protocol import MAX_FRAME_BYTES, GradeRequest
 from coding_gym_server.protocol.grading import (
     CaseOutcome,
@@ -81,6 +82,7 @@ class GradingConnection:
         self._lock = threading.Lock()
         self._session: Session | None = None
         self._run: CancellationToken | None = None
+        self._trace = OperationTrace()
 
     def grade(self, task: Task, code: str, run: CancellationToken) -> Graded:
         """Grade a program; an infrastructure error that persists is reported as an outcome.
@@ -92,11 +94,19 @@ class GradingConnection:
         """
         with self._lock:
             self._run = run
+        self._trace.begin("grade", lambda: _span_attributes(task))
         try:
-            return self._grade_with_retries(task, code, run)
-        except BaseException:
+            graded = self._grade_with_retries(task, code, run)
+        except BaseException as error:
+            self._trace.fail(error)
             self._drop_session()
             raise
+        else:
+            if self._trace.is_recording:
+                passed = sum(case.outcome is CaseOutcome.PASSED for case in graded.cases)
+                counts = {"coding_gym.tests.passed": passed, "coding_gym.tests.total": len(graded.cases)}
+                self._trace.end(graded.outcome.value, counts)
+            return graded
         finally:
             with self._lock:
                 self._run = None
@@ -188,6 +198,14 @@ class GradingConnection:
             session, self._session = self._session, None
         if session is not None:
             session.close()
+
+
+def _span_attributes(task: Task) -> dict[str, Any]:
+    return {
+        "coding_gym.task.id": task.id,
+        "coding_gym.grading.mode": str(GradingMode(task.grading)),
+        "coding_gym.timeout": float(task.limits.wall_timeout),
+    }
 
 
 def not_run(task: Task) -> tuple[CaseResult, ...]:

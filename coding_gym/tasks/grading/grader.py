@@ -22,6 +22,7 @@ from coding_gym.tasks.grading.ordered_queue import OrderedGradingQueue
 from coding_gym.tasks.grading.progress import show_progress
 from coding_gym.tasks.task import Task
 from coding_gym.tasks.verdict import Verdict
+from coding_gym.tracing import in_current_context
 from coding_gym_server.protocol import MAX_FRAME_BYTES
 from coding_gym_server.protocol.grading import VerdictOutcome
 
@@ -185,7 +186,7 @@ class Grader:
         with self._lock:
             if self._threads is None:
                 raise PoolClosedError
-            return self._threads.submit(self._grade, task, code, run)
+            return self._threads.submit(in_current_context(self._grade), task, code, run)
 
     def _grade(self, task: Task, code: str, run: CancellationToken) -> Verdict:
         if not isinstance(task, Task):
