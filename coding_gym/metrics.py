@@ -13,6 +13,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from types import TracebackType
+from typing import Any
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector, start_http_server
@@ -52,7 +53,7 @@ class PoolCollector(Collector):
     """
 
     def __init__(self, pools: SandboxPool | Mapping[str, SandboxPool]) -> None:
-        named = {_DEFAULT_NAME: pools} if isinstance(pools, SandboxPool) else pools
+        named: Any = {_DEFAULT_NAME: pools} if isinstance(pools, SandboxPool) else pools
         if not isinstance(named, Mapping) or not all(isinstance(pool, SandboxPool) for pool in named.values()):
             message = f"Expected a SandboxPool, or a mapping of names to pools, got {pools!r:.200}"
             raise ConfigurationError(message)

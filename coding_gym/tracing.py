@@ -19,7 +19,7 @@ from coding_gym._version import __version__
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
-__all__ = ["OperationTrace", "disable", "enable", "in_current_context"]
+__all__ = ["disable", "enable"]
 
 _INFRASTRUCTURE = "infrastructure"
 _Function = TypeVar("_Function", bound=Callable[..., Any])

@@ -75,12 +75,28 @@ def test_assets_are_local(site):
 
 def test_public_names_are_in_the_reference(site):
     import coding_gym
-    from coding_gym import branching, datasets, errors, inputs, ray, search, spaces, tasks, wrappers
+    from coding_gym import branching, datasets, errors, inputs, metrics, ray, search, spaces, tasks, tracing, wrappers
     from coding_gym.integrations import compat
     from coding_gym.wrappers import terms, vector
 
     anchors = set().union(*(page.anchors for path, page in site.items() if path.parent.parent.name == "reference"))
-    modules = (coding_gym, branching, compat, datasets, errors, inputs, ray, search, spaces, tasks, wrappers, terms, vector)
+    public = (
+        branching,
+        compat,
+        datasets,
+        errors,
+        inputs,
+        metrics,
+        ray,
+        search,
+        spaces,
+        tasks,
+        tracing,
+        wrappers,
+        terms,
+        vector,
+    )
+    modules = (coding_gym, *public)
     missing = {f"{module.__name__}.{name}" for module in modules for name in module.__all__} - anchors
     # A string; modules with separate pages; a function listed under its module, which has the same name.
     assert missing == {"coding_gym.__version__", "coding_gym.branching", "coding_gym.inputs", "coding_gym.tasks.pass_at_k"}
