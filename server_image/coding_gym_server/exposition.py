@@ -31,7 +31,7 @@ def gauge(name: str, help_text: str, values: Mapping[Any, float], labels: tuple[
 
     family = GaugeMetricFamily(_PREFIX + name, help_text, labels=labels)
     for given, value in values.items():
-        family.add_metric(_tuple(given), value)
+        family.add_metric(_tuple(given), float(value))
     return family
 
 
@@ -41,7 +41,7 @@ def counter(name: str, help_text: str, counts: Mapping[Any, float], labels: tupl
 
     family = CounterMetricFamily(_PREFIX + name, help_text, labels=labels)
     for given, count in counts.items():
-        family.add_metric(_tuple(given), count)
+        family.add_metric(_tuple(given), float(count))
     return family
 
 

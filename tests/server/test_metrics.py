@@ -16,7 +16,10 @@ from coding_gym import CodingEnv
 from coding_gym.errors import CapacityError
 from coding_gym.tasks import Grader, load_suite
 from coding_gym_server.durations import STEP_BOUNDS, DurationHistogram
+from coding_gym_server.linux import oom
+from coding_gym_server.server import memory_usage
 from coding_gym_server.server.grading.places import OverloadedError, Places, StartDeadline
+from coding_gym_server.server.memory_usage import MemoryUsage
 from tests.support.metrics import Scraped, scrape
 from tests.support.running_server import RunningServer
 
@@ -186,6 +189,36 @@ def test_memory_of_the_sandbox_includes_that_of_sessions(server, env):
     growth = read(server).value("coding_gym_memory_bytes") - before
     # A spare worker may have started in the meantime.
     assert 250 << 20 < growth < 320 << 20
+
+
+@pytest.fixture(params=[1, 2])
+def control_group(request, tmp_path, monkeypatch):
+    """Function that writes the files of a control group of version 1 or 2, of which this machine has at most one."""
+    version = request.param
+    usage, limit = ("memory.current", "memory.max") if version == 2 else ("memory.usage_in_bytes", "memory.limit_in_bytes")
+    cache = "inactive_file" if version == 2 else "total_inactive_file"
+    monkeypatch.setattr(memory_usage, "_CONTROL_GROUPS", ((tmp_path / usage, tmp_path / "memory.stat", cache),))
+    monkeypatch.setattr(oom, "_LIMITS", (tmp_path / limit,))
+
+    def write(used, cached, limited):
+        (tmp_path / usage).write_text(f"{used}\n")
+        (tmp_path / "memory.stat").write_text(f"anon 5\ninactive_file 7\n{cache} {cached}\n")
+        (tmp_path / limit).write_text(f"{limited}\n")
+
+    return write
+
+
+def test_memory_of_a_container_is_what_counts_towards_its_limit(control_group):
+    usage = MemoryUsage(is_container=True)
+    control_group(1000, 300, 4096)
+    assert (usage.read(), usage.limit) == (700, 4096)
+    for unlimited in ("max", 9223372036854771712):
+        control_group(1000, 300, unlimited)
+        assert usage.limit is None
+    # The control group is not that of a sandbox alone elsewhere.
+    elsewhere = MemoryUsage(is_container=False)
+    assert elsewhere.limit is None
+    assert elsewhere.read() > 1 << 20
 
 
 def test_scrapes_do_not_keep_an_abandoned_sandbox_alive(tmp_path):

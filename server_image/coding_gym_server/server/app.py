@@ -130,7 +130,9 @@ def create_app(
         apart=lambda: [frozen.pid for frozen in executors.frozen],
     )
 
-    sources = MetricSources(measurements, sessions, executors, grading, MemoryUsage(is_container=config.private_shm))
+    sources = MetricSources(
+        measurements, sessions, executors, grading, MemoryUsage(is_container=config.private_shm and not config.confine_server)
+    )
 
     async def session_of(identifier: str) -> ServerSession:
         return sessions.get(identifier)

@@ -18,6 +18,8 @@ _CONTROL_GROUPS = (
 )
 """Files of the usage and of its parts, and the part that the kernel drops before it kills a process."""
 
+_UNLIMITED = 1 << 60
+"""Bytes from which a limit is none: cgroup v1 reports the largest number that it can represent."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -35,7 +37,8 @@ class MemoryUsage:
     @property
     def limit(self) -> int | None:
         """Limit of the container in bytes, None without one."""
-        return memory_limit() if self._is_container else None
+        limit = memory_limit() if self._is_container else None
+        return None if limit is None or limit >= _UNLIMITED else limit
 
     def read(self) -> int:
         """Return the number of bytes in use, in a container with its files in memory; takes some milliseconds."""
