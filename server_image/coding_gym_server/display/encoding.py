@@ -14,7 +14,7 @@ from coding_gym_server.protocol import Pixels
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["black_picture", "compress", "png"]
+__all__ = ["black_picture", "compress", "png", "png_bytes"]
 
 _LEVEL = 1
 
@@ -32,6 +32,11 @@ def black_picture(width: int, height: int) -> Pixels:
 
 def png(pixels: Pixels) -> str:
     """Return a picture as a base64-encoded PNG."""
+    return base64.b64encode(png_bytes(pixels)).decode()
+
+
+def png_bytes(pixels: Pixels) -> bytes:
+    """Return a picture as the content of a PNG file."""
     # Imported here because most servers have no pictures to convert.
     from PIL import Image
 
@@ -39,7 +44,7 @@ def png(pixels: Pixels) -> str:
     image = Image.frombytes("RGB", (pixels.width, pixels.height), data)
     file = io.BytesIO()
     image.save(file, "PNG", compress_level=1)
-    return base64.b64encode(file.getvalue()).decode()
+    return file.getvalue()
 
 
 def _compress(width: int, height: int, rgb: bytes) -> Pixels:

@@ -90,6 +90,7 @@ class StepAction(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknow
         max_watch: Seconds of continuous drawing after which a program counts as animating; the episode's when absent.
         inputs: Input events, sent after the code has run, or to the running program if there is no code.
         settle_s: Maximum time to wait for the screen to settle after the inputs, in seconds.
+        stream: Whether output is also sent while the step runs, as ``output`` messages. A coding_gym extension of ``/ws``.
         metadata: Accepted and ignored; every OpenEnv action has it.
     """
 
@@ -100,6 +101,7 @@ class StepAction(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknow
     max_watch: Seconds | None = None
     inputs: list[InputEvent] = []
     settle_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    stream: bool = False
     metadata: dict[str, Any] = {}
 
 
@@ -233,6 +235,24 @@ class ObservationMessage(msgspec.Struct, tag="observation"):
     data: ObservationData
 
 
+class OutputData(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Output since the last such message, without that of the end of the step.
+
+    Attributes:
+        stdout: Decoded standard output.
+        stderr: Decoded standard error.
+    """
+
+    stdout: str = ""
+    stderr: str = ""
+
+
+class OutputMessage(msgspec.Struct, tag="output"):
+    """Sent any number of times before the response to ``step``, if the step asks for it."""
+
+    data: OutputData
+
+
 class StateMessage(msgspec.Struct, tag="state"):
     """Response to ``state``."""
 
@@ -249,6 +269,22 @@ class VerdictMessage(msgspec.Struct, tag="verdict"):
     """Response to ``grade``."""
 
     data: Graded
+
+
+class SessionData(msgspec.Struct):
+    """A session.
+
+    Attributes:
+        session: Its id, by which HTTP requests address it; a secret.
+    """
+
+    session: str
+
+
+class SessionMessage(msgspec.Struct, tag="session"):
+    """First message of a connection to ``/ws?announce=1``: browsers cannot read the header that has the id."""
+
+    data: SessionData
 
 
 class SnapshotData(msgspec.Struct, kw_only=True):
@@ -301,8 +337,10 @@ class McpMessage(msgspec.Struct, tag="mcp"):
 
 Response = (
     ObservationMessage
+    | OutputMessage
     | StateMessage
     | ScreenMessage
+    | SessionMessage
     | VerdictMessage
     | SnapshotMessage
     | ForksMessage

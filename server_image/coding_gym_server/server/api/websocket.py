@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
@@ -37,6 +38,8 @@ from coding_gym_server.protocol import (
     ScreenMessage,
     ScreenRequest,
     ScreenRequestOptions,
+    SessionData,
+    SessionMessage,
     SnapshotData,
     SnapshotMessage,
     StateMessage,
@@ -45,8 +48,10 @@ from coding_gym_server.protocol import (
     VerdictMessage,
 )
 from coding_gym_server.protocol.processes import SESSION_HEADER
+from coding_gym_server.server.api.auth import SUBPROTOCOL
 from coding_gym_server.server.api.codec import BadRequestError, decode_request, encode_response, field_of, value_error
 from coding_gym_server.server.api.openenv_mcp import answer_mcp
+from coding_gym_server.server.api.output_stream import OutputStream
 from coding_gym_server.server.grading.service import GradingService
 from coding_gym_server.server.sessions.lost_episode import OnlyForkError
 from coding_gym_server.server.sessions.registry import SessionLimitError, SessionRegistry
@@ -103,7 +108,9 @@ class SessionEndpoint:
                 refusal = _at_capacity(error)
         headers = [(_VERSION_HEADER, _VERSION), *([(_SESSION_HEADER, session.id.encode())] if session is not None else [])]
         try:
-            await send({"type": "websocket.accept", "headers": headers})
+            await send({"type": "websocket.accept", "headers": headers, "subprotocol": _subprotocol(scope)})
+            if session is not None and _query(scope).get("announce"):
+                await _reply(send, SessionMessage(SessionData(session=session.id)), binary=False)
             code = None if session is None else await _Conversation(session, self._grading, receive, send).run()
         finally:
             if session is not None:
@@ -124,6 +131,11 @@ def _at_capacity(error: SessionLimitError) -> ErrorData:
 def _fork_of(scope: _Event) -> str | None:
     """Return the snapshot that a connection's session is to go on from, None if the handshake names none."""
     return next(iter(_query(scope).get("fork_of", [])), None)
+
+
+def _subprotocol(scope: _Event) -> str | None:
+    """Return the accepted subprotocol. Browsers that offer subprotocols end the connection if none is accepted."""
+    return SUBPROTOCOL if SUBPROTOCOL in scope.get("subprotocols", ()) else None
 
 
 def _query(scope: _Event) -> dict[str, list[str]]:
@@ -228,7 +240,11 @@ class _Conversation:
                 # The step that it refers to has already ended.
                 return False
             async with self._session.turn:
-                response = await _answer(self._session, self._grading, request)
+                if isinstance(request, StepRequest) and request.data.stream:
+                    async with OutputStream(functools.partial(_reply, self._send, binary=isinstance(frame, bytes))) as stream:
+                        response = ObservationMessage(await self._session.step(request.data, on_event=stream.add))
+                else:
+                    response = await _answer(self._session, self._grading, request)
         except BadRequestError as error:
             last = error.data.code is ErrorCode.SESSION_ERROR
             response = ErrorMessage(error.data)

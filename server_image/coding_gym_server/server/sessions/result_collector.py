@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from coding_gym_server.ipc.text import truncate_middle
 from coding_gym_server.protocol import RichResult
 from coding_gym_server.server.supervisor.cell_run import CellOutcome
@@ -17,18 +19,22 @@ class ResultCollector:
 
     Args:
         show_value: Whether the value of the cell is part of the text.
+        also: Called with each event, too, unless it is None.
 
     Attributes:
         results: The rich results so far.
     """
 
-    def __init__(self, *, show_value: bool) -> None:
+    def __init__(self, *, show_value: bool, also: Callable[[Event], None] | None = None) -> None:
         self._show_value = show_value
+        self._also = also
         self._text: dict[str, list[str]] = {"stdout": [], "stderr": []}
         self.results: list[RichResult] = []
 
     def __call__(self, event: Event) -> None:
         """Collect an event."""
+        if self._also is not None:
+            self._also(event)
         if isinstance(event, OutputEvent):
             self._text[event.stream].append(event.text)
             return

@@ -71,6 +71,7 @@ class ServerSession:
 
     Attributes:
         id: Id by which HTTP requests address the session; a secret.
+        screen: Display of the current episode, whose picture may be taken at any time.
         state: State of the current episode.
         turn: To be held by what must not run concurrently.
     """
@@ -88,7 +89,7 @@ class ServerSession:
         self._is_fork = is_fork
         self._executors = executors
         self._snapshots = snapshots
-        self._screen = SessionScreen(screens)
+        self.screen = SessionScreen(screens)
         self._defaults = defaults
         self._shared = shared
         self._directory: str | None = None
@@ -129,13 +130,14 @@ class ServerSession:
             await self._begin()
         return response("", "", 0, Metadata(outcome=Outcome.OK, state_lost=False))
 
-    async def step(self, action: StepAction) -> ObservationData:
+    async def step(self, action: StepAction, *, on_event: Callable[[Event], None] | None = None) -> ObservationData:
         """Run code and inject input events. Starts an episode if there was no reset yet.
 
         Failures of the code and infrastructure errors are reported in the observation.
 
         Args:
             action: The code, the input events and options of the step.
+            on_event: Called with each output and result as it arrives.
 
         Raises:
             NoScreenError: If there are input events but no screen.
@@ -143,12 +145,13 @@ class ServerSession:
         """
         # Validate input before any code runs.
         check_inputs(action.inputs)
-        collector = ResultCollector(show_value=self._options.requested.show_value) if self._options.requested.results else None
+        rich, show_value = self._options.requested.results, self._options.requested.show_value
+        collector = ResultCollector(show_value=show_value, also=on_event) if rich or on_event is not None else None
         try:
             with self._stepping():
                 previous = await self._end_program(action)
-                cell, limits = self._cell(action, rich=collector is not None), self._options.limits(action)
-                self._screen.forget_widgets()
+                cell, limits = self._cell(action, rich=rich), self._options.limits(action)
+                self.screen.forget_widgets()
                 captured = await self._run_step(cell, limits, self._options.view(action, limits), on_event=collector)
         except INFRASTRUCTURE_ERRORS as error:
             self.state.step_count += 1
@@ -179,7 +182,7 @@ class ServerSession:
             metadata.state_lost |= previous.state_lost
         data = response(stdout, stderr, completion.exit_code, metadata, reward=code_score.reward)
         data.observation.screenshot, data.observation.frames = captured.picture, captured.frames
-        data.observation.widgets = await self._screen.take_widgets(self._executor)
+        data.observation.widgets = await self.screen.take_widgets(self._executor)
         return data
 
     async def execute(self, cell: Execute, limits: Limits, *, on_event: Callable[[Event], None] | None = None) -> StepCapture:
@@ -197,16 +200,8 @@ class ServerSession:
             return await self._run_step(cell, limits, StepView.of_cell(limits.wall), on_event=on_event)
 
     async def capture_screen(self, options: ScreenRequestOptions) -> Screen:
-        """Return the current screen.
-
-        Args:
-            options: What to return of it.
-
-        Raises:
-            NoScreenError: If the session has no screen.
-            ScreenRefusedError: If the window does not exist.
-        """
-        return await self._screen.capture(options, self._executor)
+        """Return the current screen; see ``SessionScreen.capture``."""
+        return await self.screen.capture(options, self._executor)
 
     def _cell(self, action: StepAction, *, rich: bool) -> Execute | None:
         """Return the cell of an action, or None to continue a running program or to inject input only."""
@@ -219,7 +214,7 @@ class ServerSession:
         """End a program that was left running if the action has code; return its outcome."""
         if self._executor is None or not self._executor.is_running or not action.code.strip():
             return None
-        return await StepRunner(self._executor, self._screen.display).close_program(self._options.limits(action))
+        return await StepRunner(self._executor, self.screen.display).close_program(self._options.limits(action))
 
     async def _run_step(
         self, cell: Execute | None, limits: Limits, view: StepView, *, on_event: Callable[[Event], None] | None
@@ -228,10 +223,10 @@ class ServerSession:
             executor = await self._current_executor()
             if self._interrupt_due:
                 executor.interrupt()
-            if view.inputs and self._screen.display is None:
+            if view.inputs and self.screen.display is None:
                 message = "input events require a screen; reset the session with a screen"
                 raise NoScreenError(message)
-            captured = await StepRunner(executor, self._screen.display).run(cell, limits, view, on_event=on_event)
+            captured = await StepRunner(executor, self.screen.display).run(cell, limits, view, on_event=on_event)
         except INFRASTRUCTURE_ERRORS as error:
             self._loss = str(error) or type(error).__name__
             self.close(f"the sandbox failed to run a step: {self._loss}")
@@ -290,9 +285,9 @@ class ServerSession:
 
     async def _thaw(self, executor: Executor, snapshot: Snapshot, seed: int | None, *namespaces: int, keep: bool) -> None:
         self._options, self._directory, self._loss = snapshot.options, snapshot.directory, None
-        self._screen.close()
-        self._screen.open(executor, self._options.requested)
-        settings = Resume(None if seed is None else f"{seed:x}", self._screen.name, self._screen.cookie)
+        self.screen.close()
+        self.screen.open(executor, self._options.requested)
+        settings = Resume(None if seed is None else f"{seed:x}", self.screen.name, self.screen.cookie)
         if namespaces:
             await branching.thaw_fork(executor, snapshot.frozen, namespaces, settings, keep=keep)
         else:
@@ -365,7 +360,7 @@ class ServerSession:
 
     def close(self, reason: str = "the session was closed") -> None:
         """End the episode and all its processes, which report the reason; the next call starts another one. Idempotent."""
-        self._screen.close()
+        self.screen.close()
         if self._executor is not None:
             self._executor.processes.expect_end(reason)
             self._executors.release(self._executor)
@@ -374,7 +369,7 @@ class ServerSession:
     async def _begin(self) -> None:
         if self._is_fork:
             raise OnlyForkError
-        self._screen.close()
+        self.screen.close()
         used, self._executor = self._executor, None
         if used is not None:
             used.processes.expect_end("the session was reset")
@@ -386,7 +381,7 @@ class ServerSession:
         try:
             await self._set_up(executor)
         except BaseException:
-            self._screen.close()
+            self.screen.close()
             self._executors.release(executor)
             raise
         self._executor, self._loss = executor, None
@@ -395,6 +390,6 @@ class ServerSession:
         if self._options.requested.files:
             # No code has run in the workspace yet, so none observes partially written files.
             await asyncio.to_thread(executor.directory.write, self._options.requested.files)
-        self._screen.open(executor, self._options.requested)
-        configuration = self._options.configuration(self._directory, self._screen.name, self._screen.cookie)
+        self.screen.open(executor, self._options.requested)
+        configuration = self._options.configuration(self._directory, self.screen.name, self.screen.cookie)
         executor.configure(configuration, max_output_chars=self._options.max_output_chars)

@@ -79,7 +79,7 @@ class SessionScreen:
             self.display = None
 
     async def capture(self, options: ScreenRequestOptions, executor: Executor | None) -> Screen:
-        """Return the current screen.
+        """Return the current screen. May be called during a step, without widgets.
 
         Args:
             options: What to return of it.
@@ -89,22 +89,23 @@ class SessionScreen:
             NoScreenError: If the session has no screen.
             ScreenRefusedError: If the window does not exist.
         """
-        if self.display is None:
+        display = self.display
+        if display is None:
             message = "this session has no screen; reset it with a screen"
             raise NoScreenError(message)
         region = options.region
         running = executor is not None and executor.is_running
         reported = []
-        if options.widgets and executor is not None and self.display.is_started:
+        if options.widgets and executor is not None and display.is_started:
             reported = await read_widgets(executor)
-        current = await self.display.capture_now(region)
+        current = await display.capture_now(region)
         if current is not None:
             widgets = arrange(reported, current.windows) if options.widgets else []
             return Screen(windows=current.windows, running=running, screenshot=current.picture, widgets=widgets)
         if isinstance(region, int):
             message = f"no window {region}: there are no windows on the screen"
             raise ScreenRefusedError(message)
-        return Screen(windows=[], running=running, screenshot=self.display.black(region))
+        return Screen(windows=[], running=running, screenshot=display.black(region))
 
     async def take_widgets(self, executor: Executor | None) -> list[Widget]:
         """Return the widgets at the end of a step, or before its windows were closed; empty unless they are requested."""
