@@ -12,6 +12,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
 
 import typer
 
@@ -66,7 +67,7 @@ def serve(
         bool, typer.Option("--root", help="Let programs be root, each sandbox in a container of its own, with --e2b.")
     ] = False,
 ) -> None:
-    """Serve a sandbox at an address, for environments (provider="remote"), CodeInterpreter, curl and OpenEnv's clients.
+    """Serve a sandbox at an address, for browsers, environments (provider="remote"), CodeInterpreter and OpenEnv's clients.
 
     Runs until Ctrl-C or SIGTERM, and removes the sandbox then. A sandbox that dies is replaced.
     """
@@ -140,13 +141,18 @@ def _is_loopback(host: str) -> bool:
 
 
 def _examples(url: str, token: str | None) -> str:
-    """Return commands and code that use the server, for copying."""
+    """Return an address, commands and code that use the server, for copying."""
     # The quotes of JSON are those of Python, too.
     text = json.dumps
     header = f"-H {shlex.quote(f'Authorization: Bearer {token}')} " if token else ""
     body = shlex.quote(json.dumps({"code": _EXAMPLE}))
     argument = f", token={text(token)}" if token else ""
+    # Browsers keep what follows the # to themselves.
+    fragment = f"#token={quote(token, safe='')}" if token else ""
     return f"""
+In a browser:
+{url}/web{fragment}
+
 In a shell:
 curl -sN {url}/execute {header}-d {body}
 

@@ -19,7 +19,7 @@ from coding_gym_server.launcher.client import LauncherClient
 from coding_gym_server.linux.oom import memory_limit
 from coding_gym_server.linux.procfs import is_mounted_in_memory
 from coding_gym_server.server.api import openenv_http as http
-from coding_gym_server.server.api.auth import BearerAuthMiddleware
+from coding_gym_server.server.api.auth import BearerAuthMiddleware, SameOriginMiddleware
 from coding_gym_server.server.api.code_interpreter import interpreter_routes, session_interpreter_route
 from coding_gym_server.server.api.codec import BadRequestError
 from coding_gym_server.server.api.files import file_routes
@@ -27,7 +27,9 @@ from coding_gym_server.server.api.metrics import MetricSources, metrics_route
 from coding_gym_server.server.api.processes import process_error_handlers, process_routes
 from coding_gym_server.server.api.request_body import BodyTooLargeError, ClientGoneError
 from coding_gym_server.server.api.sandbox_fusion import sandbox_fusion_routes
+from coding_gym_server.server.api.screen import screen_route
 from coding_gym_server.server.api.shared_connection import SharedEndpoint
+from coding_gym_server.server.api.web import is_public, web_routes
 from coding_gym_server.server.api.websocket import SessionEndpoint
 from coding_gym_server.server.code_interpreter.contexts import HOME, ContextNotFoundError, ContextRegistry, ContextSettings
 from coding_gym_server.server.config import ServerConfig
@@ -190,6 +192,8 @@ def create_app(
             session_interpreter_route("/sessions/{session}/execute", session_of),
             *file_routes("/files", shared_workspace),
             *process_routes("/contexts/{session}", session_of_context),
+            screen_route("/sessions/{session}/screen", session_of),
+            *web_routes(sessions, defaults, interactive=python),
         ],
         lifespan=lifespan,
         exception_handlers={
@@ -208,7 +212,8 @@ def create_app(
     endpoint = SessionEndpoint(sessions, grading)
     app = _Dispatch(app, {"/ws": endpoint, "/ws/shared": SharedEndpoint(endpoint)})
     if config.token:
-        app = BearerAuthMiddleware(app, config.token)
+        app = BearerAuthMiddleware(app, config.token, is_public=is_public)
+    app = SameOriginMiddleware(app, has_token=bool(config.token))
     if config.idle_timeout is not None and config.first_client_within is not None:
         app = IdleShutdown(app, first_client_within=config.first_client_within, idle_timeout=config.idle_timeout, fire=end)
     return app

@@ -6,6 +6,7 @@ import base64
 import binascii
 import ipaddress
 import secrets
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -41,14 +42,14 @@ class BearerAuthMiddleware:
     Args:
         app: The protected ASGI application.
         token: The expected token.
-        public: Paths of what has no content of users; one that ends with a slash stands for all below it.
+        is_public: Returns whether a path is that of a page or file without content of users.
     """
 
-    def __init__(self, app: ASGIApp, token: str, *, public: tuple[str, ...] = ()) -> None:
+    def __init__(self, app: ASGIApp, token: str, *, is_public: Callable[[str], bool]) -> None:
         self._app = app
         self._token = token.encode()
         self._expected = f"Bearer {token}".encode()
-        self._public = public
+        self._is_public = is_public
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or self._is_open(scope) or self._is_authorized(scope):
@@ -60,11 +61,7 @@ class BearerAuthMiddleware:
 
     def _is_open(self, scope: Scope) -> bool:
         path = scope["path"]
-        if path in _OPEN_PATHS:
-            return True
-        return scope["type"] == "http" and any(
-            path.startswith(public) if public.endswith("/") else path == public for public in self._public
-        )
+        return path in _OPEN_PATHS or (scope["type"] == "http" and self._is_public(path))
 
     def _is_authorized(self, scope: Scope) -> bool:
         if any(name == b"authorization" and secrets.compare_digest(value, self._expected) for name, value in scope["headers"]):

@@ -1,0 +1,68 @@
+// Rich results: pictures and text. HTML is shown only on request, in a frame without any permission.
+
+import { outputElement } from "./output.js";
+
+const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+const TEXTS = { "text/markdown": "markdown", "text/latex": "LaTeX", "application/javascript": "javascript" };
+
+/** Returns an element with a value or a display, or null if it has no format of which the page knows anything. */
+export function resultElement(result) {
+  const { texts, documents, is_value: isValue } = result;
+  const element = document.createElement("div");
+  element.className = "result";
+  const plain = texts["text/plain"];
+  const picture = pictureOf(texts, plain);
+  if (picture) element.append(picture);
+  else if (isValue && plain !== undefined) element.append(outputElement("value", plain));
+  for (const [type, label] of Object.entries(TEXTS)) {
+    if (texts[type] !== undefined && !picture) element.append(outputElement(label, texts[type]));
+  }
+  const json = documents["application/json"];
+  // Of values that have both, such as dictionaries, the plain text says as much.
+  if (json !== undefined && plain === undefined) element.append(outputElement("JSON", indented(json)));
+  if (texts["text/html"] !== undefined) element.append(htmlOnRequest(texts["text/html"]));
+  return element.childElementCount > 0 ? element : null;
+}
+
+function pictureOf(texts, plain) {
+  const type = PICTURES.find((name) => texts[name] !== undefined);
+  let source = null;
+  if (type) source = `data:${type};base64,${texts[type].replaceAll(/\s/g, "")}`;
+  // As a picture, SVG runs no scripts and loads nothing.
+  else if (texts["image/svg+xml"] !== undefined) source = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(texts["image/svg+xml"])}`;
+  if (source === null) return null;
+  const picture = document.createElement("img");
+  picture.className = "result-picture";
+  picture.alt = plain ? `Picture: ${plain.slice(0, 200)}` : "Picture that the code displayed";
+  picture.src = source;
+  return picture;
+}
+
+function indented(text) {
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
+  }
+}
+
+function htmlOnRequest(html) {
+  const container = document.createElement("div");
+  container.className = "result-html";
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "button";
+  button.textContent = "Show HTML";
+  button.title = "In a frame that runs no scripts and loads nothing";
+  button.addEventListener("click", () => {
+    const frame = document.createElement("iframe");
+    // Without scripts, forms, navigation, storage, or access to this page.
+    frame.setAttribute("sandbox", "");
+    frame.title = "HTML that the code displayed";
+    frame.srcdoc = html;
+    button.replaceWith(frame);
+    frame.focus();
+  });
+  container.append(button);
+  return container;
+}
