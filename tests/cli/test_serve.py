@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+from urllib.parse import parse_qs
 
 import gymnasium as gym
 import httpx
@@ -43,6 +44,13 @@ def test_printed_python_lines_work_when_pasted(served):
     )
     assert pasted.stdout.startswith("42\n")
     assert "'stdout': '42\\n'" in pasted.stdout
+
+
+def test_printed_address_is_that_of_the_page(served):
+    address, _, fragment = served.example("In a browser:").partition("#")
+    assert "coding_gym" in httpx.get(address).text
+    token = parse_qs(fragment)["token"][0]
+    assert httpx.get(f"{address}/info", headers={"Authorization": f"Bearer {token}"}).status_code == 200
 
 
 def test_clients_without_the_token_are_refused(served):
