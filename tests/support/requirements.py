@@ -1,7 +1,8 @@
 """Optional requirements of tests: a test whose requirement is missing is skipped, or fails if it was promised.
 
-``CODING_GYM_REQUIRE`` is a comma-separated list of promises: ``docker`` (an engine), ``display`` (Xvfb) and ``extras`` (all
-libraries of the ``test-full`` extra). Continuous integration sets it, so that no test is skipped unnoticed.
+``CODING_GYM_REQUIRE`` is a comma-separated list of promises: ``docker`` (an engine), ``display`` (Xvfb), ``browser``
+(Chromium) and ``extras`` (all libraries of the ``test-full`` extra). Continuous integration sets it, so that no test is
+skipped unnoticed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pytest
 from coding_gym.errors import ProviderUnavailableError
 from coding_gym.sandbox.docker.engine import connect_to_engine
 
-__all__ = ["import_extra", "missing", "require_display", "require_docker"]
+__all__ = ["import_extra", "missing", "require_browser", "require_display", "require_docker"]
 
 
 def missing(promise: str, reason: str, *, module: bool = False) -> NoReturn:
@@ -45,6 +46,14 @@ def require_display() -> None:
     """Require Xvfb, which provides the screens of local sandboxes."""
     if shutil.which("Xvfb") is None:
         missing("display", "Xvfb is not installed: apt install xvfb")
+
+
+def require_browser() -> str:
+    """Require Chromium, and return its path."""
+    path = shutil.which("chromium")
+    if path is None:
+        missing("browser", "Chromium is not installed: apt install chromium")
+    return path
 
 
 def require_docker() -> None:
