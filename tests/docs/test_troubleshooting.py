@@ -72,13 +72,20 @@ def _messages_of(path: Path) -> Iterator[Message]:
 
 @cache
 def _literals() -> tuple[tuple[int, Message], ...]:
-    """Return the string literals of the package and the server that may be messages, with their numbers of letters."""
-    files = [*_ROOT.rglob("*.py"), *Path(coding_gym_server.__file__).parent.rglob("*.py")]
+    """Return the string literals of the package, the server and its pages that may be messages, with their letter counts."""
+    server = Path(coding_gym_server.__file__).parent
+    files = [*_ROOT.rglob("*.py"), *server.rglob("*.py")]
     texts = {
         _literal_parts(node)
         for path in files
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.JoinedStr | ast.Constant)
+    }
+    texts |= {
+        (literal,)
+        for path in (server / "web").rglob("*.js")
+        if "vendor" not in path.parts
+        for literal in re.findall(r'"([^"\n]+)"', path.read_text(encoding="utf-8"))
     }
     weighed = ((_letters(" ".join(parts)), Message("", parts)) for parts in texts)
     return tuple((letters, text) for letters, text in weighed if letters > _FEWEST_LETTERS)
