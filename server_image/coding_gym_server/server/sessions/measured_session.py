@@ -42,9 +42,9 @@ class MeasuredSession(ServerSession):
         self._measurements.reset_times[backend].add(time.perf_counter() - began)
         return data
 
-    async def step(self, action: StepAction) -> ObservationData:
+    async def step(self, action: StepAction, *, on_event: Callable[[Event], None] | None = None) -> ObservationData:
         began = time.perf_counter()
-        data = await super().step(action)
+        data = await super().step(action, on_event=on_event)
         self._measurements.count_step(self._options.backend, data.observation.metadata.outcome, time.perf_counter() - began)
         return data
 
