@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 import typer
 
+from coding_gym._listening import listen
 from coding_gym.cli.common import (
     BackendOption,
     PackagesOption,
@@ -72,7 +73,7 @@ def serve(
     Runs until Ctrl-C or SIGTERM, and removes the sandbox then. A sandbox that dies is replaced.
     """
     from coding_gym.sandbox.managed import ManagedSandbox
-    from coding_gym.sandbox.relay import SandboxRelay, listen
+    from coding_gym.sandbox.relay import SandboxRelay
 
     with errors_in_red(), _stoppable():
         _check_token(token, host=host, may_be_open=no_token)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from coding_gym._listening import listen
 from coding_gym.cli.common import url_of
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ def serve_e2b(
     """
     from coding_gym.e2b.serving import serve_gateway
     from coding_gym.e2b.settings import GatewaySettings
-    from coding_gym.sandbox.relay import listen
     from coding_gym_server.worker.backends.registry import is_installed
 
     if config.backend is None and (config.provider == "docker" or is_installed("notebook")):

@@ -23,7 +23,7 @@ async def serve_gateway(settings: GatewaySettings, listener: socket.socket, *, o
 
     Args:
         settings: The settings.
-        listener: The socket, see ``coding_gym.sandbox.relay.listen``.
+        listener: The socket, see ``coding_gym._listening.listen``.
         on_start: Called with the description of the first sandbox once it has started.
 
     Raises:

@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 from dataclasses import dataclass, replace
 
+from coding_gym._listening import listen
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.managed import ManagedSandbox
-from coding_gym.sandbox.relay import SandboxRelay, listen
+from coding_gym.sandbox.relay import SandboxRelay
 
 __all__ = ["HostReport", "SandboxHost"]
 

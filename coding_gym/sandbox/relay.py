@@ -4,50 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import socket
 from types import TracebackType
 
 from coding_gym.client.address import Address
 from coding_gym.client.session import Session
-from coding_gym.errors import CodingGymError, ConfigurationError
+from coding_gym.errors import CodingGymError
 from coding_gym.sandbox.base import Sandbox
 from coding_gym.sandbox.managed import ManagedSandbox
 from coding_gym_server.protocol import LISTENERS_SUFFIX
 
-__all__ = ["SandboxRelay", "listen"]
+__all__ = ["SandboxRelay"]
 
 _CHUNK_BYTES = 1 << 18
 _HAND_OVER_SECONDS = 5.0
 _CHECK_SECONDS = 0.2
 """Interval at which a sandbox that accepts connections itself is checked."""
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Return a TCP socket that is bound to an address, and does not listen yet.
-
-    Args:
-        host: Name or address of an interface of this machine.
-        port: The port, 0 for a free one.
-
-    Raises:
-        ConfigurationError: If the port is in use, or the address is not available.
-    """
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    except (OSError, UnicodeError) as error:
-        message = f"{host!r} is not an address of this machine: {error}. Use 127.0.0.1, or 0.0.0.0 for all interfaces"
-        raise ConfigurationError(message) from None
-    listener = socket.socket(family, kind, protocol)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        # Two sockets that reuse an address can both be bound, but not both listen.
-        listener.listen(0)
-    except OSError as error:
-        listener.close()
-        raise ConfigurationError(_refusal(host, port, error)) from None
-    return listener
 
 
 class SandboxRelay:
@@ -59,7 +31,7 @@ class SandboxRelay:
     Args:
         sandbox: The sandbox; the relay takes ownership of it. One of its sessions is the relay's own, which keeps the sandbox
             from ending by itself while it has no clients.
-        listener: The socket, see ``listen``; the relay takes ownership of it.
+        listener: The socket, see ``coding_gym._listening.listen``; the relay takes ownership of it.
     """
 
     def __init__(self, sandbox: ManagedSandbox, listener: socket.socket) -> None:
@@ -212,13 +184,3 @@ def _bad_gateway(reason: str) -> bytes:
     body = f"The sandbox is gone, and no other one starts: {reason}\n".encode()
     head = f"HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {len(body)}\r\n"
     return f"{head}Connection: close\r\n\r\n".encode() + body
-
-
-def _refusal(host: str, port: int, error: OSError) -> str:
-    match error.errno:
-        case errno.EADDRINUSE:
-            return f"Port {port} of {host} is in use: stop what listens there, or choose another, or 0 for a free one"
-        case errno.EACCES:
-            return f"Port {port} of {host} is reserved for root: choose one above 1023, or 0 for a free one"
-        case _:
-            return f"Cannot listen on port {port} of {host}: {error.strerror}. Use 127.0.0.1, or 0.0.0.0 for all interfaces"

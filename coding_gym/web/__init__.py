@@ -1,0 +1,1 @@
+"""Pages in the browser, served on this machine."""

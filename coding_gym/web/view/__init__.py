@@ -1,0 +1,1 @@
+"""``coding-gym view``: recorded datasets in the browser."""
