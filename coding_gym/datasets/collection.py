@@ -17,6 +17,7 @@ import msgspec
 from coding_gym._validation import check_count
 from coding_gym.datasets.card import write_card
 from coding_gym.datasets.dataset import EPISODES_FILE, FAULTS_FILE, Dataset, dataset_hash
+from coding_gym.datasets.details import DetailsLog, EpisodeDetails
 from coding_gym.datasets.env_factory import EnvFactory, EnvSource, Wrapper
 from coding_gym.datasets.episode import Episode, encode_episode, plain
 from coding_gym.datasets.episode_log import EpisodeLog, has_episodes
@@ -141,6 +142,7 @@ class _DatasetWriter:
         self._directory = directory
         self.manifest = _manifest(directory, arguments, episodes)
         self.log = EpisodeLog(directory / EPISODES_FILE)
+        self._details = DetailsLog(directory)
         self.missing = [index for index in range(episodes) if index not in self.log.entries]
         self._episodes = episodes
         self._lock = threading.Lock()
@@ -152,7 +154,9 @@ class _DatasetWriter:
         self.manifest.sha256 = None
         self.manifest.write(self._directory)
 
-    def add(self, episode: Episode) -> None:
+    def add(self, episode: Episode, details: EpisodeDetails) -> None:
+        # First, so that whoever sees the episode finds them.
+        self._details.append(details)
         self.log.append(episode.index, *encode_episode(episode))
         self._bar.advance()
 
@@ -179,6 +183,7 @@ class _DatasetWriter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._bar.__exit__(kind, error, trace)
         self.log.close()
+        self._details.close()
 
 
 def _manifest(directory: Path, arguments: Arguments, episodes: int) -> Manifest:

@@ -12,6 +12,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from coding_gym.datasets.details import EpisodeDetails
 from coding_gym.datasets.episode import Episode
 from coding_gym.datasets.policies.base import Policy
 from coding_gym.datasets.rollout import EpisodePlan, InfrastructureFault, PolicyFault, run_episode
@@ -59,13 +60,17 @@ class EpisodeRunner:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(
-        self, plans: Iterable[EpisodePlan], *, on_episode: Callable[[Episode], object], on_fault: Callable[[int, str], object]
+        self,
+        plans: Iterable[EpisodePlan],
+        *,
+        on_episode: Callable[[Episode, EpisodeDetails], object],
+        on_fault: Callable[[int, str], object],
     ) -> None:
         """Run all episodes. After a fatal error, no further episodes begin, but those in progress are completed.
 
         Args:
             plans: Plans of the episodes.
-            on_episode: Called with each completed episode, from several threads.
+            on_episode: Called with each completed episode and its details, from several threads.
             on_fault: Called after each infrastructure error, from several threads, with the episode's index and the reason.
 
         Raises:
@@ -95,13 +100,16 @@ class EpisodeRunner:
             raise PolicyError(self._policy_errors) from next(iter(self._policy_errors.values()))
 
     def _work(
-        self, plans: Iterator[EpisodePlan], on_episode: Callable[[Episode], object], on_fault: Callable[[int, str], object]
+        self,
+        plans: Iterator[EpisodePlan],
+        on_episode: Callable[[Episode, EpisodeDetails], object],
+        on_fault: Callable[[int, str], object],
     ) -> None:
         with _EnvHolder(self._make) as holder:
             try:
                 while (plan := self._next(plans)) is not None:
                     try:
-                        on_episode(self._run(holder, plan, on_fault))
+                        on_episode(*self._run(holder, plan, on_fault))
                     except PolicyFault as fault:
                         self._record_policy_error(plan, fault.__cause__ or fault)
             except BaseException as error:  # noqa: BLE001 - re-raised by run
@@ -114,7 +122,9 @@ class EpisodeRunner:
         with self._lock:
             return None if self._stop.is_set() else next(plans, None)
 
-    def _run(self, holder: _EnvHolder, plan: EpisodePlan, on_fault: Callable[[int, str], object]) -> Episode:
+    def _run(
+        self, holder: _EnvHolder, plan: EpisodePlan, on_fault: Callable[[int, str], object]
+    ) -> tuple[Episode, EpisodeDetails]:
         faults = 0
         while True:
             try:

@@ -95,7 +95,7 @@ def replay(
     max_steps = recorded.manifest.arguments.max_steps
     with EpisodeBar(len(chosen), is_shown=progress) as bar, maker.open(min(sessions, len(plans))) as opened:
         runner = EpisodeRunner(opened.make, _Recorded(recorded), sessions=opened.sessions, max_steps=max_steps)
-        runner.run(plans, on_episode=compare, on_fault=lambda index, reason: bar.count_fault())
+        runner.run(plans, on_episode=lambda again, details: compare(again), on_fault=lambda index, reason: bar.count_fault())
     return [differences[index] for index in sorted(differences)]
 
 

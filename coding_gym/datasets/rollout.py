@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import gymnasium as gym
 import msgspec
 import numpy as np
 
+from coding_gym.datasets.details import EpisodeDetails, StepDetails
 from coding_gym.datasets.episode import Episode, Step, plain, recordable_info
 from coding_gym.datasets.policies.base import Actor, Decision, EpisodeStart, Policy
 from coding_gym.errors import CodingGymError, ConfigurationError, InvalidActionError, ProviderUnavailableError, StepTimeoutError
@@ -18,6 +21,7 @@ from coding_gym.errors import CodingGymError, ConfigurationError, InvalidActionE
 __all__ = ["EpisodePlan", "InfrastructureFault", "PolicyFault", "plan_episode", "run_episode"]
 
 _INFRASTRUCTURE = "infrastructure"
+_TIME_DIGITS = 6
 _NOT_RETRIED = (ConfigurationError, ProviderUnavailableError)
 
 
@@ -64,8 +68,8 @@ def plan_episode(seed: int, index: int, *, options: Mapping[str, Any], tasks: Se
 
 def run_episode(
     env: gym.Env[Any, Any], plan: EpisodePlan, policy: Policy, *, max_steps: int, wait: Callable[[Awaitable[Any]], Any]
-) -> Episode:
-    """Run an episode to completion.
+) -> tuple[Episode, EpisodeDetails]:
+    """Run an episode to completion, and return it with its details, which differ between identical runs.
 
     Args:
         env: Environment to run the episode in.
@@ -78,14 +82,19 @@ def run_episode(
         InfrastructureFault: If a sandbox fails.
         PolicyFault: If the policy raises or returns an invalid action.
     """
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    clock = _Clock()
     observation, info = _guarded(env.reset, seed=plan.seed, options=_options_for(env, plan) or None)
     steps = [Step(observation=observation, info=recordable_info(info))]
+    details = [StepDetails(seconds=clock.lap())]
     actor = _begin(policy, plan, env)
     while len(steps) <= max_steps:
         decision = _decide(actor, observation, info, wait)
         if decision.action is None:
             break
+        policy_seconds = clock.lap()
         observation, reward, terminated, truncated, info = _step(env, decision.action)
+        seconds = clock.lap()
         if info.get("outcome") == _INFRASTRUCTURE:
             raise InfrastructureFault(_reason(observation))
         steps.append(
@@ -99,11 +108,30 @@ def run_episode(
                 decision=dict(decision.details) or None,
             )
         )
+        details.append(StepDetails(seconds=seconds, policy_seconds=policy_seconds, verdict=_verdict(env)))
         if terminated or truncated:
             break
     if len(steps) > 1 and not steps[-1].terminated:
         steps[-1] = msgspec.structs.replace(steps[-1], truncated=True)
-    return Episode(index=plan.index, seed=plan.seed, options=plain(dict(plan.options)), steps=tuple(steps))
+    episode = Episode(index=plan.index, seed=plan.seed, options=plain(dict(plan.options)), steps=tuple(steps))
+    return episode, EpisodeDetails(episode=plan.index, started=started, steps=tuple(details))
+
+
+class _Clock:
+    """Stopwatch."""
+
+    def __init__(self) -> None:
+        self._last = time.perf_counter()
+
+    def lap(self) -> float:
+        """Return the time since the last call, or since the clock was made, in seconds."""
+        previous, self._last = self._last, time.perf_counter()
+        return round(self._last - previous, _TIME_DIGITS)
+
+
+def _verdict(env: gym.Env[Any, Any]) -> Any:
+    """Return the verdict on the last step, None if it was not graded or the environment grades nothing."""
+    return getattr(env.unwrapped, "last_verdict", None)
 
 
 def _options_for(env: gym.Env[Any, Any], plan: EpisodePlan) -> dict[str, Any]:
