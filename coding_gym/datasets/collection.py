@@ -16,7 +16,8 @@ import msgspec
 
 from coding_gym._validation import check_count
 from coding_gym.datasets.card import write_card
-from coding_gym.datasets.dataset import EPISODES_FILE, FAULTS_FILE, Dataset, dataset_hash
+from coding_gym.datasets.dataset import Dataset, dataset_hash
+from coding_gym.datasets.dataset_files import EPISODES_FILE, FAULTS_FILE
 from coding_gym.datasets.details import DetailsLog, EpisodeDetails
 from coding_gym.datasets.env_factory import EnvFactory, EnvSource, Wrapper
 from coding_gym.datasets.episode import Episode, encode_episode, plain

@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import overload
 
 from coding_gym._html import caption, document, element, mark, table
+from coding_gym.datasets.dataset_files import EPISODES_FILE, FAULTS_FILE
 from coding_gym.datasets.episode import Episode, decode_episode, episode_hash
 from coding_gym.datasets.episode_log import LogEntry, scan
 from coding_gym.datasets.manifest import Manifest
 from coding_gym.errors import DatasetError
 
-__all__ = ["EPISODES_FILE", "FAULTS_FILE", "Dataset", "dataset_hash", "load"]
-
-EPISODES_FILE = "episodes.log"
-FAULTS_FILE = "faults.jsonl"
+__all__ = ["Dataset", "dataset_hash", "load"]
 
 
 class Dataset(Sequence[Episode]):

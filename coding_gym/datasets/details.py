@@ -13,9 +13,9 @@ from typing import Any, Self
 
 import msgspec
 
-__all__ = ["DETAILS_FILE", "DetailsLog", "EpisodeDetails", "StepDetails", "read_details"]
+from coding_gym.datasets.dataset_files import DETAILS_FILE
 
-DETAILS_FILE = "details.jsonl"
+__all__ = ["DetailsLog", "EpisodeDetails", "StepDetails", "read_details"]
 
 
 class StepDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,16 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coding_gym._html import Html, caption, clip, document, element, mark, preformatted, table
+from coding_gym.datasets.packed_array import ARRAY_CODE, COMPRESSION_LEVEL, PackedArray
 from coding_gym.errors import DatasetError
 from coding_gym.media.frames import is_shared_black
 
 __all__ = ["Episode", "Step", "decode_episode", "encode_episode", "episode_hash", "plain", "recordable_info"]
 
-_ARRAY = 1
-"""MessagePack extension type code of arrays."""
-
-_ARRAY_HEAD = struct.Struct("<BB")
-_COMPRESSION_LEVEL = 1
 _CELL_CHARS = 400
 
 
@@ -117,7 +112,7 @@ def encode_episode(episode: Episode) -> tuple[bytes, bytes]:
     except (TypeError, ValueError, OverflowError) as error:
         message = f"Episode {episode.index} cannot be recorded: {error}. Actions and observations must be serializable"
         raise DatasetError(message) from error
-    return zstandard.ZstdCompressor(_COMPRESSION_LEVEL).compress(encoded), episode_hash(episode)
+    return zstandard.ZstdCompressor(COMPRESSION_LEVEL).compress(encoded), episode_hash(episode)
 
 
 def decode_episode(data: bytes, *, arrays: bool = True) -> Episode:
@@ -207,7 +202,7 @@ def _scalars_only(value: Any) -> Any:
 def _encode_other(value: Any) -> Any:
     """Return a serializable substitute for a value of a type that msgspec does not support."""
     if isinstance(value, np.ndarray):
-        return msgspec.msgpack.Ext(_ARRAY, _pack_array(value))
+        return msgspec.msgpack.Ext(ARRAY_CODE, _pack_array(value))
     return _scalar(value)
 
 
@@ -237,26 +232,13 @@ def _pack_array(array: NDArray[Any]) -> bytes:
 
 
 def _pack(array: NDArray[Any]) -> bytes:
-    import zstandard
-
-    kind = array.dtype.str.encode()
-    head = _ARRAY_HEAD.pack(len(kind), array.ndim) + kind + struct.pack(f"<{array.ndim}I", *array.shape)
-    return head + zstandard.ZstdCompressor(_COMPRESSION_LEVEL).compress(_bytes(array))
+    return PackedArray.pack(array.dtype.str, array.shape, _bytes(array)).encode()
 
 
 def _unpack_array(code: int, data: memoryview) -> Any:
-    import zstandard
-
-    if code != _ARRAY:
-        message = f"Expected the extension {_ARRAY}, got {code}"
-        raise ValueError(message)
-    length, dimensions = _ARRAY_HEAD.unpack_from(data)
-    at = _ARRAY_HEAD.size + length
-    dtype = np.dtype(bytes(data[_ARRAY_HEAD.size : at]).decode())
-    shape = struct.unpack_from(f"<{dimensions}I", data, at)
-    raw = zstandard.ZstdDecompressor().decompress(data[at + 4 * dimensions :])
+    packed = PackedArray.parse(code, data)
     # A copy, because an array backed by bytes is read-only.
-    return np.frombuffer(raw, dtype).reshape(shape).copy()
+    return np.frombuffer(packed.items(), np.dtype(packed.dtype)).reshape(packed.shape).copy()
 
 
 def _array_hash(array: NDArray[Any]) -> bytes:

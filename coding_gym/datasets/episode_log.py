@@ -11,12 +11,13 @@ import struct
 import threading
 import time
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Self
 
 from coding_gym.errors import DatasetError
 
-__all__ = ["EpisodeLog", "LogEntry", "scan"]
+__all__ = ["EpisodeLog", "LogEntry", "Record", "has_episodes", "records", "scan"]
 
 _MAGIC = b"coding-gym episodes 1\n"
 _HEAD = struct.Struct("<QII32s")
@@ -35,6 +36,27 @@ class LogEntry(NamedTuple):
         """Return the encoded episode."""
         file.seek(self.offset)
         return file.read(self.length)
+
+
+class Record(NamedTuple):
+    """Record of a log, which may be damaged.
+
+    Attributes:
+        episode: Index of the episode.
+        offset: Offset of the encoded episode in bytes.
+        length: Length of the encoded episode in bytes.
+        is_intact: Whether the checksum matches.
+    """
+
+    episode: int
+    offset: int
+    length: int
+    is_intact: bool
+
+    @property
+    def end(self) -> int:
+        """Offset of the next record in bytes."""
+        return self.offset + self.length
 
 
 class EpisodeLog:
@@ -170,11 +192,55 @@ def scan(path: Path) -> tuple[dict[int, LogEntry], int]:
     return entries, end
 
 
+def records(log: memoryview, start: int = 0) -> Iterator[Record]:
+    """Iterate over the records of a log from a given one, including damaged ones whose end is known.
+
+    Stops before a record at the end that is incomplete, such as one that is being written, and where nothing can be read.
+
+    Args:
+        log: Content of the file.
+        start: Offset of the first record in bytes; 0 for the beginning of the file.
+
+    Raises:
+        DatasetError: If the file is not an episode log, or if after a damaged record no other one is found.
+    """
+    if start == 0:
+        if log[: len(_MAGIC)] != _MAGIC:
+            if _MAGIC.startswith(log):
+                return
+            message = "This is not a file of episodes, or was written by another version of coding-gym"
+            raise DatasetError(message)
+        start = len(_MAGIC)
+    damaged: Record | None = None
+    while (record := _record_at(log, start)) is not None:
+        if not record.is_intact and (damaged is not None or record.end == len(log)):
+            break
+        if damaged is not None:
+            yield damaged
+        damaged = None if record.is_intact else record
+        if record.is_intact:
+            yield record
+        start = record.end
+    if damaged is not None:
+        message = f"The episodes are damaged at byte {damaged.offset}: those that follow cannot be read"
+        raise DatasetError(message)
+
+
+def _record_at(log: memoryview, start: int) -> Record | None:
+    if start + _HEAD.size > len(log):
+        return None
+    index, length, checksum, sha256 = _HEAD.unpack_from(log, start)
+    offset = start + _HEAD.size
+    if not length or offset + length > len(log):
+        return None
+    return Record(index, offset, length, _checksum(index, sha256, log[offset : offset + length]) == checksum)
+
+
 def _record(index: int, data: bytes, sha256: bytes) -> bytes:
     return _HEAD.pack(index, len(data), _checksum(index, sha256, data), sha256) + data
 
 
-def _checksum(index: int, sha256: bytes, data: bytes) -> int:
+def _checksum(index: int, sha256: bytes, data: bytes | memoryview) -> int:
     return zlib.crc32(data, zlib.crc32(sha256, index & 0xFFFFFFFF))
 
 

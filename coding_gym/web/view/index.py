@@ -1,0 +1,219 @@
+"""``EpisodeIndex``: a summary of each episode of a dataset, read in a thread while the page is open.
+
+Nothing here imports NumPy or an environment, which would take longer than reading the first thousand episodes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from coding_gym.datasets.dataset_files import DETAILS_FILE, EPISODES_FILE, FAULTS_FILE
+from coding_gym.datasets.details import EpisodeDetails
+from coding_gym.datasets.episode_log import Record, records
+from coding_gym.datasets.manifest import Manifest
+from coding_gym.errors import DatasetError
+from coding_gym.web.view.summaries import Summaries, summary_of
+
+__all__ = ["EpisodeIndex"]
+
+_BATCH = 256
+"""Number of episodes between two requests of the page for the interpreter lock."""
+
+
+class EpisodeIndex:
+    """Index of the episodes of a dataset, which may still be growing. Thread-safe.
+
+    Args:
+        path: Directory of the dataset.
+
+    Attributes:
+        path: Directory of the dataset.
+        summaries: Summaries of the episodes that have been read.
+        generation: Number of times that the file was replaced: rows of another generation are void.
+        is_reading: Whether episodes or details are being read.
+        has_times: Whether the times of all episodes have been read.
+        problem: Why not all episodes can be read; empty if there is no reason.
+
+    Raises:
+        DatasetError: If the directory contains no dataset.
+    """
+
+    def __init__(self, path: Path) -> None:
+        manifest = Manifest.read(path)
+        if manifest is None or not (path / EPISODES_FILE).exists():
+            message = f"There is no dataset in {path}: expected a directory that collect() has written"
+            raise DatasetError(message)
+        self.path = path
+        self.generation = 0
+        self.is_reading = True
+        self.has_times = False
+        self.problem = ""
+        self._manifest = manifest
+        self._lock = threading.Lock()
+        self._reading = threading.Lock()
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self.summaries = Summaries()
+        self._rows: dict[int, int] = {}
+        self._details: dict[int, tuple[int, int]] = {}
+        self._end = 0
+        self._details_end = 0
+        self._inode = 0
+        self.problem = ""
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest, read again if it is readable: its number of episodes changes when a dataset is extended."""
+        with contextlib.suppress(DatasetError):
+            self._manifest = Manifest.read(self.path) or self._manifest
+        return self._manifest
+
+    @property
+    def faults(self) -> int:
+        """Number of sandbox failures after which an episode was retried."""
+        try:
+            return (self.path / FAULTS_FILE).read_bytes().count(b"\n")
+        except OSError:
+            return 0
+
+    def start(self) -> None:
+        """Read what is new in the files, in a thread, unless one is at it."""
+        if self._reading.acquire(blocking=False):
+            self.is_reading = True
+            threading.Thread(target=self._read_and_release, name="coding_gym-view", daemon=True).start()
+
+    def read(self) -> None:
+        """Read what is new in the files."""
+        with self._reading:
+            self._read()
+
+    def row(self, index: int) -> int | None:
+        """Return the row of an episode, None if there is none."""
+        return self._rows.get(index)
+
+    def record(self, index: int) -> bytes:
+        """Return an encoded episode.
+
+        Raises:
+            DatasetError: If the dataset does not contain the episode, or it is damaged.
+        """
+        with self._lock:
+            row = self._rows.get(index)
+            if row is None:
+                message = f"There is no episode {index} in {self.path}, which has {len(self.summaries)}"
+                raise DatasetError(message)
+            offset, length = self.summaries.offsets[row], self.summaries.lengths[row]
+            is_intact = self.summaries.is_intact(row)
+        if not is_intact:
+            message = f"Episode {index} of {self.path} is damaged: its checksum does not match"
+            raise DatasetError(message)
+        with (self.path / EPISODES_FILE).open("rb") as file:
+            file.seek(offset)
+            return file.read(length)
+
+    def details(self, index: int) -> EpisodeDetails | None:
+        """Return the details of an episode; None if they were not recorded, or have not been read."""
+        place = self._details.get(index)
+        if place is None:
+            return None
+        with (self.path / DETAILS_FILE).open("rb") as file, contextlib.suppress(msgspec.MsgspecError):
+            file.seek(place[0])
+            return msgspec.json.decode(file.read(place[1]), type=EpisodeDetails)
+        return None
+
+    def seconds(self) -> list[float | None]:
+        """Return the wall-clock time of each episode that has been read, in seconds; None if it is not known."""
+        with self._lock:
+            return [None if value != value else value for value in self.summaries.seconds]
+
+    def _read_and_release(self) -> None:
+        try:
+            self._read()
+        finally:
+            self.is_reading = False
+            self._reading.release()
+
+    def _read(self) -> None:
+        try:
+            self._read_episodes()
+            self._read_details()
+        except (OSError, DatasetError) as error:
+            self.problem = str(error)
+        self.is_reading = False
+
+    def _read_episodes(self) -> None:
+        path = self.path / EPISODES_FILE
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if self._inode not in (0, status.st_ino) or status.st_size < self._end:
+                # Sorted at the end of the collection, or collected anew.
+                with self._lock:
+                    self._start_over()
+                    self.generation += 1
+            self._inode = status.st_ino
+            if status.st_size <= self._end:
+                return
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as log:
+                for batch in _batches(records(log, self._end)):
+                    rows = [summary_of(record, log) for record in batch]
+                    with self._lock:
+                        for record, summary in zip(batch, rows, strict=True):
+                            self._rows[record.episode] = self.summaries.add(record, summary)
+                        self._end = batch[-1].end
+
+    def _read_details(self) -> None:
+        decoder = msgspec.json.Decoder(_DetailsSummary)
+        try:
+            file = (self.path / DETAILS_FILE).open("rb")
+        except FileNotFoundError:
+            return
+        with file:
+            if os.fstat(file.fileno()).st_size < self._details_end:
+                self._details_end = 0
+            file.seek(self._details_end)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                start = self._details_end
+                self._details_end += len(line)
+                with contextlib.suppress(msgspec.MsgspecError):
+                    details = decoder.decode(line)
+                    self._details[details.episode] = (start, len(line))
+                    row = self._rows.get(details.episode)
+                    if row is not None:
+                        self.summaries.seconds[row] = sum(step.seconds + step.policy_seconds for step in details.steps)
+        self.has_times = bool(self._details)
+
+
+class _StepTimes(msgspec.Struct):
+    seconds: float = 0.0
+    policy_seconds: float = 0.0
+
+
+class _DetailsSummary(msgspec.Struct):
+    episode: int
+    steps: list[_StepTimes] = []
+
+
+def _batches(found: Iterator[Record]) -> Iterator[list[Record]]:
+    batch: list[Record] = []
+    try:
+        for record in found:
+            batch.append(record)
+            if len(batch) == _BATCH:
+                yield batch
+                batch = []
+    except DatasetError:
+        if batch:
+            yield batch
+        raise
+    if batch:
+        yield batch

@@ -1,0 +1,51 @@
+// Differences of two texts, line by line.
+
+/** Product of the numbers of lines beyond which lines are compared by position only. */
+const LARGEST = 4_000_000;
+
+/**
+ * Returns pairs of lines: equal ones, and those that only one of the texts has.
+ * @param {string} first
+ * @param {string} second
+ * @returns {{first: string | null, second: string | null}[]}
+ */
+export function diffLines(first, second) {
+  const a = first === "" ? [] : first.replace(/\n$/, "").split("\n");
+  const b = second === "" ? [] : second.replace(/\n$/, "").split("\n");
+  let start = 0;
+  while (start < a.length && start < b.length && a[start] === b[start]) start++;
+  let end = 0;
+  while (end < a.length - start && end < b.length - start && a[a.length - 1 - end] === b[b.length - 1 - end]) end++;
+  const pairs = a.slice(0, start).map((line) => ({ first: line, second: line }));
+  pairs.push(...middle(a.slice(start, a.length - end), b.slice(start, b.length - end)));
+  pairs.push(...a.slice(a.length - end).map((line) => ({ first: line, second: line })));
+  return pairs;
+}
+
+/** Returns the pairs of the longest common subsequence, and the lines between them. */
+function middle(a, b) {
+  const pairs = [];
+  if (a.length * b.length > LARGEST) {
+    for (let at = 0; at < Math.max(a.length, b.length); at++) pairs.push({ first: a[at] ?? null, second: b[at] ?? null });
+    return pairs;
+  }
+  const width = b.length + 1;
+  const lengths = new Uint32Array((a.length + 1) * width);
+  for (let i = a.length - 1; i >= 0; i--) {
+    for (let j = b.length - 1; j >= 0; j--) {
+      lengths[i * width + j] =
+        a[i] === b[j]
+          ? lengths[(i + 1) * width + j + 1] + 1
+          : Math.max(lengths[(i + 1) * width + j], lengths[i * width + j + 1]);
+    }
+  }
+  let i = 0;
+  let j = 0;
+  while (i < a.length || j < b.length) {
+    if (i < a.length && j < b.length && a[i] === b[j]) pairs.push({ first: a[i++], second: b[j++] });
+    else if (j >= b.length || (i < a.length && lengths[(i + 1) * width + j] >= lengths[i * width + j + 1]))
+      pairs.push({ first: a[i++], second: null });
+    else pairs.push({ first: null, second: b[j++] });
+  }
+  return pairs;
+}

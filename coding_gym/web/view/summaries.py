@@ -1,0 +1,220 @@
+"""Summaries of episodes, as columns."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from typing import Any
+
+import msgspec
+import zstandard
+
+from coding_gym.datasets.episode_log import Record
+
+__all__ = ["ENDINGS", "RESULTS", "Summaries", "Summary", "summary_of"]
+
+ENDINGS = ("terminated", "truncated", "empty", "damaged")
+"""How episodes end: ``empty`` are those without actions, ``damaged`` those that cannot be read."""
+
+RESULTS = ("unknown", "solved", "unsolved")
+"""Whether episodes were solved; ``unknown`` if no step says so."""
+
+
+class Summary(msgspec.Struct):
+    """Summary of an episode.
+
+    Attributes:
+        steps: Number of actions.
+        reward: Sum of the rewards.
+        outcome: ``info["outcome"]`` of the last step; empty if there is none.
+        ending: Position in ``ENDINGS``.
+        result: Position in ``RESULTS``.
+        task: Id of the task; empty if there is none.
+        tests_passed: The largest number of tests that a submission passed.
+        tests_total: The number of tests of that submission; 0 if none was graded.
+    """
+
+    steps: int = 0
+    reward: float = 0.0
+    outcome: str = ""
+    ending: int = ENDINGS.index("damaged")
+    result: int = 0
+    task: str = ""
+    tests_passed: int = 0
+    tests_total: int = 0
+
+
+class Summaries:
+    """Table of summaries, whose columns are sent to the page.
+
+    Attributes:
+        offsets: Offset of each encoded episode in bytes.
+        lengths: Length of each encoded episode in bytes.
+        seconds: Wall-clock time of each episode in seconds, NaN if it is not known.
+        outcomes: Outcomes, to which a column refers by position.
+        tasks: Tasks, likewise.
+    """
+
+    def __init__(self) -> None:
+        self.offsets = array("Q")
+        self.lengths = array("Q")
+        self.seconds = array("d")
+        self.outcomes: list[str] = []
+        self.tasks: list[str] = []
+        self._outcome_codes: dict[str, int] = {}
+        self._task_codes: dict[str, int] = {}
+        self._columns: dict[str, array[Any]] = {
+            "episode": array("Q"),
+            "steps": array("L"),
+            "reward": array("d"),
+            "outcome": array("L"),
+            "ending": array("B"),
+            "result": array("B"),
+            "task": array("L"),
+            "passed": array("L"),
+            "tests": array("L"),
+        }
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    def add(self, record: Record, summary: Summary) -> int:
+        """Add a summary, and return its row."""
+        values = (
+            record.episode,
+            summary.steps,
+            summary.reward,
+            _code(summary.outcome, self.outcomes, self._outcome_codes),
+            summary.ending,
+            summary.result,
+            _code(summary.task, self.tasks, self._task_codes),
+            summary.tests_passed,
+            summary.tests_total,
+        )
+        for column, value in zip(self._columns.values(), values, strict=True):
+            column.append(value)
+        self.offsets.append(record.offset)
+        self.lengths.append(record.length)
+        self.seconds.append(math.nan)
+        return len(self) - 1
+
+    def is_intact(self, row: int) -> bool:
+        """Return whether an episode can be read."""
+        return ENDINGS[self._columns["ending"][row]] != "damaged"
+
+    def columns(self, start: int, stop: int) -> dict[str, list[Any]]:
+        """Return the columns of some rows."""
+        return {name: column[start:stop].tolist() for name, column in self._columns.items()}
+
+
+class _Info(msgspec.Struct):
+    outcome: str | None = None
+    solved: bool | None = None
+    tests_passed: int | None = None
+    tests_total: int | None = None
+
+
+class _Step(msgspec.Struct):
+    reward: float = 0.0
+    terminated: bool = False
+    info: _Info = msgspec.field(default_factory=_Info)
+
+
+class _Options(msgspec.Struct):
+    task_id: str | None = None
+
+
+class _Episode(msgspec.Struct):
+    steps: list[_Step]
+    options: _Options = msgspec.field(default_factory=_Options)
+
+
+class _PlainStep(msgspec.Struct):
+    reward: float = 0.0
+    terminated: bool = False
+    info: Any = None
+
+
+class _PlainEpisode(msgspec.Struct):
+    steps: list[_PlainStep]
+    options: Any = None
+
+
+_decompressor = zstandard.ZstdDecompressor()
+_decoder = msgspec.msgpack.Decoder(_Episode)
+_plain_decoder = msgspec.msgpack.Decoder(_PlainEpisode, ext_hook=lambda code, data: None)
+
+
+def summary_of(record: Record, log: memoryview) -> Summary:
+    """Return the summary of an episode; that of a damaged one if it cannot be decoded.
+
+    Not thread-safe.
+
+    Args:
+        record: Its record.
+        log: Content of the file.
+    """
+    if not record.is_intact:
+        return Summary()
+    try:
+        encoded = _decompressor.decompress(log[record.offset : record.end])
+        try:
+            episode: Any = _decoder.decode(encoded)
+        except msgspec.ValidationError:
+            # The info of an environment of another package, whose keys have other types.
+            episode = _plain(_plain_decoder.decode(encoded))
+    except (zstandard.ZstdError, msgspec.MsgspecError):
+        return Summary()
+    return _summarize(episode)
+
+
+def _summarize(episode: _Episode) -> Summary:
+    steps = episode.steps
+    reward = 0.0
+    solved: bool | None = None
+    passed = tests = 0
+    for step in steps:
+        reward += step.reward
+        info = step.info
+        if info.solved is not None:
+            solved = solved or info.solved
+        if info.tests_total and (info.tests_passed or 0) >= passed:
+            passed, tests = info.tests_passed or 0, info.tests_total
+    last = steps[-1] if steps else _Step()
+    return Summary(
+        steps=max(len(steps) - 1, 0),
+        reward=reward,
+        outcome=last.info.outcome or "",
+        ending=2 if len(steps) <= 1 else 0 if last.terminated else 1,
+        result=0 if solved is None else 1 if solved else 2,
+        task=episode.options.task_id or "",
+        tests_passed=max(passed, 0),
+        tests_total=max(tests, 0),
+    )
+
+
+def _plain(episode: _PlainEpisode) -> _Episode:
+    """Return an episode without the keys that have other types than this package's."""
+    options = episode.options if isinstance(episode.options, dict) else {}
+    task = options.get("task_id")
+    return _Episode(
+        steps=[_Step(step.reward, step.terminated, _info(step.info)) for step in episode.steps],
+        options=_Options(None if task is None else str(task)),
+    )
+
+
+def _info(info: Any) -> _Info:
+    given = info if isinstance(info, dict) else {}
+    outcome, solved = given.get("outcome"), given.get("solved")
+    return _Info(
+        outcome=outcome if isinstance(outcome, str) else None,
+        solved=bool(solved) if "solved" in given else None,
+    )
+
+
+def _code(value: str, values: list[str], codes: dict[str, int]) -> int:
+    code = codes.get(value)
+    if code is None:
+        code = codes[value] = len(values)
+        values.append(value)
+    return code
