@@ -5,13 +5,52 @@ Entry points are strings, so that ``EnvSpec`` is serializable and this package d
 
 from __future__ import annotations
 
-import gymnasium as gym
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
-__all__ = ["register_envs"]
+__all__ = ["register_envs", "register_when_imported"]
+
+
+def register_when_imported() -> None:
+    """Register the environments as soon as Gymnasium is imported, which takes too long for commands that need none of them.
+
+    Idempotent.
+    """
+    if "gymnasium" in sys.modules:
+        register_envs()
+    elif not any(isinstance(finder, _GymnasiumFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _GymnasiumFinder())
+
+
+class _GymnasiumFinder(MetaPathFinder):
+    """Finds Gymnasium, as the other finders do, and has the environments registered once it is executed."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if fullname != "gymnasium":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            loader, execute = spec.loader, spec.loader.exec_module
+
+            def execute_and_register(module: ModuleType) -> None:
+                # An attribute of this loader only, which has no other modules.
+                vars(loader).pop("exec_module")
+                execute(module)
+                register_envs()
+
+            vars(loader)["exec_module"] = execute_and_register
+        return spec
 
 
 def register_envs() -> None:
     """Register the environments with Gymnasium. Idempotent."""
+    import gymnasium as gym
+
     if "CodingEnv-v0" not in gym.registry:
         gym.register(
             id="CodingEnv-v0",

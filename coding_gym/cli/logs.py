@@ -13,12 +13,12 @@ import typer
 
 from coding_gym.cli.common import errors_in_red
 from coding_gym.errors import ProviderUnavailableError
-from coding_gym.sandbox.ownership import OwnerProcess
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
 
     from coding_gym.sandbox.local.logs import LocalLog
+    from coding_gym.sandbox.ownership import OwnerProcess
 
 __all__ = ["age", "logs", "owner_state"]
 
@@ -166,4 +166,4 @@ def owner_state(owner: OwnerProcess) -> str:
     """Return whether the process that started a sandbox is alive, gone or elsewhere, on another machine."""
     if owner.is_known_dead():
         return "gone"
-    return "alive" if owner.host == OwnerProcess.current().host else "elsewhere"
+    return "alive" if owner.host == type(owner).current().host else "elsewhere"

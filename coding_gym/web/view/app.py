@@ -184,7 +184,7 @@ class _DatasetData:
 
     def _step(self, request: Request) -> RecordedStep:
         steps = self._get(request.path_params["episode"]).steps
-        number = request.path_params["step"]
+        number = int(request.path_params["step"])
         if number >= len(steps):
             raise HTTPException(HTTPStatus.NOT_FOUND, f"This episode has {len(steps)} steps, there is no step {number}.")
         return steps[number]

@@ -40,7 +40,6 @@ class EpisodePage {
     document.addEventListener("keydown", this.onKey);
     dataset.lastEpisode = episode.episode;
     this.update(place);
-    this.steps.focus({ preventScroll: true });
   }
 
   close() {

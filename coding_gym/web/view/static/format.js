@@ -21,6 +21,7 @@ export function reward(value) {
 /** Returns a duration such as 380 ms, 4.2 s or 3 min 5 s. */
 export function duration(seconds) {
   if (seconds === null || seconds === undefined || Number.isNaN(seconds)) return "–";
+  if (seconds > 0 && seconds < 0.0005) return "< 1 ms";
   if (seconds < 0.9995) return `${Math.round(seconds * 1000)} ms`;
   if (seconds < 59.95) return `${seconds.toFixed(1)} s`;
   const whole = Math.round(seconds);

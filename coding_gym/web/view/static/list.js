@@ -315,7 +315,7 @@ class List {
   #activateEpisode(episode) {
     const row = dataset.rows.rowOf(episode);
     const position = this.found.indexOf(row);
-    if (position >= 0) this.#activate(position, document.activeElement === document.body);
+    if (position >= 0) this.#activate(position);
   }
 
   #activate(position, mustFocus = true) {

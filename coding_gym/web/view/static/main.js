@@ -134,8 +134,11 @@ async function show() {
     if (current?.name === route.name && (await current.page.update?.(place))) return;
     const module = await route.load();
     if (turn !== opening) return;
+    const isFirst = !current;
     close();
     current = { name: route.name, page: { close() {} } };
+    // For readers of screens, and so that keys do not go to an element that is gone.
+    if (!isFirst) main.focus({ preventScroll: true });
     const page = await module.open({ ...place, main: fresh() }, context);
     if (turn === opening) current = { name: route.name, page };
     else page.close();

@@ -7,8 +7,10 @@ import { getPicture } from "./api.js";
 import { duration } from "./format.js";
 
 const MOST_PICTURES = 24;
-/** Smallest share of a segment, so that short steps can be hit. */
-const SMALLEST = 0.008;
+/** Smallest share of a segment, so that short steps can be hit: of 20 steps, of more of them less. */
+const SMALLEST = 0.02;
+/** Share of the reset, which may take longer than all steps: it starts the sandbox. */
+const RESET = 0.02;
 
 /** Returns the address of a picture of a step. */
 export function picturePath(episode, step, name) {
@@ -44,8 +46,9 @@ export function timesOf(step) {
 /** Returns the template of a timeline. */
 export function timeline(episode, chosen, onChoose, onHover) {
   const { steps } = episode;
-  const total = steps.reduce((sum, step) => sum + lengthOf(step), 0) || 1;
-  const shares = steps.map((step) => Math.max(lengthOf(step) / total, SMALLEST));
+  const total = steps.slice(1).reduce((sum, step) => sum + lengthOf(step), 0) || 1;
+  const smallest = Math.min(SMALLEST, 0.4 / steps.length);
+  const shares = steps.map((step) => (step.number ? Math.max(lengthOf(step) / total, smallest) : RESET));
   const sum = shares.reduce((a, b) => a + b, 0);
   const pictured = steps.filter((step) => step.pictures.some((picture) => !picture.isBlack));
   const every = Math.ceil(pictured.length / MOST_PICTURES);
