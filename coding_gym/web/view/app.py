@@ -24,7 +24,7 @@ from coding_gym_server.web.assets import COMMON, asset_route, page_route
 __all__ = ["dataset_routes", "view_app"]
 
 _STATIC = Path(__file__).parent / "static"
-_MOST_ROWS = 25_000
+_MOST_ROWS = 50_000
 _FIRST_ROWS = 500
 _MOST_CHARS = 65_536
 _KEPT_EPISODES = 4

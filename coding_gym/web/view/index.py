@@ -165,9 +165,13 @@ class EpisodeIndex:
                 for batch in _batches(records(log, self._end)):
                     rows = [summary_of(record, log) for record in batch]
                     with self._lock:
-                        for record, summary in zip(batch, rows, strict=True):
-                            self._rows[record.episode] = self.summaries.add(record, summary)
+                        start = self.summaries.extend(batch, rows)
+                        self._rows.update((record.episode, row) for row, record in enumerate(batch, start))
                         self._end = batch[-1].end
+        if self._end < status.st_size and self.manifest.sha256 is not None:
+            # Not a record that is being written: the collection has ended.
+            message = f"The episodes are damaged at byte {self._end}: those that follow cannot be read"
+            raise DatasetError(message)
 
     def _read_details(self) -> None:
         decoder = msgspec.json.Decoder(_DetailsSummary)

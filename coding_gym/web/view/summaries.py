@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -44,6 +46,16 @@ class Summary(msgspec.Struct):
     tests_total: int = 0
 
 
+_PLAIN_COLUMNS = {
+    "steps": attrgetter("steps"),
+    "reward": attrgetter("reward"),
+    "ending": attrgetter("ending"),
+    "result": attrgetter("result"),
+    "passed": attrgetter("tests_passed"),
+    "tests": attrgetter("tests_total"),
+}
+
+
 class Summaries:
     """Table of summaries, whose columns are sent to the page.
 
@@ -78,25 +90,19 @@ class Summaries:
     def __len__(self) -> int:
         return len(self.seconds)
 
-    def add(self, record: Record, summary: Summary) -> int:
-        """Add a summary, and return its row."""
-        values = (
-            record.episode,
-            summary.steps,
-            summary.reward,
-            _code(summary.outcome, self.outcomes, self._outcome_codes),
-            summary.ending,
-            summary.result,
-            _code(summary.task, self.tasks, self._task_codes),
-            summary.tests_passed,
-            summary.tests_total,
-        )
-        for column, value in zip(self._columns.values(), values, strict=True):
-            column.append(value)
-        self.offsets.append(record.offset)
-        self.lengths.append(record.length)
-        self.seconds.append(math.nan)
-        return len(self) - 1
+    def extend(self, records: Sequence[Record], summaries: Sequence[Summary]) -> int:
+        """Add the summaries of records, and return the row of the first."""
+        start = len(self)
+        columns = self._columns
+        columns["episode"].extend([record.episode for record in records])
+        for name, field in _PLAIN_COLUMNS.items():
+            columns[name].extend(map(field, summaries))
+        columns["outcome"].extend([_code(summary.outcome, self.outcomes, self._outcome_codes) for summary in summaries])
+        columns["task"].extend([_code(summary.task, self.tasks, self._task_codes) for summary in summaries])
+        self.offsets.extend([record.offset for record in records])
+        self.lengths.extend([record.length for record in records])
+        self.seconds.extend([math.nan] * len(records))
+        return start
 
     def is_intact(self, row: int) -> bool:
         """Return whether an episode can be read."""

@@ -21,6 +21,8 @@ const COLUMNS = [
 ];
 const PLOTS_KEY = "coding-gym-view-plots";
 const RESULT_KINDS = { solved: "good", unsolved: "bad", unknown: "neutral" };
+/** Milliseconds between changes while rows are being loaded. */
+const PAUSE = 300;
 /** Pixels per row at a root font size of 16 pixels. */
 const ROW_HEIGHT = 38;
 
@@ -44,7 +46,7 @@ class List {
     dataset.removeEventListener("change", this.onChange);
     document.removeEventListener("keydown", this.onKey);
     this.list.close();
-    cancelAnimationFrame(this.frame);
+    clearTimeout(this.frame);
   }
 
   update(place) {
@@ -103,11 +105,13 @@ class List {
     });
   }
 
+  /** Shows rows soon: the first ones at once, others together. */
   #schedule() {
-    this.frame ??= requestAnimationFrame(() => {
+    const wait = this.drawn && dataset.rows.isReading ? PAUSE : 0;
+    this.frame ??= setTimeout(() => {
       this.frame = null;
       this.#select();
-    });
+    }, wait);
   }
 
   #select() {
@@ -120,6 +124,7 @@ class List {
 
   #draw() {
     const { rows, state } = dataset;
+    this.drawn = rows.length > 0;
     this.#renderFilters();
     this.#renderHead();
     const isFiltered = Object.keys(this.filters).length > 0;

@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import io
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from coding_gym.datasets.episode import Step
+from coding_gym.datasets.episode_log import EpisodeLog
+from coding_gym.datasets.manifest import Manifest
+from tests.web.view.datasets import HOSTILE, MEGABYTE, SCREEN, episode, varied, write
+
+
+@pytest.fixture
+def client(api, varied_path):
+    return api(varied_path)
+
+
+def rows(client, start=0):
+    return client.get(f"/api/episodes?start={start}").json()
+
+
+def test_summaries_are_columns(client):
+    answer = rows(client)
+    columns = answer["columns"]
+    assert columns["episode"] == list(range(60))
+    assert columns["reward"][:5] == [1.0, 0.5, -0.25, 0.0, 0.0]
+    assert columns["steps"][:5] == [1, 1, 1, 4, 1]
+    assert [answer["outcomes"][code] for code in columns["outcome"][:3]] == ["ok", "ok", "error"]
+    assert [answer["results"][code] for code in columns["result"][:4]] == ["solved", "unsolved", "unknown", "unknown"]
+    assert [answer["endings"][code] for code in columns["ending"][:2]] == ["terminated", "truncated"]
+    assert [answer["tasks"][code] for code in columns["task"][:4]] == [
+        "tasks/first",
+        "tasks/second",
+        f"tasks/{HOSTILE[:60]}",
+        "",
+    ]
+    assert (columns["passed"][:3], columns["tests"][:3]) == ([2, 1, 0], [2, 2, 0])
+
+
+def test_rows_are_sent_in_parts(client):
+    assert rows(client, 58)["columns"]["episode"] == [58, 59]
+    assert rows(client, 1000)["columns"]["episode"] == []
+
+
+@pytest.mark.parametrize("start", ["-1", "x", "1.5"])
+def test_malformed_start_is_rejected(client, start):
+    assert client.get(f"/api/episodes?start={start}").status_code == 400
+
+
+def test_times_include_the_policy(client):
+    answer = client.get("/api/seconds").json()
+    assert answer["seconds"][0] == pytest.approx(0.1 + 2 * 0.02)
+    assert answer["seconds"][3] == pytest.approx(1.0 + 5 * 0.02)
+
+
+def test_dataset_is_described(client, varied_path):
+    state = client.get("/api/dataset").json()
+    assert (state["name"], state["env"], state["requested"], state["read"]) == ("varied", "CodingTask-v0", 60, 60)
+    assert (state["isComplete"], state["problem"], state["language"]) == (False, "", "python")
+
+
+def test_episode_has_an_overview_without_texts(client):
+    answer = client.get("/api/episodes/4").json()
+    reset, step = answer["steps"]
+    assert answer["seed"] == str(2**62 + 4)
+    assert step["lengths"]["stdout"] == len(MEGABYTE)
+    assert (step["seconds"], step["outcome"], step["truncated"]) == (0.1, "ok", True)
+    assert (reset["preview"], reset["lengths"]["prompt"]) == ("", 6)
+    assert len(client.get("/api/episodes/4").content) < 2000
+
+
+def test_long_text_is_sent_in_parts(client):
+    path = "/api/episodes/4/steps/1/text/stdout"
+    first = client.get(f"{path}?count=1000").json()
+    assert first == {"text": MEGABYTE[:1000], "start": 0, "total": len(MEGABYTE)}
+    assert client.get(f"{path}?start={len(MEGABYTE) - 5}").json()["text"] == MEGABYTE[-5:]
+    assert len(client.get(path).json()["text"]) < len(MEGABYTE)
+
+
+def test_hostile_text_stays_data(client):
+    answer = client.get("/api/episodes/2/steps/1/text/stderr")
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json()["text"] == HOSTILE
+
+
+def test_raw_step_is_json_without_pixels(client):
+    raw = json.loads(client.get("/api/episodes/3/steps/2/text/raw").json()["text"])
+    assert raw["observation"]["screenshot"] == "<array of |u1, shape 48x64x3>"
+    assert raw["action"] == "draw(1)"
+
+
+def test_pictures_are_exact(client):
+    steps = client.get("/api/episodes/3").json()["steps"]
+    assert [picture["isBlack"] for step in steps for picture in step["pictures"]] == [True, False, False, False]
+    answer = client.get("/api/episodes/3/steps/4/pictures/observation.screenshot")
+    assert answer.headers["content-type"] == "image/png"
+    shown = np.asarray(Image.open(io.BytesIO(answer.content)))
+    assert shown.shape == SCREEN
+    assert shown[0, 29].tolist() == [200, 120, 3]
+    assert shown[0, 30].tolist() == [0, 0, 0]
+    thumbnail = client.get("/api/episodes/3/steps/4/pictures/observation.screenshot?thumbnail=1")
+    assert thumbnail.status_code == 200
+
+
+def test_verdict_has_each_test(client):
+    verdict = client.get("/api/episodes/1/steps/1/verdict").json()
+    assert [case["outcome"] for case in verdict["cases"]] == ["passed", "failed"]
+    assert verdict["cases"][1]["message"] == f"assert {HOSTILE}"
+    assert client.get("/api/episodes/2/steps/1/verdict").json() is None
+
+
+@pytest.mark.parametrize(
+    "path", ["99", "1/steps/9/text/raw", "1/steps/1/text/nothing", "1/steps/1/pictures/observation.screenshot", "x"]
+)
+def test_missing_data_are_404(client, path):
+    assert client.get(f"/api/episodes/{path}").status_code == 404
+
+
+def test_dataset_without_details_has_no_times(api, tmp_path):
+    client = api(write(tmp_path / "old", [episode(0, solved=True)], with_details=False))
+    assert client.get("/api/seconds").json()["seconds"] == [None]
+    assert client.get("/api/episodes/0").json()["steps"][1].get("seconds") is None
+    assert client.get("/api/episodes/0/steps/1/verdict").json() is None
+
+
+def test_empty_dataset_opens(api, tmp_path):
+    client = api(write(tmp_path / "empty", [], requested=5))
+    assert (rows(client)["columns"]["episode"], client.get("/api/dataset").json()["requested"]) == ([], 5)
+
+
+def test_growing_dataset_is_read_on(api, tmp_path):
+    path = write(tmp_path / "growing", [varied(1), varied(0)], requested=4)
+    client = api(path)
+    assert rows(client)["columns"]["episode"] == [1, 0]
+    write(path, [varied(2)], requested=4)
+    for _ in range(200):
+        if client.get("/api/dataset").json()["read"] == 3:
+            break
+    assert rows(client, 2)["columns"]["episode"] == [2]
+    # The order of episodes in the file, and with it that of the rows, changes at the end of a collection.
+    with EpisodeLog(path / "episodes.log") as log:
+        log.sort()
+    for _ in range(200):
+        if (answer := rows(client))["generation"] == 1 and not answer["isReading"]:
+            break
+        client.get("/api/dataset")
+    assert rows(client)["columns"]["episode"] == [0, 1, 2]
+
+
+def test_damaged_episode_does_not_hide_others(api, tmp_path):
+    path = write(tmp_path / "damaged", [varied(0), varied(1), varied(3)])
+    log = path / "episodes.log"
+    data = bytearray(log.read_bytes())
+    second = data.index(b"\x28\xb5\x2f\xfd", data.index(b"\x28\xb5\x2f\xfd") + 4)
+    data[second + 20] ^= 0xFF
+    log.write_bytes(data)
+    client = api(path)
+    answer = rows(client)
+    assert answer["columns"]["episode"] == [0, 1, 3]
+    assert [answer["endings"][code] for code in answer["columns"]["ending"]] == ["terminated", "damaged", "truncated"]
+    refused = client.get("/api/episodes/1")
+    assert refused.status_code == 422
+    assert "is damaged: its checksum does not match" in refused.text
+    assert client.get("/api/episodes/3").status_code == 200
+
+
+def test_end_that_cannot_be_read_is_reported(api, tmp_path):
+    path = write(tmp_path / "damaged", [varied(0), varied(1), varied(3)])
+    log = path / "episodes.log"
+    data = bytearray(log.read_bytes())
+    start = data.index(b"\x28\xb5\x2f\xfd", data.index(b"\x28\xb5\x2f\xfd") + 4)
+    # The length of the second episode.
+    data[start - 40 : start - 36] = b"\xff\xff\xff\x7f"
+    log.write_bytes(data)
+    # Perhaps it is being written.
+    assert api(path).get("/api/dataset").json()["problem"] == ""
+    manifest = Manifest.read(path)
+    manifest.sha256 = "0" * 64
+    manifest.write(path)
+    client = api(path)
+    assert rows(client)["columns"]["episode"] == [0]
+    assert rows(client)["problem"].startswith("The episodes are damaged at byte ")
+
+
+def test_info_of_other_packages_is_tolerated(api, tmp_path):
+    odd = [
+        Step(observation=[1, 2], action=3, reward=2.0, terminated=True, info={"outcome": 7, "solved": "yes"}),
+        Step(observation=np.zeros((2, 2), np.float32), action={"type": "click"}, info={"tests_passed": None}),
+    ]
+    client = api(write(tmp_path / "odd", [episode(0, steps=odd)], with_details=False))
+    answer = rows(client)
+    assert (answer["columns"]["reward"], answer["outcomes"]) == ([2.0], [""])
+    step = client.get("/api/episodes/0").json()["steps"][2]
+    assert (step["isCode"], step["pictures"]) == (False, [])
+    assert "click" in client.get("/api/episodes/0/steps/2/text/action").json()["text"]

@@ -1,0 +1,308 @@
+from __future__ import annotations
+
+import re
+import shutil
+
+import pytest
+
+from tests.web.accessibility import serious_violations
+from tests.web.view.conftest import fragment, serving
+from tests.web.view.datasets import episode, varied, write, write_many
+
+pytestmark = [pytest.mark.slow]
+
+MOST_BYTES = 300_000
+
+
+@pytest.fixture
+def show(open_tab, serve, varied_path):
+    """Open the page of the shared dataset at a route."""
+    address = serve(varied_path)
+
+    def open_route(route="/", *, ready=".row [href], .step-row, .compare-cell", **options):
+        page = open_tab(**options)
+        page.goto(f"{address}{fragment(route)}")
+        page.wait_for_selector(ready)
+        return page
+
+    return open_route
+
+
+def shown_episodes(page):
+    return [int(text) for text in page.locator(".grid-body .cell.episode").all_inner_texts()]
+
+
+def wait_for_count(page, text):
+    page.wait_for_function("text => document.querySelector('.count-line strong')?.textContent === text", arg=text)
+
+
+def test_list_shows_all_episodes(show):
+    page = show()
+    wait_for_count(page, "60 episodes")
+    assert shown_episodes(page)[:4] == [0, 1, 2, 3]
+    first = page.locator(".grid-body .row").first
+    assert re.split(r"\s+", first.inner_text().strip()) == [*"0 tasks/first solved ok 2 / 2 1 1 140 ms".split()]
+
+
+def test_token_leaves_the_address_and_is_kept(show):
+    page = show()
+    assert "token" not in page.url
+    page.reload()
+    page.wait_for_selector(".row [href]")
+
+
+def test_page_without_token_asks_for_it(show, open_tab, serve, varied_path):
+    page = open_tab()
+    address = serve(varied_path)
+    page.goto(address)
+    page.wait_for_selector("input[name=token]")
+    page.traffic.problems.clear()
+    page.fill("input[name=token]", f"{address}{fragment()}")
+    page.get_by_role("button", name="Open").click()
+    page.wait_for_selector(".row [href]")
+
+
+def test_filters_select_episodes_and_stay_in_the_address(show):
+    page = show()
+    page.get_by_label("Result").select_option("solved")
+    wait_for_count(page, "12 of 60 episodes")
+    page.get_by_label("Reward of at least").fill("1.5")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=No episode matches")
+    page.get_by_role("button", name="Clear the filters").click()
+    wait_for_count(page, "60 episodes")
+    page.get_by_label("Search tasks").fill("second")
+    wait_for_count(page, "12 of 60 episodes")
+    assert shown_episodes(page)[:3] == [1, 6, 11]
+    page.reload()
+    wait_for_count(page, "12 of 60 episodes")
+    page.get_by_label("Search tasks").fill("17")
+    wait_for_count(page, "1 of 60 episodes")
+
+
+def test_columns_sort_in_both_directions(show):
+    page = show()
+    wait_for_count(page, "60 episodes")
+    page.get_by_role("button", name="Reward").click()
+    page.wait_for_selector("[aria-sort=descending]")
+    assert shown_episodes(page)[:3] == [0, 5, 10]
+    page.get_by_role("button", name="Reward").click()
+    page.wait_for_selector(".cell.reward[aria-sort=ascending]")
+    assert shown_episodes(page)[:3] == [2, 7, 12]
+
+
+def test_click_on_a_bar_filters(show):
+    page = show()
+    wait_for_count(page, "60 episodes")
+    page.get_by_role("button", name="unsolved: 12 of 12 episodes").click()
+    wait_for_count(page, "12 of 60 episodes")
+    page.get_by_role("group", name="Rewards").get_by_role("button").first.click()
+    wait_for_count(page, "0 of 60 episodes")
+    assert page.locator("table.data").count() == 5
+
+
+def test_episode_shows_code_output_pictures_verdict(show):
+    page = show("/episode/1/step/1")
+    page.wait_for_selector(".code .hljs-built_in")
+    assert page.locator(".tab-panel").inner_text() == "print(1)\n"
+    page.get_by_role("tab", name="Output").click()
+    page.wait_for_selector(".output >> text=1")
+    page.get_by_role("tab", name="Verdict").click()
+    page.wait_for_selector("text=1 of 2 tests passed")
+    assert page.locator(".tests tbody tr").count() == 2
+    assert page.locator(".tests tbody tr").nth(1).locator("td").nth(2).inner_text() == "250 ms"
+    page.get_by_role("tab", name="Raw").click()
+    page.wait_for_selector('.output >> text="tests_total": 2')
+
+
+def test_screens_are_a_film_and_comparable(show):
+    page = show("/episode/3/step/3?tab=screen")
+    page.wait_for_function(
+        "[...document.querySelectorAll('.film img, figure img')].every((image) => image.naturalWidth === 64)"
+    )
+    assert page.locator(".frame").count() == 3
+    before = page.locator("figure img").get_attribute("src")
+    page.get_by_role("button", name="Before").click()
+    page.wait_for_function(
+        "src => document.querySelector('figure img')?.src?.startsWith('blob') && document.querySelector('figure img').src !== src",
+        arg=before,
+    )
+
+
+def test_segments_are_as_wide_as_steps_took(show):
+    page = show("/episode/3")
+    page.wait_for_selector(".segment")
+    widths = page.eval_on_selector_all(".segment", "found => found.map((one) => one.getBoundingClientRect().width)")
+    assert widths[4] == pytest.approx(widths[1] * (0.42 / 0.12), rel=0.1)
+
+
+def test_everything_works_with_the_keyboard(show):
+    page = show()
+    wait_for_count(page, "60 episodes")
+    page.keyboard.press("/")
+    page.keyboard.type("first")
+    wait_for_count(page, "12 of 60 episodes")
+    page.keyboard.press("Enter")
+    page.keyboard.press("j")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("k")
+    page.keyboard.press("c")
+    page.keyboard.press("j")
+    page.keyboard.press("c")
+    page.wait_for_selector("text=Compare 5 and 10")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("h1 >> text=Episode 10")
+    page.keyboard.press("]")
+    page.wait_for_selector("h1 >> text=Episode 15")
+    page.keyboard.press("k")
+    page.wait_for_selector("h2 >> text=Reset")
+    page.keyboard.press("j")
+    page.wait_for_selector("h2 >> text=Step 1")
+    page.keyboard.press("4")
+    page.wait_for_selector("text=2 of 2 tests passed")
+    page.keyboard.press("Escape")
+    wait_for_count(page, "12 of 60 episodes")
+    page.wait_for_function("document.activeElement.textContent === '15'")
+    page.keyboard.press("Escape")
+    wait_for_count(page, "60 episodes")
+
+
+def test_two_episodes_are_side_by_side(show):
+    page = show("/compare/0/1")
+    page.wait_for_selector(".line.added")
+    assert page.locator(".line.removed").inner_text().endswith("print(0)")
+    assert page.locator(".line.added").inner_text().endswith("print(1)")
+    page.get_by_role("link", name="Swap").click()
+    page.wait_for_selector("h1 >> text=Episodes 1 and 0")
+
+
+def test_hostile_output_is_only_text(show):
+    for route in (
+        "/",
+        "/episode/2/step/1?tab=output",
+        "/episode/2/step/1?tab=raw",
+        "/episode/2/step/1",
+        "/compare/1/2",
+        "/episode/1/step/1?tab=verdict",
+    ):
+        page = show(route)
+        page.wait_for_timeout(300)
+        assert page.evaluate("window.hacked") is None
+        assert page.locator("main script, main img[src=x]").count() == 0
+    page = show("/episode/2/step/1?tab=output")
+    page.wait_for_selector(".output .ansi-1")
+    text = page.locator(".output").inner_text()
+    assert "<img src=x" in text
+    assert "⟨U+202E⟩" in text
+    assert "\x1b" not in text
+    assert page.locator(".ansi-1").inner_text() == "red"
+
+
+def test_megabyte_of_output_does_not_block(show):
+    page = show("/episode/4/step/1?tab=output")
+    page.wait_for_selector("text=characters are shown")
+    page.evaluate(
+        "() => { window.longest = 0; let last = performance.now();"
+        " const tick = () => { const now = performance.now(); window.longest = Math.max(window.longest, now - last);"
+        " last = now; requestAnimationFrame(tick); }; requestAnimationFrame(tick); }"
+    )
+    page.get_by_role("button", name="Show all").click()
+    page.wait_for_function("document.querySelector('.output').textContent.includes('line 34999 of')")
+    # Generous: other tests use the processors, too.
+    assert page.evaluate("window.longest") < 1000
+
+
+def test_hundred_thousand_episodes_are_listed(open_tab, tmp_path):
+    with serving(write_many(tmp_path / "many", 100_000)) as address:
+        page = open_tab()
+        page.goto(f"{address}{fragment()}")
+        wait_for_count(page, "100,000 episodes")
+        assert page.locator(".grid-body .row").count() < 60
+        page.locator(".grid-body").focus()
+        page.keyboard.press("End")
+        page.keyboard.press("End")
+        page.wait_for_function("document.activeElement.textContent === '99999'")
+        page.get_by_label("Search tasks").fill("99998")
+        wait_for_count(page, "1 of 100,000 episodes")
+
+
+def test_new_episodes_are_offered(open_tab, tmp_path):
+    path = write(tmp_path / "growing", [varied(0)], requested=3)
+    with serving(path) as address:
+        page = open_tab()
+        page.goto(f"{address}{fragment()}")
+        wait_for_count(page, "1 episode")
+        page.wait_for_selector("text=2 of 3 are not recorded yet")
+        write(path, [varied(1), varied(3)], requested=3)
+        page.wait_for_selector("text=2 new episodes")
+        page.get_by_role("button", name="Show").click()
+        wait_for_count(page, "3 episodes")
+
+
+def test_empty_dataset_says_so(open_tab, tmp_path):
+    with serving(write(tmp_path / "empty", [], requested=5)) as address:
+        page = open_tab()
+        page.goto(f"{address}{fragment()}")
+        page.wait_for_selector("text=There are no episodes yet")
+
+
+def test_damaged_episode_is_marked(open_tab, tmp_path):
+    path = write(tmp_path / "damaged", [varied(0), varied(1), episode(2)])
+    log = path / "episodes.log"
+    data = bytearray(log.read_bytes())
+    second = data.index(b"\x28\xb5\x2f\xfd", data.index(b"\x28\xb5\x2f\xfd") + 4)
+    data[second + 20] ^= 0xFF
+    log.write_bytes(data)
+    with serving(path) as address:
+        page = open_tab()
+        page.goto(f"{address}{fragment()}")
+        wait_for_count(page, "3 episodes")
+        assert page.locator(".row .badge >> text=damaged").count() == 1
+        page.get_by_role("link", name="1", exact=True).click()
+        page.wait_for_selector("text=its checksum does not match")
+        page.traffic.problems.clear()
+
+
+def test_stopped_server_is_reported(open_tab, tmp_path):
+    with serving(write(tmp_path / "short", [varied(0)])) as address:
+        page = open_tab()
+        page.goto(f"{address}{fragment()}")
+        wait_for_count(page, "1 episode")
+    page.wait_for_selector("text=The server does not answer")
+    assert page.locator(".grid-body .row").count() == 1
+    page.traffic.problems.clear()
+
+
+def test_deleted_dataset_is_reported(open_tab, tmp_path):
+    path = write(tmp_path / "short", [varied(0)])
+    with serving(path) as address:
+        shutil.rmtree(path)
+        page = open_tab()
+        page.goto(f"{address}{fragment('/episode/0')}")
+        page.wait_for_selector(".empty h2")
+        page.traffic.problems.clear()
+
+
+@pytest.mark.parametrize("route", ["/", "/episode/1/step/1", "/compare/0/3"])
+def test_first_load_is_small(show, route):
+    page = show(route)
+    page.wait_for_load_state("networkidle")
+    assert 20_000 < page.traffic.transferred < MOST_BYTES
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    "route",
+    ["/", "/?text=nothing", *(f"/episode/{number}/step/1?tab={tab}" for number, tab in ((1, "code"), (2, "output"), (3, "screen"), (1, "verdict"), (2, "raw"))), "/compare/1/3"],
+)  # fmt: skip
+def test_accessibility(show, scheme, route):
+    page = show(route, color_scheme=scheme, ready=".row [href], .step-row, .compare-cell, .empty h2")
+    page.wait_for_timeout(500)
+    assert serious_violations(page) == []
+
+
+@pytest.mark.parametrize("route", ["/", "/episode/3/step/2?tab=screen", "/episode/2/step/1?tab=output", "/compare/0/3"])
+def test_phone_has_no_horizontal_scrolling(show, route):
+    page = show(route, width=360, height=740, is_mobile=True, has_touch=True)
+    page.wait_for_timeout(300)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
