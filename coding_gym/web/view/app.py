@@ -103,6 +103,7 @@ class _DatasetData:
     def rows(self, request: Request) -> Response:
         """Return columns of summaries from a row on."""
         start = _number(request, "start")
+        self._index.resume()
         summaries = self._index.summaries
         # The first answer is short, so that the page shows something at once.
         stop = min(len(summaries), start + (_FIRST_ROWS if start == 0 else _MOST_ROWS))

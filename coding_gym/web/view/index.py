@@ -24,7 +24,7 @@ from coding_gym.web.view.summaries import Summaries, summary_of
 __all__ = ["EpisodeIndex"]
 
 _BATCH = 256
-"""Number of episodes between two requests of the page for the interpreter lock."""
+"""Number of episodes that are added at a time."""
 
 
 class EpisodeIndex:
@@ -58,6 +58,7 @@ class EpisodeIndex:
         self._manifest = manifest
         self._lock = threading.Lock()
         self._reading = threading.Lock()
+        self._is_wanted = threading.Event()
         self._start_over()
 
     def _start_over(self) -> None:
@@ -85,13 +86,21 @@ class EpisodeIndex:
             return 0
 
     def start(self) -> None:
-        """Read what is new in the files, in a thread, unless one is at it."""
+        """Read what is new in the files, in a thread, unless one is at it.
+
+        It reads the first episodes only until ``resume`` is called, so that it does not compete with the page for the interpreter.
+        """
         if self._reading.acquire(blocking=False):
             self.is_reading = True
             threading.Thread(target=self._read_and_release, name="coding_gym-view", daemon=True).start()
 
+    def resume(self) -> None:
+        """Read the other episodes, too."""
+        self._is_wanted.set()
+
     def read(self) -> None:
         """Read what is new in the files."""
+        self.resume()
         with self._reading:
             self._read()
 
@@ -168,6 +177,7 @@ class EpisodeIndex:
                         start = self.summaries.extend(batch, rows)
                         self._rows.update((record.episode, row) for row, record in enumerate(batch, start))
                         self._end = batch[-1].end
+                    self._is_wanted.wait()
         if self._end < status.st_size and self.manifest.sha256 is not None:
             # Not a record that is being written: the collection has ended.
             message = f"The episodes are damaged at byte {self._end}: those that follow cannot be read"

@@ -23,8 +23,11 @@ class Dataset extends EventTarget {
   async open(context) {
     this.context = context;
     if (this.state) return;
-    this.state = await getJson("/api/dataset");
-    void this.load();
+    const state = getJson("/api/dataset");
+    // At the same time: the rows that have been read are shown as soon as both are there.
+    const loading = this.load();
+    this.state = await state;
+    void loading;
     this.#watch();
   }
 

@@ -148,7 +148,10 @@ class List {
     this.parts.grid.hidden = this.found.length === 0;
     this.parts.grid.setAttribute("aria-rowcount", String(this.found.length + 1));
     render(this.found.length ? nothing : this.#emptyTemplate(isFiltered), this.parts.empty);
+    const { body } = this.parts;
+    const hasFocus = body !== document.activeElement && body.contains(document.activeElement);
     this.list.setCount(this.found.length);
+    if (hasFocus) this.list.elementOf(this.active)?.querySelector("a").focus({ preventScroll: true });
     if (this.parts.details.open) this.plots.show(rows, this.found, this.filters);
   }
 

@@ -83,7 +83,8 @@ export class StepView {
       this.place,
     );
     const panel = document.createElement("div");
-    panel.className = `tab-panel ${tab}`;
+    panel.className = "tab-panel";
+    panel.dataset.tab = tab;
     panel.id = "tab-panel";
     panel.setAttribute("role", "tabpanel");
     panel.setAttribute("aria-labelledby", `tab-${tab}`);
