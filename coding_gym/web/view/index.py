@@ -88,7 +88,7 @@ class EpisodeIndex:
     def start(self) -> None:
         """Read what is new in the files, in a thread, unless one is at it.
 
-        It reads the first episodes only until ``resume`` is called, so that it does not compete with the page for the interpreter.
+        Until ``resume`` is called, it reads the first episodes only, and does not compete with the page for the interpreter.
         """
         if self._reading.acquire(blocking=False):
             self.is_reading = True
