@@ -32,8 +32,9 @@ def shown_episodes(page):
     return [int(text) for text in page.locator(".grid-body .cell.episode").all_inner_texts()]
 
 
-def wait_for_count(page, text):
-    page.wait_for_function("text => document.querySelector('.count-line strong')?.textContent === text", arg=text)
+def wait_for_count(page, text, *, seconds=15):
+    expression = "text => document.querySelector('.count-line strong')?.textContent === text"
+    page.wait_for_function(expression, arg=text, timeout=seconds * 1000)
 
 
 def test_list_shows_all_episodes(show):
@@ -218,7 +219,9 @@ def test_hundred_thousand_episodes_are_listed(open_tab, tmp_path):
     with serving(write_many(tmp_path / "many", 100_000)) as address:
         page = open_tab()
         page.goto(f"{address}{fragment()}")
-        wait_for_count(page, "100,000 episodes")
+        page.wait_for_selector(".row [href]")
+        # Other tests use the processors, too.
+        wait_for_count(page, "100,000 episodes", seconds=60)
         assert page.locator(".grid-body .row").count() < 60
         page.locator(".grid-body").focus()
         page.keyboard.press("End")

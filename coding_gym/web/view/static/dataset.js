@@ -64,7 +64,7 @@ class Dataset extends EventTarget {
 
   /** Offers new episodes, which move the rows that are being looked at. */
   #announce() {
-    if (this.isLoading || this.state.isReading) return;
+    if (this.isLoading) return;
     const { generation, read } = this.state;
     const fresh = read - this.rows.length;
     if (generation === this.rows.generation && fresh <= 0) return;

@@ -22,7 +22,7 @@ const COLUMNS = [
 const PLOTS_KEY = "coding-gym-view-plots";
 const RESULT_KINDS = { solved: "good", unsolved: "bad", unknown: "neutral" };
 /** Milliseconds between changes while rows are being loaded. */
-const PAUSE = 300;
+const PAUSE = 500;
 /** Pixels per row at a root font size of 16 pixels. */
 const ROW_HEIGHT = 38;
 

@@ -103,7 +103,13 @@ function thumbnail(episode, step) {
   const picture = step.pictures.find((found) => !found.isBlack);
   const path = `${picturePath(episode.episode, step.number, picture.name)}?thumbnail=1`;
   if (kept.size > 4 * MOST_PICTURES) kept.clear();
-  if (!kept.has(path)) kept.set(path, pictureElement(path, ""));
+  if (!kept.has(path)) {
+    const image = pictureElement(path, "");
+    // For the space that it will take.
+    image.width = picture.width;
+    image.height = picture.height;
+    kept.set(path, image);
+  }
   return kept.get(path);
 }
 
