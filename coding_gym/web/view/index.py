@@ -9,6 +9,7 @@ import contextlib
 import mmap
 import os
 import threading
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,12 +20,16 @@ from coding_gym.datasets.details import EpisodeDetails
 from coding_gym.datasets.episode_log import Record, records
 from coding_gym.datasets.manifest import Manifest
 from coding_gym.errors import DatasetError
+from coding_gym.web.view.index_cache import load_index, save_index
 from coding_gym.web.view.summaries import Summaries, summary_of
 
 __all__ = ["EpisodeIndex"]
 
 _BATCH = 256
 """Number of episodes that are added at a time."""
+
+_FEWEST_CACHED = 5000
+"""Number of episodes from which on reading them takes longer than a moment."""
 
 
 class EpisodeIndex:
@@ -151,12 +156,55 @@ class EpisodeIndex:
             self._reading.release()
 
     def _read(self) -> None:
+        before = (self._end, self._details_end)
         try:
+            if self._end == 0 and self._restore():
+                return
             self._read_episodes()
             self._read_details()
+            self._save(before)
         except (OSError, DatasetError) as error:
             self.problem = str(error)
-        self.is_reading = False
+        finally:
+            self.is_reading = False
+
+    def _restore(self) -> bool:
+        """Take the index from the cache, and return whether it was there."""
+        cached = load_index(self.path)
+        if cached is None:
+            return False
+        starts = array("Q")
+        try:
+            starts.frombytes(cached.details)
+            columns = cached.arrays()
+            with self._lock:
+                self.summaries.restore(columns, cached.outcomes, cached.tasks)
+                self._rows = dict(zip(self.summaries.episodes(), range(len(self.summaries)), strict=True))
+                self._details = dict(zip(starts[::3], zip(starts[1::3], starts[2::3], strict=True), strict=True))
+                self._end, self._details_end = cached.ends
+                self._inode = cached.inode
+        except (KeyError, TypeError, ValueError):
+            # Not written by this package.
+            self._start_over()
+            return False
+        self.has_times = bool(self._details)
+        return True
+
+    def _save(self, before: tuple[int, int]) -> None:
+        """Keep the index of a large dataset that is complete, if anything was read since ``before``."""
+        ends = (self._end, self._details_end)
+        if ends == before or len(self.summaries) < _FEWEST_CACHED or self.manifest.sha256 is None:
+            return
+        details = array("Q", (number for episode, place in self._details.items() for number in (episode, *place)))
+        save_index(
+            self.path,
+            columns=self.summaries.dump(),
+            outcomes=self.summaries.outcomes,
+            tasks=self.summaries.tasks,
+            details=details.tobytes(),
+            ends=ends,
+            inode=self._inode,
+        )
 
     def _read_episodes(self) -> None:
         path = self.path / EPISODES_FILE

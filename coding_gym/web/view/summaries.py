@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -103,6 +103,25 @@ class Summaries:
         self.lengths.extend([record.length for record in records])
         self.seconds.extend([math.nan] * len(records))
         return start
+
+    def dump(self) -> list[tuple[str, str, bytes]]:
+        """Return all columns, for the cache: name, type code and items."""
+        return [(name, column.typecode, column.tobytes()) for name, column in self._all().items()]
+
+    def restore(self, columns: Mapping[str, array[Any]], outcomes: list[str], tasks: list[str]) -> None:
+        """Replace all columns with those from the cache."""
+        for name, column in self._all().items():
+            column[:] = columns[name]
+        self.outcomes, self.tasks = outcomes, tasks
+        self._outcome_codes = {outcome: code for code, outcome in enumerate(outcomes)}
+        self._task_codes = {task: code for code, task in enumerate(tasks)}
+
+    def episodes(self) -> array[Any]:
+        """Return the indices of the episodes."""
+        return self._columns["episode"]
+
+    def _all(self) -> dict[str, array[Any]]:
+        return {**self._columns, "offsets": self.offsets, "lengths": self.lengths, "seconds": self.seconds}
 
     def is_intact(self, row: int) -> bool:
         """Return whether an episode can be read."""
