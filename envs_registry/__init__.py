@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -26,7 +25,7 @@ def register_when_imported() -> None:
         sys.meta_path.insert(0, _GymnasiumFinder())
 
 
-class _GymnasiumFinder(MetaPathFinder):
+class _GymnasiumFinder:
     """Finds Gymnasium, as the other finders do, and has the environments registered once it is executed."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
