@@ -66,6 +66,8 @@ async def _serve(app: ASGIApp, listener: socket.socket, on_ready: Callable[[], N
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
         log_level="warning",
         access_log=False,
+        # Pages have none, and the library takes as long to import as the server.
+        ws="none",
         server_header=False,
     )
     server = _Server(options, on_ready)
