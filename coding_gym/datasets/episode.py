@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coding_gym._html import Html, caption, clip, document, element, mark, preformatted, table
+from coding_gym._text import without_surrogates
 from coding_gym.datasets.packed_array import ARRAY_CODE, COMPRESSION_LEVEL, PackedArray
 from coding_gym.errors import DatasetError
 from coding_gym.media.frames import is_shared_black
@@ -155,7 +156,7 @@ def plain(value: Any) -> Any:
     try:
         encoded = _encoder.encode(value)
     except UnicodeEncodeError:
-        encoded = _encoder.encode(_scalars_only(value))
+        encoded = _encoder.encode(without_surrogates(value))
     return _plain_decoder.decode(encoded)
 
 
@@ -184,19 +185,10 @@ def _output(observation: Any) -> Html:
 
 
 def _without_surrogates(episode: Episode) -> Episode:
-    steps = (Step(**{name: _scalars_only(getattr(step, name)) for name in step.__struct_fields__}) for step in episode.steps)
+    steps = (
+        Step(**{name: without_surrogates(getattr(step, name)) for name in step.__struct_fields__}) for step in episode.steps
+    )
     return msgspec.structs.replace(episode, steps=tuple(steps))
-
-
-def _scalars_only(value: Any) -> Any:
-    """Return a value with lone surrogates in its text replaced with U+FFFD."""
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, Mapping):
-        return {_scalars_only(key): _scalars_only(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_scalars_only(entry) for entry in value]
-    return value
 
 
 def _encode_other(value: Any) -> Any:
