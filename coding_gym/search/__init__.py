@@ -1,4 +1,4 @@
-"""Tree search over the states of an environment that can be cloned: trees, policies, drivers, and advantages from trees."""
+"""Tree search over the states of an environment that can be cloned: trees, policies, drivers, saved trees, and advantages."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from coding_gym.search.advantages import (
 from coding_gym.search.drivers import best_first, mcts
 from coding_gym.search.node import Node
 from coding_gym.search.policies import epsilon_greedy, highest_score, puct, random_leaf, uct
+from coding_gym.search.saved_tree import SavedNode, SavedTree, load_tree
 from coding_gym.search.tree import BranchTree, Policy
 
 __all__ = [
@@ -19,12 +20,15 @@ __all__ = [
     "CloneableEnv",
     "Node",
     "Policy",
+    "SavedNode",
+    "SavedTree",
     "StateSnapshot",
     "best_first",
     "epsilon_greedy",
     "highest_score",
     "inter_tree_advantages",
     "intra_tree_advantages",
+    "load_tree",
     "mcts",
     "process_values",
     "puct",

@@ -6,6 +6,7 @@ import heapq
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -13,10 +14,12 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from coding_gym._validation import check_count
 from coding_gym.branching import clone_state, restore_state
 from coding_gym.errors import ConfigurationError
 from coding_gym.search.node import Node
 from coding_gym.search.representation import tree_html
+from coding_gym.search.saving import MAX_OUTPUT_CHARS, MIN_OUTPUT_CHARS, write_tree
 
 __all__ = ["BranchTree", "Policy"]
 
@@ -273,6 +276,26 @@ class BranchTree:
     def parents(self) -> NDArray[np.int64]:
         """Return the index of each node's parent, -1 for the root: int64 of shape (nodes,), as ``process_values`` takes it."""
         return np.array([-1 if node.parent is None else node.parent.index for node in self._nodes], dtype=np.int64)
+
+    def save(self, path: str | Path, *, max_output_chars: int = MAX_OUTPUT_CHARS, include_pictures: bool = True) -> None:
+        """Save the nodes as data, without states, for ``load_tree`` and ``coding-gym view``; also after ``close``.
+
+        ``SavedNode`` describes what is kept, one line of JSON per node. An existing file is replaced.
+
+        Args:
+            path: Path of the file, such as ``search.tree.jsonl``.
+            max_output_chars: Length to which outputs are clamped, in characters, at least 100.
+            include_pictures: Whether to save screenshots.
+
+        Raises:
+            ConfigurationError: If ``max_output_chars`` is not an integer of at least 100.
+            OSError: If the file cannot be written.
+        """
+        check_count("max_output_chars", max_output_chars, MIN_OUTPUT_CHARS)
+        environment = None if self._env.spec is None else self._env.spec.id
+        write_tree(
+            Path(path), self, environment=environment, max_output_chars=max_output_chars, include_pictures=include_pictures
+        )
 
     def close(self) -> None:
         """Release all snapshots. The nodes remain readable; a second call has no effect.

@@ -18,14 +18,14 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name.removeprefix("coding_gym.search."))
-def test_docstring_examples_are_correct(example):
-    example.globs["env"] = CombinationLock()
+def test_docstring_examples_are_correct(example, tmp_path):
+    example.globs |= {"env": CombinationLock(), "path": tmp_path / "search.tree.jsonl"}
     told = []
     doctest.DocTestRunner(verbose=False).run(example, out=told.append, clear_globs=False)
     assert not told, "".join(told)
 
 
-def test_tree_drivers_and_advantages_have_examples():
+def test_trees_drivers_and_advantages_have_examples():
     names = {example.name.rpartition(".")[2] for example in EXAMPLES}
     advantages = {"inter_tree_advantages", "intra_tree_advantages", "process_values", "tree_grpo_advantages"}
-    assert names == {"BranchTree", "best_first", "mcts", *advantages}
+    assert names == {"BranchTree", "best_first", "load_tree", "mcts", *advantages}
