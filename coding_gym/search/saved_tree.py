@@ -1,7 +1,7 @@
 """``SavedTree``: the nodes of a search tree in a file, without the states that they were reached in.
 
 The format is JSON Lines in UTF-8. The first line is the ``Header``, and each further line a ``SavedNode``, in the order of
-their ids. Fields that have their default are left out, and readers ignore fields that they do not know. ``version`` counts
+their ids. Fields that have their default may be missing, and readers ignore fields that they do not know. ``version`` counts
 incompatible changes.
 """
 
@@ -33,6 +33,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
         nodes: Number of nodes, and of the lines that follow.
         max_output_chars: Length in characters to which outputs were clamped.
         environment: Id of the environment; None if it is not registered.
+        backend: Backend that executed the actions; None if it was not chosen, or unknown.
         format: ``"coding-gym tree"``.
         version: 1.
     """
@@ -40,6 +41,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Annotated[int, msgspec.Meta(ge=1)]
     max_output_chars: _Count
     environment: str | None = None
+    backend: str | None = None
     format: Literal["coding-gym tree"] = _FORMAT
     version: Literal[1] = _VERSION
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 
 from coding_gym._html import clip, png
 from coding_gym._text import without_surrogates
@@ -28,20 +29,25 @@ _PICTURE_DIMENSIONS = 3
 
 
 def write_tree(
-    path: Path, nodes: Iterable[Node], *, environment: str | None, max_output_chars: int, include_pictures: bool
+    path: Path, nodes: Iterable[Node], *, spec: EnvSpec | None, max_output_chars: int, include_pictures: bool
 ) -> None:
     """Write nodes to a file in the format of ``saved_tree``. The file is replaced when it is complete.
 
     Args:
         path: Path of the file.
         nodes: All nodes of a tree, in order of creation.
-        environment: Id of the environment; None if it is not registered.
+        spec: Specification of the environment; None if it is not registered.
         max_output_chars: Length in characters to which outputs are clamped.
         include_pictures: Whether to write screenshots.
     """
     nodes = list(nodes)
     encoder = msgspec.json.Encoder()
-    header = Header(nodes=len(nodes), max_output_chars=max_output_chars, environment=environment)
+    header = Header(
+        nodes=len(nodes),
+        max_output_chars=max_output_chars,
+        environment=None if spec is None else spec.id,
+        backend=None if spec is None else spec.kwargs.get("backend"),
+    )
     partial = path.with_name(f"{path.name}.partial")
     try:
         with partial.open("wb") as file:

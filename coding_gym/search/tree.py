@@ -292,9 +292,12 @@ class BranchTree:
             OSError: If the file cannot be written.
         """
         check_count("max_output_chars", max_output_chars, MIN_OUTPUT_CHARS)
-        environment = None if self._env.spec is None else self._env.spec.id
         write_tree(
-            Path(path), self, environment=environment, max_output_chars=max_output_chars, include_pictures=include_pictures
+            Path(path),
+            self,
+            spec=self._env.spec,
+            max_output_chars=max_output_chars,
+            include_pictures=include_pictures,
         )
 
     def close(self) -> None:
