@@ -3,12 +3,12 @@
 import { layOut } from "./layout.js";
 import { paint, readColors, BOX, CELL } from "./painting.js";
 
-const SMALLEST_SCALE = 0.002;
-const LARGEST_SCALE = 2.5;
+const LARGEST_SCALE = 3;
 const ZOOM_STEP = 1.3;
 const PAN_PIXELS = 60;
 /** Movement in pixels up to which a press is a click. */
 const CLICK_PIXELS = 4;
+const SMALLEST_TARGET = 8;
 const MARGIN = 24;
 
 export class TreeDrawing {
@@ -21,8 +21,13 @@ export class TreeDrawing {
     this.model = model;
     this.context = canvas.getContext("2d");
     this.view = { scale: 1, x: 0, y: 0 };
+    // Text of the drawing grows with that of the page.
+    this.natural = parseFloat(getComputedStyle(document.documentElement).fontSize) / 15;
     this.pointers = new Map();
     this.frame = null;
+    // Read once: the browser lays out the page anew for each time.
+    this.width = canvas.clientWidth;
+    this.height = canvas.clientHeight;
     this.isPlaced = false;
     this.colors = readColors(canvas);
     this.#layOut();
@@ -57,41 +62,35 @@ export class TreeDrawing {
   /** Shows the whole tree. */
   fit() {
     const { left, top, right, bottom } = this.bounds;
-    const width = this.width - 2 * MARGIN;
-    const height = this.height - 2 * MARGIN;
-    const scale = this.#clamp(Math.min(width / (right - left), height / (bottom - top), 1));
-    this.view = {
-      scale,
-      x: (this.width - (left + right) * scale) / 2,
-      y: (this.height - (top + bottom) * scale) / 2,
-    };
+    this.view.scale = Math.min(...this.floors);
+    this.view.x = (this.width - (left + right) * this.scaleX) / 2;
+    this.view.y = (this.height - (top + bottom) * this.scaleY) / 2;
     this.draw();
   }
 
   /** Zooms to a readable size around the selected node. */
   center() {
-    const [x, y] = this.#position(this.model.selected);
-    const scale = Math.max(this.view.scale, 1);
-    this.view = { scale, x: this.width / 2 - (x + BOX.width / 2) * scale, y: this.height / 2 - y * scale };
+    this.view.scale = Math.max(this.view.scale, this.natural);
+    const box = this.boxOf(this.model.selected);
+    this.view.x += this.width / 2 - box.left - box.width / 2;
+    this.view.y += this.height / 2 - box.top - box.height / 2;
     this.draw();
   }
 
   /** Moves the drawing as far as necessary for the selected node to be visible. */
   reveal() {
-    const [x, y] = this.#position(this.model.selected);
-    const { scale } = this.view;
-    const left = x * scale + this.view.x;
-    const top = (y - BOX.height / 2) * scale + this.view.y;
-    this.view.x += overhang(left, left + BOX.width * scale, this.width);
-    this.view.y += overhang(top, top + BOX.height * scale, this.height);
+    const box = this.boxOf(this.model.selected);
+    this.view.x += overhang(box.left, box.left + box.width, this.width);
+    this.view.y += overhang(box.top, box.top + box.height, this.height);
     this.draw();
   }
 
   /** Zooms by a factor around a point of the canvas, its middle by default. */
   zoom(factor, x = this.width / 2, y = this.height / 2) {
-    const scale = this.#clamp(this.view.scale * factor);
-    const ratio = scale / this.view.scale;
-    this.view = { scale, x: x - (x - this.view.x) * ratio, y: y - (y - this.view.y) * ratio };
+    const { scaleX, scaleY } = this;
+    this.view.scale = Math.max(Math.min(...this.floors), Math.min(this.view.scale * factor, LARGEST_SCALE));
+    this.view.x = x - ((x - this.view.x) * this.scaleX) / scaleX;
+    this.view.y = y - ((y - this.view.y) * this.scaleY) / scaleY;
     this.draw();
   }
 
@@ -105,18 +104,14 @@ export class TreeDrawing {
 
   /** Returns the id of the node at a point of the canvas, -1 if there is none. */
   nodeAt(x, y) {
-    const { scale } = this.view;
-    const depth = Math.floor((x - this.view.x) / scale / CELL.width);
-    const worldX = (x - this.view.x) / scale - depth * CELL.width;
-    const worldY = (y - this.view.y) / scale;
-    // Small boxes are as easy to hit as those of some pixels.
-    const slack = Math.max(0, 5 / scale - BOX.height / 2);
-    if (worldX < -slack || worldX > BOX.width + slack) return -1;
+    const depth = Math.floor((x - this.view.x) / (CELL.width * this.scaleX));
     let nearest = -1;
-    let least = BOX.height / 2 + slack;
+    let least = Infinity;
     for (const id of this.levels[depth] ?? []) {
-      const gap = Math.abs(this.y[id] * CELL.height - worldY);
-      if (gap <= least) {
+      const box = this.boxOf(id);
+      // Small boxes are as easy to hit as those of some pixels.
+      const gap = Math.abs(box.top + box.height / 2 - y);
+      if (x <= box.left + Math.max(box.width, SMALLEST_TARGET) && gap <= Math.max(box.height, SMALLEST_TARGET) / 2 && gap < least) {
         nearest = id;
         least = gap;
       }
@@ -124,20 +119,33 @@ export class TreeDrawing {
     return nearest;
   }
 
-  get width() {
-    return this.canvas.clientWidth;
+  /** Returns the place of a node's box on the canvas. */
+  boxOf(id) {
+    const { scaleX, scaleY } = this;
+    return {
+      left: this.model.depth[id] * CELL.width * scaleX + this.view.x,
+      top: (this.y[id] * CELL.height - BOX.height / 2) * scaleY + this.view.y,
+      width: BOX.width * scaleX,
+      height: BOX.height * scaleY,
+    };
   }
 
-  get height() {
-    return this.canvas.clientHeight;
+  /** Horizontal scale. Neither scale falls below that at which the tree fits: a tall tree keeps its width when it is small. */
+  get scaleX() {
+    return Math.max(this.view.scale, this.floors[0]);
   }
 
-  #clamp(scale) {
-    return Math.max(SMALLEST_SCALE, Math.min(scale, LARGEST_SCALE));
+  /** Vertical scale. */
+  get scaleY() {
+    return Math.max(this.view.scale, this.floors[1]);
   }
 
-  #position(id) {
-    return [this.model.depth[id] * CELL.width, this.y[id] * CELL.height];
+  /** Computes the horizontal and the vertical scale at which the whole tree fits, at most the natural one. */
+  #findFloors() {
+    const { left, top, right, bottom } = this.bounds;
+    const scaleX = Math.max(1, this.width - 2 * MARGIN) / (right - left);
+    const scaleY = Math.max(1, this.height - 2 * MARGIN) / (bottom - top);
+    this.floors = [Math.min(scaleX, this.natural), Math.min(scaleY, this.natural)];
   }
 
   #layOut() {
@@ -157,21 +165,27 @@ export class TreeDrawing {
       top: top * CELL.height - BOX.height / 2,
       bottom: bottom * CELL.height + BOX.height / 2,
     };
+    this.#findFloors();
   }
 
   /** Lays out the tree anew, so that the selected node stays where it is. */
   #onFold() {
     const id = this.model.selected;
-    const before = this.y[id] * CELL.height;
+    const before = Number.isNaN(this.y[id]) ? null : this.boxOf(id);
     this.#layOut();
-    if (!Number.isNaN(before) && !Number.isNaN(this.y[id])) {
-      this.view.y += (before - this.y[id] * CELL.height) * this.view.scale;
+    if (before && !Number.isNaN(this.y[id])) {
+      const after = this.boxOf(id);
+      this.view.x += before.left - after.left;
+      this.view.y += before.top - after.top;
     }
     this.draw();
   }
 
   #resize() {
-    if (!this.width || !this.height) return;
+    if (!this.canvas.clientWidth || !this.canvas.clientHeight) return;
+    this.width = this.canvas.clientWidth;
+    this.height = this.canvas.clientHeight;
+    this.#findFloors();
     const ratio = window.devicePixelRatio || 1;
     this.canvas.width = Math.round(this.width * ratio);
     this.canvas.height = Math.round(this.height * ratio);
@@ -185,10 +199,7 @@ export class TreeDrawing {
   /** Shows the whole tree if it is readable then, and otherwise the selected node. */
   #placeFirst() {
     this.fit();
-    if (this.view.scale < 0.5) {
-      this.view.scale = 0.8;
-      this.center();
-    }
+    if (this.scaleY < this.natural / 2 || this.scaleX < this.natural / 2) this.center();
   }
 
   #paint() {

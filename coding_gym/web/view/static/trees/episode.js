@@ -24,6 +24,7 @@ export class EpisodePanel {
     this.element = element;
     this.model = model;
     this.pictures = new Map();
+    element.replaceChildren();
     model.addEventListener("select", () => this.show(WAIT_MILLISECONDS));
   }
 

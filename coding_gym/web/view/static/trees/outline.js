@@ -3,9 +3,9 @@
 import { VirtualList } from "../common/virtual-list.js";
 import { MARKS, shortNumber } from "./tree-model.js";
 
-const INDENT = 14;
+const INDENT = 12;
 /** Deeper levels are not indented further: their depth is written in front of them. */
-const DEEPEST_INDENT = 10;
+const DEEPEST_INDENT = 8;
 
 export class Outline {
   /**
@@ -32,6 +32,9 @@ export class Outline {
   #onSelect() {
     const row = this.model.rowOf[this.model.selected];
     if (row < 0) return;
+    // A row that is far away comes to the middle.
+    const half = Math.floor(this.element.clientHeight / this.list.rowHeight / 2);
+    if (!this.list.elementOf(row)) this.list.scrollTo(Math.min(row + half, this.model.rows.length - 1));
     this.list.scrollTo(row);
     for (const item of this.element.querySelectorAll("[aria-selected=true]")) item.setAttribute("aria-selected", "false");
     const item = this.list.elementOf(row);

@@ -3,15 +3,16 @@
 import { MARKS, shortNumber } from "./tree-model.js";
 
 /** Size of a node's box, in pixels at scale 1. */
-export const BOX = { width: 176, height: 26 };
+export const BOX = { width: 188, height: 27 };
 
 /** Distance of nodes: between levels, and between siblings. */
-export const CELL = { width: 236, height: 34 };
+export const CELL = { width: 250, height: 35 };
 
 /** Scales from which boxes have text, and rounded outlines. */
 const TEXT_SCALE = 0.55;
 const SHAPE_SCALE = 0.16;
 
+const TEXT_PIXELS = 11;
 const WIDTHS = 6;
 const WIDEST = 9;
 const KINDS = ["good", "bad", "warn", "neutral"];
@@ -48,42 +49,36 @@ export function readColors(element) {
 
 /** Paints a drawing. @param {import("./drawing.js").TreeDrawing} drawing */
 export function paint(drawing) {
-  const { context, canvas, view, width, height } = drawing;
+  const { context, canvas, width, height, scaleX, scaleY } = drawing;
   const ratio = canvas.width / width;
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   context.clearRect(0, 0, width, height);
-  context.setTransform(ratio * view.scale, 0, 0, ratio * view.scale, ratio * view.x, ratio * view.y);
-  const area = {
-    left: -view.x / view.scale,
-    right: (width - view.x) / view.scale,
-    top: -view.y / view.scale,
-    bottom: (height - view.y) / view.scale,
-  };
-  paintEdges(drawing, area);
-  paintNodes(drawing, area);
+  const scale = Math.min(scaleX, scaleY);
+  paintEdges(drawing, scale);
+  paintNodes(drawing, scale);
 }
 
-function paintEdges({ context, model, y, view, colors }, area) {
+function paintEdges(drawing, scale) {
+  const { context, model, width, height, colors } = drawing;
   const paths = new Map();
   const most = Math.sqrt(Math.max(1, model.visits[0]));
-  const isStraight = view.scale < SHAPE_SCALE;
   for (const id of model.rows) {
     if (!id) continue;
-    const above = model.parent[id];
-    const startX = model.depth[above] * CELL.width + BOX.width;
-    const endX = model.depth[id] * CELL.width;
-    const startY = y[above] * CELL.height;
-    const endY = y[id] * CELL.height;
-    if (startX > area.right || endX < area.left) continue;
-    if (Math.max(startY, endY) < area.top || Math.min(startY, endY) > area.bottom) continue;
+    const from = drawing.boxOf(model.parent[id]);
+    const to = drawing.boxOf(id);
+    const startX = from.left + from.width;
+    const startY = from.top + from.height / 2;
+    const endY = to.top + to.height / 2;
+    if (startX > width || to.left < 0) continue;
+    if (Math.max(startY, endY) < 0 || Math.min(startY, endY) > height) continue;
     const step = Math.ceil((Math.sqrt(model.visits[id]) / most) * WIDTHS);
     const key = model.onBestPath[id] ? WIDTHS + 1 + step : step;
     if (!paths.has(key)) paths.set(key, new Path2D());
     const path = paths.get(key);
     path.moveTo(startX, startY);
-    const middle = (startX + endX) / 2;
-    if (isStraight) path.lineTo(endX, endY);
-    else path.bezierCurveTo(middle, startY, middle, endY, endX, endY);
+    const middle = (startX + to.left) / 2;
+    if (scale < SHAPE_SCALE) path.lineTo(to.left, endY);
+    else path.bezierCurveTo(middle, startY, middle, endY, to.left, endY);
   }
   // Those of the best path last, on top of the others.
   for (const [key, path] of [...paths].sort(([one], [other]) => one - other)) {
@@ -91,68 +86,69 @@ function paintEdges({ context, model, y, view, colors }, area) {
     const step = isBest ? key - WIDTHS - 1 : key;
     context.strokeStyle = isBest ? colors.accent : colors.line;
     context.globalAlpha = isBest ? 1 : 0.55;
-    context.lineWidth = Math.max(1 + ((WIDEST - 1) * step) / WIDTHS, (isBest ? 2 : 0.7) / view.scale);
+    context.lineWidth = Math.max((1 + ((WIDEST - 1) * step) / WIDTHS) * scale, isBest ? 2 : 0.7);
     context.stroke(path);
   }
   context.globalAlpha = 1;
 }
 
-function paintNodes(drawing, area) {
-  const { model, y, view } = drawing;
+function paintNodes(drawing, scale) {
+  const { model, width, height } = drawing;
   const visible = Object.fromEntries(KINDS.map((kind) => [kind, []]));
   for (const id of model.rows) {
-    const left = model.depth[id] * CELL.width;
-    const middle = y[id] * CELL.height;
-    if (left > area.right || left + BOX.width < area.left) continue;
-    if (middle + BOX.height < area.top || middle - BOX.height > area.bottom) continue;
-    visible[model.kindOf(id)].push(id);
+    const box = drawing.boxOf(id);
+    // What is written beside folded nodes may be visible, too.
+    if (box.left > width || box.left + box.width * 2 < 0 || box.top > height || box.top + box.height < 0) continue;
+    visible[model.kindOf(id)].push({ id, box });
   }
-  for (const kind of KINDS) paintBoxes(drawing, kind, visible[kind]);
-  if (view.scale >= TEXT_SCALE) for (const kind of KINDS) for (const id of visible[kind]) paintText(drawing, kind, id);
+  for (const kind of KINDS) paintBoxes(drawing, scale, kind, visible[kind]);
+  if (scale >= TEXT_SCALE) for (const kind of KINDS) for (const each of visible[kind]) paintText(drawing, scale, kind, each);
   paintSelection(drawing);
 }
 
-function paintBoxes({ context, model, y, view, colors }, kind, ids) {
+function paintBoxes({ context, model, colors }, scale, kind, nodes) {
   const shapes = new Path2D();
   const best = new Path2D();
-  const isSmall = view.scale < SHAPE_SCALE;
-  const height = isSmall ? Math.max(BOX.height, 1.5 / view.scale) : BOX.height;
-  for (const id of ids) {
-    const [left, top] = [model.depth[id] * CELL.width, y[id] * CELL.height - height / 2];
-    if (isSmall) shapes.rect(left, top, BOX.width, height);
-    else shapes.roundRect(left, top, BOX.width, height, 6);
-    if (model.onBestPath[id] && !isSmall) best.roundRect(left, top, BOX.width, height, 6);
+  const isSmall = scale < SHAPE_SCALE;
+  for (const { id, box } of nodes) {
+    if (isSmall) {
+      shapes.rect(box.left, box.top, Math.max(box.width, 1.5), Math.max(box.height * 0.8, 1));
+      continue;
+    }
+    const path = model.onBestPath[id] ? best : shapes;
+    path.roundRect(box.left, box.top, box.width, box.height, 6 * scale);
   }
   context.fillStyle = isSmall ? colors[kind] : colors[`${kind}-soft`];
   context.fill(shapes);
+  context.fill(best);
   if (isSmall) return;
   context.strokeStyle = colors[kind];
-  context.lineWidth = Math.max(1, 0.75 / view.scale);
+  context.lineWidth = Math.max(scale, 0.75);
   context.stroke(shapes);
   context.strokeStyle = colors.accent;
-  context.lineWidth = 2.5;
+  context.lineWidth = Math.max(2.5 * scale, 1.5);
   context.stroke(best);
 }
 
-function paintText({ context, model, y, colors }, kind, id) {
-  const left = model.depth[id] * CELL.width;
-  const middle = y[id] * CELL.height + 0.5;
+function paintText({ context, model, colors }, scale, kind, { id, box }) {
+  const middle = box.top + box.height / 2 + 0.5;
+  const edge = 7 * scale;
+  const start = box.left + 20 * scale;
   context.textBaseline = "middle";
   context.textAlign = "right";
-  context.font = `600 10.5px ${colors.font}`;
+  context.font = `600 ${TEXT_PIXELS * scale}px ${colors.font}`;
   const value = model.visits[id] ? shortNumber(model.mean[id]) : "";
   context.fillStyle = colors[kind];
-  context.fillText(value, left + BOX.width - 7, middle);
-  const valueWidth = context.measureText(value).width;
+  context.fillText(value, box.left + box.width - edge, middle);
+  const end = box.left + box.width - 2 * edge - context.measureText(value).width;
   context.textAlign = "left";
-  context.fillText(MARKS[kind], left + 6, middle);
-  context.font = `10.5px ${colors.font}`;
+  context.fillText(MARKS[kind], box.left + edge, middle);
+  context.font = `${TEXT_PIXELS * scale}px ${colors.font}`;
   context.fillStyle = colors.text;
-  const room = BOX.width - 7 - valueWidth - 8 - 18;
-  context.fillText(clipped(context, model.label[id], room), left + 18, middle);
+  context.fillText(clipped(context, model.label[id], end - start), start, middle);
   if (model.folded[id]) {
     context.fillStyle = colors.muted;
-    context.fillText(`+${model.below[id]}`, left + BOX.width + 5, middle);
+    context.fillText(`+${model.below[id]}`, box.left + box.width + edge, middle);
   }
 }
 
@@ -165,15 +161,15 @@ function clipped(context, text, width) {
   return `${text.slice(0, length)}…`;
 }
 
-function paintSelection({ context, canvas, model, y, view, colors }) {
+function paintSelection(drawing) {
+  const { context, canvas, model, y, colors } = drawing;
   const id = model.selected;
   if (Number.isNaN(y[id])) return;
-  const gap = Math.max(3, 3 / view.scale);
-  const left = model.depth[id] * CELL.width - gap;
-  const top = y[id] * CELL.height - BOX.height / 2 - gap;
+  const { left, top, width, height } = drawing.boxOf(id);
+  const gap = 4;
   context.beginPath();
-  context.roundRect(left, top, BOX.width + 2 * gap, BOX.height + 2 * gap, 8);
+  context.roundRect(left - gap, top - gap, width + 2 * gap, height + 2 * gap, 8);
   context.strokeStyle = colors.text;
-  context.lineWidth = (document.activeElement === canvas ? 3 : 2) / Math.min(view.scale, 1);
+  context.lineWidth = document.activeElement === canvas ? 3 : 2;
   context.stroke();
 }
