@@ -21,7 +21,7 @@ from coding_gym_server.web.assets import COMMON, asset_route, page_route
 
 __all__ = ["tree_app"]
 
-_STATIC = Path(__file__).parent / "static" / "trees"
+_STATIC = Path(__file__).parent / "static"
 _LABEL_CHARS = 120
 _STEPS = 20
 """Number of an episode's steps per answer, by default and at most."""
@@ -47,9 +47,9 @@ def tree_app(path: Path) -> Starlette:
     """
     pages = _TreePages(load_tree(path), name=path.name)
     routes = [
-        page_route("/", _STATIC / "index.html"),
+        page_route("/", _STATIC / "trees" / "index.html"),
         asset_route("/static/common", COMMON),
-        asset_route("/static/trees", _STATIC),
+        asset_route("/static/view", _STATIC),
         Route("/api/tree", pages.structure),
         Route("/api/tree/nodes/{id:int}", pages.episode),
         Route("/api/tree/nodes/{id:int}/picture", pages.picture),

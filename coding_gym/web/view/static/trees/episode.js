@@ -1,11 +1,11 @@
 // The episode up to the selected node: its steps with their code, output and pictures.
 
-import { html, nothing, render } from "../common/vendor/lit-html/lit-html.js";
-import { ref } from "../common/vendor/lit-html/directives/ref.js";
-import { repeat } from "../common/vendor/lit-html/directives/repeat.js";
-import { highlightInto } from "../common/highlight.js";
-import { outcomeKind, outcomeLabel } from "../common/outcome.js";
-import { fetchBlob, fetchJson } from "./api.js";
+import { html, nothing, render } from "/static/common/vendor/lit-html/lit-html.js";
+import { ref } from "/static/common/vendor/lit-html/directives/ref.js";
+import { repeat } from "/static/common/vendor/lit-html/directives/repeat.js";
+import { highlightInto } from "/static/common/highlight.js";
+import { outcomeKind, outcomeLabel } from "/static/common/outcome.js";
+import { getJson, getPicture } from "../api.js";
 import { shortNumber } from "./tree-model.js";
 
 /** Characters of a text that are shown at first. */
@@ -23,7 +23,6 @@ export class EpisodePanel {
   constructor(element, model) {
     this.element = element;
     this.model = model;
-    this.pictures = new Map();
     element.replaceChildren();
     model.addEventListener("select", () => this.show(WAIT_MILLISECONDS));
   }
@@ -38,8 +37,7 @@ export class EpisodePanel {
     if (signal.aborted) return;
     this.element.setAttribute("aria-busy", "true");
     try {
-      const episode = await fetchJson(`/api/tree/nodes/${id}`, signal);
-      this.#forgetPictures();
+      const episode = await getJson(`/api/tree/nodes/${id}`, signal);
       this.episode = episode;
       this.error = null;
     } catch (error) {
@@ -55,7 +53,7 @@ export class EpisodePanel {
     const { id, first } = this.episode;
     const count = Math.min(STEPS, first);
     try {
-      const earlier = await fetchJson(`/api/tree/nodes/${id}?first=${first - count}&count=${count}`, this.abort.signal);
+      const earlier = await getJson(`/api/tree/nodes/${id}?first=${first - count}&count=${count}`, this.abort.signal);
       if (this.episode.id !== id) return;
       this.episode = { ...this.episode, first: earlier.first, steps: [...earlier.steps, ...this.episode.steps] };
     } catch (error) {
@@ -65,22 +63,13 @@ export class EpisodePanel {
     this.#render();
   }
 
-  #forgetPictures() {
-    for (const address of this.pictures.values()) URL.revokeObjectURL(address);
-    this.pictures.clear();
-  }
-
   async #loadPicture(image, id) {
     if (!image || image.dataset.node === String(id)) return;
     image.dataset.node = id;
     try {
-      if (!this.pictures.has(id)) {
-        const blob = await fetchBlob(`/api/tree/nodes/${id}/picture`, this.abort.signal);
-        this.pictures.set(id, URL.createObjectURL(blob));
-      }
-      image.src = this.pictures.get(id);
+      image.src = await getPicture(`/api/tree/nodes/${id}/picture`);
     } catch (error) {
-      if (error.name !== "AbortError") image.alt = `The picture did not load: ${error.message}`;
+      image.alt = `The picture did not load: ${error.message}`;
     }
   }
 

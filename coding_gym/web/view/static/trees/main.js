@@ -1,8 +1,7 @@
 // The page of a saved search tree.
 
-import "../common/theme.js";
-import { toggleTheme } from "../common/theme.js";
-import { fetchJson, takeToken } from "./api.js";
+import { currentTheme, toggleTheme } from "/static/common/theme.js";
+import { getJson, takeToken } from "../api.js";
 import { TreeDrawing } from "./drawing.js";
 import { EpisodePanel } from "./episode.js";
 import { Outline } from "./outline.js";
@@ -12,13 +11,13 @@ const WIDE = matchMedia("(min-width: 64rem)");
 const LEGEND = { good: "ok or solved", bad: "error or killed", warn: "limit or fault", neutral: "no outcome" };
 
 const byId = (id) => document.getElementById(id);
-const fragment = takeToken();
+takeToken();
 
 async function open() {
   byId("banner").hidden = true;
   let data;
   try {
-    data = await fetchJson("/api/tree");
+    data = await getJson("/api/tree");
   } catch (error) {
     byId("problem").textContent = error.message;
     byId("banner").hidden = false;
@@ -46,21 +45,18 @@ function show(model) {
   byId("fold").addEventListener("click", () => model.foldAll());
   const tools = { "zoom-in": () => drawing.zoomIn(), "zoom-out": () => drawing.zoomOut(), fit: () => drawing.fit(), center: () => drawing.center() };
   byId("drawing-tools").addEventListener("click", (event) => tools[event.target.dataset.action]?.());
-  byId("theme").addEventListener("click", () => {
-    toggleTheme();
-    drawing.recolor();
-  });
+  byId("theme").addEventListener("click", () => drawing.recolor());
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawing.recolor());
   model.addEventListener("select", () => onSelect(model));
 
-  const asked = Number(fragment.get("node") ?? model.best);
-  model.select(Number.isInteger(asked) && asked >= 0 && asked < model.count ? asked : model.best);
+  const asked = Number(/^#\/node\/(\d+)$/.exec(location.hash)?.[1] ?? model.best);
+  model.select(asked < model.count ? asked : model.best);
   episode.show();
   byId("outline").focus({ preventScroll: true });
 }
 
 function onSelect(model) {
-  history.replaceState(null, "", `#node=${model.selected}`);
+  history.replaceState(null, "", `#/node/${model.selected}`);
   // The outline says by itself what it selects.
   if (document.activeElement !== byId("outline")) byId("announcement").textContent = model.describe(model.selected);
 }
@@ -79,8 +75,19 @@ function arrange() {
   byId("drawing-panel").open = WIDE.matches;
 }
 
+function labelTheme() {
+  const isDark = currentTheme() === "dark";
+  byId("theme").textContent = isDark ? "☀" : "☾";
+  byId("theme").setAttribute("aria-label", isDark ? "Light theme" : "Dark theme");
+}
+
 WIDE.addEventListener("change", arrange);
 arrange();
+labelTheme();
+byId("theme").addEventListener("click", () => {
+  toggleTheme();
+  labelTheme();
+});
 byId("retry").addEventListener("click", open);
 document.querySelector(".skip-link").addEventListener("click", (event) => {
   event.preventDefault();

@@ -1,6 +1,6 @@
 // The tree as a list of rows that keys walk: ARIA's pattern "tree view", of which only the visible rows are elements.
 
-import { VirtualList } from "../common/virtual-list.js";
+import { VirtualList } from "/static/common/virtual-list.js";
 import { MARKS, shortNumber } from "./tree-model.js";
 
 const INDENT = 12;

@@ -1,6 +1,6 @@
 // The tree: its columns, which nodes are folded, and the rows that remain visible.
 
-import { outcomeKind, outcomeLabel } from "../common/outcome.js";
+import { outcomeKind, outcomeLabel } from "/static/common/outcome.js";
 
 /** Number of nodes up to which a tree opens unfolded. */
 const UNFOLDED = 400;
