@@ -25,8 +25,8 @@ def view(
 ) -> None:
     """Show recorded episodes, or a saved search tree, in the browser.
 
-    Episodes have lists, plots, and timelines with code, output, pictures and verdicts; a tree of `BranchTree.save` has a drawing,
-    an outline, and the episode up to each node.
+    Episodes have lists, plots, and timelines with code, output, pictures and verdicts; a tree of `BranchTree.save` has a
+    drawing, an outline, and the episode up to each node.
 
     Runs until Ctrl-C. Only who has the printed address can open the page.
     """

@@ -47,7 +47,7 @@ def save_tree(path, steps, *, environment="CodingEnv-v0", backend=None):
     """Save a tree whose steps are given as the id of the node before, the action, the reply, and the value."""
     env = ScriptedReplies()
     env.spec = EnvSpec(environment, entry_point=ScriptedReplies, kwargs={} if backend is None else {"backend": backend})
-    with BranchTree(env, max_snapshots=1) as tree:
+    with BranchTree(env) as tree:
         nodes = [tree.root]
         for parent, action, reply, value in steps:
             env.reply = reply

@@ -113,7 +113,7 @@ export class EpisodePanel {
   #step(step, isSelected) {
     const { language } = this.episode;
     return html`
-      <li class="step ${isSelected ? "selected" : ""}">
+      <li class="step ${isSelected ? "selected" : ""}" data-node=${step.id}>
         <header>
           ${isSelected
             ? html`<h3>${stepName(step)}</h3>`
