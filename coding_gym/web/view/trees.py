@@ -84,7 +84,7 @@ class _TreePages:
         return Response(picture, media_type="image/png", headers=_DATA_HEADERS)
 
     def _node(self, request: Request) -> SavedNode:
-        number = request.path_params["id"]
+        number: int = request.path_params["id"]
         if number >= len(self._tree):
             raise HTTPException(404, f"There is no node {number}: the tree has {len(self._tree)}.")
         return self._tree[number]
