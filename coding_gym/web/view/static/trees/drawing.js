@@ -1,7 +1,7 @@
 // The tree as a drawing on a canvas, of which only the visible part is drawn.
 
 import { layOut } from "./layout.js";
-import { paint, readColors, BOX, CELL } from "./painting.js";
+import { isReadable, paint, readColors, BOX, CELL } from "./painting.js";
 
 const LARGEST_SCALE = 3;
 const ZOOM_STEP = 1.3;
@@ -199,7 +199,7 @@ export class TreeDrawing {
   /** Shows the whole tree if it is readable then, and otherwise the selected node. */
   #placeFirst() {
     this.fit();
-    if (this.scaleY < this.natural / 2 || this.scaleX < this.natural / 2) this.center();
+    if (!isReadable(this)) this.center();
   }
 
   #paint() {

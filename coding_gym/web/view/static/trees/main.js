@@ -8,7 +8,7 @@ import { Outline } from "./outline.js";
 import { MARKS, TreeModel } from "./tree-model.js";
 
 const WIDE = matchMedia("(min-width: 64rem)");
-const LEGEND = { good: "ok or solved", bad: "error or killed", warn: "limit or fault", neutral: "no outcome" };
+const LEGEND = { good: "ok or solved", bad: "error or killed", warn: "limit or fault", neutral: "no outcome", best: "best path" };
 
 const byId = (id) => document.getElementById(id);
 takeToken();
@@ -33,7 +33,7 @@ function show(model) {
   byId("title").textContent = model.name;
   const count = `${model.count.toLocaleString("en")} ${model.count === 1 ? "node" : "nodes"}`;
   byId("summary").textContent = [count, model.environment].filter(Boolean).join(" · ");
-  byId("legend").replaceChildren(...Object.entries(LEGEND).map(([kind, label]) => legendEntry(kind, label)));
+  byId("legend").replaceChildren(...Object.entries(LEGEND).map(([kind, label]) => legendEntry(kind, label)), widthEntry());
   byId("drawing").setAttribute("aria-label", `Drawing of a tree of ${count}`);
 
   new Outline(byId("outline"), model);
@@ -66,8 +66,14 @@ function legendEntry(kind, label) {
   const mark = document.createElement("span");
   mark.className = "mark";
   mark.dataset.kind = kind;
-  mark.textContent = MARKS[kind];
+  mark.textContent = MARKS[kind] ?? "━";
   entry.append(mark, label);
+  return entry;
+}
+
+function widthEntry() {
+  const entry = document.createElement("li");
+  entry.textContent = "wide edges: many visits";
   return entry;
 }
 

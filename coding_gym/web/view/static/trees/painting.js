@@ -8,11 +8,14 @@ export const BOX = { width: 188, height: 27 };
 /** Distance of nodes: between levels, and between siblings. */
 export const CELL = { width: 250, height: 35 };
 
-/** Scales from which boxes have text, and rounded outlines. */
-const TEXT_SCALE = 0.55;
+/** Scale from which boxes have rounded outlines. */
 const SHAPE_SCALE = 0.16;
 
+/** Size of text at scale 1, the smallest that is drawn, and the narrowest box with text. */
 const TEXT_PIXELS = 11;
+const SMALLEST_TEXT = 8;
+const NARROWEST = 64;
+
 const WIDTHS = 6;
 const WIDEST = 9;
 const KINDS = ["good", "bad", "warn", "neutral"];
@@ -45,6 +48,11 @@ export function readColors(element) {
   colors.font = getComputedStyle(probe).fontFamily;
   probe.remove();
   return colors;
+}
+
+/** Returns whether boxes are large enough for text. @param {import("./drawing.js").TreeDrawing} drawing */
+export function isReadable({ scaleX, scaleY }) {
+  return TEXT_PIXELS * scaleY >= SMALLEST_TEXT && BOX.width * scaleX >= NARROWEST;
 }
 
 /** Paints a drawing. @param {import("./drawing.js").TreeDrawing} drawing */
@@ -102,7 +110,7 @@ function paintNodes(drawing, scale) {
     visible[model.kindOf(id)].push({ id, box });
   }
   for (const kind of KINDS) paintBoxes(drawing, scale, kind, visible[kind]);
-  if (scale >= TEXT_SCALE) for (const kind of KINDS) for (const each of visible[kind]) paintText(drawing, scale, kind, each);
+  if (isReadable(drawing)) for (const kind of KINDS) for (const each of visible[kind]) paintText(drawing, kind, each);
   paintSelection(drawing);
 }
 
@@ -130,7 +138,7 @@ function paintBoxes({ context, model, colors }, scale, kind, nodes) {
   context.stroke(best);
 }
 
-function paintText({ context, model, colors }, scale, kind, { id, box }) {
+function paintText({ context, model, colors, scaleY: scale }, kind, { id, box }) {
   const middle = box.top + box.height / 2 + 0.5;
   const edge = 7 * scale;
   const start = box.left + 20 * scale;
