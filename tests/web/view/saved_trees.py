@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import threading
 
 import gymnasium as gym
 import uvicorn
 from gymnasium.envs.registration import EnvSpec
 
+from coding_gym._listening import listen
 from coding_gym.search import BranchTree
 from coding_gym.web.guard import Guard
 from coding_gym.web.view.trees import tree_app
@@ -59,10 +59,8 @@ def save_tree(path, steps, *, environment="CodingEnv-v0", backend=None):
 @contextlib.contextmanager
 def serving(path):
     """Serve the page of a tree, and yield its address."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        server = uvicorn.Server(uvicorn.Config(Guard(tree_app(path), token=TOKEN), log_level="error"))
+    with listen("127.0.0.1", 0) as listener:
+        server = uvicorn.Server(uvicorn.Config(Guard(tree_app(path), token=TOKEN), log_level="warning", lifespan="off"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:

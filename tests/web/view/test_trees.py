@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import subprocess
+import sys
 
 import httpx
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from coding_gym.cli.main import app
 from coding_gym.errors import DatasetError
 from coding_gym.web.guard import Guard
 from coding_gym.web.view.trees import tree_app
@@ -22,11 +27,11 @@ def get(tmp_path):
     def of(steps, **options):
         path = tmp_path / "search.tree.jsonl"
         save_tree(path, steps, **options)
-        app = Guard(tree_app(path), token=TOKEN)
+        guarded = Guard(tree_app(path), token=TOKEN)
 
         def send(address, *, token=TOKEN):
             async def request():
-                async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+                async with httpx.AsyncClient(transport=httpx.ASGITransport(guarded), base_url="http://127.0.0.1") as client:
                     return await client.get(address, headers={"authorization": f"Bearer {token}"})
 
             return asyncio.run(request())
@@ -119,6 +124,28 @@ def test_structure_of_ten_thousand_nodes_is_small(get):
     assert answer.headers["content-encoding"] == "gzip"
     assert int(answer.headers["content-length"]) < 150_000
     assert len(json.loads(answer.text)["parent"]) == 10_001
+
+
+def test_command_refuses_other_files(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("not a tree")
+    result = CliRunner().invoke(app, ["view", str(path), "--no-browser"])
+    assert result.exit_code == 1
+    assert f"{path} is not a saved tree" in result.stderr
+
+
+@pytest.mark.slow
+def test_command_shows_a_saved_tree(tmp_path):
+    path = tmp_path / "search.tree.jsonl"
+    save_tree(path, [(0, "a", {}, 0.0)])
+    command = [sys.executable, "-m", "coding_gym", "view", str(path), "--no-browser"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            address, _, token = re.search(r"(http\S+?)(#token=)(\S+)", process.stdout.readline()).groups()
+            answer = httpx.get(f"{address}api/tree", headers={"authorization": f"Bearer {token}"})
+        finally:
+            process.terminate()
+    assert answer.json()["label"] == ["root", "a"]
 
 
 def test_damaged_tree_has_no_page(tmp_path):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
-from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 
-from tests.support.requirements import require_browser
+from tests.web.accessibility import serious_violations
 from tests.web.view.saved_trees import save_tree, serving
 
 pytestmark = pytest.mark.slow
@@ -24,44 +24,20 @@ STEPS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def chromium():
-    path = require_browser()
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
-def open_tree(chromium, tmp_path, request):
-    """Return a function that saves steps as a tree and opens its page; errors of the page fail the test."""
+def open_tree(open_tab, tmp_path):
+    """Return a function that saves steps as a tree and opens its page."""
+    with contextlib.ExitStack() as stack:
 
-    def of(steps=STEPS, *, width=1280, height=800, **options):
-        path = tmp_path / "search.tree.jsonl"
-        save_tree(path, steps)
-        server = serving(path)
-        address = server.__enter__()
-        request.addfinalizer(lambda: server.__exit__(None, None, None))
-        page = chromium.new_page(viewport={"width": width, "height": height}, **options)
-        request.addfinalizer(page.close)
-        page.problems = []
-        page.hosts = set()
-        page.on("pageerror", lambda error: page.problems.append(str(error)))
-        page.on("console", lambda message: page.problems.append(message.text) if message.type == "error" else None)
-        page.on("request", lambda sent: page.hosts.add(urlsplit(sent.url).netloc) if sent.url.startswith("http") else None)
-        page.goto(address)
-        page.wait_for_selector(".step.selected")
-        pages.append(page)
-        return page
+        def of(steps=STEPS, **options):
+            path = tmp_path / "search.tree.jsonl"
+            save_tree(path, steps)
+            page = open_tab(**options)
+            page.goto(stack.enter_context(serving(path)))
+            page.wait_for_selector(".step.selected")
+            return page
 
-    pages = []
-    yield of
-    for page in pages:
-        assert page.problems == []
-        assert len(page.hosts) == 1
+        yield of
 
 
 def selected(page):
@@ -99,6 +75,7 @@ def test_page_opens_with_the_best_episode(open_tree):
     assert "solved" in text
     assert page.locator(".step.selected .code .hljs-built_in").count() > 0
     assert "token" not in page.url
+    assert page.traffic.transferred < 300_000
 
 
 def test_keys_walk_the_tree(open_tree):
@@ -186,8 +163,8 @@ def test_click_on_the_drawing_selects_a_node(open_tree):
     page = open_tree()
     box = page.locator("#drawing").bounding_box()
     found = set()
-    for x in range(10, int(box["width"]), 60):
-        for y in range(10, int(box["height"]), 12):
+    for x in range(10, int(box["width"]), 90):
+        for y in range(10, int(box["height"]), 18):
             page.mouse.move(box["x"] + x, box["y"] + y)
             if page.evaluate("document.getElementById('drawing').style.cursor") == "pointer":
                 page.mouse.click(box["x"] + x, box["y"] + y)
@@ -261,7 +238,7 @@ def test_gone_server_is_reported(open_tree):
     page.unroute("**/api/**")
     page.get_by_role("button", name="Try again").first.click()
     panel(page, 0)
-    page.problems.clear()
+    page.traffic.problems.clear()
 
 
 def test_missing_token_is_reported(open_tree):
@@ -269,19 +246,16 @@ def test_missing_token_is_reported(open_tree):
     page.evaluate("sessionStorage.clear()")
     page.reload()
     page.get_by_text("This server requires a token").wait_for()
-    page.problems.clear()
+    page.traffic.problems.clear()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
 def test_page_is_accessible(open_tree, scheme, width):
-    from axe_playwright_python.sync_playwright import Axe
-
     page = open_tree(width=width, color_scheme=scheme)
     if width == 360:
         page.locator("summary").click()
-    violations = Axe().run(page).response["violations"]
-    assert [(each["id"], each["nodes"][0]["html"]) for each in violations if each["impact"] in ("serious", "critical")] == []
+    assert serious_violations(page) == []
 
 
 def test_phone_begins_with_the_outline(open_tree):
