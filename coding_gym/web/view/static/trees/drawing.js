@@ -68,9 +68,9 @@ export class TreeDrawing {
     this.draw();
   }
 
-  /** Zooms to a readable size around the selected node. */
-  center() {
-    this.view.scale = Math.max(this.view.scale, this.natural);
+  /** Zooms to a readable size around the selected node, at least to the given scale. */
+  center(least = this.natural) {
+    this.view.scale = Math.max(this.view.scale, least);
     const box = this.boxOf(this.model.selected);
     this.view.x += this.width / 2 - box.left - box.width / 2;
     this.view.y += this.height / 2 - box.top - box.height / 2;
@@ -196,10 +196,15 @@ export class TreeDrawing {
     this.#paint();
   }
 
-  /** Shows the whole tree if it is readable then, and otherwise the selected node. */
+  /** Shows the whole tree if it is readable then, and otherwise the selected node with what leads to it. */
   #placeFirst() {
     this.fit();
-    if (!isReadable(this)) this.center();
+    if (isReadable(this)) return;
+    this.center(this.natural * 0.75);
+    const { left, width } = this.boxOf(this.model.selected);
+    const isWhole = (this.bounds.right - this.bounds.left) * this.scaleX <= this.width - 2 * MARGIN;
+    if (isWhole) this.view.x = MARGIN;
+    else this.view.x += Math.max(0, this.width * 0.85 - left - width);
   }
 
   #paint() {
