@@ -175,7 +175,8 @@ class _DatasetData:
             raise HTTPException(HTTPStatus.NOT_FOUND, "This step has no such picture.") from None
         except ValueError as error:
             raise HTTPException(HTTPStatus.UNPROCESSABLE_ENTITY, f"This picture is damaged: {error}") from error
-        return Response(png, media_type="image/png", headers={"cache-control": "private, max-age=3600"})
+        # Not kept by the browser: another dataset may be shown at the same address later.
+        return Response(png, media_type="image/png", headers={"cache-control": "no-store"})
 
     def verdict(self, request: Request) -> Response:
         """Return the verdict on a step, with the result of each test."""
