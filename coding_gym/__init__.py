@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from coding_gym._version import __version__
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from coding_gym.sandbox.config import SandboxConfig
     from coding_gym.sandbox.pool import SandboxPool
     from coding_gym.spaces import CodeText
+    from coding_gym.watching.activation import watch
     from coding_gym_server.protocol import Rectangle, Widget, Window
 
 __all__ = [
@@ -62,6 +64,7 @@ __all__ = [
     "format_widgets",
     "inputs",
     "mark_widgets",
+    "watch",
 ]
 
 if not TYPE_CHECKING:
@@ -98,7 +101,12 @@ if not TYPE_CHECKING:
             "format_widgets": "coding_gym.media.marks",
             "inputs": "coding_gym",
             "mark_widgets": "coding_gym.media.marks",
+            "watch": "coding_gym.watching.activation",
         },
     )
 
 register_when_imported()
+if os.environ.get("CODING_GYM_WATCH"):
+    from coding_gym.watching.activation import watch_if_asked
+
+    watch_if_asked()

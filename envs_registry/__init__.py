@@ -5,7 +5,6 @@ Entry points are strings, so that ``EnvSpec`` is serializable and this package d
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
@@ -31,14 +30,17 @@ class _GymnasiumFinder:
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname != "gymnasium":
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        others = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next(filter(None, others), None)
+        # Specs can be asked for without an import: this finder stays until there is one.
         if spec is not None and spec.loader is not None:
             loader, execute = spec.loader, spec.loader.exec_module
 
             def execute_and_register(module: ModuleType) -> None:
                 # An attribute of this loader only, which has no other modules.
                 vars(loader).pop("exec_module")
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
                 execute(module)
                 register_envs()
 

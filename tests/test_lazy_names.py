@@ -49,6 +49,7 @@ def test_unknown_name_is_an_attribute_error():
         "import coding_gym, gymnasium",
         "import gymnasium, coding_gym",
         "import coding_gym, gymnasium.spaces",
+        "import importlib.util, coding_gym; importlib.util.find_spec('gymnasium'); import gymnasium",
         "import coding_gym; from coding_gym import CodingEnv; import gymnasium",
         "import importlib, coding_gym, gymnasium; importlib.reload(gymnasium)",
     ],

@@ -180,7 +180,7 @@ class AsyncCodingEnv(AsyncBranchingAccess):
                 data = await self._run(self._episode.begin_step(action))
                 obs, reward, terminated, truncated, info = self._episode.finish_step(data)
             except BaseException as error:
-                self._episode.trace.fail(error)
+                self._episode.reports.failed(error)
                 raise
         obs = own_screenshot(obs)
         if self.on_timeout == "raise" and info["outcome"] == Outcome.TIMEOUT:
@@ -270,7 +270,7 @@ class AsyncCodingEnv(AsyncBranchingAccess):
         try:
             obs, info = self._episode.finish_begin(await self._begin(slot, request))
         except BaseException as error:
-            self._episode.trace.fail(error)
+            self._episode.reports.failed(error)
             # Close it here: after a failed or canceled start, the caller may not do so.
             if not (was_started and self._session):
                 self._release(slot)
@@ -283,7 +283,9 @@ class AsyncCodingEnv(AsyncBranchingAccess):
             timeout = FIRST_RESET_TIMEOUT if self._session is None else RESET_TIMEOUT
             try:
                 if self._session is None:
+                    self._episode.reports.watched.waiting()
                     session = await slot.connect_async()
+                    self._episode.reports.watched.resetting()
                     if self._slot is not slot:
                         session.close()
                         self._raise_closed()

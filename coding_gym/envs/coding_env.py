@@ -34,6 +34,7 @@ from coding_gym.errors import CapacityError, ProtocolError, TransportError
 from coding_gym.sandbox import ManagedSandbox, Sandbox
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.pool import SandboxPool, managed_sandbox, resolve_config
+from coding_gym.telemetry import Group, SessionReporter
 from coding_gym_server.protocol import ObservationData, ResetOptions
 
 if TYPE_CHECKING:
@@ -142,6 +143,11 @@ class CodingEnv(BranchingAccess, gym.Env[Obs, str], EzPickle):
         self._episode.settings = replace(self.settings, step_timeout=seconds)
 
     @property
+    def reporter(self) -> SessionReporter:
+        """Reports what the environment does, while somebody watches; see ``coding_gym.watch``."""
+        return self._episode.reports.watched
+
+    @property
     def sandbox(self) -> Sandbox | None:
         """The sandbox, None before the first ``reset`` and after ``close``."""
         return self._slot.sandbox if self._slot is not None else None
@@ -234,9 +240,9 @@ class CodingEnv(BranchingAccess, gym.Env[Obs, str], EzPickle):
         self._slot, self._owns_slot = slot, False
         self._episode.reports_loss = slot.may_lose_servers
 
-    def number(self, index: int) -> None:
-        """Set the index in a vector environment, for traces."""
-        self._episode.index = index
+    def place(self, group: Group, index: int) -> None:
+        """Set the place in a vector environment, for reports."""
+        self._episode.reports.place(group, index)
 
     def share_black_screenshots(self) -> None:
         """Let ``reset`` and ``step`` return one read-only array whenever the screen is black.
@@ -272,7 +278,7 @@ class CodingEnv(BranchingAccess, gym.Env[Obs, str], EzPickle):
         try:
             self._request_episode(request)
         except BaseException as error:
-            self._episode.trace.fail(error)
+            self._episode.reports.failed(error)
             raise
 
     def finish_reset(self) -> tuple[Obs, Info]:
@@ -280,7 +286,7 @@ class CodingEnv(BranchingAccess, gym.Env[Obs, str], EzPickle):
         try:
             return self._wait_for_reset()
         except BaseException as error:
-            self._episode.trace.fail(error)
+            self._episode.reports.failed(error)
             raise
 
     def _wait_for_reset(self) -> tuple[Obs, Info]:
@@ -314,7 +320,7 @@ class CodingEnv(BranchingAccess, gym.Env[Obs, str], EzPickle):
         try:
             return self._episode.finish_step(self._wait_for_step())
         except BaseException as error:
-            self._episode.trace.fail(error)
+            self._episode.reports.failed(error)
             raise
 
     @property
@@ -373,7 +379,9 @@ class CodingEnv(BranchingAccess, gym.Env[Obs, str], EzPickle):
         if self._slot is None:
             self._slot, self._owns_slot = managed_sandbox(self._pool, self.config), True
             self._episode.reports_loss = self._slot.may_lose_servers
+        self.reporter.waiting()
         self._session = self._slot.connect()
+        self.reporter.resetting()
         assert self._episode.options is not None
         self._session.ask_reset(self._episode.options)
         self._reset_timeout = FIRST_RESET_TIMEOUT

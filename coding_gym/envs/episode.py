@@ -14,6 +14,7 @@ from msgspec import UNSET
 from numpy.typing import NDArray
 
 from coding_gym._validation import CLOSED_ENVIRONMENT
+from coding_gym.envs.episode_reports import EpisodeReports
 from coding_gym.envs.observation import CodingObservation
 from coding_gym.envs.options import EnvOptions
 from coding_gym.envs.reset_options import check_reset_options, encode_files
@@ -22,7 +23,6 @@ from coding_gym.envs.transcript import DEFAULT_FRAME_SIZE, Turn, draw_transcript
 from coding_gym.errors import ConfigurationError, InvalidActionError, ProtocolError
 from coding_gym.media.frames import black_frame, decode_pixels, is_shared_black, shared_black
 from coding_gym.spaces import CodeText, action_space, observation_space
-from coding_gym.tracing import OperationTrace
 from coding_gym_server.protocol import (
     INFRASTRUCTURE_EXIT_CODE,
     Capture,
@@ -104,8 +104,7 @@ class EpisodeState:
 
     Attributes:
         reports_loss: Whether ``info["lost"]`` is set when the sandbox has failed; see ``ManagedSandbox.may_lose_servers``.
-        index: Index of the environment in a vector environment, None otherwise.
-        trace: Span of the reset or step in progress.
+        reports: Reports of resets and steps.
     """
 
     env_id = "CodingEnv-v0"
@@ -124,8 +123,7 @@ class EpisodeState:
         self.options: ResetOptions | None = None
         self.reports_loss = False
         self.last_timing: Timing | None = None
-        self.index: int | None = None
-        self.trace = OperationTrace()
+        self.reports = EpisodeReports(self.env_id, settings)
         self._turns: list[Turn] = []
         self._history: list[RecordedStep] = []
         self._request = StepAction(code="")
@@ -137,6 +135,7 @@ class EpisodeState:
     def close(self) -> None:
         """Refuse further use of the environment. Idempotent."""
         self._is_closed = True
+        self.reports.watched.closed()
 
     def check_open(self) -> None:
         """Raise if the environment is closed.
@@ -189,8 +188,8 @@ class EpisodeState:
         )
         self._turns, self._history = [], []
         self._picture = None
-        self.trace.begin("reset", self._span_attributes)
         self._requested_at = time.perf_counter()
+        self.reports.resetting()
         return self.options
 
     def finish_begin(self, data: ObservationData) -> tuple[Obs, Info]:
@@ -200,8 +199,10 @@ class EpisodeState:
             ProtocolError: If the server has a screen of another size.
         """
         self.last_timing = Timing(time.perf_counter() - self._requested_at)
-        self._end_span(data.observation)
-        return self._observe(data.observation), self._info(data.observation)
+        self.reports.answered(data.observation, self.last_timing.seconds)
+        obs, info = self._observe(data.observation), self._info(data.observation)
+        self.reports.watched.begun(info.get("task_id"), self._picture)
+        return obs, info
 
     def check_begun(self) -> None:
         """Raise if there is no episode.
@@ -259,7 +260,7 @@ class EpisodeState:
         """
         observation = data.observation
         self.last_timing = Timing(time.perf_counter() - self._requested_at)
-        self._end_span(observation)
+        self.reports.answered(observation, self.last_timing.seconds)
         self._history.append(RecordedStep(self._request, observation.stdout, observation.stderr, observation.exit_code))
         if self.settings.render_mode is not None:
             self._turns.append(Turn(self._code, observation.stdout, observation.stderr, observation.exit_code))
@@ -267,7 +268,13 @@ class EpisodeState:
         info = self._info(observation)
         if truncated and self.reports_loss:
             info["lost"] = True
-        return self._observe(observation), 0.0, False, truncated, info
+        result = self._observe(observation), 0.0, False, truncated, info
+        self._report(result)
+        return result
+
+    def _report(self, result: StepResult) -> None:
+        """Report the result of a step, if somebody watches."""
+        self.reports.watched.stepped(result, picture=self._picture)
 
     @property
     def header(self) -> str:
@@ -311,25 +318,11 @@ class EpisodeState:
         self._requested_at = time.perf_counter()
 
     def _log_action(self, request: StepAction) -> None:
-        self.trace.begin("step", self._span_attributes)
         self._request = request
         events = [f"# {event}" for event in request.inputs]
         self._code = "\n".join([request.code, *events] if request.code or not events else events)
         self._requested_at = time.perf_counter()
-
-    def _span_attributes(self) -> dict[str, Any]:
-        attributes = {
-            "coding_gym.env.id": self.env_id,
-            "coding_gym.backend": self.settings.backend or "default",
-            "coding_gym.timeout": float(self.settings.step_timeout),
-        }
-        return attributes if self.index is None else {**attributes, "coding_gym.env.index": self.index}
-
-    def _end_span(self, observation: Observation) -> None:
-        if self.trace.is_recording:
-            assert self.last_timing is not None
-            attributes = {"coding_gym.duration": self.last_timing.seconds, "process.exit.code": observation.exit_code}
-            self.trace.end(observation.metadata.outcome.value, attributes)
+        self.reports.running(self._code)
 
     def _info(self, observation: Observation) -> Info:
         return info_of(self.settings, observation)

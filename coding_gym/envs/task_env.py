@@ -275,7 +275,12 @@ class _TaskEpisode(EpisodeState):
             passed = verdict.passed if is_partial else 0
             info.update(graded=True, solved=verdict.solved, tests_passed=passed, tests_total=verdict.total)
         truncated = truncated or (self._turns_taken >= self._max_turns and not terminated)
-        return obs, reward, terminated, truncated, info
+        graded = obs, reward, terminated, truncated, info
+        super()._report(graded)
+        return graded
+
+    def _report(self, result: StepResult) -> None:
+        """Report nothing yet: the step goes on until it is graded."""
 
     def _observe(self, observation: Observation) -> Obs:
         assert self.task is not None

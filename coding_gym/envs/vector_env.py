@@ -27,6 +27,7 @@ from coding_gym.media.frames import black_frames, is_shared_black
 from coding_gym.sandbox import ManagedSandbox
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.pool import SandboxPool, managed_sandbox, resolve_config
+from coding_gym.telemetry import Group
 
 __all__ = ["CodingVectorEnv"]
 
@@ -101,13 +102,12 @@ class CodingVectorEnv(FirstComeVectorEnv, SyncVectorEnv):
         self._env_threads = EnvThreads(self._answers)
         self._max_episode_steps = max_episode_steps
         self._elapsed = [0] * num_envs
+        self._group = Group(num_envs)
         super().__init__(
-            [self._maker(self._slot_of(index), {**own, "config": config}) for index in range(num_envs)],
+            [self._maker(index, {**own, "config": config}) for index in range(num_envs)],
             autoreset_mode=autoreset_mode,
         )
         self._coding_envs = cast(list[CodingEnv], self.envs)
-        for index, env in enumerate(self._coding_envs):
-            env.number(index)
         self._latest: list[Obs] = [{} for _ in range(num_envs)]
 
     def reset(self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None) -> tuple[Obs, Info]:
@@ -265,10 +265,11 @@ class CodingVectorEnv(FirstComeVectorEnv, SyncVectorEnv):
     def _make_env(self, **settings: Any) -> CodingEnv:
         return CodingEnv(**settings)
 
-    def _maker(self, slot: ManagedSandbox, settings: dict[str, Any]) -> Callable[[], CodingEnv]:
+    def _maker(self, index: int, settings: dict[str, Any]) -> Callable[[], CodingEnv]:
         def make() -> CodingEnv:
             env = self._make_env(**settings)
-            env.use_slot(slot)
+            env.use_slot(self._slot_of(index))
+            env.place(self._group, index)
             env.share_black_screenshots()
             return env
 
@@ -319,7 +320,10 @@ class CodingVectorEnv(FirstComeVectorEnv, SyncVectorEnv):
     def _start_sandboxes(self) -> None:
         """Start those that have not been started, or have died since, in parallel."""
         lost = {self._slot_of(index) for index, env in enumerate(self._coding_envs) if env.has_lost_session}
-        missing = [slot for slot in self._slots if slot.sandbox is None or slot in lost]
+        missing = {slot for slot in self._slots if slot.sandbox is None or slot in lost}
+        for index, env in enumerate(self._coding_envs):
+            if self._slot_of(index) in missing:
+                env.reporter.waiting()
         list(self._threads.map(lambda slot: slot.start(), missing))
 
     def _start_early(self, index: int) -> None:
@@ -369,6 +373,7 @@ class CodingVectorEnv(FirstComeVectorEnv, SyncVectorEnv):
         if self._max_episode_steps is None or self._elapsed[index] < self._max_episode_steps:
             return result
         obs, reward, terminated, _, info = result
+        self._coding_envs[index].reporter.truncated()
         return obs, reward, terminated, True, info
 
     def _batch(self, observations: list[Obs]) -> Obs:

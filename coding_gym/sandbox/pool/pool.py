@@ -16,6 +16,7 @@ from coding_gym.errors import CodingGymError, ConfigurationError, PoolClosedErro
 from coding_gym.sandbox.config import SandboxConfig, SandboxKwargs, sandbox_config
 from coding_gym.sandbox.pool.lease import Lease
 from coding_gym.sandbox.pool.state import PoolState
+from coding_gym.telemetry import report_pool
 
 __all__ = ["SandboxPool"]
 
@@ -73,6 +74,7 @@ class SandboxPool(PoolState):
             size, max_episodes = len(resolved.base_urls), None
         super().__init__(resolved, size=size, max_episodes=max_episodes, servers=resolved.base_urls or None)
         self.acquire_timeout = acquire_timeout
+        report_pool(self)
 
     def start(self, *, timeout: float | None = None) -> None:
         """Start all sandboxes and wait until they are ready. Idempotent.
@@ -177,6 +179,11 @@ class SandboxPool(PoolState):
         if self._servers is None:
             return f"slots of the pool: it has size={self.size} sandboxes of sessions={self.config.sessions} each"
         return "sessions that the servers of base_urls= have for this pool"
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the pool is open, and belongs to this process instead of one that it was forked from."""
+        return os.getpid() == self._owner and not self._closing.is_set()
 
     @property
     def idle(self) -> int:

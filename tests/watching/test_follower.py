@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+
+from coding_gym.watching.follower import Follower
+from tests.watching.trainers import running_trainer, wait_for
+
+pytestmark = pytest.mark.usefixtures("runtime_directory")
+
+TRAINER = """
+coding_gym.watch({name!r})
+env = session(); reset(env)
+def run():
+    number = 0
+    while True:
+        number += 1
+        step(env, f"step {{number}}")
+        time.sleep(0.01)
+threading.Thread(target=run, daemon=True).start()
+wait()
+"""
+
+
+def rows(process):
+    return [row for _, row in process.rows.values()]
+
+
+def test_trainers_that_begin_later_are_followed():
+    with Follower(lambda hello: hello.name == "wanted") as follower:
+        follower.attend()
+        assert follower.processes == []
+        with running_trainer(TRAINER.format(name="other")), running_trainer(TRAINER.format(name="wanted")) as trainer:
+            (process,) = wait_for(lambda: follower.processes)
+            assert process.hello.pid == trainer.pid
+            first = rows(process)[0].all_steps
+            wait_for(lambda: rows(process)[0].all_steps > first)
+            assert process.history(rows(process)[0].id)
+        wait_for(lambda: process.status == "ended")
+        assert [row.state for row in rows(process)] in (["idle"], ["running"])
+        assert process.ended_at is not None
+
+
+def test_a_killed_trainer_is_lost_and_its_last_picture_stays():
+    with Follower(lambda hello: True) as follower:
+        follower.attend()
+        with running_trainer(TRAINER.format(name="run")) as trainer:
+            (process,) = wait_for(lambda: follower.processes)
+            wait_for(lambda: rows(process)[0].all_steps > 3)
+            trainer.kill()
+            wait_for(lambda: process.status == "lost")
+        assert rows(process)
+        with running_trainer(TRAINER.format(name="run")) as restarted:
+            wait_for(lambda: [process.hello.pid for process in follower.processes] == [restarted.pid])
+
+
+def test_workers_that_end_as_planned_disappear():
+    program = """
+coding_gym.watch("run")
+env = session(); reset(env)
+child = os.fork()
+if not child:
+    mine = session(); reset(mine)
+    time.sleep(2.5)
+    sys.exit(0)
+wait()
+os.waitpid(child, 0)
+"""
+    with Follower(lambda hello: True) as follower:
+        follower.attend()
+        with running_trainer(program) as trainer:
+            wait_for(lambda: len(follower.processes) == 2)
+            wait_for(lambda: [process.hello.pid for process in follower.processes] == [trainer.pid])
