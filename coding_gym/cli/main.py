@@ -22,6 +22,7 @@ from coding_gym.cli.run import ARGUMENTS_AFTER_FILE, run
 from coding_gym.cli.serve import serve
 from coding_gym.cli.shell import shell
 from coding_gym.cli.view import view
+from coding_gym.cli.watch import watch
 from coding_gym_server.protocol.grading import GradingMode
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ _CONFLICT = 409
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_show_locals=False)
 app.command(context_settings=ARGUMENTS_AFTER_FILE)(run)
-for _command in (shell, serve, logs, compat, completion, commands.collect, commands.replay, commands.export, view):
+for _command in (shell, serve, watch, logs, compat, completion, commands.collect, commands.replay, commands.export, view):
     app.command()(_command)
 
 

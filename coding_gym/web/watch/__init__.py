@@ -1,0 +1,1 @@
+"""The page of ``coding-gym watch``."""

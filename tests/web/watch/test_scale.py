@@ -1,0 +1,121 @@
+"""Thousands of sessions, sizes of screens, and the weight of the page."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.watching.trainers import running_trainer, wait_for
+from tests.web.watch.conftest import watching
+from tests.web.watch.test_page import GROUP, SIX, tiles
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("runtime_directory")]
+
+THOUSANDS = (
+    GROUP.format(count=4096)
+    + """
+def run():
+    number = 0
+    while True:
+        for env in envs:
+            number += 1
+            step(env, f"print({number})\\nx = [{number}]", f"{number}\\n", outcome="ok" if number % 7 else "error")
+            if number % 64 == 0: time.sleep(0.02)
+threading.Thread(target=run, daemon=True).start()
+wait()
+"""
+)
+
+FRAMES = """() => new Promise((resolve) => {
+    const gaps = []; let last = performance.now(); const begun = last;
+    function frame(now) {
+        gaps.push(now - last); last = now;
+        scrollBy(0, 400);
+        if (now - begun > 4000) resolve({ longest: Math.max(...gaps), count: gaps.length });
+        else requestAnimationFrame(frame);
+    }
+    requestAnimationFrame(frame);
+})"""
+
+
+def test_four_thousand_sessions_stay_smooth(open_page):
+    with running_trainer(THOUSANDS), watching() as address:
+        page = open_page(address)
+        page.wait_for_selector(".tile")
+        assert "4,096" in page.inner_text("#filters")
+        page.select_option(".filters label:has-text('tiles') select", "detailed")
+        wait_for(lambda: page.locator(".tile-code").first.is_visible())
+        assert tiles(page).count() < 80
+        frames = page.evaluate(FRAMES)
+        # Generous, as other processes share the machine: a page that renders all tiles takes seconds for one frame.
+        assert frames["longest"] < 700
+        assert frames["count"] > 20
+        page.focus("#grid")
+        page.keyboard.press("End")
+        page.wait_for_selector(".tile.active >> text=#4095")
+        assert page.locator(".tile.active").get_attribute("aria-posinset") == "4096"
+        page.select_option(".filters label:has-text('tiles') select", "compact")
+        wait_for(lambda: tiles(page).count() > 100)
+
+
+def test_first_load_is_light(browser):
+    with running_trainer(SIX + "wait()"), watching() as address:
+        context = browser.new_context()
+        page = context.new_page()
+        sizes = {}
+        page.on("requestfinished", lambda request: sizes.update({request.url: request.sizes()["responseBodySize"]}))
+        page.goto(address)
+        page.wait_for_selector(".tile")
+        page.wait_for_timeout(500)
+        context.close()
+    loaded = {url: size for url, size in sizes.items() if "/api/" not in url}
+    assert len(loaded) > 10
+    assert sum(loaded.values()) < 300_000
+
+
+@pytest.mark.parametrize("width", [360, 768, 1280, 3840])
+def test_nothing_overflows(browser, width):
+    with running_trainer(SIX + "wait()"), watching() as address:
+        context = browser.new_context(viewport={"width": width, "height": 800})
+        page = context.new_page()
+        page.goto(address)
+        page.wait_for_selector(".tile")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.click(".tile")
+        page.wait_for_selector("#detail .step")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        if width == 360:
+            box = page.locator("#detail").bounding_box()
+            assert (box["x"], box["width"]) == (0, 360)
+            assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Close the details"
+            page.keyboard.press("Escape")
+            assert page.is_hidden("#detail")
+        context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_accessibility(open_page, scheme):
+    axe_class = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
+    ).Axe
+    axe = axe_class()
+    serious = lambda page: [  # noqa: E731
+        f"{found['id']}: {found['nodes'][0]['html']}"
+        for found in axe.run(page).response["violations"]
+        if found["impact"] in ("serious", "critical")
+    ]
+    with watching() as address:
+        page = open_page(address, color_scheme=scheme)
+        page.wait_for_selector("text=No trainer is running.")
+        assert serious(page) == []
+        with running_trainer(SIX + "wait()") as trainer:
+            page.wait_for_selector(".tile")
+            assert serious(page) == []
+            page.click(".tile")
+            page.wait_for_selector("#detail .step")
+            assert serious(page) == []
+            page.select_option(".filters label:has-text('tiles') select", "compact")
+            page.wait_for_selector(".grid.compact")
+            assert serious(page) == []
+            trainer.kill()
+            page.wait_for_selector("text=The trainer died at")
+            assert serious(page) == []
