@@ -21,7 +21,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.wrappers import RecordEpisodeStatistics, RecordVideo
 
-import coding_gym
+import envs_registry
 from coding_gym import CodingEnv, SandboxConfig
 from coding_gym.client.connection import Connection
 from coding_gym.client.session import Session
@@ -121,7 +121,7 @@ def test_registering_twice_is_harmless():
     spec = gym.spec("CodingEnv-v0")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        coding_gym.register_envs()
+        envs_registry.register_envs()
     assert gym.spec("CodingEnv-v0") is spec
 
 
