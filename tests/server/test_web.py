@@ -186,6 +186,19 @@ def test_rebound_names_may_not_read_either(server, path):
     assert httpx.get(f"{server.url}{path}", headers={"host": "evil.example"}).status_code == 200
 
 
+def test_files_of_programs_are_documents_without_rights(server):
+    address = f"{server.url}/files/evil.html"
+    httpx.put(address, content=b"<script>fetch('/execute', {method: 'POST'})</script>").raise_for_status()
+    headers = httpx.get(address).headers
+    policy = [part.strip() for part in headers["content-security-policy"].split(";")]
+    # Neither scripts nor the origin of the server, for documents; no use as a script of another site's page.
+    assert "sandbox" in policy
+    assert "default-src 'none'" in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["cross-origin-resource-policy"] == "same-origin"
+    assert httpx.delete(address).status_code == 204
+
+
 def test_names_are_free_with_a_token(guarded):
     headers = {"host": "gym.example", "origin": "https://gym.example", "authorization": f"Bearer {TOKEN}".encode()}
     assert httpx.post(f"{guarded.url}/step", json={"action": {"code": "1"}}, headers=headers).status_code == 200

@@ -20,6 +20,13 @@ from coding_gym_server.workspace.files import Workspace
 
 __all__ = ["file_routes"]
 
+_PROGRAM_CONTENT = {
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
+    "cross-origin-resource-policy": "same-origin",
+    "x-content-type-options": "nosniff",
+}
+"""Headers of files, which programs have written: browsers show them without any rights, and not in pages of other sites."""
+
 _T = TypeVar("_T")
 
 
@@ -86,7 +93,8 @@ class _Download(FileResponse):
 
     def __init__(self, descriptor: int, *, media_type: str) -> None:
         self._descriptor = descriptor
-        super().__init__(f"/proc/self/fd/{descriptor}", media_type=media_type, stat_result=os.fstat(descriptor))
+        path, status = f"/proc/self/fd/{descriptor}", os.fstat(descriptor)
+        super().__init__(path, media_type=media_type, stat_result=status, headers=_PROGRAM_CONTENT)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
