@@ -11,6 +11,7 @@ import msgspec
 
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.messages import CpuTime, CpuTimeUsed, FromProcess, InterruptWorker
+from coding_gym_server.linux.procfs import descendants
 from coding_gym_server.linux.wait_state import cpu_seconds, is_runnable
 
 __all__ = ["Limits", "Watchdog"]
@@ -19,7 +20,7 @@ _INTERRUPT_GRACE = 0.5
 """Seconds from SIGINT until an unfinished step is given up; ``subprocess`` alone takes 0.25 s to react."""
 
 _MAX_GRACE = 5.0
-"""Maximum number of seconds of that grace for a worker that the machine does not give its share of CPU time."""
+"""Maximum number of seconds of that grace for processes that the machine does not give their share of CPU time."""
 
 _SIGNAL_TIMEOUT = 2.0
 """Maximum number of seconds until the root has sent the signal."""
@@ -123,16 +124,20 @@ class Watchdog:
             self._timer = self._loop.call_later(_INTERRUPT_GRACE, self._end_grace, self._worker_cpu_time(), end)
 
     def _end_grace(self, cpu_before: float, end: float) -> None:
-        """Give the step up, unless the worker would run but has not been given the CPU time of the grace period."""
+        """Give the step up, unless its processes would run but have not been given the CPU time of the grace period."""
         used = self._worker_cpu_time() - cpu_before
-        is_starved = used < _INTERRUPT_GRACE and self._worker is not None and is_runnable(self._worker)
+        is_starved = used < _INTERRUPT_GRACE and any(map(is_runnable, self._processes()))
         if is_starved and self._loop.time() < end:
             self._timer = self._loop.call_later(_STARVATION_CHECK_SECONDS, self._end_grace, cpu_before, end)
         else:
             self._on_given_up()
 
     def _worker_cpu_time(self) -> float:
-        return 0.0 if self._worker is None else cpu_seconds([self._worker])
+        return cpu_seconds(self._processes())
+
+    def _processes(self) -> set[int]:
+        """Return the worker, and its children: a shell or a kernel that executes the code in its place."""
+        return set() if self._worker is None else {self._worker} | descendants(self._worker)
 
     def _expire(self) -> None:
         self.expired = True
