@@ -25,6 +25,8 @@ __all__ = ["CommandServer", "ExampleServer", "commands_of", "run_console"]
 
 _COMMAND_TIMEOUT = 240
 _START_TIMEOUT = 180
+_KEEPALIVE = '{"type":"keepalive"}\n'
+"""Sent while a result takes long, as on a loaded machine."""
 _SHELL_SYNTAX = re.compile(r"[|&;<>$`(){}*?~#\n]")
 _COMMAND = re.compile(r"^\$ (?P<command>(?:.*\\\n)*.*)\n?", re.MULTILINE)
 
@@ -38,6 +40,7 @@ def run_console(text: str, directory: Path) -> None:
     for command, expected in commands_of(text):
         run = _run_here if command.startswith("coding-gym ") and not _SHELL_SYNTAX.search(command) else _run_in_shell
         code, stdout, stderr = run(command, directory)
+        stdout = stdout.replace(_KEEPALIVE, "")
         assert code == 0, f"$ {command}\n{stdout}{stderr}[exit code {code}]"
         assert not expected.strip() or same_output(expected, stdout), f"$ {command}\nshown:\n{expected}found:\n{stdout}"
 
