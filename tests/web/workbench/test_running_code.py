@@ -122,6 +122,21 @@ def test_pictures_are_shown(workbench):
     assert picture.evaluate("async element => { await element.decode(); return element.naturalWidth; }") == 1
 
 
+def test_next_run_leaves_earlier_runs_as_they_are(workbench):
+    run = workbench.run("for n in range(200): print(n)")
+    run.locator(".output").evaluate("element => { element.scrollTop = 500; element.focus(); element.id = 'kept'; }")
+    workbench.page.evaluate(
+        "() => { window.removed = 0; new MutationObserver(records => {"
+        " for (const record of records) window.removed += record.removedNodes.length;"
+        " }).observe(document.querySelector('.runs'), {childList: true}); }"
+    )
+    workbench.page.get_by_role("button", name="Run", exact=True).evaluate("button => button.click()")
+    workbench.page.wait_for_function("() => document.querySelectorAll('.cell').length == 2")
+    workbench.newest.locator(".badge", has_text="ok").wait_for()
+    assert workbench.page.evaluate("[window.removed, document.activeElement.id]") == [0, "kept"]
+    assert run.page.locator("#kept").evaluate("element => element.scrollTop") > 400
+
+
 def test_recalled_and_edited_code(workbench):
     workbench.run("first = 1")
     workbench.run("second = 2")

@@ -1,6 +1,7 @@
 // The page: its layout, and what connects its parts.
 
 import { html, nothing, render } from "../common/vendor/lit-html/lit-html.js";
+import { repeat } from "../common/vendor/lit-html/directives/repeat.js";
 import { currentTheme, toggleTheme } from "../common/theme.js";
 import { Editor } from "./editor.js";
 import { EXAMPLES } from "./examples.js";
@@ -185,7 +186,12 @@ function cellList() {
       <span class="spacer"></span>
       <button type="button" class="button quiet" @click=${() => workbench.clear()}>Clear</button>
     </div>
-    <div class="runs">${cells.map((cell) => cell.element)}</div>`;
+    <div class="runs">${repeat(
+      cells,
+      // An element that moves would lose its scroll positions, its focus, and what its frames show.
+      (cell) => cell.number,
+      (cell) => cell.element,
+    )}</div>`;
 }
 
 function emptyList() {
