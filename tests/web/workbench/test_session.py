@@ -123,6 +123,21 @@ def test_token_of_the_address_is_used_and_removed(guarded, open_tab):
     page.get_by_text("No files here").wait_for()
 
 
+def test_token_of_an_address_that_is_opened_later_is_used(guarded, open_tab):
+    page = open_tab()
+    address = f"{guarded.url}/web#token={quote(TOKEN, safe='')}"
+    page.goto(f"{guarded.url}/web#token=wrong")
+    page.get_by_text("This token is not the server's.").wait_for()
+    page.goto(address)
+    workbench = Workbench(page)
+    workbench.wait_until_connected()
+    workbench.run("x = 42")
+    page.goto(address)
+    page.wait_for_function("location.hash === ''")
+    assert "42" in workbench.run("x").inner_text()
+    page.traffic.problems.clear()  # The browser reports the status 401.
+
+
 def test_token_is_asked_for(guarded, open_tab):
     page = open_tab()
     page.goto(f"{guarded.url}/web")

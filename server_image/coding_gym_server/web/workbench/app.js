@@ -8,7 +8,7 @@ import { EXAMPLES } from "./examples.js";
 import { Files } from "./files.js";
 import { ResetDialog } from "./reset-dialog.js";
 import { LiveScreen } from "./screen.js";
-import { Server } from "./server.js";
+import { Server, takeToken } from "./server.js";
 import { Workbench } from "./workbench.js";
 
 const TABS = { screen: "Screen", files: "Files", state: "Session" };
@@ -321,6 +321,11 @@ function describe({ results, show_value, files: contents, ...options }) {
 }
 
 wide.addEventListener("change", update);
+// An address with a token that is opened in this tab changes only the fragment, and does not load the page again.
+addEventListener("hashchange", () => {
+  const token = takeToken();
+  if (token !== null) workbench.useToken(token);
+});
 // What the page shows until its modules are loaded.
 document.querySelector("#app").replaceChildren();
 update();

@@ -22,11 +22,10 @@ function storedToken() {
   }
 }
 
-/** Takes the token from the fragment of the page's address, and removes it there. */
-function takeToken() {
+/** Takes the token from the fragment of the page's address, and removes it there; returns null if there is none. */
+export function takeToken() {
   const token = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (token === null) return storedToken();
-  history.replaceState(null, "", location.pathname + location.search);
+  if (token !== null) history.replaceState(null, "", location.pathname + location.search);
   return token;
 }
 
@@ -34,7 +33,7 @@ function takeToken() {
 export class Server {
   constructor() {
     this.token = "";
-    this.setToken(takeToken());
+    this.setToken(takeToken() ?? storedToken());
   }
 
   /** Uses a token for all later requests, until the tab is closed. */

@@ -35,6 +35,7 @@ export class Workbench {
     this.options = null;
     this.onIdle = "return";
     this.limit = null;
+    this.connection = null;
     this.cells = [];
     this.count = 0;
     this.running = null;
@@ -58,7 +59,18 @@ export class Workbench {
   }
 
   /** Connects, and begins an episode. */
-  async connect(token) {
+  connect(token) {
+    this.connection = this.#connect(token);
+    return this.connection;
+  }
+
+  /** Connects with another token, unless there is a session, which shows that the server accepts the present one. */
+  async useToken(token) {
+    await this.connection;
+    if (this.status !== "ready") await this.connect(token);
+  }
+
+  async #connect(token) {
     if (token !== undefined) this.server.setToken(token);
     this.#become("connecting");
     try {
