@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
+from coding_gym_server.protocol import MAX_FRAME_BYTES
 from tests.support.running_server import RunningServer
 from tests.web.workbench.conftest import TOKEN, Workbench
 
@@ -100,6 +101,32 @@ def test_refused_options_are_explained_in_the_dialog(workbench):
     dialog.get_by_role("alert").filter(has_text="seed").wait_for()
     dialog.get_by_role("button", name="Cancel").click()
     assert "42" in workbench.run("6 * 7").inner_text()
+
+
+def test_reset_with_too_large_files_leaves_the_session(workbench, tmp_path):
+    workbench.run("x = 42")
+    large = tmp_path / "large.bin"
+    with large.open("wb") as file:
+        file.truncate(MAX_FRAME_BYTES)
+    workbench.page.get_by_role("button", name="Reset …").click()
+    dialog = workbench.page.locator("#reset-dialog")
+    dialog.get_by_label("Files in the working directory").set_input_files(large)
+    dialog.get_by_role("button", name="Reset", exact=True).click()
+    dialog.get_by_role("alert").filter(has_text=f"the server reads {MAX_FRAME_BYTES:,} at most").wait_for()
+    dialog.get_by_role("button", name="Cancel").click()
+    assert "42" in workbench.run("x").inner_text()
+
+
+def test_reset_after_the_connection_was_lost_is_explained(tmp_path, open_tab):
+    page = open_tab()
+    with RunningServer(tmp_path) as server:
+        page.goto(f"{server.url}/web")
+        Workbench(page).wait_until_connected()
+        page.get_by_role("button", name="Reset …").click()
+    page.locator(".banner").wait_for()
+    dialog = page.locator("#reset-dialog")
+    dialog.get_by_role("button", name="Reset", exact=True).click()
+    dialog.get_by_role("alert").filter(has_text="There is no connection to the server.").wait_for()
 
 
 def test_state_counts_steps(workbench):

@@ -16,12 +16,14 @@ export class DisconnectedError extends Error {}
 export class Session {
   /**
    * @param {WebSocket} socket A connection to `/ws?announce=1`.
-   * @param {object} handlers
-   * @param {(reason: string) => void} handlers.onLost Called when the connection ends, unless `close` ended it.
+   * @param {object} options
+   * @param {number} options.maxBytes Size in bytes of the longest message that the server reads.
+   * @param {(reason: string) => void} options.onLost Called when the connection ends, unless `close` ended it.
    */
-  constructor(socket, { onLost }) {
+  constructor(socket, { maxBytes, onLost }) {
     this.id = null;
     this.socket = socket;
+    this.maxBytes = maxBytes;
     this.pending = [];
     this.onLost = onLost;
     this.isClosed = false;
@@ -41,14 +43,17 @@ export class Session {
    * Sends a request, and returns the data of the response.
    * @param {object} message
    * @param {(output: {stdout?: string, stderr?: string}) => void} [onOutput] Called with the output of a running step.
-   * @throws {RequestError} If the server refuses the request.
+   * @throws {RequestError} If the server refuses the request, or would for its size, and end the connection.
    * @throws {DisconnectedError} If the connection ends before the response.
    */
   request(message, onOutput = () => {}) {
     if (this.isClosed) return Promise.reject(new DisconnectedError("There is no connection to the server."));
+    const text = JSON.stringify(message);
+    const size = sizeOf(text, this.maxBytes);
+    if (size > this.maxBytes) return Promise.reject(new RequestError(tooLarge(size, this.maxBytes)));
     return new Promise((resolve, reject) => {
       this.pending.push({ resolve, reject, onOutput });
-      this.socket.send(JSON.stringify(message));
+      this.socket.send(text);
     });
   }
 
@@ -100,4 +105,17 @@ export class Session {
     for (const request of this.pending.splice(0)) request.reject(new DisconnectedError(reason));
     if (!wasClosed && this.id !== null) this.onLost(reason);
   }
+}
+
+/** Returns the size of a text in UTF-8, or less than the limit if that is certain. */
+function sizeOf(text, limit) {
+  return text.length * 3 <= limit ? text.length : new Blob([text]).size;
+}
+
+function tooLarge(size, limit) {
+  const [found, most] = [size, limit].map((bytes) => bytes.toLocaleString("en"));
+  return {
+    code: "too_large",
+    message: `The request has ${found} bytes, and the server reads ${most} at most. Use less code and fewer files; upload files on the tab “Files”.`,
+  };
 }

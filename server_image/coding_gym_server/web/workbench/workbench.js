@@ -2,7 +2,7 @@
 
 import { Cell } from "./cell.js";
 import { firstOptions } from "./reset-dialog.js";
-import { RequestError, Session } from "./session.js";
+import { DisconnectedError, RequestError, Session } from "./session.js";
 import { TokenError } from "./server.js";
 
 /** Seconds of drawing after which a program counts as animating, and runs on beside the page. */
@@ -75,7 +75,10 @@ export class Workbench {
     this.#become("connecting");
     try {
       this.info = await (await this.server.fetch("/web/info")).json();
-      const session = new Session(this.server.openSocket("/ws?announce=1"), { onLost: (reason) => this.#lose(reason) });
+      const session = new Session(this.server.openSocket("/ws?announce=1"), {
+        maxBytes: this.info.limits.max_message_bytes,
+        onLost: (reason) => this.#lose(reason),
+      });
       this.session = await session.opened;
       await this.reset(this.options ?? { ...firstOptions(), backend: this.info.interactive_backend }, this.onIdle);
       this.#become("ready");
@@ -90,6 +93,7 @@ export class Workbench {
   /** Begins a new episode in the session. */
   async reset(options, onIdle) {
     const { session } = this;
+    if (!session) throw new DisconnectedError("There is no connection to the server. Close this dialog and reconnect.");
     // No screen and no files until there are new ones.
     this.handlers.onSession(null);
     try {
