@@ -64,6 +64,14 @@ def test_thousands_of_files_are_listed(workbench, files):
     files.get_by_text("file-4999.txt").wait_for()
 
 
+def test_files_with_names_that_are_not_utf8_have_no_buttons(workbench, files):
+    workbench.run("open(b'caf\\xe9.txt', 'w').close(); open('plain.txt', 'w').close()")
+    row = files.locator(".files-row", has_text="name is not UTF-8")
+    row.wait_for()
+    assert row.get_by_role("button").count() == 0
+    assert files.locator(".files-row", has_text="plain.txt").get_by_role("button").count() == 2
+
+
 def test_reset_begins_anew_with_options(workbench, tmp_path):
     workbench.run("x = 1")
     note = tmp_path / "note.txt"

@@ -4,6 +4,9 @@ import { html, nothing } from "../common/vendor/lit-html/lit-html.js";
 import { VirtualList } from "../common/virtual-list.js";
 
 const ROW_REMS = 2.4;
+/** What the server's list has in place of bytes of a name that are not UTF-8; such names cannot be part of a request. */
+const REPLACEMENT = "\ufffd";
+const NOT_UTF8 = "name is not UTF-8: use code";
 const UNITS = ["B", "kB", "MB", "GB"];
 
 /** Returns a number of bytes for people. */
@@ -147,6 +150,10 @@ export class Files {
     const row = make("div", "files-row");
     row.setAttribute("role", "listitem");
     const isDirectory = entry.type === "dir";
+    if (entry.name.includes(REPLACEMENT)) {
+      row.append(make("span", "files-name muted", isDirectory ? `${entry.name}/` : entry.name), make("span", "muted files-size", NOT_UTF8));
+      return row;
+    }
     const name = make("button", "button quiet files-name", isDirectory ? `${entry.name}/` : entry.name);
     name.type = "button";
     name.title = isDirectory ? `Open ${entry.name}` : `Download ${entry.name}`;
