@@ -125,6 +125,24 @@ for color in ["#ff0000", "#0000ff"] * 4:
     workbench.newest.locator(".badge", has_text="ok").wait_for()
 
 
+def test_interrupt_before_the_code_begins_is_kept(workbench):
+    code = """
+import time, tkinter as tk
+root = tk.Tk()
+root.geometry("100x100+0+0")
+for color in ["#ff0000", "#0000ff"] * 1000:
+    root.configure(bg=color)
+    root.update()
+    time.sleep(0.1)
+"""
+    workbench.run(code, "still drawing")
+    click(workbench, 400, 400)
+    workbench.start("import time\ntime.sleep(60)")
+    workbench.page.get_by_role("button", name="Interrupt").click()
+    workbench.newest.locator(".badge", has_text="error").wait_for()
+    assert "KeyboardInterrupt" in workbench.newest.inner_text()
+
+
 def test_screen_of_another_size(workbench):
     workbench.page.get_by_role("button", name="Reset …").click()
     dialog = workbench.page.locator("#reset-dialog")

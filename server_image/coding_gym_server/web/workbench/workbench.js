@@ -9,6 +9,8 @@ import { TokenError } from "./server.js";
 const MAX_WATCH = 1;
 const SETTLE = 0.05;
 const FOLLOW_MILLISECONDS = 1500;
+/** Time after which an interrupt can be repeated. */
+const INTERRUPT_MILLISECONDS = 2000;
 const MOST_CELLS = 300;
 
 /** The session of the page, and its runs. */
@@ -43,6 +45,10 @@ export class Workbench {
     this.followTimer = null;
     this.continued = Promise.resolve();
     this.isInterrupting = false;
+    this.interruptTimer = null;
+    /** Whether the step of the run has been sent, and whether it is to be interrupted then. */
+    this.isStepSent = false;
+    this.isInterruptDue = false;
   }
 
   get backend() {
@@ -127,7 +133,10 @@ export class Workbench {
     try {
       await this.continued;
       this.#stopFollowing("The next run ended the program, and has what it still printed.");
-      const data = await session.step({ ...this.#action(code), stream: true }, (output) => cell.addOutput(output));
+      const step = session.step({ ...this.#action(code), stream: true }, (output) => cell.addOutput(output));
+      this.isStepSent = true;
+      if (this.isInterruptDue) session.interrupt();
+      const data = await step;
       this.#finish(cell, data, false);
       this.handlers.announce(`Run ${cell.number}: ${cell.badge.textContent}, ${cell.facts.textContent}`);
     } catch (error) {
@@ -135,15 +144,19 @@ export class Workbench {
       this.handlers.announce(`Run ${cell.number} failed: ${error.message}`);
     } finally {
       this.running = null;
-      this.isInterrupting = false;
+      this.isStepSent = false;
+      this.isInterruptDue = false;
+      this.#showInterrupting(false);
       this.handlers.onChange();
     }
     await this.#afterStep();
   }
 
+  /** Interrupts the run, or as soon as it begins: before it does, a program that went on may still be at its input. */
   interrupt() {
-    this.session?.interrupt();
-    this.isInterrupting = true;
+    if (this.isStepSent) this.session?.interrupt();
+    else this.isInterruptDue = true;
+    this.#showInterrupting(true);
     this.handlers.onChange();
   }
 
@@ -161,6 +174,17 @@ export class Workbench {
 
   #action(code) {
     return { code, timeout_s: this.stepTimeout, on_idle: this.onIdle, max_watch: MAX_WATCH };
+  }
+
+  /** Shows that the run is being interrupted, for a while: then the user can try again. */
+  #showInterrupting(isInterrupting) {
+    clearTimeout(this.interruptTimer);
+    this.isInterrupting = isInterrupting;
+    if (!isInterrupting) return;
+    this.interruptTimer = setTimeout(() => {
+      this.isInterrupting = false;
+      this.handlers.onChange();
+    }, INTERRUPT_MILLISECONDS);
   }
 
   /** Lets the program that waits for events go on, and takes its output; one call after the other. */
