@@ -122,6 +122,33 @@ def test_pictures_are_shown(workbench):
     assert picture.evaluate("async element => { await element.decode(); return element.naturalWidth; }") == 1
 
 
+def test_svg_is_shown_on_request(workbench):
+    code = (
+        "class Picture:\n"
+        "    def _repr_svg_(self):\n"
+        '        return \'<svg xmlns="http://www.w3.org/2000/svg" width="40" height="20"><title>it\\\'s</title><rect width="9" height="9"/></svg>\'\n'
+        "Picture()"
+    )
+    run = workbench.run(code)
+    assert run.locator("iframe, img").count() == 0
+    run.get_by_role("button", name="Show picture").click()
+    picture = workbench.page.frame_locator(".cell iframe").locator("img")
+    assert picture.evaluate("async element => { await element.decode(); return element.naturalWidth; }") == 40
+    assert run.locator("iframe").get_attribute("sandbox") == ""
+
+
+def test_png_is_preferred_to_svg(workbench):
+    code = (
+        "import base64\nclass Picture:\n"
+        f"    def _repr_png_(self): return base64.b64decode({PNG!r})\n"
+        "    def _repr_svg_(self): return '<svg xmlns=\"http://www.w3.org/2000/svg\"/>'\n"
+        "Picture()"
+    )
+    run = workbench.run(code)
+    assert run.locator(".result-picture").count() == 1
+    assert run.get_by_role("button", name="Show picture").count() == 0
+
+
 def test_next_run_leaves_earlier_runs_as_they_are(workbench):
     run = workbench.run("for n in range(200): print(n)")
     run.locator(".output").evaluate("element => { element.scrollTop = 500; element.focus(); element.id = 'kept'; }")

@@ -1,4 +1,4 @@
-// Rich results: pictures and text. HTML is shown only on request, in a frame without any permission.
+// Rich results: pictures and text. HTML and SVG are shown only on request, in a frame without any permission.
 
 import { outputElement } from "./output.js";
 
@@ -20,21 +20,20 @@ export function resultElement(result) {
   const json = documents["application/json"];
   // Of values that have both, such as dictionaries, the plain text says as much.
   if (json !== undefined && plain === undefined) element.append(outputElement("JSON", indented(json)));
-  if (texts["text/html"] !== undefined) element.append(htmlOnRequest(texts["text/html"]));
+  const svg = texts["image/svg+xml"];
+  // A few bytes of SVG can ask for more drawing than a browser can do.
+  if (svg !== undefined && !picture) element.append(frameOnRequest("Show picture", "Picture that the code displayed", pageOf(svg)));
+  if (texts["text/html"] !== undefined) element.append(frameOnRequest("Show HTML", "HTML that the code displayed", texts["text/html"]));
   return element.childElementCount > 0 ? element : null;
 }
 
 function pictureOf(texts, plain) {
   const type = PICTURES.find((name) => texts[name] !== undefined);
-  let source = null;
-  if (type) source = `data:${type};base64,${texts[type].replaceAll(/\s/g, "")}`;
-  // As a picture, SVG runs no scripts and loads nothing.
-  else if (texts["image/svg+xml"] !== undefined) source = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(texts["image/svg+xml"])}`;
-  if (source === null) return null;
+  if (!type) return null;
   const picture = document.createElement("img");
   picture.className = "result-picture";
   picture.alt = plain ? `Picture: ${plain.slice(0, 200)}` : "Picture that the code displayed";
-  picture.src = source;
+  picture.src = `data:${type};base64,${texts[type].replaceAll(/\s/g, "")}`;
   return picture;
 }
 
@@ -46,19 +45,26 @@ function indented(text) {
   }
 }
 
-function htmlOnRequest(html) {
+/** Returns a page with an SVG as a picture, as which it runs no scripts and loads nothing. */
+function pageOf(svg) {
+  const source = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg).replaceAll("'", "%27")}`;
+  return `<!doctype html><img alt="" src='${source}'>`;
+}
+
+/** Returns a button that puts a frame with a page in its place. */
+function frameOnRequest(label, title, html) {
   const container = document.createElement("div");
   container.className = "result-html";
   const button = document.createElement("button");
   button.type = "button";
   button.className = "button";
-  button.textContent = "Show HTML";
+  button.textContent = label;
   button.title = "In a frame that runs no scripts and loads nothing";
   button.addEventListener("click", () => {
     const frame = document.createElement("iframe");
     // Without scripts, forms, navigation, storage, or access to this page.
     frame.setAttribute("sandbox", "");
-    frame.title = "HTML that the code displayed";
+    frame.title = title;
     frame.srcdoc = html;
     button.replaceWith(frame);
     frame.focus();
