@@ -10,8 +10,13 @@ function withoutOverwritten(text) {
   return text
     .replaceAll("\r\n", "\n")
     .split("\n")
-    .map((line) => line.slice(line.replace(/\r+$/, "").lastIndexOf("\r") + 1).replaceAll("\r", ""))
+    .map((line) => lastWritten(line).replaceAll("\r", ""))
     .join("\n");
+}
+
+/** Returns what later text can still change of a line without an end: the text after the last carriage return that text follows. */
+export function lastWritten(line) {
+  return line.slice(line.replace(/\r+$/, "").lastIndexOf("\r") + 1);
 }
 
 /** Makes control characters visible, as the pictures that Unicode has of them. */
@@ -23,6 +28,13 @@ function visible(text) {
 export class TerminalText {
   constructor() {
     this.style = { color: null, isBold: false, isDim: false, isItalic: false, isUnderlined: false };
+  }
+
+  /** Returns a terminal with the present style. */
+  copy() {
+    const copy = new TerminalText();
+    copy.style = { ...this.style };
+    return copy;
   }
 
   /** Returns a fragment with the text. */

@@ -2,8 +2,8 @@
 
 import { highlightInto } from "../common/highlight.js";
 import { outcomeKind, outcomeLabel } from "../common/outcome.js";
-import { LiveOutput, outputElement } from "./output.js";
-import { resultElement } from "./results.js";
+import { RunOutput } from "./output.js";
+import { RunResults } from "./results.js";
 
 const LONGEST_CODE_LINES = 8;
 
@@ -45,9 +45,6 @@ export class Cell {
     this.started = performance.now();
     this.outcome = null;
     this.isDrawing = false;
-    this.stdout = "";
-    this.stderr = "";
-    this.results = [];
     this.element = make("article", "cell panel");
     this.element.setAttribute("aria-label", `Run ${number}`);
     const header = make("header", "cell-header");
@@ -61,8 +58,9 @@ export class Cell {
     edit.addEventListener("click", () => onEdit(code));
     header.append(make("span", "cell-number muted number", `${number}`), this.badge, this.facts, make("span", "spacer"), edit);
     this.output = make("div", "cell-output");
-    this.live = new LiveOutput();
-    this.output.append(this.live.element);
+    this.streams = new RunOutput();
+    this.results = new RunResults();
+    this.output.append(this.streams.element, this.results.element);
     this.element.append(header, codeElement(code, language), this.output);
     this.timer = setInterval(() => this.#showElapsed(), 100);
     this.#showElapsed();
@@ -75,7 +73,7 @@ export class Cell {
 
   /** Shows output while the code runs. */
   addOutput(output) {
-    this.live.add(output);
+    this.streams.add(output);
   }
 
   /**
@@ -90,16 +88,13 @@ export class Cell {
     if (!isContinued) this.isDrawing = metadata.idle === "animating";
     // That of a program that goes on is known once it ends.
     if (!isContinued || metadata.outcome !== "running") this.seconds = (performance.now() - this.started) / 1000;
-    const results = metadata.results ?? [];
-    const isNew = !isContinued || observation.stdout || observation.stderr || results.length > 0;
     this.outcome = metadata.outcome;
     this.metadata = metadata;
     this.exitCode = observation.exit_code;
-    this.stdout += observation.stdout;
-    this.stderr += observation.stderr;
-    this.results.push(...results);
+    if (isContinued) this.streams.add(observation);
+    else this.streams.replace(observation);
+    this.results.add(metadata.results ?? []);
     this.#showFacts(showReward ? reward : null);
-    if (isNew) this.#showOutput();
     this.#showNotes();
   }
 
@@ -139,20 +134,9 @@ export class Cell {
     this.facts.title = "Time from the request to the end of the run";
   }
 
-  #showOutput() {
-    const parts = [];
-    if (this.stdout) parts.push(outputElement("stdout", this.stdout));
-    if (this.stderr) parts.push(outputElement("stderr", this.stderr));
-    for (const result of this.results) {
-      const element = resultElement(result);
-      if (element) parts.push(element);
-    }
-    if (parts.length === 0 && !this.isWaiting) parts.push(make("p", "cell-silent muted", "No output"));
-    this.output.replaceChildren(...parts);
-  }
-
   #showNotes() {
-    for (const note of this.output.querySelectorAll(".cell-note")) note.remove();
+    for (const note of this.output.querySelectorAll(":scope > .cell-note, :scope > .cell-silent")) note.remove();
+    if (this.streams.isEmpty && this.results.isEmpty && !this.isWaiting) this.output.append(make("p", "cell-silent muted", "No output"));
     const notes = [];
     const note = NOTES[this.isWaiting && this.isDrawing ? "animating" : this.outcome];
     if (note) notes.push(note);

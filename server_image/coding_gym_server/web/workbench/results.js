@@ -2,11 +2,43 @@
 
 import { outputElement } from "./output.js";
 
+/** Results that are kept of a run: so many of the first, and so many in all. */
+const FIRST_RESULTS = 100;
+const MOST_RESULTS = 200;
+
 const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 const TEXTS = { "text/markdown": "markdown", "text/latex": "LaTeX", "application/javascript": "javascript" };
 
+/** The values and displays of a run, with their element. */
+export class RunResults {
+  constructor() {
+    this.element = document.createElement("div");
+    this.element.className = "cell-results";
+    this.shown = [];
+    this.omitted = 0;
+    this.gap = document.createElement("p");
+    this.gap.className = "cell-silent muted";
+  }
+
+  get isEmpty() {
+    return this.shown.length === 0;
+  }
+
+  add(results) {
+    const added = results.map(resultElement).filter((element) => element !== null);
+    this.shown.push(...added);
+    this.element.append(...added);
+    const left = this.shown.splice(FIRST_RESULTS, this.shown.length - MOST_RESULTS);
+    if (left.length === 0) return;
+    for (const element of left) element.remove();
+    this.omitted += left.length;
+    this.gap.textContent = `… ${this.omitted.toLocaleString("en")} results left out …`;
+    this.shown[FIRST_RESULTS - 1].after(this.gap);
+  }
+}
+
 /** Returns an element with a value or a display, or null if it has no format of which the page knows anything. */
-export function resultElement(result) {
+function resultElement(result) {
   const { texts, documents, is_value: isValue } = result;
   const element = document.createElement("div");
   element.className = "result";
