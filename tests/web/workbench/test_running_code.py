@@ -65,6 +65,19 @@ def test_output_is_shown_while_code_runs(workbench):
     assert "KeyboardInterrupt" in workbench.newest.inner_text()
 
 
+def test_output_that_arrives_in_parts_is_that_of_a_terminal(workbench):
+    parts = ["a\\r", "\\n", "0%", "\\r50", "%\\r", "100%", " \\x1b[3", "1mred", "\\nnext\\x1b[", "0m plain"]
+    code = "import sys, time\nfor part in [" + ", ".join(f"'{part}'" for part in parts) + "]:\n"
+    workbench.start(f"{code}    sys.stdout.write(part); sys.stdout.flush(); time.sleep(0.3)\ntime.sleep(60)")
+    shown = workbench.newest.locator(".stream-stdout .output")
+    shown.get_by_text(" plain").wait_for()
+    assert shown.text_content() == "a\n100% red\nnext plain"
+    assert "".join(shown.locator(".ansi-red").all_text_contents()).split() == ["red", "next"]
+    workbench.page.get_by_role("button", name="Interrupt").click()
+    workbench.newest.locator(".badge", has_text="error").wait_for()
+    assert shown.text_content() == "a\n100% red\nnext plain"
+
+
 def test_hostile_output_is_text(workbench):
     run = workbench.run(HOSTILE)
     (shown,) = texts(run, "stdout")
@@ -122,11 +135,40 @@ def test_pictures_are_shown(workbench):
     assert picture.evaluate("async element => { await element.decode(); return element.naturalWidth; }") == 1
 
 
+def test_most_results_are_left_out_of_many(workbench):
+    run = workbench.run(
+        "class Page:\n    def _repr_html_(self): return '<p>shown</p>'\nfor number in range(250): display(Page())\n6 * 7"
+    )
+    shown = run.locator(".cell-results > *").all_text_contents()
+    assert len(shown) == 201
+    assert shown[100] == "… 51 results left out …"
+
+
+def test_page_keeps_the_beginning_and_the_end_of_output(workbench):
+    text = workbench.page.evaluate("""async () => {
+        const { StreamOutput } = await import("/web/static/workbench/output.js");
+        const output = new StreamOutput("stdout");
+        for (let number = 0; number < 300; number++) output.add(`${number} ` + "x".repeat(9_990) + "\\n");
+        document.querySelector("main").append(output.element);
+        output.button.click();
+        for (let number = 300; number < 400; number++) output.add(`${number} ` + "x".repeat(9_990) + "\\n");
+        while (!output.lineElement.isConnected) await new Promise(requestAnimationFrame);
+        return output.pre.textContent;
+    }""")
+    assert text.startswith("0 x")
+    assert text.endswith("x\n")
+    assert "\n399 x" in text
+    assert len(text) < 2_100_000
+    left_out = re.search("… ([0-9,]+) characters left out …", text)
+    total = sum(len(str(number)) + 9_992 for number in range(400))
+    assert int(left_out[1].replace(",", "")) + len(text) - len(left_out[0]) == total
+
+
 def test_svg_is_shown_on_request(workbench):
     code = (
         "class Picture:\n"
         "    def _repr_svg_(self):\n"
-        '        return \'<svg xmlns="http://www.w3.org/2000/svg" width="40" height="20"><title>it\\\'s</title><rect width="9" height="9"/></svg>\'\n'
+        '        return \'<svg xmlns="http://www.w3.org/2000/svg" width="40" height="20"><title>it\\\'s</title></svg>\'\n'
         "Picture()"
     )
     run = workbench.run(code)

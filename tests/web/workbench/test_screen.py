@@ -125,6 +125,29 @@ for color in ["#ff0000", "#0000ff"] * 4:
     workbench.newest.locator(".badge", has_text="ok").wait_for()
 
 
+def test_growing_run_keeps_what_is_opened(workbench):
+    code = """
+import tkinter as tk
+class Page:
+    def _repr_html_(self): return "<p>shown</p>"
+root = tk.Tk()
+display(Page())
+print("begin")
+root.after(3000, lambda: print("x\\n" * 20_000))
+root.after(6000, lambda: print("y\\n" * 20_000))
+root.mainloop()
+"""
+    run = workbench.run(code, "waits for events")
+    run.get_by_role("button", name="Show HTML").click()
+    run.locator("iframe").evaluate("element => { element.id = 'kept-frame'; }")
+    output = run.locator(".stream-stdout .output")
+    output.evaluate("element => { element.id = 'kept-output'; element.focus(); }")
+    output.get_by_text("y").last.wait_for()
+    assert run.locator("#kept-frame").count() == 1
+    assert workbench.page.locator("#kept-output").count() == 1
+    assert "begin\nx\nx\n" in output.text_content()
+
+
 def test_interrupt_before_the_code_begins_is_kept(workbench):
     code = """
 import time, tkinter as tk
