@@ -102,7 +102,8 @@ def test_environments_of_a_vector_have_indices(recorder):
         envs.reset(seed=1)
         envs.step(["1", "2"])
         envs.send(["3", "4"], np.array([0, 1]))
-        envs.recv()
+        envs.recv(2)
+    envs.close()
     spans = recorder.take()
     indices = {
         name: [span.attributes["coding_gym.env.index"] for span in spans if span.name == name] for name in set_of_names(spans)
@@ -112,7 +113,6 @@ def test_environments_of_a_vector_have_indices(recorder):
         "coding_gym.step": [0, 0, 1, 1],
     }
     assert {span.parent.span_id for span in spans} == {parent.get_span_context().span_id}
-    envs.close()
 
 
 def set_of_names(spans):
