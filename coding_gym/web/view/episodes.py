@@ -46,7 +46,10 @@ class RecordedStep:
     @functools.cached_property
     def pictures(self) -> dict[str, PackedArray]:
         """Pictures by their place in the step, such as ``observation.screenshot``."""
-        return {place: found for place, found in _arrays(self._data, "") if _is_picture(found)}
+        try:
+            return {place: found for place, found in _arrays(self._data, "") if _is_picture(found)}
+        except RecursionError:
+            return {}
 
     @property
     def info(self) -> dict[str, Any]:
@@ -124,8 +127,8 @@ class RecordedEpisode:
     def __init__(self, encoded: bytes) -> None:
         try:
             data = _decoder.decode(zstandard.ZstdDecompressor().decompress(encoded))
-        except (msgspec.MsgspecError, zstandard.ZstdError, ValueError) as error:
-            message = f"Expected a recorded episode, got something else: {error}"
+        except (msgspec.MsgspecError, zstandard.ZstdError, ValueError, TypeError, RecursionError, MemoryError) as error:
+            message = f"Expected a recorded episode, got something else: {error or type(error).__name__}"
             raise DatasetError(message) from error
         self.index = data.index
         self.seed = data.seed
@@ -168,7 +171,10 @@ def _is_black(picture: PackedArray) -> bool:
 
 
 def _json(value: Any) -> str:
-    return msgspec.json.format(msgspec.json.encode(_plain(value)), indent=2).decode()
+    try:
+        return msgspec.json.format(msgspec.json.encode(_plain(value)), indent=2).decode()
+    except RecursionError:
+        return "<nested too deeply to be shown>"
 
 
 def _plain(value: Any) -> Any:

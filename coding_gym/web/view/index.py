@@ -165,6 +165,8 @@ class EpisodeIndex:
             self._save(before)
         except (OSError, DatasetError) as error:
             self.problem = str(error)
+        except Exception as error:  # noqa: BLE001 - otherwise the page would lack episodes without a reason
+            self.problem = f"The dataset cannot be read: {type(error).__name__}: {error}"
         finally:
             self.is_reading = False
 

@@ -188,9 +188,10 @@ def summary_of(record: Record, log: memoryview) -> Summary:
         except msgspec.ValidationError:
             # The info of an environment of another package, whose keys have other types.
             episode = _plain(_plain_decoder.decode(encoded))
-    except (zstandard.ZstdError, msgspec.MsgspecError):
+        return _summarize(episode)
+    except (zstandard.ZstdError, msgspec.MsgspecError, ValueError, TypeError, RecursionError, MemoryError):
+        # Text that is not UTF-8, keys that are arrays, data nested too deeply, or a frame that claims to be huge.
         return Summary()
-    return _summarize(episode)
 
 
 def _summarize(episode: _Episode) -> Summary:

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+import zstandard
 from PIL import Image
 
 from coding_gym.datasets.episode import Step
@@ -183,6 +184,37 @@ def test_end_that_cannot_be_read_is_reported(api, tmp_path):
     client = api(path)
     assert rows(client)["columns"]["episode"] == [0]
     assert rows(client)["problem"].startswith("The episodes are damaged at byte ")
+
+
+@pytest.mark.parametrize("kind", ["nested", "nested less", "huge"])
+def test_hostile_episode_does_not_hide_others(api, tmp_path, kind):
+    path = write(tmp_path / "hostile", [varied(0), varied(1)], with_details=False)
+    append_encoded(path, 2, hostile(kind))
+    write(path, [varied(3)], with_details=False)
+    client = api(path)
+    assert (rows(client)["columns"]["episode"], rows(client)["problem"]) == ([0, 1, 2, 3], "")
+    assert client.get("/api/episodes/2").status_code in (200, 422)
+    assert client.get("/api/episodes/3").status_code == 200
+
+
+def hostile(kind):
+    if kind == "huge":
+        # The header of a frame with 2**62 bytes.
+        return b"\x28\xb5\x2f\xfd\xe0" + (2**62).to_bytes(8, "little") + b"\x01\x00\x00"
+    depth = 5000 if kind == "nested" else 600
+    info = b"\x81\xa1a" + b"\x91" * depth + b"\xc0"
+    steps = b"\x91\x81\xa4info" + info
+    return zstandard.compress(b"\x83\xa5index\x02\xa4seed\x01\xa5steps" + steps)
+
+
+def append_encoded(path, index, data):
+    with EpisodeLog(path / "episodes.log") as log:
+        log.append(index, data, bytes(32))
+
+
+def test_failure_of_the_reader_is_reported(api, varied_path, monkeypatch):
+    monkeypatch.setattr("coding_gym.web.view.index.summary_of", lambda *_: 1 / 0)
+    assert rows(api(varied_path))["problem"] == "The dataset cannot be read: ZeroDivisionError: division by zero"
 
 
 def test_info_of_other_packages_is_tolerated(api, tmp_path):
