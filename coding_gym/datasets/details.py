@@ -15,7 +15,10 @@ import msgspec
 
 from coding_gym.datasets.dataset_files import DETAILS_FILE
 
-__all__ = ["DetailsLog", "EpisodeDetails", "StepDetails", "read_details"]
+__all__ = ["UNREADABLE", "DetailsLog", "EpisodeDetails", "StepDetails", "read_details"]
+
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""Exceptions that decoding a damaged line raises."""
 
 
 class StepDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -94,5 +97,5 @@ def read_details(directory: Path) -> Iterator[EpisodeDetails]:
         for line in file:
             try:
                 yield decoder.decode(line)
-            except msgspec.MsgspecError:
+            except UNREADABLE:
                 continue

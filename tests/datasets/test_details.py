@@ -22,6 +22,17 @@ def test_details_survive_a_torn_line(tmp_path):
     assert [found.episode for found in read_details(tmp_path)] == [0, 1]
 
 
+def test_damaged_lines_are_skipped(tmp_path):
+    with DetailsLog(tmp_path) as log:
+        log.append(entry(0))
+        log.append(entry(1))
+    path = tmp_path / "details.jsonl"
+    first, second = path.read_bytes().splitlines(keepends=True)
+    nested = b'{"episode":2,"started":"","steps":[{"verdict":' + b"[" * 5000 + b"]" * 5000 + b"}]}\n"
+    path.write_bytes(first.replace(b"2026", b"\xff026") + nested + second)
+    assert [found.episode for found in read_details(tmp_path)] == [1]
+
+
 def test_dataset_without_details_has_none(tmp_path):
     assert list(read_details(tmp_path)) == []
 

@@ -12,11 +12,12 @@ import threading
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from coding_gym.datasets.dataset_files import DETAILS_FILE, EPISODES_FILE, FAULTS_FILE
-from coding_gym.datasets.details import EpisodeDetails
+from coding_gym.datasets.details import UNREADABLE, EpisodeDetails
 from coding_gym.datasets.episode_log import Record, records
 from coding_gym.datasets.manifest import Manifest
 from coding_gym.errors import DatasetError
@@ -138,7 +139,8 @@ class EpisodeIndex:
         place = self._details.get(index)
         if place is None:
             return None
-        with (self.path / DETAILS_FILE).open("rb") as file, contextlib.suppress(msgspec.MsgspecError):
+        # Details only: an episode is shown without them if the file is damaged, or was removed.
+        with contextlib.suppress(OSError, *UNREADABLE), (self.path / DETAILS_FILE).open("rb") as file:
             file.seek(place[0])
             return msgspec.json.decode(file.read(place[1]), type=EpisodeDetails)
         return None
@@ -248,7 +250,7 @@ class EpisodeIndex:
                     break
                 start = self._details_end
                 self._details_end += len(line)
-                with contextlib.suppress(msgspec.MsgspecError):
+                with contextlib.suppress(*UNREADABLE):
                     details = decoder.decode(line)
                     self._details[details.episode] = (start, len(line))
                     row = self._rows.get(details.episode)
@@ -263,7 +265,7 @@ class _StepTimes(msgspec.Struct):
 
 
 class _DetailsSummary(msgspec.Struct):
-    episode: int
+    episode: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
     steps: list[_StepTimes] = []
 
 

@@ -127,6 +127,21 @@ def test_dataset_without_details_has_no_times(api, tmp_path):
     assert client.get("/api/episodes/0/steps/1/verdict").json() is None
 
 
+def test_damaged_details_do_not_hide_their_episode(api, tmp_path):
+    path = write(tmp_path / "damaged", [varied(0), varied(1), varied(2)])
+    found = path / "details.jsonl"
+    first, second, third = found.read_bytes().splitlines(keepends=True)
+    nested = b'{"episode":9,"steps":[' + b"[" * 5000 + b"]" * 5000 + b"]}\n"
+    negative = third.replace(b'"episode":2', b'"episode":-1')
+    found.write_bytes(first.replace(b"2026", b"\xff026") + nested + negative + second)
+    client = api(path)
+    assert rows(client)["problem"] == ""
+    assert client.get("/api/episodes/0").json()["started"] is None
+    assert client.get("/api/episodes/1").json()["started"] is not None
+    found.unlink()
+    assert client.get("/api/episodes/1").json()["started"] is None
+
+
 def test_empty_dataset_opens(api, tmp_path):
     client = api(write(tmp_path / "empty", [], requested=5))
     assert (rows(client)["columns"]["episode"], client.get("/api/dataset").json()["requested"]) == ([], 5)
