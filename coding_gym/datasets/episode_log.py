@@ -192,28 +192,33 @@ def scan(path: Path) -> tuple[dict[int, LogEntry], int]:
     return entries, end
 
 
-def records(log: memoryview, start: int = 0) -> Iterator[Record]:
+def records(log: BinaryIO, start: int = 0) -> Iterator[Record]:
     """Iterate over the records of a log from a given one, including damaged ones whose end is known.
 
     Stops before a record at the end that is incomplete, such as one that is being written, and where nothing can be read.
 
     Args:
-        log: Content of the file.
+        log: The file, which may grow or shrink meanwhile: what is read is what it contained at the beginning. Its position
+            may change between records.
         start: Offset of the first record in bytes; 0 for the beginning of the file.
 
     Raises:
         DatasetError: If the file is not an episode log, or if after a damaged record no other one is found.
     """
+    # Not mapped into memory: a mapped file that shrinks kills the process.
+    size = log.seek(0, os.SEEK_END)
     if start == 0:
-        if log[: len(_MAGIC)] != _MAGIC:
-            if _MAGIC.startswith(log):
+        log.seek(0)
+        magic = log.read(len(_MAGIC))
+        if magic != _MAGIC:
+            if _MAGIC.startswith(magic):
                 return
             message = "This is not a file of episodes, or was written by another version of coding-gym"
             raise DatasetError(message)
         start = len(_MAGIC)
     damaged: Record | None = None
-    while (record := _record_at(log, start)) is not None:
-        if not record.is_intact and (damaged is not None or record.end == len(log)):
+    while (record := _record_at(log, start, size)) is not None:
+        if not record.is_intact and (damaged is not None or record.end == size):
             break
         if damaged is not None:
             yield damaged
@@ -226,14 +231,19 @@ def records(log: memoryview, start: int = 0) -> Iterator[Record]:
         raise DatasetError(message)
 
 
-def _record_at(log: memoryview, start: int) -> Record | None:
-    if start + _HEAD.size > len(log):
+def _record_at(log: BinaryIO, start: int, size: int) -> Record | None:
+    log.seek(start)
+    head = log.read(_HEAD.size)
+    if len(head) < _HEAD.size:
         return None
-    index, length, checksum, sha256 = _HEAD.unpack_from(log, start)
+    index, length, checksum, sha256 = _HEAD.unpack(head)
     offset = start + _HEAD.size
-    if not length or offset + length > len(log):
+    if not length or offset + length > size:
         return None
-    return Record(index, offset, length, _checksum(index, sha256, log[offset : offset + length]) == checksum)
+    data = log.read(length)
+    if len(data) < length:
+        return None
+    return Record(index, offset, length, _checksum(index, sha256, data) == checksum)
 
 
 def _record(index: int, data: bytes, sha256: bytes) -> bytes:

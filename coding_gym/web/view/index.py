@@ -6,7 +6,6 @@ Nothing here imports NumPy or an environment, which would take longer than readi
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import threading
 from array import array
@@ -222,14 +221,13 @@ class EpisodeIndex:
             self._inode = status.st_ino
             if status.st_size <= self._end:
                 return
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as log:
-                for batch in _batches(records(log, self._end)):
-                    rows = [summary_of(record, log) for record in batch]
-                    with self._lock:
-                        start = self.summaries.extend(batch, rows)
-                        self._rows.update((record.episode, row) for row, record in enumerate(batch, start))
-                        self._end = batch[-1].end
-                    self._is_wanted.wait()
+            for batch in _batches(records(file, self._end)):
+                rows = [summary_of(record, file) for record in batch]
+                with self._lock:
+                    start = self.summaries.extend(batch, rows)
+                    self._rows.update((record.episode, row) for row, record in enumerate(batch, start))
+                    self._end = batch[-1].end
+                self._is_wanted.wait()
         if self._end < status.st_size and self.manifest.sha256 is not None:
             # Not a record that is being written: the collection has ended.
             message = f"The episodes are damaged at byte {self._end}: those that follow cannot be read"

@@ -6,7 +6,7 @@ import math
 from array import array
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 import zstandard
@@ -170,19 +170,20 @@ _decoder = msgspec.msgpack.Decoder(_Episode)
 _plain_decoder = msgspec.msgpack.Decoder(_PlainEpisode, ext_hook=lambda code, data: None)
 
 
-def summary_of(record: Record, log: memoryview) -> Summary:
+def summary_of(record: Record, log: BinaryIO) -> Summary:
     """Return the summary of an episode; that of a damaged one if it cannot be decoded.
 
     Not thread-safe.
 
     Args:
         record: Its record.
-        log: Content of the file.
+        log: The file.
     """
     if not record.is_intact:
         return Summary()
     try:
-        encoded = _decompressor.decompress(log[record.offset : record.end])
+        log.seek(record.offset)
+        encoded = _decompressor.decompress(log.read(record.length))
         try:
             episode: Any = _decoder.decode(encoded)
         except msgspec.ValidationError:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from PIL import Image
 from coding_gym.datasets.episode import Step
 from coding_gym.datasets.episode_log import EpisodeLog
 from coding_gym.datasets.manifest import Manifest
+from coding_gym.web.view.index import EpisodeIndex
 from tests.web.view.datasets import HOSTILE, MEGABYTE, SCREEN, episode, varied, write
 
 
@@ -125,6 +127,21 @@ def test_dataset_without_details_has_no_times(api, tmp_path):
     assert client.get("/api/seconds").json()["seconds"] == [None]
     assert client.get("/api/episodes/0").json()["steps"][1].get("seconds") is None
     assert client.get("/api/episodes/0/steps/1/verdict").json() is None
+
+
+def test_file_may_shrink_while_it_is_read(tmp_path):
+    path = write(tmp_path / "shrinking", [episode(index) for index in range(600)], with_details=False)
+    log = path / "episodes.log"
+    index = EpisodeIndex(path)
+    index.start()
+    deadline = time.monotonic() + 20
+    while not len(index.summaries):
+        assert time.monotonic() < deadline
+    with log.open("r+b") as file:
+        file.truncate(index.summaries.offsets[-1])
+    index.read()
+    index.read()
+    assert (index.generation, len(index.summaries), index.problem) == (1, 255, "")
 
 
 def test_damaged_details_do_not_hide_their_episode(api, tmp_path):
