@@ -41,6 +41,10 @@ def view(
     except CodingGymError as error:
         typer.secho(str(error), fg="red", err=True)
         raise typer.Exit(1) from None
+    except OSError as error:
+        expected = "expected a directory that collect() has written, or a file of a saved tree, that this user may read"
+        typer.secho(f"Cannot open {path}: {error.strerror or error}; {expected}", fg="red", err=True)
+        raise typer.Exit(1) from None
 
 
 def _app(path: Path) -> ASGIApp:

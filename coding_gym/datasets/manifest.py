@@ -109,12 +109,15 @@ class Manifest(msgspec.Struct, kw_only=True):
         """Return the manifest of a directory, or None if there is none.
 
         Raises:
-            DatasetError: If the manifest is corrupt, or was written by an incompatible version.
+            DatasetError: If the manifest is corrupt, cannot be read, or was written by an incompatible version.
         """
         try:
             return msgspec.json.decode((directory / _FILE).read_bytes(), type=cls)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            message = f"The manifest {directory / _FILE} cannot be read: {error.strerror}. Check its permissions"
+            raise DatasetError(message) from error
         except (msgspec.MsgspecError, UnicodeError) as error:
             message = (
                 f"{directory / _FILE} is not a manifest of a dataset, or was written by another version of coding-gym: {error}"

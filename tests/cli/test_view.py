@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -85,6 +86,26 @@ def test_path_without_a_dataset_is_an_error(tmp_path):
         result = view(str(path))
         assert (result.exit_code, result.stdout) == (1, "")
         assert result.stderr == f"There is no dataset in {path}: expected a directory that collect() has written\n"
+
+
+def test_path_that_is_no_dataset_is_an_error(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in ("/dev/null", str(pipe)):
+        result = view(path)
+        assert (result.exit_code, result.stderr.split(":")[0]) == (1, f"There is no dataset in {path}")
+
+
+def test_path_that_cannot_be_read_is_an_error(tmp_path):
+    path = write(tmp_path / "runs", [varied(0)])
+    (path / "manifest.json").unlink()
+    (path / "manifest.json").mkdir()
+    result = view(str(path))
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"The manifest {path}/manifest.json cannot be read: Is a directory")
+    result = view("a" * 300)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"Cannot open {'a' * 300}: File name too long; expected a directory")
 
 
 def test_corrupt_manifest_is_an_error(tmp_path):
