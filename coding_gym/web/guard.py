@@ -104,8 +104,13 @@ def _is_same_origin(headers: Headers, host: str) -> bool:
     if headers.get("sec-fetch-site", "none") not in _OWN:
         return False
     origin = headers.get("origin")
-    # ``null`` is the origin of sandboxed frames and of files.
-    return origin is None or urlsplit(origin).netloc == host
+    if origin is None:
+        return True
+    try:
+        # ``null`` is the origin of sandboxed frames and of files.
+        return urlsplit(origin).netloc == host
+    except ValueError:
+        return False
 
 
 def _is_opened(headers: Headers) -> bool:
