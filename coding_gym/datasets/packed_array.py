@@ -44,10 +44,14 @@ class PackedArray(NamedTuple):
         if code != ARRAY_CODE:
             message = f"Expected the extension {ARRAY_CODE}, got {code}"
             raise ValueError(message)
-        length, dimensions = _HEAD.unpack_from(data)
-        at = _HEAD.size + length
-        dtype = bytes(data[_HEAD.size : at]).decode()
-        shape = struct.unpack_from(f"<{dimensions}I", data, at)
+        try:
+            length, dimensions = _HEAD.unpack_from(data)
+            at = _HEAD.size + length
+            dtype = bytes(data[_HEAD.size : at]).decode()
+            shape = struct.unpack_from(f"<{dimensions}I", data, at)
+        except struct.error as error:
+            message = f"Expected an array, got an extension of {len(data)} bytes that ends too early"
+            raise ValueError(message) from error
         return cls(dtype, shape, bytes(data[at + 4 * dimensions :]))
 
     def encode(self) -> bytes:
@@ -66,6 +70,6 @@ class PackedArray(NamedTuple):
 
         try:
             return zstandard.ZstdDecompressor().decompress(self.data)
-        except zstandard.ZstdError as error:
-            message = f"Expected the items of an array: {error}"
+        except (zstandard.ZstdError, MemoryError) as error:
+            message = f"Expected the items of an array: {error or 'they claim to be larger than the memory'}"
             raise ValueError(message) from error

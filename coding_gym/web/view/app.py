@@ -173,7 +173,7 @@ class _DatasetData:
             png = step.png(request.path_params["name"], is_thumbnail="thumbnail" in request.query_params)
         except KeyError:
             raise HTTPException(HTTPStatus.NOT_FOUND, "This step has no such picture.") from None
-        except ValueError as error:
+        except (ValueError, OverflowError, MemoryError) as error:
             raise HTTPException(HTTPStatus.UNPROCESSABLE_ENTITY, f"This picture is damaged: {error}") from error
         # Not kept by the browser: another dataset may be shown at the same address later.
         return Response(png, media_type="image/png", headers={"cache-control": "no-store"})

@@ -166,7 +166,10 @@ def _is_picture(array: PackedArray) -> bool:
 def _is_black(picture: PackedArray) -> bool:
     if len(picture.data) > _LARGEST_BLACK:
         return False
-    items = picture.items()
+    try:
+        items = picture.items()
+    except ValueError:
+        return False
     return items.count(0) == len(items)
 
 

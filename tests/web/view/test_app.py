@@ -4,6 +4,7 @@ import io
 import json
 import time
 
+import msgspec
 import numpy as np
 import pytest
 import zstandard
@@ -12,6 +13,7 @@ from PIL import Image
 from coding_gym.datasets.episode import Step
 from coding_gym.datasets.episode_log import EpisodeLog
 from coding_gym.datasets.manifest import Manifest
+from coding_gym.datasets.packed_array import PackedArray
 from coding_gym.web.view.index import EpisodeIndex
 from tests.web.view.datasets import HOSTILE, MEGABYTE, SCREEN, episode, varied, write
 
@@ -106,6 +108,23 @@ def test_pictures_are_exact(client):
     assert shown[0, 30].tolist() == [0, 0, 0]
     thumbnail = client.get("/api/episodes/3/steps/4/pictures/observation.screenshot?thumbnail=1")
     assert thumbnail.status_code == 200
+
+
+def test_damaged_picture_does_not_hide_its_episode(api, tmp_path):
+    path = write(tmp_path / "damaged", [varied(0)], with_details=False)
+    damaged = PackedArray("|u1", (48, 64, 3), b"not compressed")
+    huge = PackedArray("|u1", (2**32 - 1, 2**32 - 1, 3), PackedArray.pack("|u1", (1,), b"0").data)
+    for number, content in enumerate([damaged.encode(), huge.encode(), b"\x03"], 1):
+        step = {"observation": {"screenshot": msgspec.msgpack.Ext(1, content), "stdout": "text"}}
+        data = msgspec.msgpack.encode({"index": number, "seed": 1, "steps": [step]})
+        append_encoded(path, number, zstandard.compress(data))
+    client = api(path)
+    for number in (1, 2):
+        (shown,) = client.get(f"/api/episodes/{number}").json()["steps"]
+        assert not shown["pictures"][0]["isBlack"]
+        answer = client.get(f"/api/episodes/{number}/steps/0/pictures/observation.screenshot")
+        assert (answer.status_code, "This picture is damaged" in answer.text) == (422, True)
+    assert client.get("/api/episodes/3").status_code == 422
 
 
 def test_verdict_has_each_test(client):
