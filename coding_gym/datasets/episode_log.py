@@ -17,7 +17,7 @@ from typing import BinaryIO, NamedTuple, Self
 
 from coding_gym.errors import DatasetError
 
-__all__ = ["EpisodeLog", "LogEntry", "Record", "has_episodes", "records", "scan"]
+__all__ = ["EpisodeLog", "LogEntry", "Record", "has_episodes", "matches_checksum", "records", "scan"]
 
 _MAGIC = b"coding-gym episodes 1\n"
 _HEAD = struct.Struct("<QII32s")
@@ -229,6 +229,17 @@ def records(log: BinaryIO, start: int = 0) -> Iterator[Record]:
     if damaged is not None:
         message = f"The episodes are damaged at byte {damaged.offset}: those that follow cannot be read"
         raise DatasetError(message)
+
+
+def matches_checksum(log: BinaryIO, offset: int) -> bool:
+    """Return whether a log has an intact record.
+
+    Args:
+        log: The file.
+        offset: Offset of the encoded episode in bytes.
+    """
+    record = _record_at(log, offset - _HEAD.size, log.seek(0, os.SEEK_END))
+    return record is not None and record.is_intact
 
 
 def _record_at(log: BinaryIO, start: int, size: int) -> Record | None:

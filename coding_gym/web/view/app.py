@@ -28,6 +28,7 @@ _MOST_ROWS = 50_000
 _FIRST_ROWS = 500
 _MOST_CHARS = 65_536
 _KEPT_EPISODES = 4
+_MOST_DIGITS = 18
 _SHELLS = ("CodingShell",)
 
 
@@ -211,7 +212,7 @@ def _number(request: Request, name: str, default: int = 0) -> int:
     text = request.query_params.get(name, "")
     if not text:
         return default
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > _MOST_DIGITS:
         raise HTTPException(HTTPStatus.BAD_REQUEST, f"Expected {name} to be a number of at least 0, got {text!r:.100}.")
     return int(text)
 

@@ -11,13 +11,13 @@ import threading
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 import msgspec
 
 from coding_gym.datasets.dataset_files import DETAILS_FILE, EPISODES_FILE, FAULTS_FILE
 from coding_gym.datasets.details import UNREADABLE, EpisodeDetails
-from coding_gym.datasets.episode_log import Record, records
+from coding_gym.datasets.episode_log import Record, matches_checksum, records
 from coding_gym.datasets.manifest import Manifest
 from coding_gym.errors import DatasetError
 from coding_gym.web.view.index_cache import load_index, save_index
@@ -117,7 +117,7 @@ class EpisodeIndex:
         """Return an encoded episode.
 
         Raises:
-            DatasetError: If the dataset does not contain the episode, or it is damaged.
+            DatasetError: If the dataset does not contain the episode, it is damaged, or the file cannot be read.
         """
         with self._lock:
             row = self._rows.get(index)
@@ -126,12 +126,23 @@ class EpisodeIndex:
                 raise DatasetError(message)
             offset, length = self.summaries.offsets[row], self.summaries.lengths[row]
             is_intact = self.summaries.is_intact(row)
-        if not is_intact:
-            message = f"Episode {index} of {self.path} is damaged: its checksum does not match"
-            raise DatasetError(message)
-        with (self.path / EPISODES_FILE).open("rb") as file:
-            file.seek(offset)
-            return file.read(length)
+        try:
+            with (self.path / EPISODES_FILE).open("rb") as file:
+                if not is_intact:
+                    raise DatasetError(self._damage(index, file, offset))
+                file.seek(offset)
+                return file.read(length)
+        except OSError as error:
+            message = f"Episode {index} of {self.path} cannot be read: {error.strerror}. Restore the dataset"
+            raise DatasetError(message) from error
+
+    def _damage(self, index: int, file: BinaryIO, offset: int) -> str:
+        if matches_checksum(file, offset):
+            return (
+                f"Episode {index} of {self.path} cannot be decoded, although its checksum matches: collect it with this version "
+                "of coding-gym"
+            )
+        return f"Episode {index} of {self.path} is damaged: its checksum does not match"
 
     def details(self, index: int) -> EpisodeDetails | None:
         """Return the details of an episode; None if they were not recorded, or have not been read."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import time
 
 import msgspec
@@ -50,7 +51,7 @@ def test_rows_are_sent_in_parts(client):
     assert rows(client, 1000)["columns"]["episode"] == []
 
 
-@pytest.mark.parametrize("start", ["-1", "x", "1.5"])
+@pytest.mark.parametrize("start", ["-1", "x", "1.5", "1" * 5000])
 def test_malformed_start_is_rejected(client, start):
     assert client.get(f"/api/episodes?start={start}").status_code == 400
 
@@ -125,6 +126,23 @@ def test_damaged_picture_does_not_hide_its_episode(api, tmp_path):
         answer = client.get(f"/api/episodes/{number}/steps/0/pictures/observation.screenshot")
         assert (answer.status_code, "This picture is damaged" in answer.text) == (422, True)
     assert client.get("/api/episodes/3").status_code == 422
+
+
+@pytest.mark.parametrize("reward", ["much", None])
+def test_episode_that_cannot_be_decoded_has_a_reason(api, tmp_path, reward):
+    path = write(tmp_path / "odd", [varied(0)], with_details=False)
+    data = msgspec.msgpack.encode({"index": 1, "seed": 1, "steps": [{"reward": reward}]})
+    append_encoded(path, 1, zstandard.compress(data))
+    answer = api(path).get("/api/episodes/1")
+    assert (answer.status_code, "cannot be decoded, although its checksum matches" in answer.text) == (422, True)
+
+
+def test_episode_of_a_deleted_dataset_is_refused(api, tmp_path):
+    path = write(tmp_path / "deleted", [varied(0)])
+    client = api(path)
+    shutil.rmtree(path)
+    answer = client.get("/api/episodes/0")
+    assert (answer.status_code, "cannot be read: No such file or directory" in answer.text) == (422, True)
 
 
 def test_verdict_has_each_test(client):
