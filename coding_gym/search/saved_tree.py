@@ -23,7 +23,8 @@ _VERSION: Final = 1
 _PNG = b"\x89PNG\r\n\x1a\n"
 _LONGEST_HEADER = 10_000
 
-_Count = Annotated[int, msgspec.Meta(ge=0)]
+_Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +91,7 @@ class SavedNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stdout_chars: _Count | None = None
     stderr: str | None = None
     stderr_chars: _Count | None = None
-    exit_code: int | None = None
+    exit_code: _Integer | None = None
     observation: str | None = None
     picture: bytes | None = None
     value: float | None = 0.0

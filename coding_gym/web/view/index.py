@@ -139,8 +139,8 @@ class EpisodeIndex:
     def _damage(self, index: int, file: BinaryIO, offset: int) -> str:
         if matches_checksum(file, offset):
             return (
-                f"Episode {index} of {self.path} cannot be decoded, although its checksum matches: collect it with this version "
-                "of coding-gym"
+                f"Episode {index} of {self.path} cannot be decoded, although its checksum matches: collect it with this "
+                "version of coding-gym"
             )
         return f"Episode {index} of {self.path} is damaged: its checksum does not match"
 

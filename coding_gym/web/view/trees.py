@@ -120,7 +120,10 @@ def _step(node: SavedNode) -> dict[str, Any]:
 def _action_text(node: SavedNode) -> str | None:
     if node.action is None or isinstance(node.action, str):
         return node.action
-    return json.dumps(node.action, ensure_ascii=False)
+    try:
+        return json.dumps(node.action, ensure_ascii=False)
+    except RecursionError:
+        return "<nested too deeply to be shown>"
 
 
 def _label(node: SavedNode) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import subprocess
@@ -146,6 +147,32 @@ def test_command_shows_a_saved_tree(tmp_path):
         finally:
             process.terminate()
     assert answer.json()["label"] == ["root", "a"]
+
+
+def test_action_nested_deeply_does_not_hide_the_tree(tmp_path):
+    path = tmp_path / "search.tree.jsonl"
+    save_tree(path, [(0, "a", {}, 0.0)])
+    text = path.read_text()
+    # The deepest that is decoded here cannot be encoded, which takes more of the stack.
+    for depth in range(990, 500, -1):
+        path.write_text(text.replace('"action":"a"', '"action":' + "[" * depth + "]" * depth))
+        with contextlib.suppress(DatasetError):
+            assert tree_app(path).routes
+            break
+    else:
+        pytest.fail("No depth was decoded")
+
+
+@pytest.mark.parametrize("number", ["1" + "0" * 400, str(2**63)])
+@pytest.mark.parametrize("field", ["visits", "exit_code"])
+def test_huge_count_is_an_error_of_its_line(tmp_path, field, number):
+    path = tmp_path / "search.tree.jsonl"
+    save_tree(path, [(0, "a", {}, 0.0)])
+    header, root, node = path.read_text().splitlines()
+    fields = {name: value for name, value in json.loads(node).items() if name != field}
+    path.write_text(f'{header}\n{root}\n{json.dumps(fields)[:-1]}, "{field}": {number}}}\n')
+    with pytest.raises(DatasetError, match="Line 3 of"):
+        tree_app(path)
 
 
 def test_damaged_tree_has_no_page(tmp_path):
