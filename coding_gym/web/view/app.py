@@ -60,8 +60,8 @@ def dataset_routes(index: EpisodeIndex) -> list[BaseRoute]:
         _route("/api/episodes", data.rows),
         _route("/api/seconds", data.seconds),
         _route("/api/episodes/{episode:int}", data.episode),
-        _route("/api/episodes/{episode:int}/steps/{step:int}/text/{name}", data.text),
-        _route("/api/episodes/{episode:int}/steps/{step:int}/pictures/{name}", data.picture),
+        _route("/api/episodes/{episode:int}/steps/{step:int}/text", data.text),
+        _route("/api/episodes/{episode:int}/steps/{step:int}/picture", data.picture),
         _route("/api/episodes/{episode:int}/steps/{step:int}/verdict", data.verdict),
     ]
 
@@ -160,7 +160,7 @@ class _DatasetData:
 
     def text(self, request: Request) -> Response:
         """Return a part of a text of a step."""
-        text = self._step(request).texts.get(request.path_params["name"])
+        text = self._step(request).texts.get(_name(request))
         if text is None:
             raise HTTPException(HTTPStatus.NOT_FOUND, "This step has no such text.")
         start = _number(request, "start")
@@ -171,7 +171,7 @@ class _DatasetData:
         """Return a picture of a step as PNG."""
         step = self._step(request)
         try:
-            png = step.png(request.path_params["name"], is_thumbnail="thumbnail" in request.query_params)
+            png = step.png(_name(request), is_thumbnail="thumbnail" in request.query_params)
         except KeyError:
             raise HTTPException(HTTPStatus.NOT_FOUND, "This step has no such picture.") from None
         except (ValueError, OverflowError, MemoryError) as error:
@@ -206,6 +206,11 @@ def _route(path: str, handle: Callable[[Request], Response]) -> Route:
         return handle(request)
 
     return Route(path, endpoint, methods=["GET"])
+
+
+def _name(request: Request) -> str:
+    # Not a part of the path: names have slashes, are empty, or "..".
+    return request.query_params.get("name", "")
 
 
 def _number(request: Request, name: str, default: int = 0) -> int:

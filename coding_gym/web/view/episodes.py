@@ -15,6 +15,7 @@ from coding_gym.errors import DatasetError
 
 __all__ = ["RecordedEpisode", "RecordedStep"]
 
+_OWN_TEXTS = ("action", "raw")
 _PREVIEW_CHARS = 200
 _THUMBNAIL = (160, 120)
 _LARGEST_BLACK = 4096
@@ -33,10 +34,19 @@ class RecordedStep:
 
     @functools.cached_property
     def texts(self) -> dict[str, str]:
-        """Texts by name: the action, each text of the observation, and ``raw``, the whole step as JSON."""
+        """Texts by name: the action, each text of the observation, and ``raw``, the whole step as JSON.
+
+        A text of the observation that has the name of another one is preceded by ``observation.``
+        """
         observation = self._data.get("observation")
         fields = observation.items() if isinstance(observation, dict) else [("observation", observation)]
-        texts = {str(name): value for name, value in fields if isinstance(value, str)}
+        texts: dict[str, str] = {}
+        for key, value in fields:
+            name = str(key)
+            while name in texts or name in _OWN_TEXTS:
+                name = f"observation.{name}"
+            if isinstance(value, str):
+                texts[name] = value
         action = self._data.get("action")
         if action is not None:
             texts["action"] = action if isinstance(action, str) else _json(action)

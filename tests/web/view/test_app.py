@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 import time
+from urllib.parse import quote
 
 import msgspec
 import numpy as np
@@ -79,21 +80,21 @@ def test_episode_has_an_overview_without_texts(client):
 
 
 def test_long_text_is_sent_in_parts(client):
-    path = "/api/episodes/4/steps/1/text/stdout"
-    first = client.get(f"{path}?count=1000").json()
+    path = "/api/episodes/4/steps/1/text?name=stdout"
+    first = client.get(f"{path}&count=1000").json()
     assert first == {"text": MEGABYTE[:1000], "start": 0, "total": len(MEGABYTE)}
-    assert client.get(f"{path}?start={len(MEGABYTE) - 5}").json()["text"] == MEGABYTE[-5:]
+    assert client.get(f"{path}&start={len(MEGABYTE) - 5}").json()["text"] == MEGABYTE[-5:]
     assert len(client.get(path).json()["text"]) < len(MEGABYTE)
 
 
 def test_hostile_text_stays_data(client):
-    answer = client.get("/api/episodes/2/steps/1/text/stderr")
+    answer = client.get("/api/episodes/2/steps/1/text?name=stderr")
     assert answer.headers["content-type"] == "application/json"
     assert answer.json()["text"] == HOSTILE
 
 
 def test_raw_step_is_json_without_pixels(client):
-    raw = json.loads(client.get("/api/episodes/3/steps/2/text/raw").json()["text"])
+    raw = json.loads(client.get("/api/episodes/3/steps/2/text?name=raw").json()["text"])
     assert raw["observation"]["screenshot"] == "<array of |u1, shape 48x64x3>"
     assert raw["action"] == "draw(1)"
 
@@ -101,13 +102,13 @@ def test_raw_step_is_json_without_pixels(client):
 def test_pictures_are_exact(client):
     steps = client.get("/api/episodes/3").json()["steps"]
     assert [picture["isBlack"] for step in steps for picture in step["pictures"]] == [True, False, False, False]
-    answer = client.get("/api/episodes/3/steps/4/pictures/observation.screenshot")
+    answer = client.get("/api/episodes/3/steps/4/picture?name=observation.screenshot")
     assert answer.headers["content-type"] == "image/png"
     shown = np.asarray(Image.open(io.BytesIO(answer.content)))
     assert shown.shape == SCREEN
     assert shown[0, 29].tolist() == [200, 120, 3]
     assert shown[0, 30].tolist() == [0, 0, 0]
-    thumbnail = client.get("/api/episodes/3/steps/4/pictures/observation.screenshot?thumbnail=1")
+    thumbnail = client.get("/api/episodes/3/steps/4/picture?name=observation.screenshot&thumbnail=1")
     assert thumbnail.status_code == 200
 
 
@@ -123,7 +124,7 @@ def test_damaged_picture_does_not_hide_its_episode(api, tmp_path):
     for number in (1, 2):
         (shown,) = client.get(f"/api/episodes/{number}").json()["steps"]
         assert not shown["pictures"][0]["isBlack"]
-        answer = client.get(f"/api/episodes/{number}/steps/0/pictures/observation.screenshot")
+        answer = client.get(f"/api/episodes/{number}/steps/0/picture?name=observation.screenshot")
         assert (answer.status_code, "This picture is damaged" in answer.text) == (422, True)
     assert client.get("/api/episodes/3").status_code == 422
 
@@ -153,7 +154,8 @@ def test_verdict_has_each_test(client):
 
 
 @pytest.mark.parametrize(
-    "path", ["99", "1/steps/9/text/raw", "1/steps/1/text/nothing", "1/steps/1/pictures/observation.screenshot", "x"]
+    "path",
+    ["99", "1/steps/9/text?name=raw", "1/steps/1/text?name=none", "1/steps/1/picture?name=observation.screenshot", "x"],
 )
 def test_missing_data_are_404(client, path):
     assert client.get(f"/api/episodes/{path}").status_code == 404
@@ -286,6 +288,23 @@ def test_failure_of_the_reader_is_reported(api, varied_path, monkeypatch):
     assert rows(api(varied_path))["problem"] == "The dataset cannot be read: ZeroDivisionError: division by zero"
 
 
+def test_texts_and_pictures_may_have_any_name(api, tmp_path):
+    names = ["a/b", "", "..", ".", "a?b&c=#%2f", "action", "raw", "\u05e9"]
+    observation = {name: f"text of {name}" for name in names} | {"x/y": np.ones((2, 2), np.uint8)}
+    step = Step(observation=observation, action="do()", info={"outcome": "ok"})
+    client = api(write(tmp_path / "names", [episode(0, steps=[step])], with_details=False))
+    shown = client.get("/api/episodes/0").json()["steps"][1]
+
+    def text(name):
+        return client.get(f"/api/episodes/0/steps/1/text?name={quote(name, safe='')}").json()["text"]
+
+    assert [text(name) for name in shown["lengths"]][: len(names)] == [f"text of {name}" for name in names]
+    assert {"observation.action", "observation.raw"} <= set(shown["lengths"])
+    assert (text("action"), json.loads(text("raw"))["action"]) == ("do()", "do()")
+    picture = quote(shown["pictures"][0]["name"], safe="")
+    assert client.get(f"/api/episodes/0/steps/1/picture?name={picture}").status_code == 200
+
+
 def test_info_of_other_packages_is_tolerated(api, tmp_path):
     odd = [
         Step(observation=[1, 2], action=3, reward=2.0, terminated=True, info={"outcome": 7, "solved": "yes"}),
@@ -296,4 +315,4 @@ def test_info_of_other_packages_is_tolerated(api, tmp_path):
     assert (answer["columns"]["reward"], answer["outcomes"]) == ([2.0], [""])
     step = client.get("/api/episodes/0").json()["steps"][2]
     assert (step["isCode"], step["pictures"]) == (False, [])
-    assert "click" in client.get("/api/episodes/0/steps/2/text/action").json()["text"]
+    assert "click" in client.get("/api/episodes/0/steps/2/text?name=action").json()["text"]

@@ -140,7 +140,7 @@ class Comparison {
 
   async #text(episode, step, name, count) {
     if (!step || !step.lengths[name]) return "";
-    return (await getJson(`/api/episodes/${episode.episode}/steps/${step.number}/text/${encodeURIComponent(name)}?count=${count}`)).text;
+    return (await getJson(`/api/episodes/${episode.episode}/steps/${step.number}/text?name=${encodeURIComponent(name)}&count=${count}`)).text;
   }
 
   #key(event) {

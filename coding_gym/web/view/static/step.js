@@ -107,7 +107,7 @@ export class StepView {
   }
 
   #text(name, label, kind) {
-    const text = new LongText(this.#path(`text/${encodeURIComponent(name)}`), { label, kind });
+    const text = new LongText(this.#path(`text?name=${encodeURIComponent(name)}`), { label, kind });
     this.texts.push(text);
     return text.element;
   }
@@ -125,7 +125,7 @@ export class StepView {
       panel.append(this.#text("action", "Code"));
       return;
     }
-    const { text } = await getJson(this.#path("text/action"));
+    const { text } = await getJson(this.#path("text?name=action"));
     if (turn !== this.turn) return;
     const code = document.createElement("pre");
     code.className = "code";

@@ -12,7 +12,7 @@ const BLOCK = 16_384;
 /** A text of a step, in an element. */
 export class LongText {
   /**
-   * @param {string} path Address of the text.
+   * @param {string} path Address of the text, with a query.
    * @param {object} options
    * @param {string} options.label Name of the text, for assistive technology.
    * @param {string} [options.kind] Class of the text's element.
@@ -52,7 +52,7 @@ export class LongText {
 
   async #load(count) {
     const query = `start=${this.shown}&count=${count}`;
-    const { text, total } = await getJson(`${this.path}?${query}`, this.aborter.signal);
+    const { text, total } = await getJson(`${this.path}&${query}`, this.aborter.signal);
     this.total = total;
     // The server counts code points.
     this.shown += [...text].length;

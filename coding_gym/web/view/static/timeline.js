@@ -14,7 +14,7 @@ const RESET = 0.02;
 
 /** Returns the address of a picture of a step. */
 export function picturePath(episode, step, name) {
-  return `/api/episodes/${episode}/steps/${step}/pictures/${encodeURIComponent(name)}`;
+  return `/api/episodes/${episode}/steps/${step}/picture?name=${encodeURIComponent(name)}`;
 }
 
 /** Returns an image element whose picture is loaded when it becomes visible. */
@@ -101,7 +101,7 @@ const kept = new Map();
 
 function thumbnail(episode, step) {
   const picture = step.pictures.find((found) => !found.isBlack);
-  const path = `${picturePath(episode.episode, step.number, picture.name)}?thumbnail=1`;
+  const path = `${picturePath(episode.episode, step.number, picture.name)}&thumbnail=1`;
   if (kept.size > 4 * MOST_PICTURES) kept.clear();
   if (!kept.has(path)) {
     const image = pictureElement(path, "");
