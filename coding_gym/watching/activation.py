@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
+import multiprocessing
+import multiprocessing.util
 import os
 import sys
 import threading
@@ -119,6 +121,9 @@ class _Process:
                 return
             name = self._name or Path(sys.argv[0] or "python").name or "python"
             self._publisher = Publisher(self._table, name=name, root=self._root)
+            if multiprocessing.parent_process() is not None:
+                # Such a process leaves by os._exit, without atexit. What its parent registered has been cleared since the fork.
+                multiprocessing.util.Finalize(None, self._end, exitpriority=0)
             try:
                 self._publisher.start()
             except Exception as error:  # noqa: BLE001 - no error of watching reaches the trainer

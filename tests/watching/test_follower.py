@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from coding_gym.watching.directory import socket_paths
 from coding_gym.watching.follower import Follower
-from tests.watching.trainers import running_trainer, wait_for
+from tests.watching.trainers import PREAMBLE, running_trainer, tell, wait_for
 
 pytestmark = pytest.mark.usefixtures("runtime_directory")
 
@@ -69,4 +70,38 @@ os.waitpid(child, 0)
         follower.attend()
         with running_trainer(program) as trainer:
             wait_for(lambda: len(follower.processes) == 2)
+            wait_for(lambda: [process.hello.pid for process in follower.processes] == [trainer.pid])
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_processes_of_multiprocessing_end_in_an_orderly_way(method, tmp_path):
+    (tmp_path / "trainer.py").write_text(
+        PREAMBLE
+        + f"""
+import multiprocessing
+
+def work():
+    mine = session(); reset(mine); step(mine, "worker's")
+    time.sleep(2)
+
+if __name__ == "__main__":
+    coding_gym.watch("run")
+    env = session(); reset(env)
+    context = multiprocessing.get_context({method!r})
+    workers = [context.Process(target=work) for _ in range(2)]
+    for worker in workers: worker.start()
+    wait()
+    for worker in workers: worker.join()
+    print("joined", flush=True); sys.stdin.readline()
+"""
+    )
+    program = f"import runpy; sys.path.insert(0, {str(tmp_path)!r}); sys.argv[0] = {str(tmp_path / 'trainer.py')!r}\n"
+    program += "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+    with Follower(lambda hello: True) as follower:
+        follower.attend()
+        with running_trainer(program, CODING_GYM_WATCH="run") as trainer:
+            wait_for(lambda: len(follower.processes) == 3)
+            tell(trainer)
+            assert trainer.stdout.readline() == "joined\n"
+            assert len(list(socket_paths())) == 1
             wait_for(lambda: [process.hello.pid for process in follower.processes] == [trainer.pid])
