@@ -16,7 +16,7 @@ from coding_gym.watching.messages import Changes, Hello, ScreenReply, SessionRow
 __all__ = ["FollowedProcess", "Follower", "Status"]
 
 Status = Literal["live", "ended", "lost"]
-"""``live``; ``ended`` in an orderly way; ``lost``, as after kill -9."""
+"""``live``; ``ended`` in an orderly way; ``lost``, as after kill -9, or while it is stopped."""
 
 _SEARCH_SECONDS = 1.0
 _POLL_SECONDS = 0.5
@@ -118,7 +118,8 @@ class Follower:
         is_wanted: Returns whether to follow a process.
 
     Attributes:
-        processes: The followed processes. Ended ones stay until another one of the same name begins.
+        processes: The followed processes. Ended ones stay until another one of the same name begins; a lost one that answers
+            again is replaced.
     """
 
     def __init__(self, is_wanted: Callable[[Hello], bool]) -> None:
@@ -126,6 +127,7 @@ class Follower:
         self._is_wanted = is_wanted
         self._known: set[Path] = set()
         self._count = 0
+        self._changing = threading.Lock()
         self._closing = threading.Event()
         self._attended = 0.0
         self._searcher = threading.Thread(target=self._search_regularly, name="coding_gym_follower", daemon=True)
@@ -157,11 +159,14 @@ class Follower:
                 connection.close()
 
     def _follow(self, connection: TrainerConnection) -> None:
-        self._count += 1
-        process = FollowedProcess(self._count, connection)
+        with self._changing:
+            self._count += 1
+            process = FollowedProcess(self._count, connection)
         process.poll()
-        kept = [other for other in self.processes if other.status == "live" or other.hello.name != process.hello.name]
-        self.processes = [*kept, process]
+        with self._changing:
+            others = [other for other in self.processes if other.path != process.path]
+            kept = [other for other in others if other.status == "live" or other.hello.name != process.hello.name]
+            self.processes = [*kept, process]
         threading.Thread(target=self._poll_regularly, args=(process,), name="coding_gym_poller", daemon=True).start()
 
     def _poll_regularly(self, process: FollowedProcess) -> None:
@@ -174,12 +179,23 @@ class Follower:
                     break
         if process.status == "ended":
             self._remove_worker(process)
+        elif process.status == "lost":
+            self._find_again(process)
+
+    def _find_again(self, lost: FollowedProcess) -> None:
+        """Follow a process again once it answers, which it does if it was only stopped; a killed one leaves no listener."""
+        while lost.path.exists() and not self._closing.wait(_SEARCH_SECONDS):
+            connection = TrainerConnection.open(lost.path)
+            if connection is not None:
+                self._follow(connection)
+                return
 
     def _remove_worker(self, ended: FollowedProcess) -> None:
         """Remove a process that has ended as planned while others of its trainer go on."""
         root = ended.hello.root
-        if any(other.hello.root == root and other.status == "live" for other in self.processes):
-            self.processes = [process for process in self.processes if process is not ended]
+        with self._changing:
+            if any(other.hello.root == root and other.status == "live" for other in self.processes):
+                self.processes = [process for process in self.processes if process is not ended]
 
     @property
     def _is_attended(self) -> bool:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import signal
+
 import pytest
 
+from coding_gym.watching import client
 from coding_gym.watching.directory import socket_paths
 from coding_gym.watching.follower import Follower
 from tests.watching.trainers import PREAMBLE, running_trainer, tell, wait_for
@@ -52,6 +55,22 @@ def test_a_killed_trainer_is_lost_and_its_last_picture_stays():
         assert rows(process)
         with running_trainer(TRAINER.format(name="run")) as restarted:
             wait_for(lambda: [process.hello.pid for process in follower.processes] == [restarted.pid])
+
+
+def test_a_stopped_trainer_is_lost_until_it_goes_on(monkeypatch):
+    monkeypatch.setattr(client, "_TIMEOUT", 0.5)
+    with Follower(lambda hello: True) as follower, running_trainer(TRAINER.format(name="run")) as trainer:
+        follower.attend()
+        (process,) = wait_for(lambda: follower.processes)
+        trainer.send_signal(signal.SIGSTOP)
+        wait_for(lambda: process.status == "lost")
+        trainer.send_signal(signal.SIGCONT)
+        wait_for(lambda: [process.status for process in follower.processes] == ["live"])
+        (again,) = follower.processes
+        assert (again.hello, again.key > process.key) == (process.hello, True)
+        first = rows(again)[0].all_steps
+        wait_for(lambda: rows(again)[0].all_steps > first)
+        assert again.history(rows(again)[0].id)
 
 
 def test_workers_that_end_as_planned_disappear():
