@@ -1,11 +1,21 @@
-"""Text that UTF-8 can encode."""
+"""Text that UTF-8 can encode, and terminals can show."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["without_surrogates"]
+__all__ = ["printable", "without_surrogates"]
+
+
+def printable(text: str) -> str:
+    r"""Return a text with its unprintable characters, such as escapes and lone surrogates, replaced with U+FFFD.
+
+    Example:
+        >>> printable("a\x1b[2J\udcff")
+        'a\ufffd[2J\ufffd'
+    """
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
 def without_surrogates(value: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from coding_gym._text import printable
 from coding_gym.cli.common import errors_in_red
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _is_called(hello: Hello, trainer: str) -> bool:
 
 
 def _title(hello: Hello) -> str:
-    return f"{hello.name} (process {hello.root})"
+    return f"{printable(hello.name)} (process {hello.root})"
 
 
 def _listing(found: list[Hello]) -> str:
@@ -96,5 +97,5 @@ def _listing(found: list[Hello]) -> str:
         processes = [hello for hello in found if hello.root == root]
         first = processes[0]
         count = f", {len(processes)} processes" if len(processes) > 1 else ""
-        lines.append(f"  {first.name}  process {root}{count}  {first.command}")
+        lines.append(f"  {printable(first.name)}  process {root}{count}  {printable(first.command)}")
     return os.linesep.join(lines)

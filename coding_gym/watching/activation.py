@@ -12,6 +12,7 @@ import sys
 import threading
 from pathlib import Path
 
+from coding_gym._text import printable
 from coding_gym.errors import ConfigurationError
 from coding_gym.telemetry import Identity, observation
 from coding_gym.watching.publisher import Publisher
@@ -119,7 +120,7 @@ class _Process:
         with self._lock:
             if self._publisher is not None or self._table is None:
                 return
-            name = self._name or Path(sys.argv[0] or "python").name or "python"
+            name = self._name or _program()
             self._publisher = Publisher(self._table, name=name, root=self._root)
             if multiprocessing.parent_process() is not None:
                 # Such a process leaves by os._exit, without atexit. What its parent registered has been cleared since the fork.
@@ -147,6 +148,11 @@ class _Process:
         if observation.observer is not None:
             self._table = _Table(self)
             observation.begin(self._table)
+
+
+def _program() -> str:
+    """Return the name of the program."""
+    return printable(Path(next(iter(sys.argv), "")).name)[:_LONGEST_NAME] or "python"
 
 
 def _parent_root() -> int | None:

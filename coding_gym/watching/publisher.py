@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from coding_gym._text import printable
 from coding_gym.watching.directory import is_own_process, new_socket_path, prepare_directory
 from coding_gym.watching.messages import (
     VERSION,
@@ -111,7 +112,7 @@ class Publisher:
             name=self.name,
             pid=os.getpid(),
             root=self.root,
-            command=shlex.join(sys.argv)[:_LONGEST_COMMAND],
+            command=printable(shlex.join(sys.argv))[:_LONGEST_COMMAND],
             started=self._started,
         )
 

@@ -36,6 +36,18 @@ def test_list():
         assert f"ppo  process {process.pid}" in found.stdout
 
 
+@pytest.mark.parametrize("is_named", [False, True])
+def test_program_and_arguments_need_not_be_text(is_named):
+    begin = r"sys.argv = ['dir/train\udcff.py', 'bad\udcfe\x1b[31mred\u202e']; " + (
+        "coding_gym.watch('ppo')" if is_named else ""
+    )
+    with running_trainer(begin + "\nenv = session(); reset(env); wait()", CODING_GYM_WATCH="1") as process:
+        found = watch("--list")
+    name = "ppo" if is_named else "train\ufffd.py"
+    assert f"{name}  process {process.pid}  'dir/train\ufffd.py' 'bad\ufffd\ufffd[31mred\ufffd'" in found.stdout
+    assert found.stdout.strip().isprintable()
+
+
 def test_several_trainers_must_be_chosen_from():
     with running_trainer(TRAINER.format(name="one")), running_trainer(TRAINER.format(name="other")):
         refused = watch()
