@@ -116,9 +116,9 @@ class _Process:
             self.publish()
 
     def publish(self) -> None:
-        """Begin to publish, unless that has been done, or has failed."""
+        """Begin to publish, unless that has been done."""
         with self._lock:
-            if self._publisher is not None or self._table is None:
+            if self._table is None or (self._publisher is not None and not self._publisher.is_closed):
                 return
             name = self._name or _program()
             self._publisher = Publisher(self._table, name=name, root=self._root)
@@ -133,6 +133,8 @@ class _Process:
 
     def _end(self) -> None:
         observation.end()
+        # No environment of another thread begins to publish again.
+        self._table = None
         if self._publisher is not None:
             with contextlib.suppress(Exception):
                 self._publisher.close()

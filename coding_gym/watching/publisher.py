@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import shlex
@@ -15,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from coding_gym._text import printable
+from coding_gym.telemetry import observation
 from coding_gym.watching.directory import is_own_process, new_socket_path, prepare_directory
 from coding_gym.watching.messages import (
     VERSION,
@@ -44,6 +46,9 @@ _MOST_READERS = 16
 _FAREWELL_SECONDS = 0.3
 _LONGEST_COMMAND = 300
 
+_UNUSABLE = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EOPNOTSUPP)
+"""Errors of a listener that the trainer has closed, and whose number may be that of another file by now."""
+
 _decoder = msgspec.msgpack.Decoder(Request)
 
 
@@ -64,7 +69,13 @@ class Publisher:
         self._listener: socket.socket | None = None
         self._readers: set[_Reader] = set()
         self._is_closed = False
+        self._has_refused = False
         self._started = time.time()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it listens no longer, because it was closed, or has failed."""
+        return self._is_closed
 
     def start(self) -> None:
         """Begin to listen.
@@ -120,14 +131,33 @@ class Publisher:
         sampled = 0.0
         try:
             while not self._is_closed:
-                with contextlib.suppress(TimeoutError):
-                    self._serve(listener.accept()[0])
+                self._accept(listener)
                 if (now := time.monotonic()) - sampled >= _SAMPLE_SECONDS * 0.9:
                     sampled = now
                     self._table.sample()
         except Exception:  # noqa: BLE001 - no error of watching reaches the trainer
             if not self._is_closed:
                 _log.warning("Watching this process has failed; training goes on.", exc_info=True)
+                self.close()
+                if observation.observer is self._table:
+                    observation.end()
+
+    def _accept(self, listener: socket.socket) -> None:
+        """Serve the next reader, if one comes; without free file descriptors or threads, a later one."""
+        try:
+            self._serve(listener.accept()[0])
+        except TimeoutError:
+            pass
+        except (OSError, RuntimeError) as error:
+            if self._is_closed:
+                return
+            if isinstance(error, OSError) and error.errno in _UNUSABLE:
+                listener.detach()
+                raise
+            if not self._has_refused:
+                self._has_refused = True
+                _log.warning("coding-gym watch cannot connect to this process for now: %s", error)
+            time.sleep(_SAMPLE_SECONDS)
 
     def _serve(self, connection: socket.socket) -> None:
         if len(self._readers) >= _MOST_READERS or not is_own_process(connection):
@@ -135,7 +165,12 @@ class Publisher:
             return
         reader = _Reader(self, self._table, connection)
         self._readers.add(reader)
-        threading.Thread(target=self._read, args=(reader,), name="coding_gym_watch_reader", daemon=True).start()
+        try:
+            threading.Thread(target=self._read, args=(reader,), name="coding_gym_watch_reader", daemon=True).start()
+        except RuntimeError:
+            self._readers.discard(reader)
+            connection.close()
+            raise
 
     def _read(self, reader: _Reader) -> None:
         try:

@@ -6,13 +6,16 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 import coding_gym
 from coding_gym.errors import ConfigurationError
+from coding_gym.watching import directory
 from coding_gym.watching.client import TrainerEnded, find_trainers
 from coding_gym.watching.directory import prepare_directory, socket_paths, watching_directory
+from coding_gym.watching.messages import receive
 from tests.watching.trainers import PREAMBLE, running_trainer, tell, wait_for
 
 pytestmark = pytest.mark.usefixtures("runtime_directory")
@@ -205,6 +208,56 @@ print('trained')
     found = subprocess.run([sys.executable, "-c", PREAMBLE + program], capture_output=True, text=True, timeout=60)
     assert (found.returncode, found.stdout) == (0, "trained\n")
     assert found.stderr.count("Watching has failed, and has been turned off in this process.") == 1
+
+
+def test_a_trainer_without_free_file_descriptors_is_watched_later(connect, tmp_path):
+    program = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+sys.stderr = open({str(tmp_path / "log")!r}, "w", buffering=1)
+coding_gym.watch()
+env = session(); reset(env)
+files = []
+try:
+    while True: files.append(open("/dev/null"))
+except OSError:
+    pass
+wait()
+for file in files: file.close()
+wait()
+"""
+    with running_trainer(program) as process:
+        (path,) = socket_paths()
+        waiting = directory.connect(path, timeout=20)
+        wait_for(lambda: (tmp_path / "log").read_text())
+        time.sleep(1.5)
+        tell(process)
+        assert receive(waiting), "it has waited for the hello"
+        waiting.close()
+        assert len(connect(process.pid).changes().sessions) == 1
+        assert (tmp_path / "log").read_text().count("cannot connect to this process for now: [Errno 24]") == 1
+
+
+def test_a_trainer_that_closes_the_socket_can_be_watched_anew(connect, tmp_path):
+    program = f"""
+coding_gym.watch()
+env = session(); reset(env)
+wait()
+os.closerange(3, 100)
+sys.stderr = open({str(tmp_path / "log")!r}, "w", buffering=1)
+sys.stdin.readline()
+from coding_gym.telemetry import observation
+print(observation.observer, sys.stderr.closed, flush=True)
+coding_gym.watch()
+wait()
+"""
+    with running_trainer(program) as process:
+        tell(process)
+        wait_for(lambda: not list(watching_directory().iterdir()))
+        tell(process)
+        assert process.stdout.readline() == "None False\n"
+        assert len(connect(process.pid).changes().sessions) == 1
+    assert (tmp_path / "log").read_text().count("Watching this process has failed; training goes on.") == 1
 
 
 def test_a_frozen_reader_does_not_delay_the_end_much(connect):
