@@ -42,7 +42,7 @@ def watch(name: str | None = None) -> None:
     workers that are not forked but started anew.
 
     A further call changes the name. If the socket cannot be created, or watching fails later, a warning is logged to
-    ``coding_gym``, and nothing else happens.
+    ``coding_gym``, and nothing else happens; a further call tries again.
 
     Args:
         name: Name of the trainer, at most 80 printable characters; that of its program if None.
@@ -129,6 +129,10 @@ class _Process:
                 self._publisher.start()
             except Exception as error:  # noqa: BLE001 - no error of watching reaches the trainer
                 observation.end()
+                with contextlib.suppress(Exception):
+                    self._publisher.close()
+                # A further call tries again, with environments that appear anew.
+                self._publisher = self._table = None
                 _log.warning("this process cannot be watched: %s", error)
 
     def _end(self) -> None:

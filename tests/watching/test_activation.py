@@ -12,8 +12,8 @@ import pytest
 
 import coding_gym
 from coding_gym.errors import ConfigurationError
-from coding_gym.watching import directory
 from coding_gym.watching.client import TrainerEnded, find_trainers
+from coding_gym.watching.directory import connect as connect_socket
 from coding_gym.watching.directory import prepare_directory, socket_paths, watching_directory
 from coding_gym.watching.messages import receive
 from tests.watching.trainers import PREAMBLE, running_trainer, tell, wait_for
@@ -195,6 +195,26 @@ def test_training_goes_on_if_the_directory_is_not_private():
     assert "private directory of this user" in found.stderr
 
 
+def test_a_further_call_tries_again(connect, tmp_path):
+    directory = prepare_directory()
+    directory.chmod(0o777)
+    program = f"""
+sys.stderr = open({str(tmp_path / "log")!r}, "w", buffering=1)
+coding_gym.watch()
+coding_gym.watch()
+env = session(); reset(env)
+os.chmod({str(directory)!r}, 0o700)
+coding_gym.watch("again")
+step(env, "1")
+wait()
+"""
+    with running_trainer(program) as process:
+        connection = connect(process.pid)
+        assert connection.hello.name == "again"
+        assert [row.action for row in connection.changes().sessions] == ["1"]
+    assert (tmp_path / "log").read_text().count("this process cannot be watched") == 2
+
+
 def test_training_goes_on_if_watching_fails_later():
     program = """
 coding_gym.watch()
@@ -228,7 +248,7 @@ wait()
 """
     with running_trainer(program) as process:
         (path,) = socket_paths()
-        waiting = directory.connect(path, timeout=20)
+        waiting = connect_socket(path, timeout=20)
         wait_for(lambda: (tmp_path / "log").read_text())
         time.sleep(1.5)
         tell(process)
