@@ -30,18 +30,21 @@ class _GymnasiumFinder:
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname != "gymnasium":
             return None
-        others = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
-        spec = next(filter(None, others), None)
+        # Finders of the protocol before Python 3.4 have no find_spec, and find no Gymnasium that others do not.
+        searches = (getattr(finder, "find_spec", None) for finder in sys.meta_path if finder is not self)
+        specs = (search(fullname, path, target) for search in searches if search is not None)
+        spec: ModuleSpec | None = next(filter(None, specs), None)
         # Specs can be asked for without an import: this finder stays until there is one.
         if spec is not None and spec.loader is not None:
             loader, execute = spec.loader, spec.loader.exec_module
 
             def execute_and_register(module: ModuleType) -> None:
                 # An attribute of this loader only, which has no other modules.
-                vars(loader).pop("exec_module")
+                vars(loader).pop("exec_module", None)
+                execute(module)
+                # Not before, as the next import has another loader if this one fails.
                 if self in sys.meta_path:
                     sys.meta_path.remove(self)
-                execute(module)
                 register_envs()
 
             vars(loader)["exec_module"] = execute_and_register

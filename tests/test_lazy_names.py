@@ -65,6 +65,25 @@ def test_environments_are_registered_in_any_order_of_imports(imports):
     assert loader == "SourceFileLoader dict_keys(['name', 'path'])"
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        # The second import succeeds.
+        "sys.modules['gymnasium.core'] = None\ntry: import gymnasium\nexcept ImportError: del sys.modules['gymnasium.core']",
+        # A finder of the old protocol.
+        "sys.meta_path.insert(0, type('Old', (), {'find_module': lambda self, name, path=None: None})())",
+    ],
+    ids=["failed import", "old finder"],
+)
+def test_environments_are_registered_by_an_unusual_import(before):
+    code = (
+        f"import sys, coding_gym\n{before}\nimport gymnasium\nprint('CodingEnv-v0' in gymnasium.registry,"
+        "[type(finder).__name__ for finder in sys.meta_path if 'Gymnasium' in type(finder).__name__])"
+    )
+    found = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "True []\n"
+
+
 def test_package_alone_does_not_import_gymnasium():
     code = "import sys, coding_gym, coding_gym.datasets; print('gymnasium' in sys.modules, 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False False\n"
