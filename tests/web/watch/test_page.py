@@ -189,9 +189,9 @@ def test_hostile_texts_are_texts(open_page):
         GROUP.format(count=1).replace('"ppo"', '"<img src=x onerror=alert(1)>"')
         + """
 hostile = "<script>alert(1)</script><img src=x onerror=alert(2)>"
-reset(envs[0], label=hostile)
+reset(envs[0], label=hostile + "\\u202elebal")
 step(envs[0], hostile + "\\x1b[31mred\\x1b]8;;http://evil.example\\x07link\\u202egnol", hostile + "\\x1b[2J\\x00",
-     outcome="<b>bad</b>")
+     outcome="<b>bad</b>\\u2066")
 wait()
 """
     )
@@ -202,9 +202,14 @@ wait()
         assert page.inner_text("#detail .output") == "<script>alert(1)</script><img src=x onerror=alert(2)>\u2400"
         shown = page.inner_text("#detail .code")
         assert shown.startswith("<script>alert(1)</script>")
-        assert shown.endswith("redlink\ufffdgnol")
+        assert shown.endswith("redlink⟨U+202E⟩gnol")
         assert page.locator("#detail b, .tile b, #detail script, .tile script, #detail img, .app-header img").count() == 0
-        assert page.inner_text(".tile .badge") == "<b>bad</b>"
+        assert page.inner_text(".tile .badge") == "<b>bad</b>⟨U+2066⟩"
+        assert page.inner_text(".tile .tile-label") == "<script>alert(1)</script><img src=x onerror=alert(2)>⟨U+202E⟩lebal"
+        page.select_option("#filters select >> nth=0", label="<b>bad</b>⟨U+2066⟩")
+        assert page.locator(".tile").count() == 1
+        # Nowhere else either, such as in titles and names for assistive technology.
+        assert not re.search("[\u202a-\u202e\u2066-\u2069]", page.content())
 
 
 def test_a_megabyte_of_output_does_not_block_the_page(open_page):

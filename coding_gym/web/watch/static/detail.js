@@ -165,7 +165,7 @@ export class Detail {
     return html`<section class="step" aria-label="Step ${step.number} of episode ${step.episode}">
       <header>
         <h3 class="number">step ${step.number}<span class="muted"> · episode ${step.episode}</span></h3>
-        <span class="badge" data-kind=${outcomeKind(step.outcome)}>${step.outcome}</span>
+        <span class="badge" data-kind=${outcomeKind(step.outcome)}>${plain(step.outcome)}</span>
         ${step.exit_code ? html`<span class="badge">exit ${step.exit_code}</span>` : nothing}
         ${step.tests ? html`<span class="badge" data-kind=${step.tests[0] === step.tests[1] ? "good" : "bad"}>${step.tests[0]}/${step.tests[1]} tests</span>` : nothing}
         <span class="spacer"></span>

@@ -1,5 +1,7 @@
 // What is known of the trainers: processes, sessions, figures.
 
+import { plain } from "./text.js";
+
 export const STATES = ["running", "waiting", "resetting", "idle", "ended", "closed"];
 
 export class Model {
@@ -22,20 +24,25 @@ export class Model {
     return copy;
   }
 
-  /** Takes an update; a complete one replaces everything. */
+  /** Takes an update; a complete one replaces everything. Names in it become plain text. */
   apply(update, isComplete) {
     if (isComplete) {
       this.sessions.clear();
       this.fields = update.fields;
     }
     this.processes = update.processes;
-    this.summary = update.summary;
+    this.summary = update.summary && {
+      ...update.summary,
+      outcomes: plainKeys(update.summary.outcomes),
+      minute_outcomes: plainKeys(update.summary.minute_outcomes),
+    };
     if (update.summary && this.isLive) this.ahead = update.summary.now - Date.now() / 1000;
     const known = new Set(update.processes.map((process) => process.key));
     for (const [key, rows] of Object.entries(update.sessions)) {
       for (const row of rows) {
         const session = { process: Number(key) };
         for (let at = 0; at < this.fields.length; at++) session[this.fields[at]] = row[at];
+        for (const name of ["kind", "label", "outcome"]) session[name] = session[name] === null ? null : plain(session[name]);
         session.key = `${key}-${session.id}`;
         this.sessions.set(session.key, session);
       }
@@ -83,6 +90,10 @@ export class Model {
     const compare = ORDERS[order].compare;
     return chosen.sort((one, other) => compare(one, other) || byPlace(one, other));
   }
+}
+
+function plainKeys(counts) {
+  return Object.fromEntries(Object.entries(counts).map(([name, number]) => [plain(name), number]));
 }
 
 function byPlace(one, other) {
