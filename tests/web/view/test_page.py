@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import math
 import re
 import shutil
 
 import pytest
 
+from coding_gym.datasets.episode import Step
 from tests.web.accessibility import serious_violations
 from tests.web.view.conftest import fragment, serving
 from tests.web.view.datasets import episode, varied, write, write_many
@@ -92,6 +94,30 @@ def test_columns_sort_in_both_directions(show):
     page.get_by_role("button", name="Reward").click()
     page.wait_for_selector(".cell.reward[aria-sort=ascending]")
     assert shown_episodes(page)[:3] == [2, 7, 12]
+
+
+def test_unknown_rewards_and_tests_are_last(open_tab, tmp_path):
+    rewards = [math.nan, -1.0, math.inf, 0.25]
+    steps = [Step(observation={}, action="", reward=reward, truncated=True, info={}) for reward in rewards]
+    episodes = [*(episode(index, steps=[step]) for index, step in enumerate(steps)), episode(4)]
+    path = write(tmp_path / "unknown", [*episodes, episode(5, solved=False)])
+    _damage(path, 4)
+    with serving(path) as address:
+        page = open_tab()
+        page.goto(f"{address}{fragment('/?sort=reward')}")
+        wait_for_count(page, "6 episodes")
+        page.wait_for_selector(".row .badge >> text=damaged")
+        assert shown_episodes(page) == [1, 3, 5, 0, 2, 4]
+        assert page.locator(".grid-body .cell.reward").all_inner_texts() == ["−1", "0.25", "0.5", "–", "–", "–"]
+        page.get_by_role("button", name="Tests").click()
+        page.wait_for_selector(".cell.passed[aria-sort=descending]")
+        assert shown_episodes(page)[0] == 5
+        page.get_by_role("button", name="Tests").click()
+        page.wait_for_selector(".cell.passed[aria-sort=ascending]")
+        assert shown_episodes(page)[0] == 5
+        page.get_by_label("Reward of at most").fill("0.3")
+        page.keyboard.press("Enter")
+        wait_for_count(page, "2 of 6 episodes")
 
 
 def test_click_on_a_bar_filters(show):
@@ -256,13 +282,18 @@ def test_empty_dataset_says_so(open_tab, tmp_path):
         page.wait_for_selector("text=There are no episodes yet")
 
 
-def test_damaged_episode_is_marked(open_tab, tmp_path):
-    path = write(tmp_path / "damaged", [varied(0), varied(1), episode(2)])
+def _damage(path, position):
+    """Change a byte of the episode at a position of the file."""
     log = path / "episodes.log"
     data = bytearray(log.read_bytes())
-    second = data.index(b"\x28\xb5\x2f\xfd", data.index(b"\x28\xb5\x2f\xfd") + 4)
-    data[second + 20] ^= 0xFF
+    start = [found.start() for found in re.finditer(rb"\x28\xb5\x2f\xfd", data)][position]
+    data[start + 20] ^= 0xFF
     log.write_bytes(data)
+
+
+def test_damaged_episode_is_marked(open_tab, tmp_path):
+    path = write(tmp_path / "damaged", [varied(0), varied(1), episode(2)])
+    _damage(path, 1)
     with serving(path) as address:
         page = open_tab()
         page.goto(f"{address}{fragment()}")

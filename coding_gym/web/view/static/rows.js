@@ -63,7 +63,13 @@ export class Rows {
     const count = answer.columns.episode.length;
     this.#reserve(this.length + count);
     for (const [name, values] of Object.entries(answer.columns)) this.columns[name].set(values, this.length);
-    this.columns.seconds.fill(NaN, this.length, this.length + count);
+    const { reward, seconds } = this.columns;
+    const damaged = answer.endings.indexOf("damaged");
+    for (let at = 0; at < count; at++) {
+      // JSON has neither NaN nor infinities, and what was damaged has no reward.
+      if (answer.columns.reward[at] === null || answer.columns.ending[at] === damaged) reward[this.length + at] = NaN;
+    }
+    seconds.fill(NaN, this.length, this.length + count);
     this.length += count;
     for (const name of ["outcomes", "tasks", "endings", "results", "problem"]) this[name] = answer[name];
     this.positions = null;
@@ -147,7 +153,10 @@ function order(rows, found, by, descending) {
   const column = rows.columns[by];
   const names = { task: rows.tasks, outcome: rows.outcomes, result: rows.results, ending: rows.endings }[by];
   const keys = names ? ranks(names) : null;
-  const value = keys ? (row) => keys[column[row]] : (row) => column[row];
+  const { tests } = rows.columns;
+  let value = (row) => column[row];
+  if (keys) value = (row) => keys[column[row]];
+  else if (by === "passed") value = (row) => (tests[row] ? column[row] : NaN);
   const sign = descending ? -1 : 1;
   if (by === "episode" && !descending && isAscending(column, found)) return found;
   return found.sort((a, b) => {
