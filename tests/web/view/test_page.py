@@ -130,6 +130,35 @@ def test_click_on_a_bar_filters(show):
     assert page.locator("table.data").count() == 5
 
 
+def test_missing_outcomes_can_be_selected(open_tab, tmp_path):
+    step = Step(observation={}, action="", truncated=True, info={})
+    with serving(write(tmp_path / "missing", [episode(0), episode(1, steps=[step])])) as address:
+        page = open_tab()
+        page.goto(f"{address}{fragment()}")
+        wait_for_count(page, "2 episodes")
+        page.get_by_role("button", name="none: 1 of 1 episodes").click()
+        wait_for_count(page, "1 of 2 episodes")
+        assert shown_episodes(page) == [1]
+        assert page.get_by_label("Outcome", exact=True).input_value() == "none"
+        page.get_by_role("button", name="none: 1 of 1 episodes").click()
+        wait_for_count(page, "2 episodes")
+        page.get_by_label("Outcome", exact=True).select_option("none")
+        wait_for_count(page, "1 of 2 episodes")
+
+
+def test_thousands_of_outcomes_have_few_bars(open_tab, tmp_path):
+    steps = [Step(observation={}, action="", truncated=True, info={"outcome": f"outcome {index}"}) for index in range(2000)]
+    episodes = [episode(index, steps=[step]) for index, step in enumerate(steps)]
+    with serving(write(tmp_path / "outcomes", episodes, with_details=False)) as address:
+        page = open_tab()
+        page.goto(f"{address}{fragment()}")
+        wait_for_count(page, "2,000 episodes")
+        outcomes = page.get_by_role("group", name="Outcomes of the last step")
+        assert outcomes.locator(".bar").count() == 51
+        assert outcomes.get_by_role("button", name="1,950 others: 1,950 of 1,950 episodes").is_disabled()
+        assert page.get_by_label("Outcome", exact=True).locator("option").count() == 52
+
+
 def test_episode_shows_code_output_pictures_verdict(show):
     page = show("/episode/1/step/1")
     page.wait_for_selector(".code .hljs-built_in")
@@ -254,8 +283,6 @@ def test_hundred_thousand_episodes_are_listed(open_tab, tmp_path):
         # Other tests use the processors, too.
         wait_for_count(page, "100,000 episodes", seconds=60)
         assert page.locator(".grid-body .row").count() < 60
-        page.locator(".grid-body").focus()
-        page.keyboard.press("End")
         page.keyboard.press("End")
         page.wait_for_function("() => document.activeElement.textContent === '99999'")
         page.get_by_label("Search tasks").fill("99998")

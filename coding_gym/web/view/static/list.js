@@ -1,10 +1,10 @@
 // The list of episodes: filters, plots, and a virtual list that is sorted by its columns.
 
 import { html, nothing, render } from "/static/common/vendor/lit-html/lit-html.js";
-import { live } from "/static/common/vendor/lit-html/directives/live.js";
 import { outcomeKind, outcomeLabel } from "/static/common/outcome.js";
 import { VirtualList } from "/static/common/virtual-list.js";
 import { dataset } from "./dataset.js";
+import { filtersTemplate } from "./filters.js";
 import { count, counted, duration, reward } from "./format.js";
 import { Plots } from "./plots.js";
 import { FILTERS, select } from "./rows.js";
@@ -181,48 +181,8 @@ class List {
   }
 
   #renderFilters() {
-    const { rows } = dataset;
-    const choice = (name, label, values) => html`
-      <select class="field" aria-label=${label} .value=${live(this.filters[name] ?? "")} @change=${(event) => this.#filter({ [name]: event.target.value })}>
-        <option value="">${label}: any</option>
-        ${values.filter(Boolean).map((value) => html`<option value=${value} ?selected=${this.filters[name] === value}>${value}</option>`)}
-      </select>
-    `;
-    const limit = (name, label) => html`
-      <input
-        class="field limit number"
-        inputmode="decimal"
-        aria-label=${label}
-        placeholder=${label.toLowerCase().replace("reward of ", "").replace("at ", "")}
-        .value=${live(this.filters[name] ?? "")}
-        @change=${(event) => this.#filter({ [name]: event.target.value.trim().replace("−", "-").replace(",", ".") })}
-      />
-    `;
-    const active = Object.entries(this.filters).filter(([name]) => /Steps|Time/.test(name));
-    render(
-      html`
-        <input
-          class="field search"
-          type="search"
-          aria-label="Search tasks"
-          placeholder="Task or episode number  ( / )"
-          .value=${live(this.filters.text ?? "")}
-          @input=${(event) => this.#filter({ text: event.target.value })}
-        />
-        ${choice("result", "Result", rows.results)} ${choice("outcome", "Outcome", rows.outcomes)} ${choice("ending", "Ending", rows.endings)}
-        <span class="range" role="group" aria-label="Reward">
-          <span class="muted">Reward</span> ${limit("min", "Reward of at least")} ${limit("max", "Reward of at most")}
-        </span>
-        ${active.map(
-          ([name, value]) => html`<button class="button" title="Remove this filter" @click=${() => this.#filter({ [name]: "" })}>
-            ${name.endsWith("Steps") ? "steps" : "time"} ${name.startsWith("min") ? "≥" : "≤"}
-            ${name.endsWith("Steps") ? value : duration(Number(value))} ✕
-          </button>`,
-        )}
-        ${Object.keys(this.filters).length ? html`<button class="button quiet" @click=${() => this.#clear()}>Clear</button>` : nothing}
-      `,
-      this.parts.filters,
-    );
+    const actions = { filter: (changes) => this.#filter(changes), clear: () => this.#clear() };
+    render(filtersTemplate(dataset.rows, this.filters, actions), this.parts.filters);
   }
 
   #renderHead() {
@@ -368,7 +328,8 @@ class List {
     if (event.key in moves) {
       event.preventDefault();
       const isInList = this.parts.body.contains(document.activeElement) && document.activeElement.tagName === "A";
-      this.#activate(isInList ? this.active + moves[event.key] : this.active);
+      const mustMove = isInList || !Number.isFinite(moves[event.key]);
+      this.#activate(mustMove ? this.active + moves[event.key] : this.active);
     } else if (event.key === "Enter" && event.target === this.parts.body) {
       this.list.elementOf(this.active)?.querySelector("a").click();
     } else if ((event.key === "c" || event.key === " ") && this.parts.body.contains(event.target) && this.found.length) {

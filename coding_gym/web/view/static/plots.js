@@ -2,9 +2,12 @@
 
 import { html, nothing, render } from "/static/common/vendor/lit-html/lit-html.js";
 import { outcomeKind } from "/static/common/outcome.js";
-import { count, duration, reward } from "./format.js";
+import { count, counted, duration, reward, spelledOut } from "./format.js";
+import { frequencies, NONE } from "./rows.js";
 
 const BINS = 24;
+/** Number of names that have a bar of their own: an environment may have thousands of outcomes. */
+export const MOST_NAMES = 50;
 /** Share of the largest values that are collected in the last bin, so that a few do not squeeze the others. */
 const TAIL = 0.005;
 
@@ -51,8 +54,8 @@ export class Plots {
   show(rows, found, filters) {
     const all = { length: rows.length, *[Symbol.iterator]() { for (let row = 0; row < rows.length; row++) yield row; } };
     const plots = [
-      this.#categories("Results", rows.results, rows.columns.result, rows, all, found, filters, "result"),
-      this.#categories("Outcomes of the last step", rows.outcomes, rows.columns.outcome, rows, all, found, filters, "outcome"),
+      this.#categories("Results", rows.results, rows.columns.result, rows, found, filters, "result"),
+      this.#categories("Outcomes of the last step", rows.outcomes, rows.columns.outcome, rows, found, filters, "outcome"),
       this.#histogram("Rewards", "reward", rows, all, found, filters, ["min", "max"], reward),
       this.#histogram("Lengths, in steps", "steps", rows, all, found, filters, ["minSteps", "maxSteps"], count, true),
       rows.hasTimes
@@ -65,22 +68,27 @@ export class Plots {
     }
   }
 
-  #categories(title, names, column, rows, all, found, filters, filter) {
-    const totals = new Uint32Array(names.length);
+  #categories(title, names, column, rows, found, filters, filter) {
+    const { codes, totals } = frequencies(names, column, rows.length);
     const counts = new Uint32Array(names.length);
-    for (const row of all) totals[column[row]]++;
     for (const row of found) counts[column[row]]++;
-    const bars = names
-      .map((name, code) => ({
-        label: name || "none",
+    const bars = codes.slice(0, MOST_NAMES).map((code) => {
+      const value = names[code] || NONE;
+      const isChosen = filters[filter] === value;
+      return {
+        label: spelledOut(value),
         total: totals[code],
         count: counts[code],
-        kind: { solved: "good", unsolved: "bad" }[name] ?? outcomeKind(name),
-        isChosen: filters[filter] === name,
-        choose: () => this.onFilter({ [filter]: filters[filter] === name ? undefined : name }),
-      }))
-      .filter((bar) => bar.total);
-    bars.sort((a, b) => b.total - a.total);
+        kind: { solved: "good", unsolved: "bad" }[value] ?? outcomeKind(value),
+        isChosen,
+        choose: () => this.onFilter({ [filter]: isChosen ? undefined : value }),
+      };
+    });
+    const others = codes.slice(MOST_NAMES);
+    if (others.length) {
+      const sum = (numbers) => others.reduce((total, code) => total + numbers[code], 0);
+      bars.push({ label: counted(others.length, "other"), total: sum(totals), count: sum(counts), kind: "neutral" });
+    }
     return { title, bars, isRows: true };
   }
 
@@ -123,6 +131,7 @@ export class Plots {
         aria-label=${`${item.label}: ${count(item.count)} of ${count(item.total)} episodes`}
         title=${`${item.label}: ${count(item.count)} of ${count(item.total)}`}
         tabindex=${at ? "-1" : "0"}
+        ?disabled=${!item.choose}
         @click=${item.choose}
       >
         ${isRows ? html`<span class="bar-label">${item.label}</span>` : nothing}
@@ -162,7 +171,7 @@ export class Plots {
     if (!step) return;
     event.preventDefault();
     event.stopPropagation();
-    const bars = [...event.currentTarget.querySelectorAll(".bar")];
+    const bars = [...event.currentTarget.querySelectorAll(".bar:enabled")];
     const at = bars.indexOf(document.activeElement) + step;
     bars[Math.min(bars.length - 1, Math.max(0, at))]?.focus();
   }

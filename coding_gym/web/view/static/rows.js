@@ -6,7 +6,7 @@ const KINDS = {
   episode: Float64Array,
   steps: Uint32Array,
   reward: Float64Array,
-  outcome: Uint16Array,
+  outcome: Uint32Array,
   ending: Uint8Array,
   result: Uint8Array,
   task: Uint32Array,
@@ -118,6 +118,9 @@ export const FILTERS = ["text", "result", "outcome", "ending", "min", "max", "mi
 
 const NUMBERS = { min: "reward", max: "reward", minSteps: "steps", maxSteps: "steps", minTime: "seconds", maxTime: "seconds" };
 
+/** What addresses say instead of an empty name, which is no filter. */
+export const NONE = "none";
+
 /** Returns the rows that pass the filters, in order. */
 export function select(rows, filters, { by = "episode", descending = false } = {}) {
   const { columns, length } = rows;
@@ -129,7 +132,8 @@ export function select(rows, filters, { by = "episode", descending = false } = {
   ]) {
     if (filters[name] === undefined) continue;
     const code = list.indexOf(filters[name]);
-    tests.push((row) => column[row] === code);
+    const empty = filters[name] === NONE ? list.indexOf("") : code;
+    tests.push((row) => column[row] === code || column[row] === empty);
   }
   for (const [name, field] of Object.entries(NUMBERS)) {
     const limit = Number(filters[name]);
@@ -147,6 +151,18 @@ export function select(rows, filters, { by = "episode", descending = false } = {
   let size = 0;
   for (let row = 0; row < length; row++) if (tests.every((test) => test(row))) found[size++] = row;
   return order(rows, found.subarray(0, size), by, descending);
+}
+
+/**
+ * Returns the positions of the names that a column refers to, the most frequent first, and the number of rows of each name.
+ * @returns {{codes: number[], totals: Uint32Array}}
+ */
+export function frequencies(names, column, length) {
+  const totals = new Uint32Array(names.length);
+  for (let row = 0; row < length; row++) totals[column[row]]++;
+  const codes = [...totals.keys()].filter((code) => totals[code]);
+  codes.sort((a, b) => totals[b] - totals[a]);
+  return { codes, totals };
 }
 
 function order(rows, found, by, descending) {
