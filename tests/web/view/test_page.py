@@ -239,6 +239,32 @@ def test_two_episodes_are_side_by_side(show):
     page.wait_for_selector("h1 >> text=Episodes 1 and 0")
 
 
+def test_long_code_is_compared_without_blocking(open_tab, tmp_path):
+    def recorded(index):
+        code = ["".join(f"x = {number} + {index * (number > 150)}\n" for number in range(2000)) for _ in range(20)]
+        steps = [Step(observation={}, action=action, info={"outcome": "ok"}) for action in code]
+        return episode(index, steps=steps)
+
+    with serving(write(tmp_path / "long", [recorded(0), recorded(1)])) as address:
+        page = open_tab()
+        page.add_init_script(
+            "window.longest = 0; new PerformanceObserver((list) => { for (const { duration } of list.getEntries())"
+            " window.longest = Math.max(window.longest, duration); }).observe({ type: 'longtask', buffered: true });"
+        )
+        page.goto(f"{address}{fragment('/compare/0/1')}")
+        page.wait_for_selector(".line.added")
+        page.wait_for_timeout(1500)
+        assert page.evaluate("window.longest") < 500
+        step = page.locator(".compare-step.is-filled").nth(1)
+        assert step.locator(".line").count() <= 400
+        assert step.locator(".line.added").count() > 0
+        step.get_by_role("button", name="Show all").click()
+        page.wait_for_function(
+            "() => document.querySelectorAll('.compare-step.is-filled')[1].querySelectorAll('.line').length >= 4000"
+        )
+        assert page.evaluate("window.longest") < 500
+
+
 def test_hostile_output_is_only_text(show):
     for route in (
         "/",

@@ -6,12 +6,18 @@ import { ansiNodes } from "./ansi.js";
 import { getJson } from "./api.js";
 import { dataset } from "./dataset.js";
 import { diffLines } from "./diff.js";
-import { counted, duration, reward, spelledOut } from "./format.js";
+import { count, counted, duration, reward, spelledOut } from "./format.js";
 import { outputs } from "./step.js";
 import { pictureElement, picturePath } from "./timeline.js";
 
 const OUTPUT_CHARS = 4000;
 const CODE_CHARS = 100_000;
+/** Lines of code that a step shows until more is wanted. */
+const MOST_LINES = 200;
+/** Equal lines before the first difference that are shown in any case. */
+const CONTEXT = 3;
+/** Lines that are added per frame. */
+const PART = 500;
 
 class Comparison {
   constructor(place, context, episodes) {
@@ -25,8 +31,8 @@ class Comparison {
       html`<a class="button quiet back" href="#${dataset.listRoute ?? "/"}">‹ ${dataset.state.name}</a>
         <a class="button" href="#/compare/${second.episode}/${first.episode}">Swap</a>`,
     );
-    const count = Math.max(first.steps.length, second.steps.length);
-    const numbers = Array.from({ length: count }, (_, number) => number);
+    const length = Math.max(first.steps.length, second.steps.length);
+    const numbers = Array.from({ length }, (_, number) => number);
     const same = first.task === second.task;
     render(
       html`
@@ -39,13 +45,16 @@ class Comparison {
       place.main,
     );
     this.sections = [...place.main.querySelectorAll(".compare-step")];
+    /** Sections that are near the visible part and not filled, which are filled one per frame. */
+    this.waiting = new Set();
+    this.isFilling = false;
     this.observer = new IntersectionObserver(
       (entries) => {
         for (const { isIntersecting, target } of entries) {
-          if (!isIntersecting) continue;
-          this.observer.unobserve(target);
-          void this.#fill(target).catch((error) => (target.textContent = error.message));
+          if (isIntersecting) this.waiting.add(target);
+          else this.waiting.delete(target);
         }
+        void this.#fillWaiting();
       },
       { rootMargin: "600px" },
     );
@@ -77,6 +86,19 @@ class Comparison {
     `;
   }
 
+  async #fillWaiting() {
+    if (this.isFilling) return;
+    this.isFilling = true;
+    while (this.isOpen && this.waiting.size) {
+      const [section] = this.waiting;
+      this.waiting.delete(section);
+      this.observer.unobserve(section);
+      await this.#fill(section).catch((error) => (section.textContent = error.message));
+      await new Promise(requestAnimationFrame);
+    }
+    this.isFilling = false;
+  }
+
   async #fill(section) {
     const number = Number(section.dataset.step);
     const steps = this.episodes.map((episode) => episode.steps[number] ?? null);
@@ -96,17 +118,17 @@ class Comparison {
           ${number ? `Step ${number}` : "Reset"}
           ${number && steps[0] && steps[1] ? html`<span class="badge" data-kind="neutral">${isEqual ? "same code" : "different code"}</span>` : nothing}
         </h3>
-        ${steps.map((step, at) => this.#cell(step, at, number, pairs, printed[at], isEqual))}
+        ${steps.map((step, at) => this.#cell(step, at, number, printed[at]))}
       `,
       section,
     );
+    if (number) this.#showCode(section, pairs);
     section.classList.add("is-filled");
   }
 
-  #cell(step, at, number, pairs, printed, isEqual) {
+  #cell(step, at, number, printed) {
     if (!step) return html`<div class="compare-cell is-missing"><p class="muted">This episode has ended.</p></div>`;
     const episode = this.episodes[at];
-    const side = at ? "second" : "first";
     const picture = step.pictures.find((found) => !found.isBlack);
     return html`
       <div class="compare-cell panel">
@@ -119,13 +141,7 @@ class Comparison {
           <span class="muted number">${duration(step.seconds)}</span>
         </p>
         ${number
-          ? html`<div class="code diff" tabindex="0" role="region" aria-label="Code of episode ${episode.episode}">
-              ${pairs.map((pair) => {
-                const line = pair[side];
-                const change = isEqual || pair.first === pair.second ? "" : line === null ? "gap" : at ? "added" : "removed";
-                return html`<div class="line ${change}">${change && line !== null ? html`<span class="visually-hidden">${change}: </span>` : nothing}${line === null ? "" : spelledOut(line)}</div>`;
-              })}
-            </div>`
+          ? html`<div class="code diff" data-side=${at} tabindex="0" role="region" aria-label="Code of episode ${episode.episode}"></div>`
           : nothing}
         ${picture ? pictureElement(picturePath(episode.episode, number, picture.name), `Screen of episode ${episode.episode}`) : nothing}
         ${printed
@@ -136,6 +152,39 @@ class Comparison {
           : nothing}
       </div>
     `;
+  }
+
+  /** Shows the code of a step from its first difference on, and all of it when it is wanted. */
+  #showCode(section, pairs) {
+    const places = [...section.querySelectorAll(".diff")];
+    const different = pairs.findIndex(({ first, second }) => first !== second);
+    const isLong = pairs.length > MOST_LINES;
+    const start = isLong && different > MOST_LINES / 2 ? different - CONTEXT : 0;
+    const stop = isLong ? Math.min(pairs.length, start + MOST_LINES) : pairs.length;
+    for (const place of places) place.append(...lines(pairs.slice(start, stop), place.dataset.side));
+    if (!isLong) return;
+    const more = document.createElement("p");
+    more.className = "toolbar compare-more";
+    const note = document.createElement("span");
+    note.className = "muted";
+    note.textContent = `Lines ${count(start + 1)} to ${count(stop)} of ${count(pairs.length)} are shown.`;
+    const button = document.createElement("button");
+    button.className = "button";
+    button.textContent = "Show all";
+    button.addEventListener("click", () => {
+      more.remove();
+      void this.#showAllCode(places, pairs);
+    });
+    more.append(note, button);
+    section.querySelector(".compare-number").after(more);
+  }
+
+  async #showAllCode(places, pairs) {
+    for (const place of places) place.replaceChildren();
+    for (let at = 0; at < pairs.length && this.isOpen; at += PART) {
+      for (const place of places) place.append(...lines(pairs.slice(at, at + PART), place.dataset.side));
+      await new Promise(requestAnimationFrame);
+    }
   }
 
   async #text(episode, step, name, count) {
@@ -152,6 +201,24 @@ class Comparison {
     this.sections[this.active].scrollIntoView({ block: "start" });
     this.sections[this.active].focus({ preventScroll: true });
   }
+}
+
+/** Returns the elements of the lines of a side: "0" or "1". */
+function lines(pairs, side) {
+  return pairs.map(({ first, second }) => {
+    const line = side === "1" ? second : first;
+    const element = document.createElement("div");
+    const change = first === second ? "" : line === null ? "gap" : side === "1" ? "added" : "removed";
+    element.className = `line ${change}`;
+    if (change && line !== null) {
+      const label = document.createElement("span");
+      label.className = "visually-hidden";
+      label.textContent = `${change}: `;
+      element.append(label);
+    }
+    element.append(spelledOut(line ?? ""));
+    return element;
+  });
 }
 
 export async function open(place, context) {

@@ -16,10 +16,12 @@ export function diffLines(first, second) {
   while (start < a.length && start < b.length && a[start] === b[start]) start++;
   let end = 0;
   while (end < a.length - start && end < b.length - start && a[a.length - 1 - end] === b[b.length - 1 - end]) end++;
-  const pairs = a.slice(0, start).map((line) => ({ first: line, second: line }));
-  pairs.push(...middle(a.slice(start, a.length - end), b.slice(start, b.length - end)));
-  pairs.push(...a.slice(a.length - end).map((line) => ({ first: line, second: line })));
-  return pairs;
+  const equal = (lines) => lines.map((line) => ({ first: line, second: line }));
+  return [
+    ...equal(a.slice(0, start)),
+    ...middle(a.slice(start, a.length - end), b.slice(start, b.length - end)),
+    ...equal(a.slice(a.length - end)),
+  ];
 }
 
 /** Returns the pairs of the longest common subsequence, and the lines between them. */
@@ -29,12 +31,16 @@ function middle(a, b) {
     for (let at = 0; at < Math.max(a.length, b.length); at++) pairs.push({ first: a[at] ?? null, second: b[at] ?? null });
     return pairs;
   }
+  // Numbers are compared at once, long lines that differ at their ends are not.
+  const numbers = new Map();
+  const numbered = (lines) => Uint32Array.from(lines, (line) => numbers.get(line) ?? numbers.set(line, numbers.size).size - 1);
+  const [first, second] = [numbered(a), numbered(b)];
   const width = b.length + 1;
   const lengths = new Uint32Array((a.length + 1) * width);
   for (let i = a.length - 1; i >= 0; i--) {
     for (let j = b.length - 1; j >= 0; j--) {
       lengths[i * width + j] =
-        a[i] === b[j]
+        first[i] === second[j]
           ? lengths[(i + 1) * width + j + 1] + 1
           : Math.max(lengths[(i + 1) * width + j], lengths[i * width + j + 1]);
     }
@@ -42,7 +48,7 @@ function middle(a, b) {
   let i = 0;
   let j = 0;
   while (i < a.length || j < b.length) {
-    if (i < a.length && j < b.length && a[i] === b[j]) pairs.push({ first: a[i++], second: b[j++] });
+    if (i < a.length && j < b.length && first[i] === second[j]) pairs.push({ first: a[i++], second: b[j++] });
     else if (j >= b.length || (i < a.length && lengths[(i + 1) * width + j] >= lengths[i * width + j + 1]))
       pairs.push({ first: a[i++], second: null });
     else pairs.push({ first: null, second: b[j++] });
