@@ -4,7 +4,7 @@
 const LARGEST = 4_000_000;
 
 /**
- * Returns pairs of lines: equal ones, and those that only one of the texts has.
+ * Returns pairs of lines: equal ones, and different ones, of which one is null where a text has fewer lines.
  * @param {string} first
  * @param {string} second
  * @returns {{first: string | null, second: string | null}[]}
@@ -27,10 +27,7 @@ export function diffLines(first, second) {
 /** Returns the pairs of the longest common subsequence, and the lines between them. */
 function middle(a, b) {
   const pairs = [];
-  if (a.length * b.length > LARGEST) {
-    for (let at = 0; at < Math.max(a.length, b.length); at++) pairs.push({ first: a[at] ?? null, second: b[at] ?? null });
-    return pairs;
-  }
+  if (a.length * b.length > LARGEST) return byPosition(a, b);
   // Numbers are compared at once, long lines that differ at their ends are not.
   const numbers = new Map();
   const numbered = (lines) => Uint32Array.from(lines, (line) => numbers.get(line) ?? numbers.set(line, numbers.size).size - 1);
@@ -47,11 +44,25 @@ function middle(a, b) {
   }
   let i = 0;
   let j = 0;
-  while (i < a.length || j < b.length) {
-    if (i < a.length && j < b.length && first[i] === second[j]) pairs.push({ first: a[i++], second: b[j++] });
-    else if (j >= b.length || (i < a.length && lengths[(i + 1) * width + j] >= lengths[i * width + j + 1]))
-      pairs.push({ first: a[i++], second: null });
-    else pairs.push({ first: null, second: b[j++] });
+  // Lines that one text has instead of lines of the other are beside them.
+  let gapA = 0;
+  let gapB = 0;
+  const fillGap = () => pairs.push(...byPosition(a.slice(gapA, i), b.slice(gapB, j)));
+  while (i < a.length && j < b.length) {
+    if (first[i] === second[j]) {
+      fillGap();
+      pairs.push({ first: a[i++], second: b[j++] });
+      gapA = i;
+      gapB = j;
+    } else if (lengths[(i + 1) * width + j] >= lengths[i * width + j + 1]) i++;
+    else j++;
   }
+  i = a.length;
+  j = b.length;
+  fillGap();
   return pairs;
+}
+
+function byPosition(a, b) {
+  return Array.from({ length: Math.max(a.length, b.length) }, (_, at) => ({ first: a[at] ?? null, second: b[at] ?? null }));
 }
