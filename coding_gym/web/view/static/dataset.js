@@ -17,6 +17,8 @@ class Dataset extends EventTarget {
     this.order = null;
     this.compared = [];
     this.isLoading = false;
+    /** What went wrong since the rows were loaded, which the banner says. */
+    this.problem = "";
   }
 
   /** Loads the state, and begins to load the rows. */
@@ -34,6 +36,7 @@ class Dataset extends EventTarget {
   async load() {
     if (this.isLoading) return;
     this.isLoading = true;
+    this.problem = "";
     this.context.setBanner("", nothing);
     try {
       await this.rows.load(() => this.dispatchEvent(new Event("change")));
@@ -50,6 +53,7 @@ class Dataset extends EventTarget {
         const state = await getJson("/api/dataset");
         if (this.isDisconnected) {
           this.isDisconnected = false;
+          this.problem = "";
           this.context.setBanner("", nothing);
         }
         this.state = state;
@@ -65,7 +69,12 @@ class Dataset extends EventTarget {
   /** Offers new episodes, which move the rows that are being looked at. */
   #announce() {
     if (this.isLoading) return;
-    const { generation, read } = this.state;
+    const { generation, problem, read } = this.state;
+    // The list says what was wrong when it was loaded.
+    const news = problem === this.rows.problem ? "" : problem;
+    if (news !== this.problem) this.context.setBanner("bad", news ? html`<span>${news}</span>` : nothing);
+    this.problem = news;
+    if (news) return;
     const fresh = read - this.rows.length;
     if (generation === this.rows.generation && fresh <= 0) return;
     const text = generation === this.rows.generation ? counted(fresh, "new episode") : "The dataset was written anew";
