@@ -4,6 +4,7 @@ import math
 import re
 import shutil
 
+import msgspec
 import pytest
 
 from coding_gym.datasets.episode import Step
@@ -287,6 +288,27 @@ def test_hostile_output_is_only_text(show):
     assert page.locator(".ansi-1").inner_text() == "red"
 
 
+def test_texts_that_pretend_are_spelled_out(open_tab, tmp_path):
+    step = Step(observation={}, action="x = 1 # \u202e", truncated=True, info={"outcome": "\u202eko"})
+    task = msgspec.structs.replace(episode(1), options={"task_id": {"suite": "\u202e", "number": 1}})
+    with serving(write(tmp_path / "bidi", [episode(0, task="a\u202eb", steps=[step]), task])) as address:
+        page = open_tab()
+        for route in ("/", "/episode/0/step/1", "/compare/0/1"):
+            page.goto("about:blank")
+            page.goto(f"{address}{fragment(route)}")
+            page.wait_for_selector("main >> text=a⟨U+202E⟩b")
+            page.wait_for_timeout(300)
+            assert "\u202e" not in page.locator("main").inner_text()
+        page.goto(f"{address}{fragment('/episode/1')}")
+        page.wait_for_selector('.task-name >> text={"suite":"⟨U+202E⟩","number":1}')
+
+
+def test_verdicts_have_colors_of_terminals(show):
+    page = show("/episode/1/step/1?tab=verdict")
+    assert page.locator(".tests .ansi-1").inner_text() == "red"
+    assert "\x1b" not in page.locator(".tab-panel").inner_text()
+
+
 def test_megabyte_of_output_does_not_block(show):
     page = show("/episode/4/step/1?tab=output")
     page.wait_for_selector("text=characters are shown")
@@ -375,6 +397,17 @@ def test_deleted_dataset_is_reported(open_tab, tmp_path):
         page.goto(f"{address}{fragment('/episode/0')}")
         page.wait_for_selector(".empty h2")
         page.traffic.problems.clear()
+
+
+def test_dataset_deleted_while_open_is_reported(open_tab, tmp_path):
+    path = write(tmp_path / "short", [varied(0)])
+    with serving(path) as address:
+        page = open_tab()
+        page.goto(f"{address}{fragment()}")
+        wait_for_count(page, "1 episode")
+        shutil.rmtree(path)
+        page.wait_for_selector("#banner >> text=No such file")
+        assert page.locator(".grid-body .row").count() == 1
 
 
 @pytest.mark.parametrize("route", ["/", "/episode/1/step/1", "/compare/0/3"])

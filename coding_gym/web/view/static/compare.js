@@ -6,7 +6,7 @@ import { ansiNodes } from "./ansi.js";
 import { getJson } from "./api.js";
 import { dataset } from "./dataset.js";
 import { diffLines } from "./diff.js";
-import { count, counted, duration, reward, spelledOut } from "./format.js";
+import { count, counted, duration, reward, spelledOut, taskName } from "./format.js";
 import { outputs } from "./step.js";
 import { pictureElement, picturePath } from "./timeline.js";
 
@@ -33,7 +33,7 @@ class Comparison {
     );
     const length = Math.max(first.steps.length, second.steps.length);
     const numbers = Array.from({ length }, (_, number) => number);
-    const same = first.task === second.task;
+    const same = taskName(first.task) === taskName(second.task);
     render(
       html`
         <div class="compare">
@@ -78,7 +78,7 @@ class Comparison {
       <header class="compare-head panel">
         <h2><a href="#/episode/${episode.episode}">Episode ${episode.episode}</a></h2>
         <p class="toolbar">
-          <span class="task-name">${episode.task ?? "no task"}</span>
+          <span class="task-name">${taskName(episode.task) || "no task"}</span>
           ${result === "unknown" ? nothing : html`<span class="badge" data-kind=${result === "solved" ? "good" : "bad"}>${result}</span>`}
         </p>
         <p class="muted number">reward ${reward(total)} · ${counted(episode.steps.length - 1, "step")} · ${duration(seconds)}</p>
@@ -134,7 +134,7 @@ class Comparison {
       <div class="compare-cell panel">
         <p class="toolbar compare-cell-head">
           <a href="#/episode/${episode.episode}/step/${number}">${number ? `Step ${number}` : "Reset"}</a>
-          <span class="badge" data-kind=${outcomeKind(step.outcome)}>${outcomeLabel(step.outcome)}</span>
+          <span class="badge" data-kind=${outcomeKind(step.outcome)}>${spelledOut(outcomeLabel(step.outcome))}</span>
           ${step.graded ? html`<span class="muted number">${step.passed} / ${step.tests} tests</span>` : nothing}
           ${step.reward ? html`<span class="muted number">reward ${reward(step.reward)}</span>` : nothing}
           <span class="spacer"></span>

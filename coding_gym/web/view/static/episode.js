@@ -5,7 +5,7 @@ import { outcomeKind, outcomeLabel } from "/static/common/outcome.js";
 import { VirtualList } from "/static/common/virtual-list.js";
 import { getJson } from "./api.js";
 import { dataset } from "./dataset.js";
-import { duration, reward } from "./format.js";
+import { duration, reward, spelledOut, taskName } from "./format.js";
 import { StepView, TABS } from "./step.js";
 import { timeline, timesOf } from "./timeline.js";
 
@@ -94,7 +94,7 @@ class EpisodePage {
     ];
     render(
       html`
-        <span class="task-name">${episode.task ?? "no task"}</span>
+        <span class="task-name">${taskName(episode.task) || "no task"}</span>
         ${result === "unknown" ? nothing : html`<span class="badge" data-kind=${result === "solved" ? "good" : "bad"}>${result}</span>`}
         <span class="badge" data-kind="neutral">${ending}</span>
         <dl class="facts">${facts.map(([name, value]) => html`<div><dt>${name}</dt><dd class="number">${value}</dd></div>`)}</dl>
@@ -113,7 +113,7 @@ class EpisodePage {
       html`
         ${timeline(this.episode, this.step, (step, tab) => this.#go(step, tab), hover)}
         <p class="strip-caption muted number">
-          ${shown.number ? `Step ${shown.number}` : "Reset"} · ${outcomeLabel(shown.outcome)} · ${timesOf(shown)}
+          ${shown.number ? `Step ${shown.number}` : "Reset"} · ${spelledOut(outcomeLabel(shown.outcome))} · ${timesOf(shown)}
         </p>
       `,
       this.main.querySelector(".strip"),
@@ -133,9 +133,9 @@ class EpisodePage {
       html`
         <span class="step-number number">${position}</span>
         <span class="step-text">
-          <code class="step-preview">${position ? firstLine(step.preview) : "reset"}</code>
+          <code class="step-preview">${position ? spelledOut(firstLine(step.preview)) : "reset"}</code>
           <span class="step-note muted number">
-            ${position ? outcomeLabel(step.outcome) : "observation"}${tests ? ` · ${tests}` : ""}${step.reward ? ` · reward ${reward(step.reward)}` : ""}
+            ${position ? spelledOut(outcomeLabel(step.outcome)) : "observation"}${tests ? ` · ${tests}` : ""}${step.reward ? ` · reward ${reward(step.reward)}` : ""}
           </span>
         </span>
         <span class="muted number step-time">${step.seconds === undefined ? "" : duration(step.seconds)}</span>

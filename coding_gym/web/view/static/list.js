@@ -5,7 +5,7 @@ import { outcomeKind, outcomeLabel } from "/static/common/outcome.js";
 import { VirtualList } from "/static/common/virtual-list.js";
 import { dataset } from "./dataset.js";
 import { filtersTemplate } from "./filters.js";
-import { count, counted, duration, reward } from "./format.js";
+import { count, counted, duration, reward, spelledOut } from "./format.js";
 import { Plots } from "./plots.js";
 import { FILTERS, select } from "./rows.js";
 
@@ -223,9 +223,9 @@ class List {
     const cells = [
       ["mark", mark],
       ["episode number", link],
-      ["task", item.task || "–"],
+      ["task", spelledOut(item.task) || "–"],
       ["result", badge(isDamaged ? "damaged" : item.result, isDamaged ? "warn" : RESULT_KINDS[item.result])],
-      ["outcome", badge(outcomeLabel(item.outcome), outcomeKind(item.outcome))],
+      ["outcome", badge(spelledOut(outcomeLabel(item.outcome)), outcomeKind(item.outcome))],
       ["passed number", tests],
       ["steps number", count(item.steps)],
       ["reward number", isDamaged ? "–" : reward(item.reward)],
@@ -236,7 +236,7 @@ class List {
       cell.className = `cell ${name}`;
       cell.setAttribute("role", "gridcell");
       cell.append(content);
-      if (name === "task") cell.title = item.task;
+      if (name === "task") cell.title = spelledOut(item.task);
       row.append(cell);
     }
     row.addEventListener("click", (event) => {

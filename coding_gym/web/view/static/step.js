@@ -3,6 +3,7 @@
 import { html, nothing, render } from "/static/common/vendor/lit-html/lit-html.js";
 import { highlightInto } from "/static/common/highlight.js";
 import { outcomeKind, outcomeLabel } from "/static/common/outcome.js";
+import { ansiNodes } from "./ansi.js";
 import { getJson } from "./api.js";
 import { dataset } from "./dataset.js";
 import { characters, counted, duration, reward, spelledOut } from "./format.js";
@@ -57,7 +58,7 @@ export class StepView {
       html`
         <div class="step-head toolbar">
           <h2>${step.number ? `Step ${step.number}` : "Reset"}</h2>
-          <span class="badge" data-kind=${outcomeKind(step.outcome)}>${outcomeLabel(step.outcome)}</span>
+          <span class="badge" data-kind=${outcomeKind(step.outcome)}>${spelledOut(outcomeLabel(step.outcome))}</span>
           ${step.exitCode ? html`<span class="badge" data-kind="bad">exit code ${step.exitCode}</span>` : nothing}
           ${step.terminated ? html`<span class="badge" data-kind="neutral">terminated</span>` : nothing}
           ${step.truncated ? html`<span class="badge" data-kind="neutral">truncated</span>` : nothing}
@@ -212,7 +213,7 @@ export class StepView {
     const passed = cases.filter((test) => test.outcome === "passed").length;
     const folded = (name) =>
       verdict[name]
-        ? html`<details><summary>${name} of the submission</summary><div class="output" tabindex="0" role="region" aria-label=${name}>${spelledOut(verdict[name])}</div></details>`
+        ? html`<details><summary>${name} of the submission</summary><div class="output" tabindex="0" role="region" aria-label=${name}>${ansiNodes(verdict[name])}</div></details>`
         : nothing;
     const place = document.createElement("div");
     render(
@@ -222,7 +223,7 @@ export class StepView {
           <strong>${passed} of ${counted(cases.length, "test")} passed</strong>
           <span class="muted number">${duration(verdict.seconds)}, CPU ${duration(verdict.cpu_seconds)}, ${verdict.mode}${verdict.is_weak ? ", weak" : ""}</span>
         </p>
-        ${verdict.message ? html`<div class="output is-error" tabindex="0" role="region" aria-label="Message">${spelledOut(verdict.message)}</div>` : nothing}
+        ${verdict.message ? html`<div class="output is-error" tabindex="0" role="region" aria-label="Message">${ansiNodes(verdict.message)}</div>` : nothing}
         <div class="table-scroll" tabindex="0" role="region" aria-label="Tests">
           <table class="data tests">
             <thead><tr><th scope="col">Test</th><th scope="col">Outcome</th><th scope="col">Time</th><th scope="col">Message</th></tr></thead>
@@ -232,7 +233,7 @@ export class StepView {
                   <td>${spelledOut(test.name)}</td>
                   <td><span class="badge" data-kind=${outcomeKind(test.outcome)}>${test.outcome}</span></td>
                   <td class="number">${duration(test.seconds ?? 0)}</td>
-                  <td class="message">${spelledOut(test.message ?? "")}</td>
+                  <td class="message">${ansiNodes(test.message ?? "")}</td>
                 </tr>`,
               )}
             </tbody>
@@ -281,12 +282,12 @@ function short(length) {
 function note(text) {
   const element = document.createElement("p");
   element.className = "note muted";
-  element.textContent = text;
+  element.textContent = spelledOut(text);
   return element;
 }
 
 function heading(text) {
   const element = document.createElement("h3");
-  element.textContent = text;
+  element.textContent = spelledOut(text);
   return element;
 }

@@ -4,7 +4,7 @@ import { html, nothing } from "/static/common/vendor/lit-html/lit-html.js";
 import { ref } from "/static/common/vendor/lit-html/directives/ref.js";
 import { outcomeKind, outcomeLabel } from "/static/common/outcome.js";
 import { getPicture } from "./api.js";
-import { duration } from "./format.js";
+import { duration, spelledOut } from "./format.js";
 
 const MOST_PICTURES = 24;
 /** Smallest share of a segment, so that short steps can be hit: of 20 steps, of more of them less. */
@@ -82,7 +82,7 @@ export function timeline(episode, chosen, onChoose, onHover) {
             class="segment"
             data-kind=${step.number ? outcomeKind(step.outcome) : "neutral"}
             tabindex="-1"
-            aria-label="Step ${step.number}, ${outcomeLabel(step.outcome)}, ${timesOf(step)}"
+            aria-label="Step ${step.number}, ${spelledOut(outcomeLabel(step.outcome))}, ${timesOf(step)}"
             aria-current=${step.number === chosen ? "step" : "false"}
             ${ref(grow(shares[at]))}
             @click=${() => onChoose(step.number)}
