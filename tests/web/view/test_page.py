@@ -109,7 +109,7 @@ def test_unknown_rewards_and_tests_are_last(open_tab, tmp_path):
         wait_for_count(page, "6 episodes")
         page.wait_for_selector(".row .badge >> text=damaged")
         assert shown_episodes(page) == [1, 3, 5, 0, 2, 4]
-        assert page.locator(".grid-body .cell.reward").all_inner_texts() == ["−1", "0.25", "0.5", "–", "–", "–"]
+        assert page.locator(".grid-body .cell.reward").all_inner_texts() == ["\u22121", "0.25", "0.5", *["\u2013"] * 3]
         page.get_by_role("button", name="Tests").click()
         page.wait_for_selector(".cell.passed[aria-sort=descending]")
         assert shown_episodes(page)[0] == 5
@@ -442,3 +442,15 @@ def test_phone_has_no_horizontal_scrolling(show, route):
     page = show(route, width=360, height=740, is_mobile=True, has_touch=True)
     page.wait_for_timeout(300)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+@pytest.mark.parametrize("width", [360, 900, 1280])
+def test_long_names_and_headings_fit(open_tab, tmp_path, width):
+    with serving(write(tmp_path / ("d" * 80), [episode(0, task="x" * 300, solved=True)])) as address:
+        for route in ("/", "/episode/0/step/1"):
+            page = open_tab(width=width)
+            page.goto(f"{address}{fragment(route)}")
+            page.wait_for_selector(".row [href], .step-row")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            clipped = "cells => cells.filter((cell) => cell.scrollWidth > cell.clientWidth).length"
+            assert page.locator(".row.head .cell").evaluate_all(clipped) == 0
