@@ -56,7 +56,9 @@ def test_rebound_names_are_refused(get, host):
     assert (get(Host=host), get("/", Host=host)) == (421, 421)
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9999", "https://localhost:8000", "http://["])
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "http://127.0.0.1:9999", "https://localhost:8000", "http://["]
+)
 def test_other_origins_are_refused(get, origin):
     assert get(Origin=origin) == 403
     assert get(Sec_Fetch_Site="same-origin", Origin=ADDRESS) == 200
