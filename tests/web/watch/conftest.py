@@ -6,29 +6,10 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.support.requirements import missing
 from tests.watching.conftest import runtime_directory  # noqa: F401 - a fixture
-
-CHROMIUM = "/usr/bin/chromium"
-
-
-@pytest.fixture(scope="session")
-def browser():
-    """Chromium."""
-    if not Path(CHROMIUM).exists():
-        missing("browser", f"{CHROMIUM} does not exist: apt install chromium")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        missing("browser", "Playwright is not installed: pip install playwright")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
