@@ -44,25 +44,25 @@ def test_variables_stay_from_run_to_run(workbench):
 )
 def test_failures_are_explained(workbench, code, outcome, exit_code, text):
     run = workbench.run(code, outcome)
-    assert f"exit code {exit_code}" in run.inner_text()
-    assert text in run.locator(".cell-output").inner_text()
+    assert f"exit code {exit_code}" in run.text_content()
+    assert text in run.locator(".cell-output").text_content()
 
 
 def test_time_limit_ends_a_run(workbench):
     workbench.page.get_by_label("Time limit of a run in seconds").fill("0.5")
     workbench.page.get_by_label("Time limit of a run in seconds").press("Tab")
     run = workbench.run("while True: pass", "timeout")
-    assert "exit code 124" in run.inner_text()
-    assert "ran longer than its time limit" in run.inner_text()
+    assert "exit code 124" in run.text_content()
+    assert "ran longer than its time limit" in run.text_content()
 
 
 def test_output_is_shown_while_code_runs(workbench):
     workbench.start("import time\nprint('first')\ntime.sleep(60)")
     workbench.newest.get_by_text("first", exact=True).wait_for()
-    assert "running" in workbench.newest.inner_text()
+    assert "running" in workbench.newest.text_content()
     workbench.page.get_by_role("button", name="Interrupt").click()
     workbench.newest.locator(".badge", has_text="error").wait_for()
-    assert "KeyboardInterrupt" in workbench.newest.inner_text()
+    assert "KeyboardInterrupt" in workbench.newest.text_content()
 
 
 def test_output_that_arrives_in_parts_is_that_of_a_terminal(workbench):

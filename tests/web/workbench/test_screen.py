@@ -163,7 +163,7 @@ for color in ["#ff0000", "#0000ff"] * 1000:
     workbench.start("import time\ntime.sleep(60)")
     workbench.page.get_by_role("button", name="Interrupt").click()
     workbench.newest.locator(".badge", has_text="error").wait_for()
-    assert "KeyboardInterrupt" in workbench.newest.inner_text()
+    assert "KeyboardInterrupt" in workbench.newest.text_content()
 
 
 def test_screen_of_another_size(workbench):

@@ -41,7 +41,7 @@ def test_dropped_file_is_uploaded(workbench, files):
     files.dispatch_event("drop", {"dataTransfer": data})
     files.get_by_text("note.txt").wait_for()
     run = workbench.run("open('note.txt').read()")
-    assert "dropped" in run.inner_text()
+    assert "dropped" in run.text_content()
 
 
 def test_deletion_is_asked_for_twice(workbench, files):
@@ -85,8 +85,8 @@ def test_reset_begins_anew_with_options(workbench, tmp_path):
     dialog.get_by_role("button", name="Reset", exact=True).click()
     dialog.wait_for(state="hidden")
     run = workbench.run("'x' in globals(), open('note.txt').read()")
-    assert "(False, 'from the dialog')" in run.inner_text()
-    assert "reward -1" in run.inner_text()
+    assert "(False, 'from the dialog')" in run.text_content()
+    assert "reward -1" in run.text_content()
     workbench.select("Session")
     state = workbench.page.locator(".state-table").inner_text()
     assert "my episode" in state
@@ -97,8 +97,8 @@ def test_other_languages_run(workbench):
     workbench.reset(backend="bash")
     workbench.page.get_by_title("Backend").filter(has_text="bash").wait_for()
     run = workbench.run("echo $((6 * 7)); exit 3", "error")
-    assert "42" in run.inner_text()
-    assert "exit code 3" in run.inner_text()
+    assert "42" in run.text_content()
+    assert "exit code 3" in run.text_content()
 
 
 def test_refused_options_are_explained_in_the_dialog(workbench):
@@ -108,7 +108,7 @@ def test_refused_options_are_explained_in_the_dialog(workbench):
     dialog.get_by_role("button", name="Reset", exact=True).click()
     dialog.get_by_role("alert").filter(has_text="seed").wait_for()
     dialog.get_by_role("button", name="Cancel").click()
-    assert "42" in workbench.run("6 * 7").inner_text()
+    assert "42" in workbench.run("6 * 7").text_content()
 
 
 def test_reset_with_too_large_files_leaves_the_session(workbench, tmp_path):
@@ -122,7 +122,7 @@ def test_reset_with_too_large_files_leaves_the_session(workbench, tmp_path):
     dialog.get_by_role("button", name="Reset", exact=True).click()
     dialog.get_by_role("alert").filter(has_text=f"the server reads {MAX_FRAME_BYTES:,} at most").wait_for()
     dialog.get_by_role("button", name="Cancel").click()
-    assert "42" in workbench.run("x").inner_text()
+    assert "42" in workbench.run("x").text_content()
 
 
 def test_reset_after_the_connection_was_lost_is_explained(tmp_path, open_tab):
@@ -151,7 +151,7 @@ def test_token_of_the_address_is_used_and_removed(guarded, open_tab):
     workbench = Workbench(page)
     workbench.wait_until_connected()
     assert page.url == f"{guarded.url}/web"
-    assert "42" in workbench.run("6 * 7").inner_text()
+    assert "42" in workbench.run("6 * 7").text_content()
     page.reload()
     workbench.wait_until_connected()
     workbench.select("Files")
@@ -169,7 +169,7 @@ def test_token_of_an_address_that_is_opened_later_is_used(guarded, open_tab):
     workbench.run("x = 42")
     page.goto(address)
     page.wait_for_function("location.hash === ''")
-    assert "42" in workbench.run("x").inner_text()
+    assert "42" in workbench.run("x").text_content()
     page.traffic.problems.clear()  # The browser reports the status 401.
 
 
@@ -207,7 +207,7 @@ def test_lost_connection_is_told_and_mended(tmp_path, open_tab):
         workbench.run("x = 1")
         workbench.start("import time; time.sleep(60)")
     page.get_by_text("connection to the server was lost").first.wait_for()
-    assert "connection" in workbench.newest.inner_text()
+    assert "connection" in workbench.newest.text_content()
     assert page.get_by_role("button", name="Run", exact=True).is_disabled()
     page.get_by_role("button", name="Reconnect").click()
     page.get_by_text("The server cannot be reached.").wait_for()
@@ -215,5 +215,5 @@ def test_lost_connection_is_told_and_mended(tmp_path, open_tab):
     with RunningServer(tmp_path / "again", port=server.port):
         page.get_by_role("button", name="Try again").click()
         workbench.wait_until_connected()
-        assert "NameError" in workbench.run("x", "error").inner_text()
+        assert "NameError" in workbench.run("x", "error").text_content()
     page.traffic.problems.clear()
