@@ -31,6 +31,9 @@ _BATCH = 256
 _FEWEST_CACHED = 5000
 """Number of episodes from which on reading them takes longer than a moment."""
 
+_DETAILS_SECONDS = 10.0
+"""Maximum number of seconds that an episode waits for its details, which are read after all episodes."""
+
 
 class EpisodeIndex:
     """Index of the episodes of a dataset, which may still be growing. Thread-safe.
@@ -145,8 +148,13 @@ class EpisodeIndex:
         return f"Episode {index} of {self.path} is damaged: its checksum does not match"
 
     def details(self, index: int) -> EpisodeDetails | None:
-        """Return the details of an episode; None if they were not recorded, or have not been read."""
+        """Return the details of an episode, if necessary once all have been read; None if there are none."""
         place = self._details.get(index)
+        if place is None and self.is_reading:
+            self.resume()
+            if self._reading.acquire(timeout=_DETAILS_SECONDS):
+                self._reading.release()
+            place = self._details.get(index)
         if place is None:
             return None
         # Details only: an episode is shown without them if the file is damaged, or was removed.

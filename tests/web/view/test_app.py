@@ -316,3 +316,11 @@ def test_info_of_other_packages_is_tolerated(api, tmp_path):
     step = client.get("/api/episodes/0").json()["steps"][2]
     assert (step["isCode"], step["pictures"]) == (False, [])
     assert "click" in client.get("/api/episodes/0/steps/2/text?name=action").json()["text"]
+
+
+def test_details_of_an_episode_are_there_before_all_have_been_read(varied_path):
+    for _ in range(20):
+        index = EpisodeIndex(varied_path)
+        index.start()
+        # As if the page of the episode were the first that is opened.
+        assert index.details(3) is not None
