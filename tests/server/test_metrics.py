@@ -117,9 +117,12 @@ def test_a_lost_step_is_an_infrastructure_error(server, env):
         other.reset()
         roots = [process for process in before if process.children() and process.pid != server.process.pid]
         assert roots
+        workers = [worker for root in roots for worker in root.children()]
         for process in roots:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
+        # They end with their root, soon after it.
+        psutil.wait_procs([*roots, *workers], timeout=1)
         *_, truncated, info = env.step("1")
         assert (truncated, info["outcome"]) == (True, "infrastructure")
     assert growth("coding_gym_steps_total", outcome="infrastructure") == 1
