@@ -179,22 +179,18 @@ class _Shell:
         poll.register(self._reply, select.POLLIN)
         answer = b""
         while not answer.endswith(b"\n"):
-            is_readable = poll.poll(_POLL_MS)
-            if self._interrupt_again_at is not None and time.monotonic() >= self._interrupt_again_at:
-                self.interrupt()
-            if not is_readable:
-                # Background processes can keep the pipe open after the shell has ended.
-                if self.has_ended():
+            if poll.poll(_POLL_MS):
+                data = os.read(self._reply, 64)
+                if not data:
                     return None
-                continue
-            data = os.read(self._reply, 64)
-            if not data:
+                answer += data
+                # A shell whose cell has ended must not be interrupted any more.
+                self._is_in_cell = not answer.endswith(b"\n")
+            elif self.has_ended():
+                # Background processes can keep the pipe open after that.
                 return None
-            answer += data
-            if not self._is_in_cell:
-                self._is_in_cell = True
-                if self._interrupt_again_at is not None:
-                    self.interrupt()
+            if self._is_in_cell and self._interrupt_again_at is not None and time.monotonic() >= self._interrupt_again_at:
+                self.interrupt()
         return int(answer.removeprefix(_BEGUN)) & 0xFF
 
     def is_saved(self) -> bool:
