@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from typing import Any, Protocol
 
@@ -20,14 +21,15 @@ class ObservedPool(Protocol):
         """Whether it is open, and belongs to this process."""
 
 
-_pools: weakref.WeakSet[ObservedPool] = weakref.WeakSet()
+_numbers = itertools.count()
+_pools: weakref.WeakValueDictionary[int, ObservedPool] = weakref.WeakValueDictionary()
 
 
 def report_pool(pool: ObservedPool) -> None:
     """Remember a pool as long as it exists. Observers read its statistics when they need them."""
-    _pools.add(pool)
+    _pools[next(_numbers)] = pool
 
 
 def observed_pools() -> list[ObservedPool]:
-    """Return the open pools of this process, and not those of one that it was forked from."""
-    return [pool for pool in list(_pools) if pool.is_usable]
+    """Return the open pools of this process, the oldest first, and not those of one that it was forked from."""
+    return [pool for pool in list(_pools.values()) if pool.is_usable]
