@@ -156,7 +156,7 @@ class _DatasetWriter:
         self.manifest.write(self._directory)
 
     def add(self, episode: Episode, details: EpisodeDetails) -> None:
-        # First, so that whoever sees the episode finds them.
+        # First, so that a reader of the episode finds them.
         self._details.append(details)
         self.log.append(episode.index, *encode_episode(episode))
         self._bar.advance()

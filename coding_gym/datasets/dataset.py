@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import overload
 
 from coding_gym._html import caption, document, element, mark, table
-from coding_gym.datasets.dataset_files import EPISODES_FILE, FAULTS_FILE
+from coding_gym.datasets.dataset_files import EPISODES_FILE, count_faults
 from coding_gym.datasets.episode import Episode, decode_episode, episode_hash
 from coding_gym.datasets.episode_log import LogEntry, scan
 from coding_gym.datasets.manifest import Manifest
@@ -63,10 +63,7 @@ class Dataset(Sequence[Episode]):
     @property
     def faults(self) -> int:
         """Number of sandbox failures after which an episode was retried."""
-        try:
-            return (self.path / FAULTS_FILE).read_bytes().count(b"\n")
-        except FileNotFoundError:
-            return 0
+        return count_faults(self.path)
 
     def episode(self, index: int, *, arrays: bool = True) -> Episode:
         """Return the episode with the given index.

@@ -1,4 +1,4 @@
-"""What the gateway counts for its metrics."""
+"""Counters of the gateway, for its metrics."""
 
 from __future__ import annotations
 

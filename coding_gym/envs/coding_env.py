@@ -144,7 +144,7 @@ class CodingEnv(BranchingAccess, gym.Env[Obs, str], EzPickle):
 
     @property
     def reporter(self) -> SessionReporter:
-        """Reports what the environment does, while somebody watches; see ``coding_gym.watch``."""
+        """Reports to the observer, if there is one; see ``coding_gym.watch``."""
         return self._episode.reports.watched
 
     @property

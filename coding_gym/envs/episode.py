@@ -273,7 +273,7 @@ class EpisodeState:
         return result
 
     def _report(self, result: StepResult) -> None:
-        """Report the result of a step, if somebody watches."""
+        """Report the result of a step to the observer, if there is one."""
         self.reports.watched.stepped(result, picture=self._picture)
 
     @property

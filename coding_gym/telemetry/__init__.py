@@ -1,4 +1,4 @@
-"""What environments and pools report about themselves, while somebody watches; see ``coding_gym.watching``."""
+"""Reports of environments and pools to an observer, if there is one; see ``coding_gym.watching``."""
 
 from __future__ import annotations
 

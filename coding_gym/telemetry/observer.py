@@ -30,7 +30,7 @@ class Group:
 
 
 class Identity(NamedTuple):
-    """What an environment is.
+    """Identity of an environment.
 
     Attributes:
         kind: Its id, such as ``CodingEnv-v0``.
@@ -48,7 +48,7 @@ class Identity(NamedTuple):
 
 
 StepResult = tuple[dict[str, Any], float, bool, bool, dict[str, Any]]
-"""What a step returns."""
+"""Result of ``step``."""
 
 
 class SessionObserver(Protocol):

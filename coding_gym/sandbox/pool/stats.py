@@ -50,7 +50,7 @@ class PoolStats:
 
 
 class PoolCounts(dict[str, int]):
-    """What a pool has counted so far, by the name of the statistic.
+    """Counters of a pool, by the name of the statistic.
 
     Attributes:
         wait_times: How long callers have waited.

@@ -15,7 +15,7 @@ from typing import Annotated, BinaryIO
 
 import msgspec
 
-from coding_gym.datasets.dataset_files import DETAILS_FILE, EPISODES_FILE, FAULTS_FILE
+from coding_gym.datasets.dataset_files import DETAILS_FILE, EPISODES_FILE, count_faults
 from coding_gym.datasets.details import UNREADABLE, EpisodeDetails
 from coding_gym.datasets.episode_log import Record, matches_checksum, records
 from coding_gym.datasets.manifest import Manifest
@@ -88,10 +88,9 @@ class EpisodeIndex:
     @property
     def faults(self) -> int:
         """Number of sandbox failures after which an episode was retried."""
-        try:
-            return (self.path / FAULTS_FILE).read_bytes().count(b"\n")
-        except OSError:
-            return 0
+        with contextlib.suppress(OSError):
+            return count_faults(self.path)
+        return 0
 
     def start(self) -> None:
         """Read what is new in the files, in a thread, unless one is at it.
