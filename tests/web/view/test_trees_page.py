@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-import time
 
 import numpy as np
 import pytest
 
+from tests.web import main_thread
 from tests.web.accessibility import serious_violations
 from tests.web.view.saved_trees import save_tree, serving
 
@@ -279,7 +279,7 @@ def test_theme_is_switched(open_tree):
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == light
 
 
-def test_ten_thousand_nodes_stay_fluid(open_tree):
+def test_ten_thousand_nodes_stay_fluid(browser, open_tree):
     steps = [
         (number // 3, f"value_{number} = compute({number})", {"stdout": f"{number}\n"}, number % 7 / 7)
         for number in range(10_000)
@@ -290,21 +290,20 @@ def test_ten_thousand_nodes_stay_fluid(open_tree):
     page.get_by_role("button", name="Fit").click()
     assert page.locator("[role=treeitem]").count() < 100
     page.locator("#outline").focus()
-    begun = time.perf_counter()
-    for key in ("End", "Home", *["ArrowDown"] * 50):
-        page.keyboard.press(key)
-    assert time.perf_counter() - begun < 20
-    begun = time.perf_counter()
-    page.evaluate(
-        """async () => {
-            const canvas = document.getElementById("drawing");
-            for (let frame = 0; frame < 30; frame++) {
-                canvas.dispatchEvent(new WheelEvent("wheel", { deltaY: -20, clientX: 600, clientY: 400, cancelable: true }));
-                await new Promise(requestAnimationFrame);
-            }
-        }"""
-    )
-    assert time.perf_counter() - begun < 10
+    with main_thread.recorded(browser) as load:
+        for key in ("End", "Home", *["ArrowDown"] * 50):
+            page.keyboard.press(key)
+        page.evaluate(
+            """async () => {
+                const canvas = document.getElementById("drawing");
+                for (let frame = 0; frame < 30; frame++) {
+                    const wheel = { deltaY: -20, clientX: 600, clientY: 400, cancelable: true };
+                    canvas.dispatchEvent(new WheelEvent("wheel", wheel));
+                    await new Promise(requestAnimationFrame);
+                }
+            }"""
+        )
+    assert load.longest_task < 0.3
 
 
 def test_deep_chain_is_drawn(open_tree):

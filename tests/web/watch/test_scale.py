@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.watching.trainers import running_trainer, wait_for
+from tests.web import main_thread
 from tests.web.watch.conftest import watching
 from tests.web.watch.test_page import GROUP, SIX, tiles
 
@@ -26,18 +27,18 @@ wait()
 )
 
 FRAMES = """() => new Promise((resolve) => {
-    const gaps = []; let last = performance.now(); const begun = last;
+    let count = 0; const begun = performance.now();
     function frame(now) {
-        gaps.push(now - last); last = now;
+        count++;
         scrollBy(0, 400);
-        if (now - begun > 4000) resolve({ longest: Math.max(...gaps), count: gaps.length });
+        if (now - begun > 4000) resolve(count);
         else requestAnimationFrame(frame);
     }
     requestAnimationFrame(frame);
 })"""
 
 
-def test_four_thousand_sessions_stay_smooth(open_page):
+def test_four_thousand_sessions_stay_smooth(browser, open_page):
     with running_trainer(THOUSANDS), watching() as address:
         page = open_page(address)
         page.wait_for_selector(".tile")
@@ -45,10 +46,10 @@ def test_four_thousand_sessions_stay_smooth(open_page):
         page.select_option(".filters label:has-text('tiles') select", "detailed")
         wait_for(lambda: page.locator(".tile-code").first.is_visible())
         assert tiles(page).count() < 80
-        frames = page.evaluate(FRAMES)
-        # Generous, as other processes share the machine: a page that renders all tiles takes seconds for one frame.
-        assert frames["longest"] < 700
-        assert frames["count"] > 20
+        with main_thread.recorded(browser) as load:
+            assert page.evaluate(FRAMES) > 20
+        # A page that renders all tiles takes seconds for one frame.
+        assert load.longest_task < 0.4
         page.focus("#grid")
         page.keyboard.press("End")
         page.wait_for_selector(".tile.active >> text=#4095")
