@@ -18,6 +18,7 @@ from coding_gym.e2b.gateway import Gateway
 from coding_gym.e2b.settings import GatewaySettings
 from coding_gym.metrics import PoolCollector
 from tests.support.metrics import Scraped, scrape
+from tests.support.requirements import import_extra
 from tests.support.running_server import RunningServer
 
 yaml = pytest.importorskip("yaml")
@@ -25,6 +26,7 @@ yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "deploy" / "monitoring"
 DASHBOARD = json.loads((MONITORING / "grafana-dashboard.json").read_text())
+ALERTS = yaml.safe_load((MONITORING / "alerts.yml").read_text())
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 CONTAINER_ONLY = {"coding_gym_memory_limit_bytes"}
 """Metrics of containers with a memory limit, which a server of this machine may lack."""
@@ -87,12 +89,49 @@ def check(expression, scraped):
     known = set().union(*(labels_of(scraped, name) for name in names)) | {"job", "instance"}
     for grouping in _GROUPING.findall(expression):
         assert {label.strip() for label in grouping.split(",")} <= known, expression
-    assert expression.count("(") == expression.count(")")
-    assert expression.count("{") == expression.count("}")
+
+
+def expressions_of_dashboard():
+    return [target["expr"] for panel in PANELS for target in panel["targets"]]
+
+
+def expressions_of_alerts():
+    return [rule["expr"] for group in ALERTS["groups"] for rule in group["rules"]]
+
+
+def test_grafana_loads_the_dashboard():
+    model = import_extra("grafana_foundation_sdk.models.dashboard")
+    plugins = import_extra("grafana_foundation_sdk.cog.plugins")
+    encoder = import_extra("grafana_foundation_sdk.cog.encoder")
+    # Otherwise options and queries are accepted as they are.
+    plugins.register_default_plugins()
+    loaded = json.loads(encoder.JSONEncoder().encode(model.Dashboard.from_json(DASHBOARD)))
+    # Grafana's types leave out what they do not know, and add defaults.
+    assert differences(DASHBOARD, loaded) == []
+
+
+def differences(written, loaded, path=""):
+    """Return the paths of the values that are missing or other when the dashboard is loaded."""
+    if isinstance(written, dict) and isinstance(loaded, dict):
+        return [
+            found
+            for key, value in written.items()
+            for found in (differences(value, loaded[key], f"{path}/{key}") if key in loaded else [f"{path}/{key}"])
+        ]
+    if isinstance(written, list) and isinstance(loaded, list) and len(written) == len(loaded):
+        pairs = enumerate(zip(written, loaded, strict=True))
+        return [found for at, (value, other) in pairs for found in differences(value, other, f"{path}/{at}")]
+    return [] if written == loaded else [path]
+
+
+def test_expressions_are_valid_promql():
+    promql = import_extra("promql_parser")
+    for expression in (*expressions_of_dashboard(), *expressions_of_alerts()):
+        promql.parse(expression.replace("$__rate_interval", "5m"))
 
 
 def test_dashboard_names_metrics_that_exist(every):
-    expressions = [target["expr"] for panel in PANELS for target in panel["targets"]]
+    expressions = expressions_of_dashboard()
     assert len(expressions) > 50
     for expression in expressions:
         check(expression, every)
@@ -137,7 +176,7 @@ def test_panels_have_ids_titles_and_a_data_source_that_is_chosen():
 
 
 def test_alerts_name_metrics_that_exist(every):
-    rules = [rule for group in yaml.safe_load((MONITORING / "alerts.yml").read_text())["groups"] for rule in group["rules"]]
+    rules = [rule for group in ALERTS["groups"] for rule in group["rules"]]
     assert len({rule["alert"] for rule in rules}) == len(rules) >= 5
     for rule in rules:
         check(rule["expr"], every)
