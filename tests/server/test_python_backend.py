@@ -594,6 +594,16 @@ def test_vandalism_keeps_the_namespace(session, vandalism):
     assert (seen.stdout, seen.metadata.state_lost) == ("1", False)
 
 
+@pytest.mark.parametrize(("name", "exit_code"), [("KeyboardInterrupt", 130), ("ZeroDivisionError", 1)])
+def test_exception_before_the_code_begins_is_reported(session, name, exit_code):
+    # As an interrupt may be: between the worker's preparations for the next cell and its code.
+    session.run(f"def trace(frame, *_):\n    if frame.f_code.co_name == 'execute': raise {name}")
+    session.run("import sys; sys.settrace(trace)")
+    seen = session.run("print('not reached')")
+    assert (seen.stdout, seen.stderr, seen.exit_code) == ("", f"{name}\n", exit_code)
+    assert session.run("print(1)").stdout == "1\n"
+
+
 @pytest.mark.parametrize(
     "vandalism",
     [

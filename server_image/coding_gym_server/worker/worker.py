@@ -13,6 +13,7 @@ import socket
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -158,7 +159,7 @@ class Worker:
         self._held = None
         self._repair_streams()
         self._output.begin(rich=cell.rich)
-        exit_code = 130
+        exit_code: int | None = None
         try:
             _signal.signal(_SIGINT, self._on_interrupt)
             with self._observers(), self._answering():
@@ -169,14 +170,27 @@ class Worker:
                     exit_code = backend.execute(cell.code)
             flush_streams()
             self._on_interrupt = _signal.signal(_SIGINT, _IGNORE)
-        except BaseException:  # noqa: BLE001
-            # An interrupt arrived between the end of the cell and SIG_IGN, or the user's trace function raised.
+        except BaseException as error:  # noqa: BLE001
+            # An interrupt arrived before the cell began, or between its end and SIG_IGN; or the user's trace function raised.
             _signal.signal(_SIGINT, _IGNORE)
+            if exit_code is None:
+                exit_code = self._report(error)
         if os.getpid() != self._pid:
             # A child process that the cell forked has reached the end of the cell; only the worker reports the outcome.
             os._exit(exit_code)
         with self._sending:
             self._channel.send(Finished(exit_code, self._output.raised))
+
+    def _report(self, error: BaseException) -> int:
+        """Report an exception that kept a cell from beginning, and return the exit code of the cell."""
+        with contextlib.suppress(BaseException):
+            text = "".join(traceback.format_exception_only(error))
+            if self._output.rich:
+                self._output.error(type(error).__name__, str(error), text)
+            else:
+                sys.stderr.write(text)
+        flush_streams()
+        return 130 if type(error) is KeyboardInterrupt else 1
 
     @contextlib.contextmanager
     def _observers(self) -> Iterator[None]:
