@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import hashlib
 from pathlib import Path
@@ -56,13 +57,11 @@ class _File(msgspec.Struct, frozen=True):
     Args:
         media_type: Value of its header ``content-type``.
         content: Its bytes.
-        compressed: The same, compressed by gzip; None if that saves nothing.
         etag: Its entity tag.
     """
 
     media_type: str
     content: bytes
-    compressed: bytes | None
     etag: str
 
 
@@ -107,13 +106,9 @@ def asset_route(path: str, folder: Path) -> Route:
 
 def _read(path: Path) -> _File:
     content = path.read_bytes()
-    compressed = gzip.compress(content, mtime=0) if len(content) >= _SMALLEST_COMPRESSED else None
-    if compressed is not None and len(compressed) >= len(content):
-        compressed = None
     return _File(
         media_type=_MEDIA_TYPES[path.suffix],
         content=content,
-        compressed=compressed,
         etag=f'W/"{hashlib.sha256(content).hexdigest()[:20]}"',
     )
 
@@ -123,8 +118,17 @@ def _response(request: Request, file: _File) -> Response:
     headers = {**SECURITY_HEADERS, "etag": file.etag, "cache-control": "no-cache", "vary": "accept-encoding"}
     if file.etag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
-    content = file.content
-    if file.compressed is not None and "gzip" in request.headers.get("accept-encoding", ""):
-        content = file.compressed
+    compressed = _compressed(file.content) if "gzip" in request.headers.get("accept-encoding", "") else None
+    if compressed is not None:
         headers["content-encoding"] = "gzip"
-    return Response(content, media_type=file.media_type, headers=headers)
+    return Response(file.content if compressed is None else compressed, media_type=file.media_type, headers=headers)
+
+
+# At the first request: all files of a page take longer than a server takes to start.
+@functools.cache
+def _compressed(content: bytes) -> bytes | None:
+    """Return content compressed by gzip; None if that saves nothing."""
+    if len(content) < _SMALLEST_COMPRESSED:
+        return None
+    compressed = gzip.compress(content, mtime=0)
+    return compressed if len(compressed) < len(content) else None
