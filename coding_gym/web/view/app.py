@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from pathlib import Path
@@ -27,6 +28,8 @@ _STATIC = Path(__file__).parent / "static"
 _MOST_ROWS = 50_000
 _FIRST_ROWS = 500
 _MOST_CHARS = 65_536
+_MOST_RESULTS = 100
+_MOST_RESULT_CHARS = 32 << 20
 _KEPT_EPISODES = 4
 _MOST_DIGITS = 18
 _SHELLS = ("CodingShell",)
@@ -62,6 +65,7 @@ def dataset_routes(index: EpisodeIndex) -> list[BaseRoute]:
         _route("/api/episodes/{episode:int}", data.episode),
         _route("/api/episodes/{episode:int}/steps/{step:int}/text", data.text),
         _route("/api/episodes/{episode:int}/steps/{step:int}/picture", data.picture),
+        _route("/api/episodes/{episode:int}/steps/{step:int}/results", data.results),
         _route("/api/episodes/{episode:int}/steps/{step:int}/verdict", data.verdict),
     ]
 
@@ -178,6 +182,13 @@ class _DatasetData:
             raise HTTPException(HTTPStatus.UNPROCESSABLE_ENTITY, f"This picture is damaged: {error}") from error
         # Not kept by the browser: another dataset may be shown at the same address later.
         return Response(png, media_type="image/png", headers={"cache-control": "no-store"})
+
+    def results(self, request: Request) -> Response:
+        """Return the first rich results of a step, as servers send them, and the number of the others."""
+        results = self._step(request).results
+        sizes = itertools.accumulate(sum(map(len, (*result.texts.values(), *result.documents.values()))) for result in results)
+        count = sum(size <= _MOST_RESULT_CHARS for size in itertools.islice(sizes, _MOST_RESULTS))
+        return _answer({"results": results[:count], "omitted": len(results) - count})
 
     def verdict(self, request: Request) -> Response:
         """Return the verdict on a step, with the result of each test."""

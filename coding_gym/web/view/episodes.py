@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import io
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,7 @@ import zstandard
 
 from coding_gym.datasets.packed_array import PackedArray
 from coding_gym.errors import DatasetError
+from coding_gym_server.protocol import RichResult
 
 __all__ = ["RecordedEpisode", "RecordedStep"]
 
@@ -61,6 +63,12 @@ class RecordedStep:
         except RecursionError:
             return {}
 
+    @functools.cached_property
+    def results(self) -> list[RichResult]:
+        """Values and displays of ``info["results"]``, as servers send them."""
+        found = self.info.get("results")
+        return [_result(result) for result in found if isinstance(result, dict)] if isinstance(found, list) else []
+
     @property
     def info(self) -> dict[str, Any]:
         """The recorded info."""
@@ -87,6 +95,7 @@ class RecordedStep:
             "graded": bool(self.info.get("graded")),
             "passed": self.info.get("tests_passed"),
             "tests": self.info.get("tests_total"),
+            "results": len(self.results),
             "lengths": {name: len(text) for name, text in self.texts.items()},
             "pictures": [
                 {"name": name, "width": picture.shape[1], "height": picture.shape[0], "isBlack": _is_black(picture)}
@@ -154,6 +163,21 @@ class _Episode(msgspec.Struct):
 
 
 _decoder = msgspec.msgpack.Decoder(_Episode, ext_hook=PackedArray.parse)
+
+
+def _result(result: Mapping[str, Any]) -> RichResult:
+    """Return a recorded result, see ``coding_gym.Result``."""
+    data = result.get("data")
+    texts: dict[str, str] = {}
+    documents: dict[str, str] = {}
+    for mime, content in data.items() if isinstance(data, dict) else ():
+        if isinstance(content, bytes):
+            texts[str(mime)] = base64.b64encode(content).decode()
+        elif isinstance(content, str):
+            texts[str(mime)] = content
+        else:
+            documents[str(mime)] = _json(content)
+    return RichResult(texts=texts, documents=documents, is_value=result.get("is_value") is True)
 
 
 def _arrays(value: Any, place: str) -> Iterator[tuple[str, PackedArray]]:

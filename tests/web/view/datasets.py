@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
+from coding_gym import Result
 from coding_gym.datasets.details import DetailsLog, EpisodeDetails, StepDetails
 from coding_gym.datasets.episode import Episode, Step, encode_episode
 from coding_gym.datasets.episode_log import EpisodeLog
@@ -77,6 +80,20 @@ def _drawing(index: int, number: int) -> Step:
         truncated=number == 3,
         info={"outcome": "ok"},
     )
+
+
+def rich(index: int) -> Episode:
+    """Return an episode whose step has a value, a plot, a table with a hostile script, and a document."""
+    plot = io.BytesIO()
+    Image.new("RGB", (80, 60), (200, 40, 90)).save(plot, "PNG")
+    results = (
+        Result({"text/plain": "<Figure size 80x60>", "image/png": plot.getvalue()}, is_value=False),
+        Result({"text/plain": "\x1b[31m   a\x1b[0m\n0  1", "text/html": f"<table><tr><td>1</table>{HOSTILE}"}, is_value=True),
+        Result({"application/json": {"numbers": [1, 2, 3]}}, is_value=False),
+    )
+    observation = {"stdout": "printed\n", "stderr": "", "exit_code": 0}
+    info = {"outcome": "ok", "results": results}
+    return episode(index, steps=[Step(observation=observation, action="table", truncated=True, info=info)])
 
 
 def details(recorded: Episode) -> EpisodeDetails:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import io
 import json
 import shutil
@@ -12,12 +13,13 @@ import pytest
 import zstandard
 from PIL import Image
 
+from coding_gym import Result
 from coding_gym.datasets.episode import Step
 from coding_gym.datasets.episode_log import EpisodeLog
 from coding_gym.datasets.manifest import Manifest
 from coding_gym.datasets.packed_array import PackedArray
 from coding_gym.web.view.index import EpisodeIndex
-from tests.web.view.datasets import HOSTILE, MEGABYTE, SCREEN, episode, varied, write
+from tests.web.view.datasets import HOSTILE, MEGABYTE, SCREEN, episode, rich, varied, write
 
 
 @pytest.fixture
@@ -97,6 +99,39 @@ def test_raw_step_is_json_without_pixels(client):
     raw = json.loads(client.get("/api/episodes/3/steps/2/text?name=raw").json()["text"])
     assert raw["observation"]["screenshot"] == "<array of |u1, shape 48x64x3>"
     assert raw["action"] == "draw(1)"
+
+
+def test_rich_results_are_sent_as_servers_send_them(api, tmp_path):
+    client = api(write(tmp_path / "rich", [rich(0)]))
+    assert [step["results"] for step in client.get("/api/episodes/0").json()["steps"]] == [0, 3]
+    assert client.get("/api/episodes/0/steps/0/results").json() == {"results": [], "omitted": 0}
+    answer = client.get("/api/episodes/0/steps/1/results").json()
+    plot, table, document = answer["results"]
+    assert answer["omitted"] == 0
+    assert Image.open(io.BytesIO(base64.b64decode(plot["texts"]["image/png"]))).size == (80, 60)
+    assert (plot["is_value"], table["is_value"]) == (False, True)
+    assert HOSTILE in table["texts"]["text/html"]
+    assert json.loads(document["documents"]["application/json"]) == {"numbers": [1, 2, 3]}
+
+
+def test_results_beyond_the_limits_are_counted(api, tmp_path):
+    def recorded(index, texts):
+        results = tuple(Result({"text/plain": text}, is_value=True) for text in texts)
+        return episode(index, steps=[Step(observation={}, action="1", info={"results": results})])
+
+    client = api(write(tmp_path / "many", [recorded(0, ["x"] * 150), recorded(1, ["x" * 20_000_000] * 3)]))
+    for index, (sent, omitted) in enumerate([(100, 50), (1, 2)]):
+        answer = client.get(f"/api/episodes/{index}/steps/1/results").json()
+        assert (len(answer["results"]), answer["omitted"]) == (sent, omitted)
+
+
+@pytest.mark.parametrize("results", ["text", 3, [1, "a", None], [{}, {"data": 1}], [{"data": {"x": 2}, "is_value": "no"}]])
+def test_foreign_results_are_not_an_error(api, tmp_path, results):
+    recorded = episode(0, steps=[Step(observation={}, action="1", info={"results": results})])
+    client = api(write(tmp_path / "foreign", [recorded]))
+    assert client.get("/api/episodes/0").status_code == 200
+    found = client.get("/api/episodes/0/steps/1/results").json()["results"]
+    assert all(result["is_value"] is False for result in found)
 
 
 def test_pictures_are_exact(client):

@@ -11,7 +11,7 @@ from coding_gym.datasets.episode import Step
 from tests.web import main_thread
 from tests.web.accessibility import serious_violations
 from tests.web.view.conftest import fragment, serving
-from tests.web.view.datasets import episode, varied, write, write_many
+from tests.web.view.datasets import episode, rich, varied, write, write_many
 
 pytestmark = [pytest.mark.slow]
 
@@ -279,12 +279,12 @@ def test_hostile_output_is_only_text(show):
         assert page.evaluate("window.hacked") is None
         assert page.locator("main script, main img[src=x]").count() == 0
     page = show("/episode/2/step/1?tab=output")
-    page.wait_for_selector(".output .ansi-1")
+    page.wait_for_selector(".output .ansi-red")
     text = page.locator(".output").inner_text()
     assert "<img src=x" in text
     assert "⟨U+202E⟩" in text
     assert "\x1b" not in text
-    assert page.locator(".ansi-1").inner_text() == "red"
+    assert page.locator(".ansi-red").inner_text() == "red"
 
 
 def test_texts_that_pretend_are_spelled_out(open_tab, tmp_path):
@@ -304,8 +304,40 @@ def test_texts_that_pretend_are_spelled_out(open_tab, tmp_path):
 
 def test_verdicts_have_colors_of_terminals(show):
     page = show("/episode/1/step/1?tab=verdict")
-    assert page.locator(".tests .ansi-1").inner_text() == "red"
+    assert page.locator(".tests .ansi-red").inner_text() == "red"
     assert "\x1b" not in page.locator(".tab-panel").inner_text()
+
+
+def test_rich_results_are_shown(open_tab, tmp_path):
+    with serving(write(tmp_path / "rich", [rich(0)])) as address:
+        page = open_tab()
+        page.goto(f"{address}{fragment('/episode/0/step/1?tab=output')}")
+        page.wait_for_selector("h3 >> text=3 rich results")
+        picture = page.locator(".results img")
+        assert picture.evaluate("image => image.decode().then(() => [image.naturalWidth, image.naturalHeight])") == [80, 60]
+        assert page.locator(".results [aria-label=value] .ansi-red").text_content().strip() == "a"
+        assert '"numbers"' in page.locator(".results [aria-label=JSON]").text_content()
+        # HTML is shown when it is asked for, where its scripts do not run.
+        assert page.locator("iframe").count() == 0
+        page.get_by_role("button", name="Show HTML").click()
+        frame = page.frame_locator("iframe[sandbox='']")
+        frame.locator("td >> text=1").wait_for()
+        assert page.evaluate("window.hacked") is None
+        assert page.locator(".results img, .results script").count() == 1
+        # The frame's policy reports the script and the picture of another origin.
+        page.traffic.problems.clear()
+
+
+def test_progress_bars_show_their_last_state(open_tab, tmp_path):
+    output = {"stdout": "".join(f"\r{share:3}% \x1b[32m{'#' * share}" for share in range(0, 101, 50)) + "\nnext line\n"}
+    step = Step(observation=output, action="tqdm", info={"outcome": "ok"})
+    with serving(write(tmp_path / "bars", [episode(0, steps=[step])])) as address:
+        page = open_tab()
+        page.goto(f"{address}{fragment('/episode/0/step/1?tab=output')}")
+        page.wait_for_selector("text=next line")
+        text = page.locator(".output").text_content()
+        assert text.startswith("100% ###")
+        assert "50%" not in text
 
 
 def test_megabyte_of_output_does_not_block(browser, show):

@@ -137,7 +137,7 @@ def test_most_results_are_left_out_of_many(workbench):
     run = workbench.run(
         "class Page:\n    def _repr_html_(self): return '<p>shown</p>'\nfor number in range(250): display(Page())\n6 * 7"
     )
-    shown = run.locator(".cell-results > *").all_text_contents()
+    shown = run.locator(".results > *").all_text_contents()
     assert len(shown) == 201
     assert shown[100] == "… 51 results left out …"
 

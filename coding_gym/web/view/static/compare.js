@@ -2,11 +2,12 @@
 
 import { html, nothing, render } from "/static/common/vendor/lit-html/lit-html.js";
 import { outcomeKind, outcomeLabel } from "/static/common/outcome.js";
-import { ansiNodes } from "./ansi.js";
+import { terminalNodes } from "/static/common/terminal.js";
+import { spelledOut } from "/static/common/text.js";
 import { getJson } from "./api.js";
 import { dataset } from "./dataset.js";
 import { diffLines } from "./diff.js";
-import { count, counted, duration, reward, spelledOut, taskName } from "./format.js";
+import { count, counted, duration, reward, taskName } from "./format.js";
 import { outputs } from "./step.js";
 import { pictureElement, picturePath } from "./timeline.js";
 
@@ -146,7 +147,7 @@ class Comparison {
         ${picture ? pictureElement(picturePath(episode.episode, number, picture.name), `Screen of episode ${episode.episode}`) : nothing}
         ${printed
           .filter(([, text]) => text)
-          .map(([name, text]) => html`<div class="output ${name === "stderr" ? "is-error" : ""}" tabindex="0" role="region" aria-label="${name} of episode ${episode.episode}">${ansiNodes(text)}</div>`)}
+          .map(([name, text]) => html`<div class="output ${name === "stderr" ? "is-error" : ""}" tabindex="0" role="region" aria-label="${name} of episode ${episode.episode}">${terminalNodes(text)}</div>`)}
         ${printed.some(([name]) => step.lengths[name] > OUTPUT_CHARS)
           ? html`<p class="muted">Only the beginning is shown: <a href="#/episode/${episode.episode}/step/${number}?tab=output">all output</a></p>`
           : nothing}

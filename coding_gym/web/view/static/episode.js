@@ -2,10 +2,11 @@
 
 import { html, nothing, render } from "/static/common/vendor/lit-html/lit-html.js";
 import { outcomeKind, outcomeLabel } from "/static/common/outcome.js";
+import { spelledOut } from "/static/common/text.js";
 import { VirtualList } from "/static/common/virtual-list.js";
 import { getJson } from "./api.js";
 import { dataset } from "./dataset.js";
-import { duration, reward, spelledOut, taskName } from "./format.js";
+import { duration, reward, taskName } from "./format.js";
 import { StepView, TABS } from "./step.js";
 import { timeline, timesOf } from "./timeline.js";
 

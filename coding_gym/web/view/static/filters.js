@@ -2,7 +2,8 @@
 
 import { html, nothing } from "/static/common/vendor/lit-html/lit-html.js";
 import { live } from "/static/common/vendor/lit-html/directives/live.js";
-import { counted, duration, spelledOut } from "./format.js";
+import { spelledOut } from "/static/common/text.js";
+import { counted, duration } from "./format.js";
 import { MOST_NAMES } from "./plots.js";
 import { frequencies, NONE } from "./rows.js";
 

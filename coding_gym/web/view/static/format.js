@@ -1,5 +1,7 @@
 // Numbers, times and texts, as they are shown everywhere.
 
+import { spelledOut } from "/static/common/text.js";
+
 const counts = new Intl.NumberFormat("en-US");
 
 /** Returns a count with separators: 12,345. */
@@ -35,16 +37,8 @@ export function characters(length) {
   return length < 999_500 ? `${Math.round(length / 1000)} k characters` : `${(length / 1e6).toFixed(1)} M characters`;
 }
 
-/** Characters that reorder the text around them, with which code can pretend to be other code. */
-const REORDERING = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
-
 /** Returns the name of a task, whose id may be any JSON; empty if there is none. */
 export function taskName(task) {
   if (task === null || task === undefined) return "";
   return spelledOut(typeof task === "string" ? task : JSON.stringify(task));
-}
-
-/** Returns a text in which characters that reorder text are spelled out. */
-export function spelledOut(text) {
-  return text.replace(REORDERING, (character) => `⟨U+${character.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 }

@@ -2,10 +2,11 @@
 
 import { html, nothing, render } from "/static/common/vendor/lit-html/lit-html.js";
 import { outcomeKind, outcomeLabel } from "/static/common/outcome.js";
+import { spelledOut } from "/static/common/text.js";
 import { VirtualList } from "/static/common/virtual-list.js";
 import { dataset } from "./dataset.js";
 import { filtersTemplate } from "./filters.js";
-import { count, counted, duration, reward, spelledOut } from "./format.js";
+import { count, counted, duration, reward } from "./format.js";
 import { Plots } from "./plots.js";
 import { FILTERS, select } from "./rows.js";
 

@@ -2,7 +2,8 @@
 
 import { html, nothing, render } from "/static/common/vendor/lit-html/lit-html.js";
 import { outcomeKind } from "/static/common/outcome.js";
-import { count, counted, duration, reward, spelledOut } from "./format.js";
+import { spelledOut } from "/static/common/text.js";
+import { count, counted, duration, reward } from "./format.js";
 import { frequencies, NONE } from "./rows.js";
 
 const BINS = 24;

@@ -3,16 +3,19 @@
 import { html, nothing, render } from "/static/common/vendor/lit-html/lit-html.js";
 import { highlightInto } from "/static/common/highlight.js";
 import { outcomeKind, outcomeLabel } from "/static/common/outcome.js";
-import { ansiNodes } from "./ansi.js";
+import { RunResults } from "/static/common/results.js";
+import { terminalNodes } from "/static/common/terminal.js";
+import { spelledOut } from "/static/common/text.js";
 import { getJson } from "./api.js";
 import { dataset } from "./dataset.js";
-import { characters, counted, duration, reward, spelledOut } from "./format.js";
+import { characters, counted, duration, reward } from "./format.js";
 import { LongText } from "./text.js";
 import { pictureElement, picturePath, timesOf } from "./timeline.js";
 
 export const TABS = ["code", "output", "screen", "verdict", "raw"];
 
 const LONGEST_CODE = 65_536;
+const LONGEST_RESULT = 65_536;
 const NOT_OUTPUT = new Set(["action", "raw"]);
 
 /** The panel of one step, with a tab for each kind of data. */
@@ -49,7 +52,7 @@ export class StepView {
     };
     const isEmpty = {
       code: false,
-      output: !outputLength(step),
+      output: !outputLength(step) && !step.results,
       screen: !step.pictures.length,
       verdict: !step.graded && !step.verdict,
       raw: false,
@@ -137,13 +140,13 @@ export class StepView {
     panel.append(code);
   }
 
-  #output(panel) {
-    const found = outputs(this.step);
-    const shown = found.filter((name) => this.step.lengths[name]);
-    if (!shown.length) panel.append(note("The step printed nothing."));
+  async #output(panel, turn) {
+    const { step } = this;
+    const shown = outputs(step).filter((name) => step.lengths[name]);
+    if (!shown.length && !step.results) panel.append(note("The step printed nothing."));
     for (const name of shown) {
-      const title = heading(`${name} · ${characters(this.step.lengths[name])}`);
-      if (/^(std(out|err)|observation)$/.test(name) || this.step.number === 0) {
+      const title = heading(`${name} · ${characters(step.lengths[name])}`);
+      if (/^(std(out|err)|observation)$/.test(name) || step.number === 0) {
         panel.append(title, this.#text(name, name, name === "stderr" ? "is-error" : ""));
         continue;
       }
@@ -155,6 +158,13 @@ export class StepView {
       folded.addEventListener("toggle", () => folded.childElementCount === 1 && folded.append(this.#text(name, name)));
       panel.append(folded);
     }
+    if (!step.results) return;
+    const { results, omitted } = await getJson(this.#path("results"));
+    if (turn !== this.turn) return;
+    const place = new RunResults(labelled);
+    place.add(results);
+    panel.append(heading(counted(step.results, "rich result")), place.element);
+    if (omitted) panel.append(note(`${counted(omitted, "result")} more: see Raw.`));
   }
 
   #screen(panel) {
@@ -213,7 +223,7 @@ export class StepView {
     const passed = cases.filter((test) => test.outcome === "passed").length;
     const folded = (name) =>
       verdict[name]
-        ? html`<details><summary>${name} of the submission</summary><div class="output" tabindex="0" role="region" aria-label=${name}>${ansiNodes(verdict[name])}</div></details>`
+        ? html`<details><summary>${name} of the submission</summary><div class="output" tabindex="0" role="region" aria-label=${name}>${terminalNodes(verdict[name])}</div></details>`
         : nothing;
     const place = document.createElement("div");
     render(
@@ -223,7 +233,7 @@ export class StepView {
           <strong>${passed} of ${counted(cases.length, "test")} passed</strong>
           <span class="muted number">${duration(verdict.seconds)}, CPU ${duration(verdict.cpu_seconds)}, ${verdict.mode}${verdict.is_weak ? ", weak" : ""}</span>
         </p>
-        ${verdict.message ? html`<div class="output is-error" tabindex="0" role="region" aria-label="Message">${ansiNodes(verdict.message)}</div>` : nothing}
+        ${verdict.message ? html`<div class="output is-error" tabindex="0" role="region" aria-label="Message">${terminalNodes(verdict.message)}</div>` : nothing}
         <div class="table-scroll" tabindex="0" role="region" aria-label="Tests">
           <table class="data tests">
             <thead><tr><th scope="col">Test</th><th scope="col">Outcome</th><th scope="col">Time</th><th scope="col">Message</th></tr></thead>
@@ -233,7 +243,7 @@ export class StepView {
                   <td>${spelledOut(test.name)}</td>
                   <td><span class="badge" data-kind=${outcomeKind(test.outcome)}>${test.outcome}</span></td>
                   <td class="number">${duration(test.seconds ?? 0)}</td>
-                  <td class="message">${ansiNodes(test.message ?? "")}</td>
+                  <td class="message">${terminalNodes(test.message ?? "")}</td>
                 </tr>`,
               )}
             </tbody>
@@ -283,6 +293,18 @@ function note(text) {
   const element = document.createElement("p");
   element.className = "note muted";
   element.textContent = spelledOut(text);
+  return element;
+}
+
+/** Returns the element of a text of a rich result. */
+function labelled(label, text) {
+  const element = document.createElement("div");
+  element.className = "output";
+  element.tabIndex = 0;
+  element.setAttribute("role", "region");
+  element.setAttribute("aria-label", label);
+  element.append(...terminalNodes(text.slice(0, LONGEST_RESULT)));
+  if (text.length > LONGEST_RESULT) element.append(note(`Only the beginning of ${characters(text.length)} is shown: see Raw.`));
   return element;
 }
 

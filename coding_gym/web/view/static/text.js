@@ -1,7 +1,7 @@
 // Long texts: loaded in parts, and added to the page a part per frame, so that a megabyte does not block it.
 
+import { TerminalText } from "/static/common/terminal.js";
 import { getJson } from "./api.js";
-import { ansiNodes } from "./ansi.js";
 import { characters } from "./format.js";
 
 const FIRST = 32_768;
@@ -22,6 +22,7 @@ export class LongText {
     this.shown = 0;
     this.total = null;
     this.rest = "";
+    this.terminal = new TerminalText();
     this.aborter = new AbortController();
     this.element = document.createElement("div");
     this.element.className = "long-text";
@@ -75,7 +76,7 @@ export class LongText {
       }
       const block = document.createElement("div");
       block.className = "block";
-      block.append(...ansiNodes(left.slice(0, size).replace(/\n$/, "") || "\n"));
+      block.append(this.terminal.render(left.slice(0, size).replace(/\n$/, "") || "\n"));
       this.output.append(block);
       left = left.slice(size);
       if (left) await new Promise(requestAnimationFrame);

@@ -3,8 +3,9 @@
 import { html, nothing } from "/static/common/vendor/lit-html/lit-html.js";
 import { ref } from "/static/common/vendor/lit-html/directives/ref.js";
 import { outcomeKind, outcomeLabel } from "/static/common/outcome.js";
+import { spelledOut } from "/static/common/text.js";
 import { getPicture } from "./api.js";
-import { duration, spelledOut } from "./format.js";
+import { duration } from "./format.js";
 
 const MOST_PICTURES = 24;
 /** Smallest share of a segment, so that short steps can be hit: of 20 steps, of more of them less. */

@@ -5,7 +5,8 @@ import { guard } from "../common/vendor/lit-html/directives/guard.js";
 import { repeat } from "../common/vendor/lit-html/directives/repeat.js";
 import { highlightInto } from "../common/highlight.js";
 import { outcomeKind } from "../common/outcome.js";
-import { duration, plain, reward } from "./text.js";
+import { plainText } from "../common/terminal.js";
+import { duration, reward } from "./text.js";
 import { request } from "./stream.js";
 
 const REFRESH_MS = 700;
@@ -165,7 +166,7 @@ export class Detail {
     return html`<section class="step" aria-label="Step ${step.number} of episode ${step.episode}">
       <header>
         <h3 class="number">step ${step.number}<span class="muted"> · episode ${step.episode}</span></h3>
-        <span class="badge" data-kind=${outcomeKind(step.outcome)}>${plain(step.outcome)}</span>
+        <span class="badge" data-kind=${outcomeKind(step.outcome)}>${plainText(step.outcome)}</span>
         ${step.exit_code ? html`<span class="badge">exit ${step.exit_code}</span>` : nothing}
         ${step.tests ? html`<span class="badge" data-kind=${step.tests[0] === step.tests[1] ? "good" : "bad"}>${step.tests[0]}/${step.tests[1]} tests</span>` : nothing}
         <span class="spacer"></span>
@@ -179,7 +180,7 @@ export class Detail {
 
   #output(key, text, label) {
     if (!text) return nothing;
-    const shown = plain(text);
+    const shown = plainText(text);
     const isClamped = shown.length > CLAMPED && !this.unfolded.has(key);
     const unfold = () => {
       this.unfolded.add(key);
@@ -197,6 +198,6 @@ function code(text, language) {
 
 function highlighted(text, language) {
   const element = document.createElement("code");
-  highlightInto(element, plain(text), language);
+  highlightInto(element, plainText(text), language);
   return element;
 }

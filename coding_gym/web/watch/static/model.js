@@ -1,6 +1,6 @@
 // What is known of the trainers: processes, sessions, figures.
 
-import { plain } from "./text.js";
+import { plainText } from "../common/terminal.js";
 
 export const STATES = ["running", "waiting", "resetting", "idle", "ended", "closed"];
 
@@ -42,7 +42,7 @@ export class Model {
       for (const row of rows) {
         const session = { process: Number(key) };
         for (let at = 0; at < this.fields.length; at++) session[this.fields[at]] = row[at];
-        for (const name of ["kind", "label", "outcome"]) session[name] = session[name] === null ? null : plain(session[name]);
+        for (const name of ["kind", "label", "outcome"]) session[name] = session[name] === null ? null : plainText(session[name]);
         session.key = `${key}-${session.id}`;
         this.sessions.set(session.key, session);
       }
@@ -93,7 +93,7 @@ export class Model {
 }
 
 function plainKeys(counts) {
-  return Object.fromEntries(Object.entries(counts).map(([name, number]) => [plain(name), number]));
+  return Object.fromEntries(Object.entries(counts).map(([name, number]) => [plainText(name), number]));
 }
 
 function byPlace(one, other) {

@@ -1,20 +1,5 @@
 // Numbers and texts for people.
 
-const ESCAPES = /\u001b(?:\[[0-?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)?|[@-Z\\-_])/g;
-// eslint-disable-next-line no-control-regex
-const CONTROLS = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f]/g;
-// They reorder text, so that code looks different from what it is.
-const DIRECTIONS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
-
-/** Returns a text without the escape sequences of terminals, and with visible control and reordering characters. */
-export function plain(text) {
-  return text
-    .replaceAll("\r\n", "\n")
-    .replace(ESCAPES, "")
-    .replace(CONTROLS, (character) => String.fromCharCode(character === "\u007f" ? 0x2421 : 0x2400 + character.charCodeAt(0)))
-    .replace(DIRECTIONS, (character) => `⟨U+${character.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
-}
-
 /** Returns a duration such as 0.4 ms, 12 ms, 3.4 s, 2 min or 5 h. */
 export function duration(seconds) {
   if (seconds < 0.001) return `${(seconds * 1000).toFixed(1)} ms`;

@@ -2,7 +2,8 @@
 
 import { highlightInto } from "../common/highlight.js";
 import { outcomeKind } from "../common/outcome.js";
-import { duration, plain, reward } from "./text.js";
+import { plainText } from "../common/terminal.js";
+import { duration, reward } from "./text.js";
 
 const LINES = 12;
 
@@ -62,7 +63,7 @@ export function fillTile(tile, session, { age, isFrozen, name, picture }) {
   tile.badge.classList.toggle("earlier", isEarlier);
   tile.dataset.kind = tile.badge.dataset.kind = session.outcome === null ? "none" : outcomeKind(session.outcome);
   if (!isSameAction) {
-    const lines = plain(session.action).split("\n");
+    const lines = plainText(session.action).split("\n");
     highlightInto(tile.code, lines.slice(0, LINES).join("\n"), session.language);
   }
   tile.screen.hidden = !session.has_screen;

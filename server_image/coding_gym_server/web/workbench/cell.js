@@ -2,8 +2,8 @@
 
 import { highlightInto } from "../common/highlight.js";
 import { outcomeKind, outcomeLabel } from "../common/outcome.js";
-import { RunOutput } from "./output.js";
-import { RunResults } from "./results.js";
+import { RunResults } from "../common/results.js";
+import { outputElement, RunOutput } from "./output.js";
 
 const LONGEST_CODE_LINES = 8;
 
@@ -59,7 +59,7 @@ export class Cell {
     header.append(make("span", "cell-number muted number", `${number}`), this.badge, this.facts, make("span", "spacer"), edit);
     this.output = make("div", "cell-output");
     this.streams = new RunOutput();
-    this.results = new RunResults();
+    this.results = new RunResults(outputElement);
     this.output.append(this.streams.element, this.results.element);
     this.element.append(header, codeElement(code, language), this.output);
     this.timer = setInterval(() => this.#showElapsed(), 100);

@@ -1,6 +1,6 @@
 // Output of programs: it grows, and of long output the beginning is shown until all of it is wanted.
 
-import { lastWritten, TerminalText } from "./ansi.js";
+import { lastWritten, TerminalText } from "../common/terminal.js";
 
 /** Characters of a chunk; those of the first one are shown at once. */
 const CHUNK = 32_000;

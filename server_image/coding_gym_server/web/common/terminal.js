@@ -1,7 +1,8 @@
 // Text of programs as nodes: colors of terminals become classes, all other control sequences disappear.
 
+import { visible } from "./text.js";
+
 const SEQUENCE = /\x1b(?:\[([0-9;:?<=>]*)[ -/]*([@-~])|\][^\x07\x1b]*(?:\x07|\x1b\\|$)|[PX^_][^\x1b]*(?:\x1b\\|$)|[ -/]*[0-~]?)/g;
-const CONTROL = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]/g;
 const NAMES = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"];
 
 /** Returns what remains of a line with carriage returns, such as that of a progress bar: the text after the last one. */
@@ -19,9 +20,14 @@ export function lastWritten(line) {
   return line.slice(line.replace(/\r+$/, "").lastIndexOf("\r") + 1);
 }
 
-/** Makes control characters visible, as the pictures that Unicode has of them. */
-function visible(text) {
-  return text.replace(CONTROL, (character) => String.fromCharCode(character === "\x7f" ? 0x2421 : 0x2400 + character.charCodeAt(0)));
+/** Returns a whole text as nodes. */
+export function terminalNodes(text) {
+  return [...new TerminalText().render(text).childNodes];
+}
+
+/** Returns a text without control sequences. */
+export function plainText(text) {
+  return visible(withoutOverwritten(text).replace(SEQUENCE, ""));
 }
 
 /** Text with the style that it has begun with and ends with. */

@@ -1,7 +1,5 @@
 // Rich results: pictures and text. HTML and SVG are shown only on request, in a frame without any permission.
 
-import { outputElement } from "./output.js";
-
 /** Results that are kept of a run: so many of the first, and so many in all. */
 const FIRST_RESULTS = 100;
 const MOST_RESULTS = 200;
@@ -11,13 +9,15 @@ const TEXTS = { "text/markdown": "markdown", "text/latex": "LaTeX", "application
 
 /** The values and displays of a run, with their element. */
 export class RunResults {
-  constructor() {
+  /** @param {(label: string, text: string) => HTMLElement} textElement Returns the element of a text. */
+  constructor(textElement) {
+    this.textElement = textElement;
     this.element = document.createElement("div");
-    this.element.className = "cell-results";
+    this.element.className = "results";
     this.shown = [];
     this.omitted = 0;
     this.gap = document.createElement("p");
-    this.gap.className = "cell-silent muted";
+    this.gap.className = "results-gap muted";
   }
 
   get isEmpty() {
@@ -25,7 +25,7 @@ export class RunResults {
   }
 
   add(results) {
-    const added = results.map(resultElement).filter((element) => element !== null);
+    const added = results.map((result) => resultElement(result, this.textElement)).filter((element) => element !== null);
     this.shown.push(...added);
     this.element.append(...added);
     const left = this.shown.splice(FIRST_RESULTS, this.shown.length - MOST_RESULTS);
@@ -38,20 +38,20 @@ export class RunResults {
 }
 
 /** Returns an element with a value or a display, or null if it has no format of which the page knows anything. */
-function resultElement(result) {
+function resultElement(result, textElement) {
   const { texts, documents, is_value: isValue } = result;
   const element = document.createElement("div");
   element.className = "result";
   const plain = texts["text/plain"];
   const picture = pictureOf(texts, plain);
   if (picture) element.append(picture);
-  else if (isValue && plain !== undefined) element.append(outputElement("value", plain));
+  else if (isValue && plain !== undefined) element.append(textElement("value", plain));
   for (const [type, label] of Object.entries(TEXTS)) {
-    if (texts[type] !== undefined && !picture) element.append(outputElement(label, texts[type]));
+    if (texts[type] !== undefined && !picture) element.append(textElement(label, texts[type]));
   }
   const json = documents["application/json"];
   // Of values that have both, such as dictionaries, the plain text says as much.
-  if (json !== undefined && plain === undefined) element.append(outputElement("JSON", indented(json)));
+  if (json !== undefined && plain === undefined) element.append(textElement("JSON", indented(json)));
   const svg = texts["image/svg+xml"];
   // A few bytes of SVG can ask for more drawing than a browser can do.
   if (svg !== undefined && !picture) element.append(frameOnRequest("Show picture", "Picture that the code displayed", pageOf(svg)));
