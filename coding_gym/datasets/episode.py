@@ -140,9 +140,26 @@ def episode_hash(episode: Episode) -> bytes:
     """Return the SHA-256 of the contents of an episode.
 
     It is computed over MessagePack with sorted keys, in which dtype, shape and SHA-256 represent an array: it depends neither
-    on the compression nor on the order of keys.
+    on the compression nor on the order of keys. A mapping with keys other than text is represented by its sorted items.
     """
-    return hashlib.sha256(_hash_encoder.encode(episode)).digest()
+    try:
+        encoded = _hash_encoder.encode(episode)
+    except TypeError:
+        # msgspec sorts keys that are text only.
+        contents = msgspec.msgpack.decode(_unsorted_hash_encoder.encode(episode))
+        encoded = _hash_encoder.encode(_with_sorted_items(contents))
+    return hashlib.sha256(encoded).digest()
+
+
+def _with_sorted_items(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_with_sorted_items(entry) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    contents = {key: _with_sorted_items(entry) for key, entry in value.items()}
+    if all(isinstance(key, str) for key in contents):
+        return contents
+    return sorted(contents.items(), key=lambda item: _hash_encoder.encode(item[0]))
 
 
 def plain(value: Any) -> Any:
@@ -163,7 +180,7 @@ def plain(value: Any) -> Any:
 def recordable_info(info: dict[str, Any]) -> dict[str, Any]:
     """Return the serializable part of an ``info``."""
     try:
-        return dict(plain(info))
+        return {str(name): value for name, value in plain(info).items()}
     except (TypeError, ValueError, OverflowError):
         kept = {}
         for name, value in info.items():
@@ -262,6 +279,7 @@ def _black_hash(shape: tuple[int, ...]) -> bytes:
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_encode_other)
 _hash_encoder = msgspec.msgpack.Encoder(enc_hook=_encode_other_for_hash, order="deterministic")
+_unsorted_hash_encoder = msgspec.msgpack.Encoder(enc_hook=_encode_other_for_hash)
 _decoder = msgspec.msgpack.Decoder(Episode, ext_hook=_unpack_array)
 _decoder_without_arrays = msgspec.msgpack.Decoder(Episode, ext_hook=lambda code, data: None)
 _plain_decoder = msgspec.msgpack.Decoder(ext_hook=_unpack_array)

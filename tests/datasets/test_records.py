@@ -98,6 +98,29 @@ def test_only_serializable_info_is_recorded():
     }
 
 
+def test_keys_other_than_text_are_recorded():
+    info = recordable_info({"votes": {3: "yes", 1: [{(0, 1): 2.5}]}, 7: "top", "lock": object()})
+    assert info == {"votes": {3: "yes", 1: [{(0, 1): 2.5}]}, "7": "top"}
+    assert recordable_info({1: 2}) == {"1": 2}
+    recorded = episode_of({"board": {2: np.ones(3), 1: 0}}, info=info)
+    assert through(recorded).steps[0].info == info
+    assert through(recorded).steps[0].observation["board"][2].tolist() == [1, 1, 1]
+
+
+def test_hash_of_keys_other_than_text_depends_on_contents_only():
+    hashes = [
+        episode_hash(episode_of(observation))
+        for observation in (
+            {1: "a", 2: {"x": 1, 3: 4}},
+            {2: {3: 4, "x": 1}, 1: "a"},
+            {1: "a", 2: {"x": 1, "3": 4}},
+            {"1": "a", 2: 0},
+        )
+    ]
+    assert hashes[0] == hashes[1]
+    assert len(set(hashes)) == 3
+
+
 def test_unserializable_data_is_refused():
     with pytest.raises(DatasetError, match="Episode 7 cannot be recorded: object is not serializable"):
         encode_episode(episode_of({"x": object()}, index=7))
