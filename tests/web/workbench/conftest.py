@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -33,7 +34,7 @@ class Workbench:
     def wait_until_connected(self) -> None:
         self.page.get_by_text("connected", exact=True).wait_for()
 
-    def run(self, code: str, outcome: str = "ok") -> Any:
+    def run(self, code: str, outcome: str | re.Pattern[str] = "ok") -> Any:
         """Run code, wait until it ends with an outcome, and return the newest run."""
         self.start(code)
         self.newest.locator(".badge", has_text=outcome).wait_for()
