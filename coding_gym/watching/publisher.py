@@ -156,7 +156,7 @@ class Publisher:
                 raise
             if not self._has_refused:
                 self._has_refused = True
-                _log.warning("coding-gym watch cannot connect to this process for now: %s", error)
+                _log.warning("The page of coding-gym watch cannot connect to this process for now: %s", error)
             time.sleep(_SAMPLE_SECONDS)
 
     def _serve(self, connection: socket.socket) -> None:
