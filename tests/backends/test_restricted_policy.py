@@ -137,7 +137,7 @@ def test_timeout_ends_loop_that_catches_everything(restricted, code):
     shown = restricted.run(f"print('begun')\n{code}", timeout=0.3)
     assert shown.stdout == "begun\n"
     assert shown.exit_code == 124
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 20
     assert restricted.run("print('alive')").stdout == "alive\n"
 
 

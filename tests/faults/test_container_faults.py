@@ -119,7 +119,7 @@ def test_container_killed_during_step_truncates_episode(env):
     killer = after(0.5, env.sandbox.container.kill)
     started = time.monotonic()
     assert_infrastructure(env.step(SLEEP))
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
     killer.join()
     assert_starts_over(env)
 

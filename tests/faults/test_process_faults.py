@@ -212,7 +212,7 @@ def test_root_killed_between_steps_truncates_episode(envs):
     assert gone_within([root], 5) == []
     started = time.monotonic()
     observations, _, _, truncations, infos = envs.step(["mark"] * 3)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
     assert list(infos["outcome"]) == ["ok", "infrastructure", "ok"]
     assert list(observations["exit_code"]) == [0, 255, 0]
     assert list(truncations) == [False, True, False]
@@ -231,7 +231,7 @@ def test_root_killed_during_step_truncates_episode(envs):
     observations, _, _, truncations, infos = envs.step(
         ["mark", f"{IGNORE_INTERRUPTS}; {SLEEP}", "import time; time.sleep(1); mark"]
     )
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
     killer.join()
     assert list(infos["outcome"]) == ["ok", "infrastructure", "ok"]
     assert observations["stdout"] == ("0\n", "", "2\n")

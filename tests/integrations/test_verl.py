@@ -202,7 +202,7 @@ def test_closed_pool_is_no_fault_to_wait_for(monkeypatch):
     began = time.monotonic()
     with pytest.raises(PoolClosedError):
         score("1", SUMS, patience=60, on_fault=0)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 def test_faults_have_a_chosen_score(failing):

@@ -106,7 +106,7 @@ def test_background_jobs_do_not_block_cells(bash):
     # The background jobs keep the descriptors inherited from the shell open.
     assert bash.run("exit 4")["exit_code"] == 4
     assert bash.run("echo on")["stdout"] == "on\n"
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 30
 
 
 @pytest.mark.parametrize("end", ["kill -9 $$", "exec true", "trap 'echo bye' EXIT; exit 0"])

@@ -50,7 +50,7 @@ def test_interrupt_ends_step_and_keeps_variables(wire):
     time.sleep(0.3)
     wire.send("interrupt")
     observation = wire.receive()
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
     assert "KeyboardInterrupt" in observation["stderr"]
     assert observation["metadata"] == {"outcome": "error", "state_lost": False}
     assert observation["exit_code"] == 130

@@ -148,7 +148,7 @@ def test_cpu_timeout_ends_step(session, code):
     session.reset(cpu_timeout=0.3)
     started = time.monotonic()
     seen = session.run(f"print('before', flush=True)\n{code}")
-    assert 0.1 < time.monotonic() - started < 5
+    assert 0.1 < time.monotonic() - started < 25
     assert (seen.exit_code, seen.metadata.outcome) == (124, Outcome.TIMEOUT)
     assert seen.stdout.startswith("before\n")
     assert "CPU" in seen.stderr
@@ -376,7 +376,7 @@ def test_output_flood_until_timeout_is_truncated(session, open_session, code):
     time.sleep(0.2)
     started = time.monotonic()
     assert other.run("1").stdout == "1\n"
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
     seen = session._session.wait(timeout=10).observation
     assert (seen.exit_code, seen.metadata.outcome) == (124, Outcome.TIMEOUT)
     assert len(MARKER.findall(seen.stdout + seen.stderr)) == 1

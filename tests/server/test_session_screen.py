@@ -372,7 +372,7 @@ def test_game_without_idle_time_keeps_running(screen):
     started = time.monotonic()
     observation = screen.run(code, on_idle="return", settle_s=0.2)
     assert observation.metadata.outcome is Outcome.RUNNING
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
     for _ in range(3):
         assert screen.run("", on_idle="return", settle_s=0.05).metadata.outcome is Outcome.RUNNING
     assert screen.run("", on_idle="return", settle_s=0.05, inputs=[Key("a")]).metadata.outcome is Outcome.RUNNING
