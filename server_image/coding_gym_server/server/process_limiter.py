@@ -92,12 +92,12 @@ class ProcessLimiter:
                 self._kill_largest(self._limit, threshold, fair=threshold // group_count, count=count)
 
     def _kill_largest(self, limit: int, threshold: int, *, fair: int, count: int) -> None:
-        began = time.monotonic()
+        began = time.thread_time()
         groups = {group.root_pid: group for group in self._groups()}
         tasks = tasks_below([*groups, *self._apart()])
         if self._counter is _LOAD:
-            ended = time.monotonic()
-            self._due = ended + max(_MAX_INTERVAL, (ended - began) / _MAX_LOAD)
+            # Not the time that passed: other processes, such as those of a fork bomb, may have had the processor.
+            self._due = time.monotonic() + max(_MAX_INTERVAL, (time.thread_time() - began) / _MAX_LOAD)
             self._others = max(0, count - tasks.total())
             if tasks.total() < threshold:
                 return
