@@ -152,6 +152,8 @@ def test_collection_is_limited_to_sessions_of_servers(servers, tmp_path):
     dataset = collect("CodingEnv-v0", ["1"], 20, seed=1, path=tmp_path / "a", env_options=options, progress=False)
     assert (len(dataset), dataset.faults, dataset.manifest.runs[0].sessions) == (20, 0, 8)
     assert replay(dataset, env_options={"token": TOKEN}, progress=False) == []
+    # Servers end sessions a moment after their clients.
+    assert unused(servers)
     # A second session of each grades the submissions.
     options = {**options, "suite": "basics"}
     dataset = collect("CodingTask-v0", ["x = 1"], 10, seed=1, path=tmp_path / "b", env_options=options, progress=False)
