@@ -26,8 +26,9 @@ yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "deploy" / "monitoring"
 DASHBOARD = json.loads((MONITORING / "grafana-dashboard.json").read_text())
-ALERTS = yaml.safe_load((MONITORING / "alerts.yml").read_text())
+ALERTS = [rule for group in yaml.safe_load((MONITORING / "alerts.yml").read_text())["groups"] for rule in group["rules"]]
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+TARGETS = [target for panel in PANELS for target in panel["targets"]]
 CONTAINER_ONLY = {"coding_gym_memory_limit_bytes"}
 """Metrics of containers with a memory limit, which a server of this machine may lack."""
 
@@ -91,14 +92,6 @@ def check(expression, scraped):
         assert {label.strip() for label in grouping.split(",")} <= known, expression
 
 
-def expressions_of_dashboard():
-    return [target["expr"] for panel in PANELS for target in panel["targets"]]
-
-
-def expressions_of_alerts():
-    return [rule["expr"] for group in ALERTS["groups"] for rule in group["rules"]]
-
-
 def test_grafana_loads_the_dashboard():
     model = import_extra("grafana_foundation_sdk.models.dashboard")
     plugins = import_extra("grafana_foundation_sdk.cog.plugins")
@@ -126,19 +119,18 @@ def differences(written, loaded, path=""):
 
 def test_expressions_are_valid_promql():
     promql = import_extra("promql_parser")
-    for expression in (*expressions_of_dashboard(), *expressions_of_alerts()):
-        promql.parse(expression.replace("$__rate_interval", "5m"))
+    for expressed in (*TARGETS, *ALERTS):
+        promql.parse(expressed["expr"].replace("$__rate_interval", "5m"))
 
 
 def test_dashboard_names_metrics_that_exist(every):
-    expressions = expressions_of_dashboard()
-    assert len(expressions) > 50
-    for expression in expressions:
-        check(expression, every)
+    assert len(TARGETS) > 50
+    for target in TARGETS:
+        check(target["expr"], every)
 
 
 def test_dashboard_shows_every_metric(every):
-    shown = set().union(*(_NAME.findall(target["expr"]) for panel in PANELS for target in panel["targets"]))
+    shown = set().union(*(_NAME.findall(target["expr"]) for target in TARGETS))
     own = {
         name for name in every.samples if name.startswith("coding_gym_") and not name.endswith(("_sum", "_count", "_created"))
     }
@@ -146,10 +138,9 @@ def test_dashboard_shows_every_metric(every):
 
 
 def test_legends_name_labels_of_the_expression():
-    for panel in PANELS:
-        for target in panel["targets"]:
-            grouped = {label.strip() for grouping in _GROUPING.findall(target["expr"]) for label in grouping.split(",")}
-            assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= grouped, target
+    for target in TARGETS:
+        grouped = {label.strip() for grouping in _GROUPING.findall(target["expr"]) for label in grouping.split(",")}
+        assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= grouped, target
 
 
 def test_panels_do_not_overlap():
@@ -176,9 +167,8 @@ def test_panels_have_ids_titles_and_a_data_source_that_is_chosen():
 
 
 def test_alerts_name_metrics_that_exist(every):
-    rules = [rule for group in ALERTS["groups"] for rule in group["rules"]]
-    assert len({rule["alert"] for rule in rules}) == len(rules) >= 5
-    for rule in rules:
+    assert len({rule["alert"] for rule in ALERTS}) == len(ALERTS) >= 5
+    for rule in ALERTS:
         check(rule["expr"], every)
         assert rule["annotations"]["summary"]
 
