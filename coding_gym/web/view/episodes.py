@@ -66,8 +66,12 @@ class RecordedStep:
     @functools.cached_property
     def results(self) -> list[RichResult]:
         """Values and displays of ``info["results"]``, as servers send them."""
+        return [_result(result) for result in self._recorded_results]
+
+    @property
+    def _recorded_results(self) -> list[dict[str, Any]]:
         found = self.info.get("results")
-        return [_result(result) for result in found if isinstance(result, dict)] if isinstance(found, list) else []
+        return [result for result in found if isinstance(result, dict)] if isinstance(found, list) else []
 
     @property
     def info(self) -> dict[str, Any]:
@@ -95,7 +99,7 @@ class RecordedStep:
             "graded": bool(self.info.get("graded")),
             "passed": self.info.get("tests_passed"),
             "tests": self.info.get("tests_total"),
-            "results": len(self.results),
+            "results": len(self._recorded_results),
             "lengths": {name: len(text) for name, text in self.texts.items()},
             "pictures": [
                 {"name": name, "width": picture.shape[1], "height": picture.shape[0], "isBlack": _is_black(picture)}
