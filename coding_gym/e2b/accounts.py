@@ -1,5 +1,7 @@
 """Program that becomes a user of a sandbox whose programs are root, and is replaced by a command of that user.
 
+A NUL is the first byte of its standard output: from then on, signals of the user reach it, and end it as they end the command.
+
 Its arguments are the user; the working directory, relative to the user's home directory; the variables of the environment that
 are to stay, separated by commas; and the command. The gateway sends it as text, so it imports the standard library only.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import signal
 import sys
 
 _CANNOT_EXECUTE, _NOT_FOUND = 126, 127
@@ -27,6 +30,10 @@ def main() -> None:
         subject = os.path.join(user.pw_dir, directory)
         os.chdir(subject)
         os.environ["PWD"] = subject
+        # Python handles or ignores them, and the command would ignore the latter, too.
+        for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        os.write(1, b"\0")
         subject = command[0]
         os.execvp(subject, command)
     except KeyError:

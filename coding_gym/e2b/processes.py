@@ -34,6 +34,9 @@ _KILL_SECONDS = 5.0
 _KILL_PAUSE = 0.005
 _ADD_USER_SECONDS = 30.0
 _SHOWN_BYTES = 1000
+_BECAME_USER = b"\0"
+"""First byte of the stdout of a process that is run as a user, see ``accounts.py``. Clients do not get it."""
+
 _ADD_USER = """
 id -u user > /dev/null 2>&1 || useradd --uid 1000 --no-create-home --home-dir /home/user --shell /bin/bash user
 chown user:user /home/user && chmod 755 /home/user || exit
@@ -51,15 +54,17 @@ class _Started:
 
     Args:
         request: What it runs.
+        becomes_user: Whether it begins as root, and becomes a user.
 
     Attributes:
-        stdout: Number of bytes of its stdout that have been sent to clients.
+        stdout: Number of bytes of its stdout that have been sent to clients, or are not for them.
         stderr: The same of stderr.
     """
 
-    def __init__(self, request: StartRequest) -> None:
+    def __init__(self, request: StartRequest, *, becomes_user: bool) -> None:
         self.request = request
-        self.stdout = 0
+        self.becomes_user = becomes_user
+        self.stdout = len(_BECAME_USER) if becomes_user else 0
         self.stderr = 0
 
 
@@ -78,6 +83,8 @@ class ProcessService:
 
     async def start(self, request: StartRequest, *, timeout: float | None, user: str = "") -> AsyncGenerator[Message, None]:
         """Start a process, and yield its events; it goes on if nobody reads them.
+
+        As in E2B, a process that has started is that of its user, who can signal it.
 
         Args:
             request: What to run.
@@ -110,7 +117,8 @@ class ProcessService:
             # A stream then goes on beyond the maximum.
             keep="last",
         )
-        async for event in self._follow("POST", "/processes", _encoder.encode(asked), _Started(request)):
+        started = _Started(request, becomes_user=bool(user))
+        async for event in self._follow("POST", "/processes", _encoder.encode(asked), started, is_new=True):
             yield event
 
     async def add_default_user(self) -> None:
@@ -130,7 +138,7 @@ class ProcessService:
         info = await self._running(request.process)
         started = self._started[info.id]
         path = f"/processes/{info.id}?stdout={started.stdout}&stderr={started.stderr}"
-        async for event in self._follow("GET", path, b"", started):
+        async for event in self._follow("GET", path, b"", started, is_new=False):
             yield event
 
     async def list_all(self, _: msgspec.Struct) -> Message:
@@ -213,9 +221,12 @@ class ProcessService:
         message = f"process with {wanted} not found"
         raise RpcError(Code.NOT_FOUND, message)
 
-    async def _follow(self, method: str, path: str, body: bytes, started: _Started) -> AsyncGenerator[Message, None]:
+    async def _follow(
+        self, method: str, path: str, body: bytes, started: _Started, *, is_new: bool
+    ) -> AsyncGenerator[Message, None]:
         is_terminal = started.request.pty is not None
-        stdout, stderr = started.stdout, started.stderr
+        stdout, stderr = (0, 0) if is_new else (started.stdout, started.stderr)
+        start: Message | None = None
         async with self._server.stream(method, path, body) as response:
             async for line in response.lines(_LINE_BYTES):
                 try:
@@ -223,14 +234,24 @@ class ProcessService:
                 except msgspec.MsgspecError as error:
                     message = f"the sandbox sent a malformed event: {error}"
                     raise RpcError(Code.INTERNAL, message) from error
+                if isinstance(event, protocol.ProcessStarted):
+                    await self._remember(event.id, started)
+                    start = {"event": {"start": {"pid": event.pid}}}
+                    if is_new and started.becomes_user:
+                        continue
+                elif isinstance(event, protocol.Keepalive) and start is not None:
+                    continue
+                if start is not None:
+                    yield start
+                    start = None
                 match event:
-                    case protocol.ProcessStarted():
-                        await self._remember(event.id, started)
-                        yield {"event": {"start": {"pid": event.pid}}}
                     case protocol.ProcessOutput():
+                        is_first = not stdout and not event.skipped_stdout
                         stdout += event.skipped_stdout + len(event.stdout)
                         stderr += event.skipped_stderr + len(event.stderr)
                         started.stdout, started.stderr = max(started.stdout, stdout), max(started.stderr, stderr)
+                        if is_first and started.becomes_user:
+                            event.stdout = event.stdout.removeprefix(_BECAME_USER)
                         for data in _outputs(event, is_terminal=is_terminal):
                             yield {"event": {"data": data}}
                     case protocol.Keepalive():

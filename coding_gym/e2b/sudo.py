@@ -82,6 +82,9 @@ def _execute(request: dict[str, Any], caller: int) -> NoReturn:
         os.setresuid(user.pw_uid, user.pw_uid, user.pw_uid)
         if request["login"]:
             os.chdir(user.pw_dir)
+        # Python handles or ignores them, and the command would ignore the latter, too.
+        for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
         subject = command[0]
         os.execvpe(subject, command, environment)
     except KeyError:

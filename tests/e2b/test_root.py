@@ -225,6 +225,31 @@ def test_commands_signal_each_other(own):
     assert caught.value.error == "signal: terminated"
 
 
+def test_started_command_is_that_of_its_user(own):
+    # The account is the last one of many, and takes some time to be found.
+    last = "late:x:1000:1000::/home/user:/bin/bash"
+    others = "import sys; sys.stdout.writelines(f'other{n}:x:{n}:{n}::/:/bin/false\\n' for n in range(10_000, 1_000_000))"
+    assert outcome(own, f"(python3 -c \"{others}\"; echo '{last}') >> /etc/passwd", user="root") == (0, "", "")
+    slow = own.commands.run("exec sleep 4715", background=True, user="late")
+    assert outcome(own, f"kill -INT {slow.pid}") == (0, "", "")
+    with pytest.raises(e2b.CommandExitException) as caught:
+        slow.wait()
+    assert (caught.value.error, caught.value.stderr) == ("signal: interrupt", "")
+    slow = own.commands.run("printf '\\0a'; read -r line; echo \"$line\"", background=True, user="late", stdin=True)
+    again = own.commands.connect(slow.pid)
+    own.commands.send_stdin(slow.pid, "b\n")
+    assert (slow.wait().stdout, again.wait().stdout[-2:]) == ("\0ab\n", "b\n")
+    assert outcome(own, "no-such-command", user="late")[0] == 127
+
+
+@pytest.mark.parametrize("sudo", ["", "sudo "])
+def test_signals_are_not_ignored_by_commands(shared, sudo):
+    # Python ignores SIGPIPE and SIGXFSZ.
+    assert outcome(shared, f"{sudo}bash -c 'yes | head -n 1; echo ${{PIPESTATUS[0]}}'") == (0, "y\n141\n", "")
+    ignored = outcome(shared, f"{sudo}grep SigIgn /proc/self/status")[1]
+    assert int(ignored.split()[1], 16) == 0
+
+
 def test_memory_of_what_starts_commands_is_out_of_reach(own):
     command = """
 import glob, os
