@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["connect", "is_own_process", "new_socket_path", "prepare_directory", "socket_paths", "watching_directory"]
+__all__ = ["connect", "is_own_process", "listen", "prepare_directory", "socket_paths", "watching_directory"]
 
 _NAME = "watch"
 _SUFFIX = ".sock"
@@ -53,9 +53,29 @@ def check_private(directory: Path) -> None:
         raise PermissionError(message)
 
 
-def new_socket_path(directory: Path) -> Path:
-    """Return a path for a socket of this process. Its random part distinguishes processes of several containers."""
-    return directory / f"{os.getpid()}-{secrets.token_hex(3)}{_SUFFIX}"
+def listen(*, backlog: int) -> tuple[Path, socket.socket]:
+    """Create a socket of this process in the directory, and return its path and the socket, which listens.
+
+    Args:
+        backlog: Number of connections that can wait to be accepted.
+
+    Raises:
+        OSError: If there is no private directory, or the socket cannot be created.
+    """
+    # The random part distinguishes processes of several containers.
+    path = prepare_directory() / f"{os.getpid()}-{secrets.token_hex(3)}{_SUFFIX}"
+    # With its name, it listens already: readers remove sockets on which nobody listens.
+    created = path.with_suffix(".new")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(os.fspath(created))
+        listener.listen(backlog)
+        created.rename(path)
+    except BaseException:
+        listener.close()
+        created.unlink(missing_ok=True)
+        raise
+    return path, listener
 
 
 def socket_paths() -> Iterator[Path]:

@@ -17,7 +17,7 @@ import msgspec
 
 from coding_gym._text import printable
 from coding_gym.telemetry import observation
-from coding_gym.watching.directory import is_own_process, new_socket_path, prepare_directory
+from coding_gym.watching.directory import is_own_process, listen
 from coding_gym.watching.messages import (
     VERSION,
     ChangesRequest,
@@ -83,15 +83,8 @@ class Publisher:
         Raises:
             OSError: If there is no private directory for the socket, or it cannot be created.
         """
-        path = new_socket_path(prepare_directory())
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            listener.bind(os.fspath(path))
-            listener.listen(_MOST_READERS)
-            listener.settimeout(_SAMPLE_SECONDS)
-        except BaseException:
-            listener.close()
-            raise
+        path, listener = listen(backlog=_MOST_READERS)
+        listener.settimeout(_SAMPLE_SECONDS)
         self.path, self._listener = path, listener
         threading.Thread(target=self._run, args=(listener,), name="coding_gym_watch", daemon=True).start()
 

@@ -167,7 +167,8 @@ os.kill(child, 9); os.waitpid(child, 0)
     with running_trainer(program) as process:
         tell(process)
         child = connect(int(process.stdout.readline()))
-        assert [row.action for row in child.changes().sessions] == ["in the child"]
+        # It publishes from the beginning of its first step on.
+        assert wait_for(lambda: [row.action for row in child.changes().sessions]) == ["in the child"]
         assert [row.action for row in connect(process.pid).changes().sessions] == [""]
 
 

@@ -3,11 +3,12 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import threading
 
 import pytest
 
 from coding_gym.watching.client import find_trainers
-from coding_gym.watching.directory import connect, prepare_directory, socket_paths, watching_directory
+from coding_gym.watching.directory import connect, listen, prepare_directory, socket_paths, watching_directory
 
 
 def test_directory_is_private(runtime_directory):
@@ -53,6 +54,31 @@ def test_sockets_without_a_listener_are_removed(runtime_directory):
         listener.bind(os.fspath(path))
     assert connect(path, timeout=1) is None
     assert not path.exists()
+
+
+def test_sockets_are_not_removed_before_they_listen(runtime_directory):
+    has_ended = threading.Event()
+
+    def look() -> None:
+        while not has_ended.is_set():
+            for path in socket_paths():
+                if (connection := connect(path, timeout=1)) is not None:
+                    connection.close()
+
+    readers = [threading.Thread(target=look) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    try:
+        for _ in range(1000):
+            path, listener = listen(backlog=16)
+            assert path.exists()
+            path.unlink()
+            listener.close()
+    finally:
+        has_ended.set()
+        for reader in readers:
+            reader.join()
+    assert list(prepare_directory().iterdir()) == []
 
 
 def test_something_else_with_the_name_of_a_socket_is_left_alone(runtime_directory):
