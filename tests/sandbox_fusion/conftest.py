@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import httpx
 import pytest
 
 from coding_gym.sandbox import Sandbox
+from tests.support.requirements import import_extra
 
 
 class _PatientTransport(httpx.HTTPTransport):
@@ -41,10 +43,13 @@ def http(provider: str, sandbox_of: Callable[..., Sandbox]) -> Iterator[httpx.Cl
 
 
 @pytest.fixture
-def run_code(http: httpx.Client) -> Callable[..., dict[str, Any]]:
+def run_code(provider: str, http: httpx.Client) -> Callable[..., dict[str, Any]]:
     """Function that runs code, in Python unless a language is given, and returns the response."""
 
     def run(code: str, *, language: str = "python", **fields: Any) -> dict[str, Any]:
+        if provider == "local" and (language == "typescript" or (language == "nodejs" and not shutil.which("node"))):
+            # Images contain it.
+            import_extra("deno")
         # On a busy machine, memory takes seconds to allocate.
         body = {"code": code, "language": language, "run_timeout": 60, **fields}
         answer = http.post("/run_code", json=body)
