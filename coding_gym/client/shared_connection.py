@@ -165,6 +165,8 @@ class SharedConnection:
         with self._lock:
             if self._channels.pop(channel.number, None) is None:
                 return
+            channel.inbox.clear()
+            channel.closure = channel.closure or "it was closed"
             self._is_closed = self._is_closed or not self._channels
         if self._is_closed:
             self._connection.abort()
@@ -276,7 +278,7 @@ class Channel:
     Attributes:
         inbox: Packets that have arrived.
         session_id: See ``Connection``.
-        closure: Why the server has closed the channel, None if it has not.
+        closure: Why the server or this side has closed the channel, None if neither has.
         is_aborted: Whether another thread has ended it.
         is_sleeping: Whether a thread sleeps until a packet arrives, or it is to read.
     """

@@ -200,6 +200,20 @@ def test_aborted_session_leaves_others_alone(open_sessions):
     assert output(other, "print(1)") == "1\n"
 
 
+def test_closed_session_answers_at_once_while_others_are_open(open_sessions):
+    closed, released, other = open_sessions(3)
+    for session in (closed, released):
+        assert not session.is_lost
+        session.close()
+        assert session.is_lost
+    began = time.monotonic()
+    released.release("a snapshot")
+    with pytest.raises(TransportError, match="it was closed"):
+        closed.state()
+    assert time.monotonic() - began < 5
+    assert other.state().step_count == 0
+
+
 def test_last_abort_ends_wait_for_silent_server(server, relay):
     sandbox = TestSandbox(relay.address, "test")
     session = sandbox.connect_shared()
