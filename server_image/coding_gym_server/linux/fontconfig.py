@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["prepare"]
+__all__ = ["prepare", "writable_copy"]
 
 _DIRECTORY = "matplotlib"
+_VARIABLE = "MPLCONFIGDIR"
 
 
 def prepare(base: Path) -> Path:
@@ -17,8 +20,27 @@ def prepare(base: Path) -> Path:
     directory = base / _DIRECTORY
     directory.mkdir(mode=0o755, exist_ok=True)
     # A user without a home directory has no cache.
-    existing = Path(os.environ.get("MPLCONFIGDIR") or os.path.expanduser("~/.cache/matplotlib"))
-    for cache in existing.glob("fontlist-*.json"):
-        with contextlib.suppress(OSError):
-            shutil.copy(cache, directory)
+    _copy(Path(os.environ.get(_VARIABLE) or os.path.expanduser("~/.cache/matplotlib")), directory)
     return directory
+
+
+@contextlib.contextmanager
+def writable_copy() -> Iterator[None]:
+    """Let the block import matplotlib with its directory's font cache, which it ignores in a directory that it cannot write."""
+    directory = os.environ.get(_VARIABLE)
+    if directory is None or os.access(directory, os.W_OK):
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            copy = stack.enter_context(tempfile.TemporaryDirectory(prefix="matplotlib-"))
+            _copy(Path(directory), Path(copy))
+            stack.callback(os.environ.__setitem__, _VARIABLE, directory)
+            os.environ[_VARIABLE] = copy
+        yield
+
+
+def _copy(source: Path, target: Path) -> None:
+    for cache in source.glob("fontlist-*.json"):
+        with contextlib.suppress(OSError):
+            shutil.copy(cache, target)

@@ -35,7 +35,7 @@ from coding_gym_server.ipc.zygote_messages import (
     TestRunnerRootForked,
 )
 from coding_gym_server.isolation.profile import IsolationProfile
-from coding_gym_server.linux import mounts, procfs, user_namespaces
+from coding_gym_server.linux import fontconfig, mounts, procfs, user_namespaces
 from coding_gym_server.linux.forking import adopt_orphans, default_to_fork, fork_bare, fork_when_possible
 from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.packages import overlay
@@ -142,7 +142,8 @@ def main(descriptor: str, configuration: str) -> None:
     open_streams_ahead()
     is_prepared = _try_to_prepare(config.backend)
     heap.make_immortal()
-    missing += _preload(rarely_used)
+    with fontconfig.writable_copy():
+        missing += _preload(rarely_used)
     heap.freeze()
     census.remember_inherited()
     cloning.remember_thread_descriptor()
