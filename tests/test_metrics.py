@@ -28,6 +28,7 @@ def value(registry, name, **labels):
     return registry.get_sample_value(f"coding_gym_pool_{name}", {"pool": "default", **labels})
 
 
+@pytest.mark.slow
 def test_metrics_follow_the_pool():
     with SandboxPool(size=1, max_episodes=2, **FAST) as pool:
         registry = registry_of(pool)
@@ -54,6 +55,7 @@ def test_metrics_follow_the_pool():
         assert eventually(lambda: value(registry, "started_total") == 2)
 
 
+@pytest.mark.slow
 def test_lost_sandboxes_are_counted():
     with SandboxPool(size=1, **FAST) as pool:
         registry = registry_of(pool)

@@ -119,6 +119,7 @@ def set_of_names(spans):
     return {span.name for span in spans}
 
 
+@pytest.mark.slow
 def test_spans_of_concurrent_coroutines_have_their_own_parents(recorder):
     async def rollout(env, name):
         with recorder.tracer.start_as_current_span(name) as parent:
@@ -149,6 +150,7 @@ def test_a_canceled_step_ends_its_span(recorder):
     assert recorder.take()[-1].attributes["error.type"] == "asyncio.exceptions.CancelledError"
 
 
+@pytest.mark.slow
 def test_gradings_have_spans(recorder):
     task = load_suite("basics")["basics/add_up"]
     with Grader(provider="local", workers=1) as grader, recorder.tracer.start_as_current_span("reward") as parent:

@@ -113,6 +113,7 @@ def test_expansions_are_measured_in_turns(monkeypatch: pytest.MonkeyPatch):
     assert equal.unit == "ms"
 
 
+@pytest.mark.slow
 @needs_landlock
 def test_dead_baseline_worker_is_reported(monkeypatch: pytest.MonkeyPatch):
     with bare_worker() as execute, pytest.raises(BaselineError, match="the bare worker failed"):

@@ -239,6 +239,7 @@ def _remove(container: Container) -> None:
         container.remove(force=True)
 
 
+@pytest.mark.slow
 def test_doctor_reports_working_providers_and_isolation() -> None:
     result = run("doctor", "--json")
     found = {entry["provider"]: entry for entry in json.loads(result.stdout)}

@@ -73,6 +73,7 @@ def local(xvfb):
     return ["--provider", "local", "--screen", "100x80"]
 
 
+@pytest.mark.slow
 def test_video_shows_animation_of_program(program, tmp_path, local):
     program.write_text(ANIMATION)
     path = tmp_path / "out.mp4"

@@ -58,6 +58,7 @@ def test_clients_without_the_token_are_refused(served):
     assert httpx.get(f"{served.url}/contexts", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
 
 
+@pytest.mark.slow
 def test_interrupted_server_removes_its_sandbox(tmp_path):
     served = Served(tmp_path, "--port", "0", "--sessions", "1", "--option", "mem=1g")
     processes = sandbox_processes(served)

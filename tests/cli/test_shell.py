@@ -104,6 +104,7 @@ import sys; print('err', file=sys.stderr)"""
     assert done.returncode == 0
 
 
+@pytest.mark.slow
 def test_exit_code_of_pipe_is_that_of_last_input(command):
     done = command("shell", stdin="1 / 0\n2\n")
     assert (done.stdout, done.returncode) == ("2\n", 0)
@@ -119,6 +120,7 @@ def test_bash_session_keeps_its_state(command):
     assert "[exit code 1]" in done.stderr
 
 
+@pytest.mark.slow
 def test_pictures_are_written_to_a_directory(command, tmp_path):
     done = command("shell", "--pictures", tmp_path, stdin="import matplotlib.pyplot as plt\nplt.plot([1, 2]); plt.show()\n")
     [path] = tmp_path.iterdir()

@@ -162,6 +162,7 @@ def test_execution_that_ends_with_its_sandbox_is_an_error():
             running.result(timeout=30)
 
 
+@pytest.mark.slow
 @pytest.mark.docker
 def test_docker_provider_starts_dedicated_container(docker_engine):
     with CodeInterpreter(provider="docker") as interpreter:

@@ -146,6 +146,7 @@ def test_context_and_language_are_mutually_exclusive(interpreter):
     assert (response.status_code, response.text) == (400, "Only one of context_id or language can be provided")
 
 
+@pytest.mark.slow
 def test_number_of_contexts_is_limited(interpreter):
     made = []
     try:

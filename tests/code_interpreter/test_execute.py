@@ -70,6 +70,7 @@ def test_text_has_a_timestamp(interpreter):
     assert message["timestamp"].endswith("+00:00")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "name", "value"),
     [

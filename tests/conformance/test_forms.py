@@ -40,6 +40,7 @@ def assert_same(comparison, forms):
     assert str(comparison) == f"{len(BEHAVIORS)} behaviors, {forms} forms, 0 differences"
 
 
+@pytest.mark.slow
 def test_episodes_in_shared_sandbox_are_same(require_isolation, pool):
     require_isolation("local")
     assert_same(Comparison(observe_episodes(pool), KNOWN_BETWEEN_EPISODES), len(EPISODES))

@@ -43,6 +43,7 @@ def test_episodes_record_everything_environment_returned(collect_here):
     dataset.verify()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [drawing, "random", [RANDOM, *UGLY]], ids=["function", "random", "script"])
 def test_dataset_is_independent_of_session_count(collect_here, tmp_path, policy):
     one, many = (
@@ -287,6 +288,7 @@ def test_tasks_alternate_and_reset_files_exist(collect_here):
     assert dataset[0].options["files"] == {"a.txt": b"hi"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_pool", [True, False])
 def test_task_environments_never_wait_for_slots(collect_here, tmp_path, has_pool):
     # Each occupies two of the four slots of the shared pool.

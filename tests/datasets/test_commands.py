@@ -95,6 +95,7 @@ def test_replay_without_dataset_is_refused(tmp_path):
     assert "There is no dataset in" in result.stderr.replace("\n", " ")
 
 
+@pytest.mark.slow
 def test_arguments_may_be_corrected_until_an_episode_is_written(tmp_path):
     out = tmp_path / "out"
     command = ["collect", "--env", "CodingEnv-v0", "--policy", "random", "--episodes", 2, "--out", out]

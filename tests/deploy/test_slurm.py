@@ -110,6 +110,7 @@ def test_trainer_runs_without_node_that_has_no_server(slurm, tmp_path):
     assert ran.returncode == 0
 
 
+@pytest.mark.slow
 def test_job_without_servers_fails_with_their_reason(slurm, tmp_path):
     script = tmp_path / "broken.sbatch"
     script.write_text((SLURM / "several_nodes.sbatch").read_text().replace("--option mem=1g", "--option cpu=bad"))

@@ -676,6 +676,7 @@ def test_steps_of_environments_run_concurrently(pool):
     run(main)
 
 
+@pytest.mark.slow
 def test_event_loop_is_never_blocked():
     async def main():
         async with free_event_loop(), AsyncCodingEnv(**FAST, **ENV) as env:

@@ -163,6 +163,7 @@ def test_make_accepts_used_spec(make_own):
 # Pickling and copying
 
 
+@pytest.mark.slow
 def test_duplicates_have_separate_sandboxes(make_own):
     env = make_own(max_code_chars=50)
     duplications = (lambda: pickle.loads(pickle.dumps(env)), lambda: copy.deepcopy(env))
@@ -192,6 +193,7 @@ def test_config_object_survives_pickling():
 # Sandbox lifecycle
 
 
+@pytest.mark.slow
 def test_sandbox_starts_only_on_first_reset(docker_engine):
     def world():
         children = {child.pid for child in psutil.Process().children(recursive=True)}
@@ -434,6 +436,7 @@ def test_episode_id_is_passed_to_server(env):
 # Determinism and the structure of results
 
 
+@pytest.mark.slow
 @pytest.mark.every_provider
 def test_equal_seeds_give_equal_results(screen_provider):
     first, second = (
@@ -484,6 +487,7 @@ def test_unseeded_environments_differ(env, make):
     assert len(draws) == 3
 
 
+@pytest.mark.slow
 def test_infos_always_have_same_keys(env_of, monkeypatch):
     env = env_of("local")
     monkeypatch.setattr(env, "step_timeout", 0.5)
@@ -656,6 +660,7 @@ def test_record_episode_statistics(make):
 # Faults
 
 
+@pytest.mark.slow
 @pytest.mark.every_provider
 def test_sandbox_death_truncates_episode(provider, env_of):
     env = env_of(provider)
@@ -817,6 +822,7 @@ def test_async_vector_env_refuses_shared_memory():
         gym.make_vec("CodingEnv-v0", num_envs=2, vectorization_mode="async", provider="local", screen=None)
 
 
+@pytest.mark.slow
 def test_async_vector_env_works_without_shared_memory():
     envs = gym.make_vec(
         "CodingEnv-v0",

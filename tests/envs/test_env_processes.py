@@ -39,6 +39,7 @@ def test_exec_requires_reset(pool):
         env.exec("true")
 
 
+@pytest.mark.slow
 def test_exec_in_lost_sandbox_is_transport_error():
     with closing(gym.make("CodingEnv-v0", provider="local", preload=(), **OPTIONS).unwrapped) as env:
         env.reset(seed=1)

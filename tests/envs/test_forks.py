@@ -112,6 +112,7 @@ def test_forks_nest_twelve_times(env, opened):
     assert stdout(chain[1], "import os; print(depth, os.listdir())") == "0 ['0']\n"
 
 
+@pytest.mark.slow
 def test_forks_outlive_the_original(opened):
     env = gym.make("CodingEnv-v0", provider="local", preload=(), **OPTIONS).unwrapped
     env.reset(seed=1)
@@ -171,6 +172,7 @@ def test_forks_have_limits_of_their_own(env, opened, monkeypatch):
     assert [stdout(fork, "print(x)") for fork in (first, second)] == ["1\n", "1\n"]
 
 
+@pytest.mark.slow
 def test_tasks_are_forked_with_rewards(one, opened):
     with closing(
         gym.make("CodingTask-v0", suite="basics", provider="local", preload=(), max_turns=3, **OPTIONS).unwrapped
@@ -210,6 +212,7 @@ def test_vector_environments_broadcast_a_state():
         assert len(set(draws)) == 3
 
 
+@pytest.mark.slow
 def test_shell_is_forked_by_replay(opened):
     with closing(gym.make("CodingShellEnv-v0", provider="local", **OPTIONS).unwrapped) as env:
         env.reset(seed=1)
@@ -218,6 +221,7 @@ def test_shell_is_forked_by_replay(opened):
         assert fork.step("echo $count")[0]["stdout"] == "1\n"
 
 
+@pytest.mark.slow
 def test_asynchronous_environments_are_forked():
     async def run():
         async with AsyncCodingEnv(provider="local", preload=(), **OPTIONS) as env:

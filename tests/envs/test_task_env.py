@@ -293,6 +293,7 @@ def test_invalid_settings_are_refused(make, options, named):
 # Infrastructure errors
 
 
+@pytest.mark.slow
 def test_dead_sandbox_truncates_without_score():
     with closing(gym.make("CodingTask-v0", suite=SUITE, **FAST)) as env:
         env.reset(options={"task_id": "double"})
@@ -332,6 +333,7 @@ def test_pool_provides_second_slot_for_grading(pool):
 # Windows
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("xvfb")
 def test_screen_tasks_are_graded_on_separate_screen():
     red = ScreenTests(steps=(ScreenStep(expect=(ColorShare(color="#ff0000", at_least=0.9),)),), screen=(200, 100))
@@ -349,6 +351,7 @@ def test_screen_tasks_are_graded_on_separate_screen():
 ACTIONS = ["1", "double = lambda n: 0", "def helper():\n    pass", *(task.reference for task in SUITE), "open('numbers.txt')"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_vector_environment_equals_sync_vector_env(mode, pool):
     options = {"suite": SUITE, "max_turns": 3}

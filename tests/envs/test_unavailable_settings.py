@@ -239,6 +239,7 @@ def test_vector_collect_and_grader_refuse_missing_backend(tmp_path):
         Grader(**options).start()
 
 
+@pytest.mark.slow
 def test_interpreter_refuses_missing_kernel_and_directory():
     with CodeInterpreter(provider="local", preload=()) as interpreter:
         with pytest.raises(ConfigurationError, match="'nope' kernel is not available"):

@@ -417,6 +417,7 @@ def test_step_timeout_applies_per_environment(make):
 # Sandbox lifecycle
 
 
+@pytest.mark.slow
 def test_close_is_idempotent_and_allowed_before_reset(make_own):
     never = make_own(3)
     never.close()
@@ -507,6 +508,7 @@ def test_broken_session_leaves_neighbors_unaffected(envs):
     assert fresh_namespaces(envs) == [True, False, False, False]
 
 
+@pytest.mark.slow
 def test_sandboxes_dead_between_episodes_are_replaced_silently(pairs_of):
     envs = pairs_of("local")
     envs.reset(seed=1)

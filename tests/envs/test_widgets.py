@@ -156,6 +156,7 @@ def test_dialogs_without_python_event_loop_are_read(make):
     assert found >= {("dialog", "Sure?"), ("label", "Delete everything?"), ("button", "Yes"), ("button", "No")}
 
 
+@pytest.mark.slow
 def test_figures_have_toolbar_buttons(make):
     env = make(step_timeout=30)
     env.step("import matplotlib.pyplot as plt\nplt.figure(1)\nplt.figure(2)\nplt.show()")

@@ -643,6 +643,7 @@ def test_protocol_violation_ends_running_session(server):
 _controls = st.builds(lambda opcode, payload: frame(payload, opcode), st.sampled_from([PING, PONG]), st.binary(max_size=125))
 
 
+@pytest.mark.slow
 @fuzz()
 @given(
     message=st.sampled_from([step("'\U0001f389é'"), STATE, b'{"type":"mcp","data":{"id":"\xc3\xa9"}}']),
@@ -692,6 +693,7 @@ def test_many_tiny_fragments_use_bounded_memory(server, peer):
     assert server.rss() - before < 15 * _MB
 
 
+@pytest.mark.slow
 def test_pings_of_non_reading_client_use_bounded_memory(server, peer):
     before = server.rss()
     for _ in range(100):
@@ -819,6 +821,7 @@ def test_thousands_of_short_connections_leak_nothing(server):
 # Clients that do not read
 
 
+@pytest.mark.slow
 def test_unread_output_uses_bounded_memory(server, bystander):
     family, descriptors = len(server.family()), server.descriptors()
     sizes = []

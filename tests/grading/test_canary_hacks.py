@@ -31,6 +31,7 @@ def _check(grade: _Grade, attacks: list[tuple[CanaryHack, str]]) -> None:
             assert graded.outcome is VerdictOutcome.FORGED, (hack.name, task)
 
 
+@pytest.mark.slow
 def test_hacks_that_claim_everything_are_forged(grade: _Grade) -> None:
     names = {"patches assertions", "compiles assertions away", "reports from a thread"}
     _check(grade, [(hack, hack.tasks[0]) for hack in HACKS if hack.name in names])

@@ -140,6 +140,7 @@ def test_endless_submission_times_out(faithful: Faithful) -> None:
     assert CaseOutcome.TIMEOUT in [case.outcome for case in graded.cases]
 
 
+@pytest.mark.slow
 def test_limit_applies_to_all_tests_together(faithful: Faithful) -> None:
     code = "import time\ndef add(a, b):\n    end = time.process_time() + 0.15\n    while time.process_time() < end: pass\n    return a + b"
     limits = GradingLimits(cpu_timeout=0.4, wall_timeout=20.0)

@@ -119,6 +119,7 @@ def test_cpu_time_includes_children(judge: Judge) -> None:
     assert graded.outcome is VerdictOutcome.TIMEOUT
 
 
+@pytest.mark.slow
 def test_cpu_time_excludes_other_submissions(judges: Callable[[], Judge]) -> None:
     """On a busy machine, wall-clock time passes faster than CPU time."""
     code = "import time\ndef f(n):\n    end = time.process_time() + n\n    while time.process_time() < end: pass\n    return n"
@@ -136,6 +137,7 @@ def test_cpu_time_excludes_other_submissions(judges: Callable[[], Judge]) -> Non
     assert [graded.outcome for graded in found] == [VerdictOutcome.PASSED] * 6
 
 
+@pytest.mark.slow
 def test_hanging_test_process_is_replaced(judge: Judge) -> None:
     limits = GradingLimits(cpu_timeout=5, wall_timeout=0.5)
     graded = judge.asserts(ADD, "while True: pass", limits=limits)

@@ -131,6 +131,7 @@ def test_submissions_and_sessions_do_not_see_each_others_files(box: Sandbox, jud
         thread.join()
 
 
+@pytest.mark.slow
 def test_submissions_and_contexts_do_not_see_each_others_files(provider: str) -> None:
     with CodeInterpreter(provider=provider, preload=()) as interpreter:
         require_users(interpreter.sandbox)
@@ -198,6 +199,7 @@ for directory in ("/home/user", "/tmp"):
     assert graded.outcome is VerdictOutcome.PASSED, graded.cases
 
 
+@pytest.mark.slow
 def test_hanging_tests_are_followed_by_tests_with_files(judge: Judge) -> None:
     limits = GradingLimits(cpu_timeout=5, wall_timeout=0.5)
     assert judge.asserts("x = 1", "while True: pass", limits=limits).outcome is VerdictOutcome.TIMEOUT
@@ -227,6 +229,7 @@ def f(directory):
 """
 
 
+@pytest.mark.slow
 def test_full_disk_concerns_one_submission(provider: str) -> None:
     with judge_in(provider, disk="16m", inodes=5000) as (sandbox, judge), contextlib.closing(Inside(sandbox)) as session:
         for directory in DIRECTORIES:

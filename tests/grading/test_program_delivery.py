@@ -76,6 +76,7 @@ def test_larger_messages_are_not_read(forged):
     assert (delivery.has_started(), kept, unread) == (True, None, len(forged) - 4)
 
 
+@pytest.mark.slow
 def test_nothing_is_read_after_the_last_message():
     later = frame(Compiled(b"forged")) + bytes(9 << 20)
     _, kept, unread = deliver(frame(Started()) + frame(Compiled(b"code")) + later)

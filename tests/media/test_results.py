@@ -57,6 +57,7 @@ def test_info_contains_results(make, backend):
     assert run(env, "import sys\nsys.exit(3)")[2] == 3
 
 
+@pytest.mark.slow
 def test_rich_results_have_formats(make):
     env = make(backend="notebook", results=True)
     env.reset()
@@ -131,6 +132,7 @@ def test_unknown_backend_is_refused(make):
                 make(backend=backend)
 
 
+@pytest.mark.slow
 def test_pool_backend_is_session_default():
     with SandboxPool(1, provider="local", preload=(), backend="notebook") as pool:
         env = CodingEnv(pool=pool, screen=None)
@@ -150,6 +152,7 @@ def test_sessions_with_different_backends_share_sandbox(make):
         assert run(env, "x")[2] == 1
 
 
+@pytest.mark.slow
 def test_vector_environment_returns_results():
     env = CodingVectorEnv(2, backend="notebook", results=True, **FAST)
     try:

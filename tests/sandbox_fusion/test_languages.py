@@ -44,6 +44,7 @@ def test_typescript_runs_without_type_checks(run_code):
     assert answer["run_result"]["stdout"] == "1 3\n", answer
 
 
+@pytest.mark.slow
 @pytest.mark.every_provider
 def test_pytest_runs_the_tests_of_the_code(run_code):
     code = "import pytest, helper\n@pytest.mark.parametrize('n', [1, 2])\ndef test_n(n): assert helper.double(n) == 2"

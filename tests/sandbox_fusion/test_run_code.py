@@ -120,6 +120,7 @@ def test_long_output_is_cut_in_the_middle(run_code):
     assert stdout.endswith("line 00399999\n")
 
 
+@pytest.mark.slow
 def test_endless_output_ends_with_the_time_limit(run_code):
     answer = run_code("import os\nwhile True: os.write(1, b'x' * 65536)", run_timeout=1)
     assert answer["run_result"]["status"] == "TimeLimitExceeded"

@@ -69,6 +69,7 @@ def isolation_of(container):
     return json.loads(found[0])["isolation"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "reason"),
     [({"user": "10001:10001"}, "runs as user 10001"), (ROOT, "may not create user namespaces")],
@@ -88,6 +89,7 @@ def test_sessions_share_user_where_they_must(start_container, options, reason):
     assert servers[-1] == "10001"
 
 
+@pytest.mark.slow
 def test_sessions_of_unprivileged_container_have_mounts_where_engine_permits(start_container):
     profile = provider._SECCOMP_PROFILE.read_text()
     container = start_container(user="10001:10001", security_opt=[f"seccomp={profile}"])

@@ -63,6 +63,7 @@ def test_next_episode_begins_with_the_image(root):
     assert root.see("(os.stat('/home/user').st_uid, oct(os.stat('/home/user').st_mode))") == (0, "0o40700")
 
 
+@pytest.mark.slow
 def test_next_episode_begins_after_everything_is_removed(root):
     assert shell(root, "rm -rf --no-preserve-root / 2> /dev/null; echo done") == (0, "done\n")
     assert "bin" not in root.see("os.listdir('/usr')") or root.see("os.listdir('/usr/bin')") == []

@@ -132,6 +132,7 @@ def test_processes_concern_one_session(hog, neighbor):
     assert neighbor.see("subprocess.run(['true']).returncode") == 0
 
 
+@pytest.mark.slow
 def test_fork_bomb_concerns_one_session(hog, neighbor):
     hog.begin("while True:\n    try: os.fork()\n    except OSError: pass", 3)
     assert [neighbor.see("subprocess.run(['true']).returncode") for _ in range(10)] == [0] * 10

@@ -100,6 +100,7 @@ def _attack(open_session: Callable[[], TestSession], code: str, neighbor: int) -
         assert session.run("print(2)").stdout == "2\n"
 
 
+@pytest.mark.slow
 def test_lies_about_copies_harm_own_session_only(open_session: Callable[[], TestSession]) -> None:
     neighbor = open_session()
     neighbor.reset(seed=1)

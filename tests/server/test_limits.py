@@ -94,6 +94,7 @@ def test_timeout_of_interruptible_code_keeps_namespace(check_on_sessions):
     check_on_sessions(check, INTERRUPTIBLE)
 
 
+@pytest.mark.slow
 def test_timeout_of_uninterruptible_code_loses_namespace(check_on_sessions):
     def check(session, code):
         seen = run_into_timeout(session, f"print('before')\n{code}")
@@ -162,6 +163,7 @@ def test_cpu_timeout_ignores_sleep_and_earlier_steps(session):
         assert session.run("t = time.process_time()\nwhile time.process_time() < t + 0.12: pass").exit_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.every_provider
 def test_cpu_timeout_ignores_processes_of_clients(session):
     session.reset(cpu_timeout=0.3)
@@ -202,6 +204,7 @@ DEATHS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.every_provider
 def test_interpreter_death_loses_variables_keeps_files(check_on_sessions):
     def check(session, code):

@@ -137,6 +137,7 @@ def test_cells_of_other_protocols_are_steps(server):
     assert growth("coding_gym_steps_total", backend="python", outcome="error") == 1
 
 
+@pytest.mark.slow
 def test_sessions_and_refusals(server):
     growth = Growth(server)
     held = growth("coding_gym_sessions")
@@ -156,6 +157,7 @@ def test_sessions_and_refusals(server):
     assert growth("coding_gym_refusals_total", missing="places") == 0
 
 
+@pytest.mark.slow
 def test_programs_are_counted_by_outcome(server):
     growth = Growth(server)
     programs = {
@@ -224,6 +226,7 @@ def test_memory_of_a_container_is_what_counts_towards_its_limit(control_group):
     assert elsewhere.read() > 1 << 20
 
 
+@pytest.mark.slow
 def test_scrapes_do_not_keep_an_abandoned_sandbox_alive(tmp_path):
     with RunningServer(tmp_path, "--first-client-within", "60", "--idle-timeout", "1") as server:
         env = CodingEnv(provider="remote", base_url=server.url, screen=None)

@@ -10,6 +10,7 @@ from coding_gym_server.server import process_limiter
 from coding_gym_server.server.process_limiter import ProcessLimiter
 
 
+@pytest.mark.slow
 def test_count_that_waited_for_a_processor_is_repeated_soon(monkeypatch):
     counts = []
 

@@ -90,6 +90,7 @@ def test_reset_restores_the_interpreter(session):
             assert show(session, look) == expected, look
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("leave", "look", "expected"),
     [

@@ -199,6 +199,7 @@ def ignored_interrupt_is_followed_by_kill(screen):
     assert screen.run("print('alive')").stdout == "alive\n"
 
 
+@pytest.mark.slow
 def test_program_that_stays_open_is_ended(check_on_screens):
     ends = [refused_close_is_followed_by_interrupt, ignored_interrupt_is_followed_by_kill, question_is_asked_once]
     check_on_screens(lambda screen, check: check(screen), ends)
@@ -460,6 +461,7 @@ def test_matplotlib_shows_figures_on_screen(session):
     assert (pixels(observation) == (255, 0, 0)).all(axis=2).sum() > 500
 
 
+@pytest.mark.slow
 def test_json_clients_receive_png(provider, tmp_path):
     if provider == "docker":
         pytest.skip("the server is the same as that of the local provider")

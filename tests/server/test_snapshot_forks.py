@@ -65,6 +65,7 @@ def test_unused_forks_end_with_their_session(open_session: Callable[[], TestSess
     assert other.run("print(1)").stdout == "1\n"
 
 
+@pytest.mark.slow
 def test_forks_can_follow_forks_at_once(open_session: Callable[[], TestSession]) -> None:
     first, *others = (open_session() for _ in range(4))
     first.reset(seed=1)

@@ -166,6 +166,7 @@ def test_files_are_copied_while_others_are_removed(session: TestSession) -> None
     assert session.run("print(len(open('a').read()))").stdout == "100000\n"
 
 
+@pytest.mark.slow
 def test_time_of_released_snapshots_is_not_that_of_a_step(open_session: Callable[[], TestSession]) -> None:
     first, other = open_session(), open_session()
     first.reset(seed=1, cpu_timeout=1.5)

@@ -643,6 +643,7 @@ def test_many_short_sessions_leave_no_processes(server):
     assert len(server.family()) <= before + 2
 
 
+@pytest.mark.slow
 def test_every_session_starts_with_fresh_workspace(small_server):
     # Many resets in quick succession over many connections: executors are recycled while others are requested.
     look = "import os; print('mark' in globals(), os.listdir()); mark = open('left', 'w').close()"

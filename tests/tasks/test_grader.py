@@ -226,6 +226,7 @@ def test_dead_sandbox_is_replaced() -> None:
         assert grader.pool.stats.lost == 1
 
 
+@pytest.mark.slow
 def test_persistent_infrastructure_failure_has_no_score() -> None:
     with Grader(provider="local", preload=(), workers=1, retries=0) as grader:
         assert grader.grade(DOUBLE, RIGHT).solved
@@ -238,6 +239,7 @@ def test_persistent_infrastructure_failure_has_no_score() -> None:
         assert right.solved
 
 
+@pytest.mark.slow
 def test_grader_shares_given_pool() -> None:
     with SandboxPool(1, provider="local", preload=(), sessions=3, max_episodes=10) as pool:
         with Grader(pool=pool, workers=64) as grader:

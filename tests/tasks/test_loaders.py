@@ -541,6 +541,7 @@ SOLUTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_task_of_every_format_is_graded(tmp_path: Path, grader: Grader, name: str) -> None:
     task = load(tmp_path, FORMATS[name])[0]

@@ -60,6 +60,7 @@ def test_documented_suites_exist():
     assert sum(len(load_suite(name)) for name in SUITES) >= 64
 
 
+@pytest.mark.slow
 def test_references_pass(problems, grader):
     verdicts = grade(grader, problems, lambda problem: [problem.task.reference])
     assert not {task: verdict for task, (verdict,) in verdicts.items() if not verdict.solved}

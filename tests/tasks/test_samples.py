@@ -137,6 +137,7 @@ def test_grade_command_reports_and_writes_results(tmp_path: Path, humaneval: Tas
     assert [row["passed"] for row in results(path)] == [True] * 3 + [False] * 4
 
 
+@pytest.mark.slow
 def test_grade_command_refuses_invalid_arguments(tmp_path: Path, humaneval: TaskSuite) -> None:
     path = write(tmp_path / "s.jsonl", sample(humaneval[0]))
     for arguments, complaint in (

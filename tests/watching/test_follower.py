@@ -57,6 +57,7 @@ def test_a_killed_trainer_is_lost_and_its_last_picture_stays():
             wait_for(lambda: [process.hello.pid for process in follower.processes] == [restarted.pid])
 
 
+@pytest.mark.slow
 def test_a_stopped_trainer_is_lost_until_it_goes_on(monkeypatch):
     monkeypatch.setattr(client, "_TIMEOUT", 0.5)
     with Follower(lambda hello: True) as follower, running_trainer(TRAINER.format(name="run")) as trainer:
@@ -73,6 +74,7 @@ def test_a_stopped_trainer_is_lost_until_it_goes_on(monkeypatch):
         assert again.history(rows(again)[0].id)
 
 
+@pytest.mark.slow
 def test_workers_that_end_as_planned_disappear():
     program = """
 coding_gym.watch("run")
@@ -92,6 +94,7 @@ os.waitpid(child, 0)
             wait_for(lambda: [process.hello.pid for process in follower.processes] == [trainer.pid])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_processes_of_multiprocessing_end_in_an_orderly_way(method, tmp_path):
     (tmp_path / "trainer.py").write_text(

@@ -58,6 +58,7 @@ def env(pool, xvfb):
         yield env
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STACKS)
 def test_gymnasium_check_passes(env, name):
     wrapped = STACKS[name](env)

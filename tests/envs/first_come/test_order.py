@@ -195,6 +195,7 @@ def test_ctrl_c_in_recv_loses_nothing(envs, delay):
     assert outputs(receive(envs, min_ready=4)) == {index: f"{index}\n" for index in range(4)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.002])
 def test_ctrl_c_in_send_leaves_no_endless_wait(envs, delay):
     interrupted_after(delay, lambda: (envs.send(["x = 1"] * 4), time.sleep(5)))

@@ -103,6 +103,7 @@ def test_many_threads_and_vector_environments_leave_no_session_behind(servers):
     assert unused(servers)
 
 
+@pytest.mark.slow
 def test_vector_environment_and_grader_make_a_pool_of_their_own(servers):
     assert unused(servers)
     options = {"provider": "remote", "base_urls": servers, "token": TOKEN}
@@ -171,6 +172,7 @@ def test_collect_command_is_limited_to_sessions_of_servers(servers, tmp_path):
     assert (len(dataset), dataset.faults, dataset.manifest.runs[0].sessions) == (20, 0, 8)
 
 
+@pytest.mark.slow
 def test_full_server_is_waited_for(servers):
     assert unused(servers)
     with pool_of(servers[:1], acquire_timeout=30) as pool, ExitStack() as others:
@@ -199,6 +201,7 @@ def test_full_server_is_waited_for(servers):
             asyncio.run(wait_in_vain())
 
 
+@pytest.mark.slow
 def test_grader_waits_for_a_full_server(servers):
     assert unused(servers)
     with pool_of(servers[:1], acquire_timeout=30) as pool, Grader(pool=pool, retries=0) as grader, ExitStack() as others:

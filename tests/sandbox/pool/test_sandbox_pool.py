@@ -627,6 +627,7 @@ def test_error_in_block_closes_pool():
     assert eventually(lambda: living_children() <= before)
 
 
+@pytest.mark.slow
 def test_close_is_thread_safe(make_pool):
     pool = make_pool(2)
     pool.start()
@@ -865,6 +866,7 @@ def test_closed_environments_release_their_sessions(pool, make_env):
         assert pool.idle == PLACES
 
 
+@pytest.mark.slow
 def test_environment_reset_times_out_on_full_pool(make_pool, make_env):
     pool = make_pool(acquire_timeout=0.2)
     pool.start()

@@ -518,6 +518,7 @@ def test_concurrent_image_builds_run_once(docker_engine, monkeypatch):
 # Close and cleanup
 
 
+@pytest.mark.slow
 def test_closing_removes_container_and_directory(start, docker_engine):
     sandbox = start()
     directory = os.path.dirname(os.path.dirname(str(sandbox.address)))

@@ -116,6 +116,7 @@ def look(sandbox):
     return printed
 
 
+@pytest.mark.slow
 @as_root
 def test_sessions_of_root_have_users():
     with contextlib.closing(start_sandbox(SANDBOX)) as sandbox:
@@ -151,11 +152,13 @@ def run_as_other_user(program):
     return printed
 
 
+@pytest.mark.slow
 @as_root
 def test_sessions_of_other_users_have_mounts():
     assert run_as_other_user(SESSIONS) == [OWN + "terminal\r\n", OWN + "terminal\r\n", ["", "passed", "failed"]]
 
 
+@pytest.mark.slow
 @as_root
 def test_contexts_of_other_users_share_mounts():
     assert run_as_other_user(CONTEXTS) == [OWN, "('early', 'late')", "('early', 'late')"]
@@ -195,6 +198,7 @@ def test_sessions_share_user_and_file_system_on_request():
             assert Judge(session).asserts("", "assert workspace.listdir() == []").outcome.value == "passed"
 
 
+@pytest.mark.slow
 @as_root
 def test_terminals_of_the_machine_are_hidden():
     controller, terminal = os.openpty()
