@@ -142,8 +142,10 @@ def main(descriptor: str, configuration: str) -> None:
     open_streams_ahead()
     is_prepared = _try_to_prepare(config.backend)
     heap.make_immortal()
-    with fontconfig.writable_copy():
-        missing += _preload(rarely_used)
+    if rarely_used:
+        # Matplotlib is one of them by default.
+        with fontconfig.writable_copy():
+            missing += _preload(rarely_used)
     heap.freeze()
     census.remember_inherited()
     cloning.remember_thread_descriptor()
