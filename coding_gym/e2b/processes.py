@@ -238,6 +238,7 @@ class ProcessService:
                     await self._remember(event.id, started)
                     start = {"event": {"start": {"pid": event.pid}}}
                     if is_new and started.becomes_user:
+                        # Still root: passed on before its first output, or its end.
                         continue
                 elif isinstance(event, protocol.Keepalive) and start is not None:
                     continue

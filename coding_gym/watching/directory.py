@@ -54,17 +54,20 @@ def check_private(directory: Path) -> None:
 
 
 def listen(*, backlog: int) -> tuple[Path, socket.socket]:
-    """Create a socket of this process in the directory, and return its path and the socket, which listens.
+    """Create a listening socket for this process in the directory.
 
     Args:
-        backlog: Number of connections that can wait to be accepted.
+        backlog: Maximum number of pending connections.
+
+    Returns:
+        The path of the socket, and the socket.
 
     Raises:
-        OSError: If there is no private directory, or the socket cannot be created.
+        OSError: If the directory is not private or cannot be created, or if the socket cannot be created.
     """
     # The random part distinguishes processes of several containers.
     path = prepare_directory() / f"{os.getpid()}-{secrets.token_hex(3)}{_SUFFIX}"
-    # With its name, it listens already: readers remove sockets on which nobody listens.
+    # Renamed once it listens, because readers remove sockets that refuse connections.
     created = path.with_suffix(".new")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
