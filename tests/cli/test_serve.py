@@ -66,7 +66,7 @@ def test_interrupted_server_removes_its_sandbox(tmp_path):
         assert interpreter.execute("1 + 1").text == "2"
     assert processes
     assert served.stop(signal.SIGINT) == 0
-    assert gone_within(processes, 5) == []
+    assert gone_within(processes) == []
     assert "Traceback" not in served.log.read_text()
 
 

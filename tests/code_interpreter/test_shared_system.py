@@ -255,7 +255,7 @@ def test_contexts_have_screens_of_their_own(interpreter, create):
     authority = see(interpreter, "__import__('os').environ['XAUTHORITY']", temporary)
     assert see(interpreter, f"__import__('os').path.exists({authority!r})") is True
     interpreter.contexts.delete(temporary)
-    assert eventually(lambda: not see(interpreter, f"__import__('os').path.exists({authority!r})"), 5)
+    assert eventually(lambda: not see(interpreter, f"__import__('os').path.exists({authority!r})"))
 
 
 # Failures
@@ -267,7 +267,7 @@ def test_contexts_outlive_the_zygote(provider):
         interpreter.execute("kept = 'kept'; open('/tmp/kept', 'w').write('kept')")
         zygote = zygote_of(interpreter.sandbox)
         zygote.kill()
-        assert eventually(lambda: is_gone(zygote), 5)
+        assert eventually(lambda: is_gone(zygote))
         assert see(interpreter, "kept") == "kept"
         later = interpreter.contexts.create(cwd="/tmp")
         assert see(interpreter, "open('kept').read()", later) == "kept"

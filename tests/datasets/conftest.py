@@ -10,7 +10,7 @@ def collect_here(pool, tmp_path):
     """Collect with the shared sandbox pool, by default into a temporary directory."""
 
     def run(policy, episodes, *, env="CodingEnv-v0", path=tmp_path / "dataset", screen=None, **options):
-        env_options = {"screen": screen, "step_timeout": 10, **options.pop("env_options", {})}
+        env_options = {"screen": screen, "step_timeout": 60, **options.pop("env_options", {})}
         return collect(
             env, policy, episodes, seed=options.pop("seed", 1), path=path, pool=pool, env_options=env_options, **options
         )

@@ -29,7 +29,7 @@ def ask(pool, tmp_path):
     def run(policy, episodes=1, **options):
         arguments = {"max_steps": 2, "seed": 1, "path": tmp_path / "dataset", **options}
         return collect(
-            "CodingEnv-v0", policy, episodes, pool=pool, env_options={"screen": None, "step_timeout": 10}, **arguments
+            "CodingEnv-v0", policy, episodes, pool=pool, env_options={"screen": None, "step_timeout": 60}, **arguments
         )
 
     return run

@@ -14,7 +14,7 @@ from coding_gym.errors import ConfigurationError, DatasetError, ProviderError
     [
         ({"seed": 2}, "seed was 1, now it is 2"),
         ({"max_steps": 7}, "max_steps was 100, now it is 7"),
-        ({"env_options": {"step_timeout": 3}}, "env_options.step_timeout was 10, now it is 3"),
+        ({"env_options": {"step_timeout": 3}}, "env_options.step_timeout was 60, now it is 3"),
         ({"reset_options": {"files": {"a": b"x"}}}, "reset_options was ''"),
         ({"wrappers": [gym.wrappers.RecordEpisodeStatistics]}, r"wrappers was \[\].*RecordEpisodeStatistics"),
         ({"tasks": ["a"]}, r"tasks was \[\], now it is \['a'\]"),

@@ -23,7 +23,7 @@ from tests.support.requirements import import_extra
 def dataset(pool, xvfb, tmp_path_factory) -> Dataset:
     """Two episodes with unusual text, a window and an error."""
     path = tmp_path_factory.mktemp("datasets") / "ugly"
-    options = {"screen": (80, 60), "step_timeout": 10}
+    options = {"screen": (80, 60), "step_timeout": 60}
     return collect("CodingEnv-v0", [*UGLY, WINDOW, "1/0"], 2, seed=1, path=path, pool=pool, env_options=options)
 
 
@@ -144,7 +144,7 @@ def test_minari_export_preserves_all_data(dataset, tmp_path, monkeypatch):
 def test_actions_with_events_are_exported_as_json(pool, tmp_path, monkeypatch):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     action = {"code": "print(1)", "events": [inputs.click(3, 4)]}
-    options = {"screen": (64, 48), "step_timeout": 10}
+    options = {"screen": (64, 48), "step_timeout": 60}
     dataset = collect("CodingEnvGUI-v0", [action], 1, seed=1, path=tmp_path / "gui", pool=pool, env_options=options)
     polars = import_extra("polars")
 

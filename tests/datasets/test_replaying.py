@@ -9,7 +9,7 @@ from coding_gym.datasets.replaying import first_difference
 from coding_gym.errors import DatasetError
 from tests.datasets.programs import RANDOM, UGLY, WINDOW
 
-OPTIONS = {"screen": None, "step_timeout": 10}
+OPTIONS = {"screen": None, "step_timeout": 60}
 
 
 class Drifting(gym.Wrapper):

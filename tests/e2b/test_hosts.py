@@ -99,7 +99,7 @@ def test_stopped_server_leaves_nothing_behind(small, options):
     processes = psutil.Process(small.process.pid).children(recursive=True)
     assert processes
     assert small.stop() == 0
-    assert gone_within(processes, 10) == []
+    assert gone_within(processes) == []
     assert "Traceback" not in small.log.read_text()
 
 

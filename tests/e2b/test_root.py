@@ -88,7 +88,7 @@ def count_of_sleeping(sandbox, seconds: int) -> int:
 
 def are_sleeping(sandbox, seconds: int, count: int) -> bool:
     """Return whether so many programs sleep for so many seconds, soon."""
-    return eventually(lambda: count_of_sleeping(sandbox, seconds) == count, 5)
+    return eventually(lambda: count_of_sleeping(sandbox, seconds) == count)
 
 
 def test_commands_run_as_their_users(run):

@@ -266,7 +266,7 @@ def test_bad_actions_and_early_steps_are_refused(pool):
 
 def test_timeout_is_observation_by_default(pool):
     async def main():
-        async with AsyncCodingEnv(pool=pool, screen=None, step_timeout=0.3) as env:
+        async with AsyncCodingEnv(pool=pool, screen=None, step_timeout=1.5) as env:
             observation, _, _, truncated, info = await env.step("while True: pass")
             assert (observation["exit_code"], truncated, info["outcome"]) == (124, False, "timeout")
             assert await output(env, "1") == "1\n"

@@ -14,7 +14,7 @@ from coding_gym.errors import ConfigurationError, InvalidActionError
 
 pytestmark = pytest.mark.usefixtures("xvfb")
 
-FAST = {"provider": "local", "preload": (), "step_timeout": 10}
+FAST = {"provider": "local", "preload": (), "step_timeout": 60}
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_make_returns_gui_env():
 
 @pytest.mark.slow
 def test_gymnasium_checker_accepts_environment(pool):
-    with gym.make("CodingEnvGUI-v0", step_timeout=10, pool=pool) as env, warnings.catch_warnings():
+    with gym.make("CodingEnvGUI-v0", step_timeout=60, pool=pool) as env, warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(env.unwrapped)
 

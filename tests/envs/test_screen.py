@@ -47,7 +47,7 @@ def make(pool):
     envs = []
 
     def make(**options):
-        options = {"screen": SCREEN, "step_timeout": 10, "disable_env_checker": True, **options}
+        options = {"screen": SCREEN, "step_timeout": 60, "disable_env_checker": True, **options}
         envs.append(gym.make("CodingEnv-v0", pool=pool, **options))
         return envs[-1].unwrapped
 

@@ -26,7 +26,7 @@ from coding_gym.tasks import (
 )
 from tests.support.sandbox_faults import kill_sandbox
 
-FAST = {"provider": "local", "preload": (), "screen": None, "step_timeout": 10}
+FAST = {"provider": "local", "preload": (), "screen": None, "step_timeout": 60}
 
 DOUBLE = Task(
     id="double",

@@ -24,7 +24,7 @@ from tests.support.running_server import gone_within
 from tests.support.sandbox_faults import eventually, kill_sandbox
 from tests.support.sandbox_processes import server_of
 
-ENV = {"screen": None, "step_timeout": 10}
+ENV = {"screen": None, "step_timeout": 60}
 FAST = {"provider": "local", "preload": (), **ENV}
 
 
@@ -171,7 +171,7 @@ def assert_equal(ours, theirs, context):
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 @pytest.mark.parametrize("screen", [pytest.param((32, 24), marks=pytest.mark.screen), None])
 def test_every_step_equals_sync_vector_env(mode, screen, pool):
-    settings = {"screen": screen, "step_timeout": 10, "max_episode_steps": 3}
+    settings = {"screen": screen, "step_timeout": 60, "max_episode_steps": 3}
 
     def one():
         return gym.make("CodingEnv-v0", pool=pool, **settings)
@@ -216,7 +216,7 @@ def test_every_step_equals_sync_vector_env(mode, screen, pool):
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 def test_staggered_episode_ends_equal_sync_vector_env(mode, pool):
-    settings = {"screen": None, "step_timeout": 10, "max_episode_steps": 3}
+    settings = {"screen": None, "step_timeout": 60, "max_episode_steps": 3}
     with (
         closing(gym.make_vec("CodingEnv-v0", num_envs=2, autoreset_mode=mode, **{**FAST, **settings})) as ours,
         closing(SyncVectorEnv([lambda: gym.make("CodingEnv-v0", pool=pool, **settings)] * 2, autoreset_mode=mode)) as theirs,
@@ -300,7 +300,7 @@ def test_returned_arrays_are_never_shared(make, mode):
 
 def test_call_and_attributes_reach_every_environment(make):
     envs = make(2)
-    assert envs.get_attr("step_timeout") == (10.0, 10.0)
+    assert envs.get_attr("step_timeout") == (60.0, 60.0)
     envs.set_attr("step_timeout", [3.0, 4.0])
     assert envs.get_attr("step_timeout") == (3.0, 4.0)
     envs.set_attr("step_timeout", 5.0)
@@ -322,7 +322,7 @@ def test_render_returns_tuple(make, render_mode):
     assert len(pictures) == 2
     assert envs.render_mode == render_mode
     if render_mode == "ansi":
-        header = "# CodingEnv-v0: default backend, screen 64 x 48, 10 s per step"
+        header = "# CodingEnv-v0: default backend, screen 64 x 48, 60 s per step"
         assert pictures == (f"{header}\n>>> 1\n1", f"{header}\n>>> 2\n2")
     elif render_mode == "rgb_array":
         assert all(picture.shape == (48, 64, 3) for picture in pictures)
@@ -404,7 +404,8 @@ def test_steps_run_concurrently(make):
 
 
 def test_step_timeout_applies_per_environment(make):
-    envs = make(3, step_timeout=0.7)
+    envs = make(3)
+    envs.set_attr("step_timeout", [60, 0.7, 0.7])
     envs.reset()
     started = time.perf_counter()
     observations, _, _, truncations, infos = envs.step(("1", "while True: pass", "import time; time.sleep(9)"))
@@ -428,7 +429,7 @@ def test_close_is_idempotent_and_allowed_before_reset(make_own):
     assert len(servers) == 2
     envs.close()
     envs.close()
-    assert gone_within(servers, 10) == []
+    assert gone_within(servers) == []
     for use in (envs.reset, lambda: envs.step(("1", "2", "3"))):
         with pytest.raises(gym.error.ClosedEnvironmentError, match="closed"):
             use()
@@ -498,7 +499,7 @@ def test_broken_session_leaves_neighbors_unaffected(envs):
     pids = [int(text) for text in stdout(envs, *["import os; os.getpid()"] * 4)]
     root = psutil.Process(pids[0]).parent()
     root.kill()
-    gone_within([root], 5)
+    gone_within([root])
     _, _, _, truncations, infos = envs.step(["1"] * 4)
     assert list(infos["outcome"]) == ["infrastructure", "ok", "ok", "ok"]
     assert list(truncations) == [True, False, False, False]
@@ -545,7 +546,7 @@ def test_reset_requests_all_sessions_before_it_waits_for_one(make_own):
         resetting = threading.Thread(target=envs.reset)
         resetting.start()
         workers = [psutil.Process(pid) for pid in pids[2:] if psutil.pid_exists(pid)]
-        assert gone_within(workers, 10) == []
+        assert gone_within(workers) == []
         assert resetting.is_alive()
     finally:
         slow.resume()

@@ -97,7 +97,7 @@ def make(pool):
     with contextlib.ExitStack() as stack:
 
         def make(name="CodingEnv-v0", **options):
-            options = {"on_idle": "return", "step_timeout": 10, "disable_env_checker": True, **options}
+            options = {"on_idle": "return", "step_timeout": 60, "disable_env_checker": True, **options}
             env = stack.enter_context(closing(gym.make(name, pool=pool, **options)))
             env.reset(seed=1)
             return env.unwrapped

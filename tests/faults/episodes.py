@@ -16,7 +16,7 @@ __all__ = ["SMALL", "after", "assert_infrastructure", "assert_starts_over", "out
 SMALL: dict[str, Any] = {
     "preload": (),
     "screen": None,
-    "step_timeout": 10,
+    "step_timeout": 60,
     "cpu": 1,
     "mem": "256m",
     "pids_limit": 64,

@@ -105,7 +105,7 @@ def test_container_gone_between_steps_truncates_episode(env, docker_engine, acti
     assert_infrastructure(env.step("1"))
     assert_starts_over(env)
     assert env.sandbox.container.id != container.id
-    assert eventually(lambda: container.id not in {found.id for found, _ in our_containers(docker_engine)}, 5)
+    assert eventually(lambda: container.id not in {found.id for found, _ in our_containers(docker_engine)})
 
 
 def test_container_killed_between_episodes_is_replaced(env):
@@ -171,7 +171,7 @@ def test_container_killed_during_start_raises(make, docker_engine, containers, s
     strike_the_next_one("kill")
     with pytest.raises(SandboxStartError, match="ended before it was ready"):
         env.reset()
-    assert eventually(lambda: not containers(), 5)
+    assert eventually(lambda: not containers())
     assert_starts_over(env)
 
 
@@ -184,7 +184,7 @@ def test_container_killed_during_close_is_removed(alone, containers, caplog):
     killer = after(0, kill)
     alone.close()
     killer.join()
-    assert eventually(lambda: not containers(), 5)
+    assert eventually(lambda: not containers())
     assert not caplog.records
 
 
@@ -203,7 +203,7 @@ def pause(container):
             return False
         return True
 
-    assert eventually(try_to, 5)
+    assert eventually(try_to)
 
 
 def test_paused_containers_are_replaced(make, impatient, containers):
@@ -268,7 +268,7 @@ def test_container_paused_during_start_raises(make, docker_engine, containers, s
     with pytest.raises(SandboxStartError):
         env.reset()
     assert time.monotonic() - started < 10
-    assert eventually(lambda: not containers(), 5)
+    assert eventually(lambda: not containers())
 
 
 def test_paused_container_affects_only_its_environments(make, docker_engine, impatient, containers):
@@ -283,7 +283,7 @@ def test_paused_container_affects_only_its_environments(make, docker_engine, imp
     assert not envs.step(["mark"] * 4)[3].any()
     observations, *_ = envs.step(["'mark' in globals()"] * 4)
     assert observations["stdout"] == ("False\n", "False\n", "True\n", "True\n")
-    assert eventually(lambda: len(containers()) == 2, 5)
+    assert eventually(lambda: len(containers()) == 2)
 
 
 def test_paused_container_is_closed_at_once(alone, containers):
@@ -291,4 +291,4 @@ def test_paused_container_is_closed_at_once(alone, containers):
     started = time.monotonic()
     alone.close()
     assert time.monotonic() - started < 5
-    assert eventually(lambda: not containers(), 5)
+    assert eventually(lambda: not containers())

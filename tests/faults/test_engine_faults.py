@@ -76,7 +76,7 @@ class PrivateEngine:
         shims = [process for process in processes if f"{self._directory}/exec" in " ".join(process.info["cmdline"] or ())]
         for shim in shims:
             shim.kill()
-        assert gone_within(shims, 10) == []
+        assert gone_within(shims) == []
 
     def connect(self) -> docker.DockerClient:
         return docker.DockerClient(base_url=self.host, timeout=60)

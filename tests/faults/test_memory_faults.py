@@ -78,7 +78,7 @@ def env(shared):
     assert shown(env, "import os; sum(map(os.listdir, ('.', '/tmp', '/dev/shm')), [])") == "[]\n"
     # The files of the previous episode are removed in the background, which frees their memory.
     large = f"{64 << 20}\n"
-    assert eventually(lambda: env.step("x = bytearray(b'1') * (64 << 20); len(x)")[0]["stdout"] == large, 10)
+    assert eventually(lambda: env.step("x = bytearray(b'1') * (64 << 20); len(x)")[0]["stdout"] == large)
     assert env.sandbox.container.id == container
     assert [server_of(env.sandbox), zygote_of(env.sandbox)] == servants
 

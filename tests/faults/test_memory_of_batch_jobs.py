@@ -44,7 +44,7 @@ def group():
             directory.rmdir()
         pytest.skip(f"control groups cannot be made here: {error}")
     yield directory
-    assert eventually(lambda: not (directory / "cgroup.procs").read_text(), 10)
+    assert eventually(lambda: not (directory / "cgroup.procs").read_text())
     directory.rmdir()
 
 

@@ -105,7 +105,7 @@ def spare_worker_of(envs):
         spares.extend(worker for worker in workers_of(envs.envs[0].sandbox) if worker not in used)
         return spares
 
-    assert eventually(find, 10)
+    assert eventually(find)
     return spares[0]
 
 
@@ -119,10 +119,10 @@ def test_killed_server_truncates_episode(alone, number, moment):
     killer = after(0.3 if moment == "in a step" else 0, lambda: server.send_signal(number))
     if moment == "before a step":
         killer.join()
-        assert gone_within(family, 10) == []
+        assert gone_within(family) == []
     assert_infrastructure(alone.step(f"{IGNORE_INTERRUPTS}; {SLEEP}"))
     killer.join()
-    assert gone_within(family, 10) == []
+    assert gone_within(family) == []
     assert_starts_over(alone)
     assert alone.sandbox is not sandbox
 
@@ -147,7 +147,7 @@ def test_stopped_server_is_replaced(hasty, impatient):
             result.result()
     for env, sandbox, family in zip(hasty.envs, sandboxes, families, strict=True):
         assert env.sandbox is not sandbox
-        assert gone_within(family, 10) == []
+        assert gone_within(family) == []
 
 
 # The zygote
@@ -185,7 +185,7 @@ def test_dead_zygote_is_replaced_until_repeated(alone):
     # Kill all session roots of the old zygote, so that no spare executor remains either.
     for worker in workers:
         worker.parent().kill()
-    assert gone_within(workers, 5) == []
+    assert gone_within(workers) == []
     assert_starts_over(alone)
     assert alone.sandbox is sandbox
     assert server_of(sandbox) == server
@@ -209,7 +209,7 @@ def test_root_killed_between_steps_truncates_episode(envs):
     victim, sandbox = envs.envs[1], envs.envs[1].sandbox
     root = worker_of(victim).parent()
     root.kill()
-    assert gone_within([root], 5) == []
+    assert gone_within([root]) == []
     started = time.monotonic()
     observations, _, _, truncations, infos = envs.step(["mark"] * 3)
     assert time.monotonic() - started < 20
@@ -236,7 +236,7 @@ def test_root_killed_during_step_truncates_episode(envs):
     assert list(infos["outcome"]) == ["ok", "infrastructure", "ok"]
     assert observations["stdout"] == ("0\n", "", "2\n")
     assert list(truncations) == [False, True, False]
-    assert gone_within([worker], 5) == []
+    assert gone_within([worker]) == []
     assert_starts_over(victim)
     assert victim.sandbox is sandbox
 
@@ -245,7 +245,7 @@ def test_root_killed_during_step_truncates_episode(envs):
 def test_environment_continues_after_root_was_killed(env, how_to_go_on):
     sandbox, root = env.sandbox, worker_of(env).parent()
     root.kill()
-    assert gone_within([root], 5) == []
+    assert gone_within([root]) == []
     if how_to_go_on == "step":
         assert_infrastructure(env.step("mark"))
         # Agents do not step after the end of an episode, but it is not an error.
@@ -270,7 +270,7 @@ def test_worker_killed_during_step_loses_state(env, number, exit_code):
 def test_worker_killed_between_steps_loses_state(env, number, exit_code):
     worker = worker_of(env)
     worker.send_signal(number)
-    assert gone_within([worker], 5) == []
+    assert gone_within([worker]) == []
     # "killed" if the code was sent before the server noticed the death of the worker.
     assert outcome(env, "1") in [("ok", 0, True), ("killed", exit_code, True)]
     assert shown(env, "import os; 'mark' in globals(), os.listdir()") == "(False, ['mark'])\n"
@@ -289,7 +289,7 @@ def test_stopped_worker_times_out(hasty):
     assert not truncations.any(), observations["stderr"]
     assert not rewards.any()
     assert not terminations.any()
-    assert gone_within(workers, 5) == []
+    assert gone_within(workers) == []
     for env in hasty.envs:
         assert shown(env, "1") == "1\n"
         assert_starts_over(env)
@@ -300,7 +300,7 @@ def test_killed_spare_is_replaced(envs, victim):
     env, sandbox, spare = envs.envs[1], envs.envs[1].sandbox, spare_worker_of(envs)
     process = spare if victim == "worker" else spare.parent()
     process.kill()
-    assert gone_within([spare], 5) == []
+    assert gone_within([spare]) == []
     for _ in range(2):
         assert_starts_over(env)
     assert env.sandbox is sandbox
@@ -323,7 +323,7 @@ def test_killed_spawner_is_replaced(env):
     family = spawner.children(recursive=True)
     spawner.kill()
     assert process.wait().lost == "the process of the sandbox that ran it died"
-    assert gone_within([spawner, *family], 5) == []
+    assert gone_within([spawner, *family]) == []
     assert env.exec("echo again").stdout == b"again\n"
     assert spawner_of(env) != spawner
     assert shown(env, "mark") == "1\n"
@@ -345,7 +345,7 @@ def test_killed_shim_ends_its_program_only(env):
 def test_processes_and_files_of_lost_episode_are_refused(env):
     root = worker_of(env).parent()
     root.kill()
-    assert gone_within([root], 5) == []
+    assert gone_within([root]) == []
     refused = pytest.raises(ProtocolError, match=r"410.*The episode was lost .*: reset the session")
     for request in (lambda: env.exec("true"), env.processes.list, env.files.list, lambda: env.files.write("file", "x")):
         with refused:
@@ -360,7 +360,7 @@ def test_processes_and_files_of_lost_episode_are_refused(env):
 def test_processes_run_again_after_step_of_new_episode(env):
     root = worker_of(env).parent()
     root.kill()
-    assert gone_within([root], 5) == []
+    assert gone_within([root]) == []
     assert_infrastructure(env.step("mark"))
     assert shown(env, "'mark' in globals()") == "False\n"
     assert env.exec("echo new").stdout == b"new\n"
@@ -373,5 +373,5 @@ def test_programs_end_with_root(alone):
     spawner = spawner_of(alone)
     family = [spawner, *spawner.children(recursive=True)]
     worker_of(alone).parent().kill()
-    assert gone_within(family, 5) == []
+    assert gone_within(family) == []
     assert "died" in process.wait().lost

@@ -164,7 +164,7 @@ def test_hanging_test_process_ends_with_server() -> None:
         assert eventually(is_busy, 20)
         family = processes_of(sandbox)
         server_of(sandbox).kill()
-        assert gone_within(family, 10) == []
+        assert gone_within(family) == []
         thread.join()
         session.close()
 

@@ -23,7 +23,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor  # noqa: E4
 
 from coding_gym.integrations.sb3 import SB3VecEnv  # noqa: E402
 
-FAST = {"provider": "local", "preload": (), "step_timeout": 10}
+FAST = {"provider": "local", "preload": (), "step_timeout": 60}
 ANSWER = "def one():\n    return 1"
 SUITE = TaskSuite(
     "one", [Task(id="one", prompt="Write one().", entry_point="one", tests=Asserts(cases=("assert one() == 1",)))]

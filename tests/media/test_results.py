@@ -79,7 +79,7 @@ def test_show_value_false_keeps_results(make):
 
 
 def test_timeout_with_results_keeps_variables(make):
-    env = make(backend="notebook", results=True, step_timeout=0.5)
+    env = make(backend="notebook", results=True, step_timeout=2)
     env.reset()
     run(env, "x = 1")
     stdout, stderr, exit_code, info = run(env, "print('begun')\nwhile True: pass")

@@ -180,7 +180,7 @@ def test_image_stays_unchanged(box, root):
         found[:] = [box.container.exec_run(command, user="0")[1].decode()]
         return found[0]
 
-    assert eventually(look, 10)
+    assert eventually(look)
     assert "cannot access '/new'" in found[0]
     assert "coding-gym" in found[0]
     assert found[0].endswith("root")
@@ -222,7 +222,7 @@ def test_fork_bomb_ends_the_session_only(root):
             return False
         return shell(root, "id -un") == (0, "root\n")
 
-    assert eventually(can_begin, 10)
+    assert eventually(can_begin)
 
 
 def test_copies_are_refused(root):

@@ -105,4 +105,4 @@ def test_nothing_is_left(sandbox, provider):
     for _ in range(5):
         with socket.create_server(("127.0.0.1", 0)) as listener, hand_over(sandbox, listener.fileno()) as client:
             assert client.recv(1)
-    assert eventually(lambda: server.num_fds() <= before, 10)
+    assert eventually(lambda: server.num_fds() <= before)

@@ -101,7 +101,7 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def gone_within(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
+def gone_within(processes: list[psutil.Process], seconds: float = 30.0) -> list[psutil.Process]:
     """Return the processes that are still alive after ``seconds``; zombies do not count as alive."""
     deadline = time.monotonic() + seconds
     while True:

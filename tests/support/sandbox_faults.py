@@ -28,7 +28,7 @@ def kill_sandbox(sandbox: Sandbox) -> None:
     """Kill a sandbox without notice to its owner, and wait until it is dead."""
     server = server_of(sandbox)
     server.kill()
-    assert gone_within([server], 10) == []
+    assert gone_within([server]) == []
 
 
 def kill_sessions(sandbox: Sandbox) -> None:
@@ -37,7 +37,7 @@ def kill_sessions(sandbox: Sandbox) -> None:
     assert roots
     for root in roots:
         root.kill()
-    assert gone_within(roots, 10) == []
+    assert gone_within(roots) == []
 
 
 def is_gone(process: psutil.Process | int) -> bool:

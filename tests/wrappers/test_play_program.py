@@ -12,7 +12,7 @@ from coding_gym.wrappers import PlayProgram
 
 pytestmark = pytest.mark.usefixtures("xvfb")
 
-FAST = {"provider": "local", "preload": (), "step_timeout": 10, "settle": 0}
+FAST = {"provider": "local", "preload": (), "step_timeout": 60, "settle": 0}
 
 
 @pytest.fixture

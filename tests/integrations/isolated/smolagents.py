@@ -97,7 +97,7 @@ def test_value_of_last_expression(executor):
 
 
 def test_timeout_keeps_variables_and_output(interpreter):
-    with SandboxExecutor(interpreter, timeout=1) as executor:
+    with SandboxExecutor(interpreter, timeout=3) as executor:
         executor("x = 1")
         with pytest.raises(AgentError, match="TimeoutError") as caught:
             executor("print('started', flush=True)\nwhile True: pass")
@@ -113,7 +113,7 @@ def test_tools_survive_death_of_interpreter(executor):
 
 
 def test_tools_survive_timeout_that_code_ignores(interpreter):
-    with SandboxExecutor(interpreter, timeout=1) as executor:
+    with SandboxExecutor(interpreter, timeout=3) as executor:
         executor.send_tools({"shout": Shout()})
         with pytest.raises(AgentError, match="variables are lost"):
             executor("import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass")

@@ -25,7 +25,7 @@ from tests.cli.conftest import Served
 from tests.support.sandbox_faults import eventually
 
 TOKEN = "secret"
-ENV = {"screen": None, "step_timeout": 10}
+ENV = {"screen": None, "step_timeout": 60}
 TASK = Task(
     id="double",
     prompt="Double it.",
@@ -68,7 +68,7 @@ def sessions_of(url: str) -> int:
 
 
 def unused(urls) -> bool:
-    return eventually(lambda: not any(map(sessions_of, urls)), 10)
+    return eventually(lambda: not any(map(sessions_of, urls)))
 
 
 def test_leases_are_spread_by_free_share(servers):
@@ -182,7 +182,7 @@ def test_full_server_is_waited_for(servers):
             other.reset()
         with ThreadPoolExecutor(1) as thread, closing(CodingEnv(pool=pool, **ENV)) as env:
             waiting = thread.submit(env.reset)
-            assert eventually(lambda: pool.stats.waiting == 1, 10)
+            assert eventually(lambda: pool.stats.waiting == 1)
             time.sleep(3)
             assert not waiting.done()
             others.close()
@@ -211,7 +211,7 @@ def test_grader_waits_for_a_full_server(servers):
             other.reset()
         with ThreadPoolExecutor(1) as thread:
             waiting = thread.submit(grader.grade, TASK, TASK.reference)
-            assert eventually(lambda: pool.stats.waiting == 1, 10)
+            assert eventually(lambda: pool.stats.waiting == 1)
             others.close()
             assert waiting.result(20).solved
 

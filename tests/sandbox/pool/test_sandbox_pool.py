@@ -38,7 +38,7 @@ from tests.support.sandbox_faults import eventually, is_gone, kill_sandbox, livi
 from tests.support.sandbox_processes import processes_of, server_of
 
 FAST = {"provider": "local", "preload": ()}
-ENV = {"screen": None, "step_timeout": 10}
+ENV = {"screen": None, "step_timeout": 60}
 PLACES = 4
 
 

@@ -128,7 +128,7 @@ def test_server_exceeding_start_timeout_is_killed():
     before = {child.pid for child in psutil.Process().children()}
     with pytest.raises(SandboxStartError, match="start_timeout"):
         start_local(SandboxConfig(**FAST, start_timeout=0.01))
-    assert gone_within([child for child in psutil.Process().children() if child.pid not in before], 10) == []
+    assert gone_within([child for child in psutil.Process().children() if child.pid not in before]) == []
 
 
 # Isolation of code in the sandbox
@@ -372,7 +372,7 @@ def test_closing_removes_everything(tmp_path):
         started = time.perf_counter()
         sandbox.close()
         assert time.perf_counter() - started < 20
-        assert gone_within(family, 10) == []
+        assert gone_within(family) == []
         assert not os.path.exists(directory)
         with pytest.raises(TransportError):
             session.wait(timeout=5)
@@ -389,7 +389,7 @@ def test_idle_server_ends_after_timeout():
         with contextlib.closing(sandbox.connect()):
             time.sleep(1)
             assert server.is_running()
-        assert gone_within(family, 10) == []
+        assert gone_within(family) == []
 
 
 @pytest.mark.lifecycle

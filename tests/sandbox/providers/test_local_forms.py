@@ -130,7 +130,7 @@ def test_sessions_of_root_have_users():
         assert (graded.stdout, graded.outcome.value) == (OWN, "passed")
         server = server_of(sandbox)
         assert server.uids().real > 1 << 20
-    assert gone_within([server], 10) == []
+    assert gone_within([server]) == []
 
 
 def run_as_other_user(program):
