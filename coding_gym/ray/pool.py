@@ -21,6 +21,7 @@ from coding_gym.sandbox.pool.lease import PooledMember
 from coding_gym.sandbox.pool.pool import SandboxPool
 from coding_gym.sandbox.pool.state import PoolState
 from coding_gym.sandbox.remote import RemoteSandbox
+from coding_gym.telemetry import report_pool
 
 if TYPE_CHECKING:
     from coding_gym.client.async_session import AsyncSession
@@ -99,6 +100,7 @@ class RayPool(SandboxPool):
         self._nodes: dict[str, str] = {}
         self._demand = (0, -_DEMAND_SECONDS)
         self._next_check = 0
+        report_pool(self)
 
     @property
     def hosts(self) -> dict[str, int]:

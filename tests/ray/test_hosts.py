@@ -53,7 +53,7 @@ def test_demand_is_that_of_the_queue(cluster):
         def requested():
             return kv._internal_kv_get(b"autoscaler_resource_request") or b""
 
-        assert eventually(lambda: requested().count(b"sandbox") == PLACES + 1, 10), requested()
+        assert eventually(lambda: requested().count(b"sandbox") == PLACES + 1), requested()
 
 
 def test_second_pool_waits_for_places(cluster):

@@ -81,8 +81,8 @@ def test_lost_environments_go_on_elsewhere_if_there_is_room(pool, kill, kind):
         envs.reset(seed=1)
         victim = pool._nodes[envs._slots[0].sandbox.address.url]
         kill(kind, pool, victim)
-        assert eventually(lambda: envs.step(["1"] * PLACES)[3].any(), 10)
-        assert eventually(lambda: not envs.step(["1"] * PLACES)[3].any(), 10)
+        assert eventually(lambda: envs.step(["1"] * PLACES)[3].any())
+        assert eventually(lambda: not envs.step(["1"] * PLACES)[3].any())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -134,4 +134,4 @@ def test_nothing_restarts_empty(pool, kill):
         envs.reset(seed=1)
         envs.step(["x = 1"])
         kill("host", pool, pool._nodes[envs._slots[0].sandbox.address.url])
-        assert eventually(lambda: envs.step(["x"])[3].any(), 10)
+        assert eventually(lambda: envs.step(["x"])[3].any())

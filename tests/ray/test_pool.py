@@ -84,10 +84,10 @@ def test_callers_wait_in_order_and_not_longer_than_their_deadline(pool):
         for number in range(5):
             threads.append(threading.Thread(target=wait, args=(number,)))
             threads[-1].start()
-            assert eventually(lambda number=number: pool.stats.waiting == number + 1, 10)
+            assert eventually(lambda number=number: pool.stats.waiting == number + 1)
         for number in range(5):
             taken.pop(0).release()
-            assert eventually(lambda number=number: len(order) == number + 1, 10)
+            assert eventually(lambda number=number: len(order) == number + 1)
     for thread in threads:
         thread.join(20)
     for lease in taken:

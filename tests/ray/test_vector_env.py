@@ -12,6 +12,8 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from coding_gym import CodingVectorEnv
 from coding_gym.errors import ConfigurationError
 from coding_gym.tasks import Asserts, Task, TaskSuite
+from coding_gym.telemetry import observation, observed_pools
+from coding_gym.watching.table import SessionTable
 from coding_gym.wrappers.vector import FencedCode
 from tests.ray.conftest import HOST, PLACES
 from tests.support.requirements import import_extra, require_display
@@ -115,3 +117,19 @@ def test_screens_are_those_of_one_sandbox(pool):
             pictures.append(envs.step([code])[0]["screenshot"])
         assert pictures[0].any()
         np.testing.assert_array_equal(*pictures)
+
+
+def test_environments_and_pool_are_watched_in_the_process_of_the_trainer(pool, monkeypatch):
+    table = SessionTable()
+    monkeypatch.setattr(observation, "observer", table)
+    with closing(RayVectorEnv(NUM_ENVS, pool=pool, **ENV)) as envs:
+        envs.reset(seed=1)
+        envs.step(["print(1)"] * (NUM_ENVS - 1) + ["1 / 0"])
+        found = sorted(table.changes({}).sessions, key=lambda row: row.index)
+        assert [(row.index, row.state, row.steps) for row in found] == [(index, "idle", 1) for index in range(NUM_ENVS)]
+        assert [row.outcome for row in found] == ["ok"] * (NUM_ENVS - 1) + ["error"]
+        assert table.get(found[0].id).history()[0].stdout == "1\n"
+        assert len({row.group for row in found}) == 1
+        assert pool in observed_pools()
+        assert sum(watched.busy for watched in table.summary().pools) >= NUM_ENVS
+    assert {row.state for row in table.changes({}).sessions} == {"closed"}
