@@ -21,7 +21,7 @@ from coding_gym_server.server import memory_usage
 from coding_gym_server.server.grading.places import OverloadedError, Places, StartDeadline
 from coding_gym_server.server.memory_usage import MemoryUsage
 from tests.support.metrics import Scraped, scrape
-from tests.support.running_server import RunningServer
+from tests.support.running_server import RunningServer, gone_within
 
 TOKEN = "0123abc"
 SESSIONS = 3
@@ -186,16 +186,25 @@ def test_submissions_are_counted_by_verdict(server):
     assert growth("coding_gym_grade_duration_seconds_count", mode="isolated") == 2
 
 
-def test_memory_of_the_sandbox_includes_that_of_sessions(server):
+@pytest.mark.parametrize("has_zygote", [True, False])
+def test_memory_of_the_sandbox_includes_that_of_sessions(server, has_zygote):
     # On a busy machine, memory takes seconds to allocate.
     with contextlib.closing(env_of(server, step_timeout=60)) as env:
         env.reset()
         before = read(server).value("coding_gym_memory_bytes")
         assert before > 10 << 20
-        env.step("block = b'x' * (256 << 20)")
+        if not has_zygote:
+            # Sessions outlive it, with another parent.
+            zygotes = [child for child in psutil.Process(server.process.pid).children() if child.children()]
+            assert zygotes
+            for zygote in zygotes:
+                zygote.kill()
+            assert gone_within(zygotes) == []
+        observation, *_ = env.step("block = b'x' * (256 << 20); len(block)")
+        assert (observation["stdout"], observation["stderr"]) == (f"{256 << 20}\n", "")
         growth = read(server).value("coding_gym_memory_bytes") - before
-    # A spare worker may have started in the meantime.
-    assert 250 << 20 < growth < 320 << 20
+    # Spare workers may have started or ended in the meantime.
+    assert 200 << 20 < growth < 340 << 20
 
 
 @pytest.fixture(params=[1, 2])
@@ -218,14 +227,14 @@ def control_group(request, tmp_path, monkeypatch):
 def test_memory_of_a_container_is_what_counts_towards_its_limit(control_group):
     usage = MemoryUsage(is_container=True)
     control_group(1000, 300, 4096)
-    assert (usage.read(), usage.limit) == (700, 4096)
+    assert (usage.read(roots=()), usage.limit) == (700, 4096)
     for unlimited in ("max", 9223372036854771712):
         control_group(1000, 300, unlimited)
         assert usage.limit is None
     # The control group is not that of a sandbox alone elsewhere.
     elsewhere = MemoryUsage(is_container=False)
     assert elsewhere.limit is None
-    assert elsewhere.read() > 1 << 20
+    assert elsewhere.read(roots=()) > 1 << 20
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from coding_gym_server.linux.oom import memory_limit
@@ -40,15 +41,19 @@ class MemoryUsage:
         limit = memory_limit() if self._is_container else None
         return None if limit is None or limit >= _UNLIMITED else limit
 
-    def read(self) -> int:
-        """Return the number of bytes in use, in a container with its files in memory; takes some milliseconds."""
+    def read(self, roots: Iterable[int]) -> int:
+        """Return the number of bytes in use, in a container with its files in memory; takes some milliseconds.
+
+        Args:
+            roots: Process ids below which all sessions and submissions are, which outlive the zygote that they are children of.
+        """
         if self._is_container:
             for current, statistics, cache in _CONTROL_GROUPS:
                 with contextlib.suppress(OSError, ValueError, KeyError):
                     pages = dict(line.split() for line in statistics.read_text().splitlines())
                     return max(int(current.read_text()) - int(pages[cache]), 0)
-        own = os.getpid()
-        return sum(map(_bytes_of, (own, *descendants(own))))
+        ancestors = {os.getpid(), *roots}
+        return sum(map(_bytes_of, ancestors.union(*map(descendants, ancestors))))
 
 
 def _bytes_of(pid: int) -> int:

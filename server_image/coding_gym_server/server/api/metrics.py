@@ -55,7 +55,9 @@ def metrics_route(sources: MetricSources) -> Route:
 
     async def metrics(request: Request) -> Response:
         accepted = request.headers.get("accept", "")
-        memory = await asyncio.to_thread(_prepare, sources.memory)
+        groups = [*sources.executors.all, *sources.grading.process_groups]
+        roots = {group.root_pid for group in groups if group.root_pid > 0}
+        memory = await asyncio.to_thread(_prepare, sources.memory, roots)
         # Read in the event loop, where nothing changes in the meantime.
         families = [*_state(sources), *_memory(sources.memory, memory), *_counted(sources)]
         content, content_type = await asyncio.to_thread(encode, families, accepted)
@@ -64,10 +66,10 @@ def metrics_route(sources: MetricSources) -> Route:
     return Route("/metrics", metrics)
 
 
-def _prepare(memory: MemoryUsage) -> int:
+def _prepare(memory: MemoryUsage, roots: set[int]) -> int:
     """Read the memory, in a thread; the first call also imports the library, which takes long."""
     importlib.import_module("prometheus_client")
-    return memory.read()
+    return memory.read(roots)
 
 
 def _state(sources: MetricSources) -> Iterator[Metric]:
