@@ -284,6 +284,7 @@ def test_capacity(server):
         run_readme_example(clients[4])
 
 
+@pytest.mark.slow
 def test_server_token_is_required(tmp_path):
     with RunningServer(tmp_path, token="secret") as server:
         with pytest.raises(ProtocolError, match="does not accept a session"):

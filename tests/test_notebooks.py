@@ -203,6 +203,7 @@ def local_env(pool):
     env.close()
 
 
+@pytest.mark.slow
 def test_dataset_and_its_episodes_are_tables(tmp_path):
     options = {"provider": "local", "preload": (), "screen": None}
     dataset = collect("CodingEnv-v0", ["print('<b>')", "2"], 2, seed=1, path=tmp_path, env_options=options)

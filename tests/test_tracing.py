@@ -85,6 +85,7 @@ def test_a_lost_sandbox_is_an_error(recorder, env):
     assert span.status.status_code is StatusCode.ERROR
 
 
+@pytest.mark.slow
 def test_exceptions_end_spans(recorder):
     env = CodingEnv(provider="remote", base_url="http://127.0.0.1:9", screen=None)
     with pytest.raises(ProviderError):
@@ -139,6 +140,7 @@ def test_spans_of_concurrent_coroutines_have_their_own_parents(recorder):
     assert set_of_names(spans) == {"coding_gym.reset", "coding_gym.step"}
 
 
+@pytest.mark.slow
 def test_a_canceled_step_ends_its_span(recorder):
     async def main():
         async with AsyncCodingEnv(**FAST) as env:
@@ -169,6 +171,7 @@ def test_gradings_have_spans(recorder):
     assert {span.parent.span_id for span in (solved, failed)} == {parent.get_span_context().span_id}
 
 
+@pytest.mark.slow
 def test_task_environments_have_spans_of_steps_and_gradings(recorder):
     env = CodingTaskEnv(suite="basics", **FAST)
     with recorder.tracer.start_as_current_span("rollout") as parent:

@@ -50,6 +50,7 @@ def test_unknown_sandbox_is_refused_with_the_known_ones(local):
     assert local.name in result.stderr
 
 
+@pytest.mark.slow
 def test_followed_log_ends_with_its_sandbox(local):
     command = [sys.executable, "-m", "coding_gym", "logs", "--follow"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:

@@ -45,6 +45,7 @@ def test_streams_arguments_and_exit_code_are_the_programs(command, program):
     assert done.returncode == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "exit_code", "stderr"),
     [
@@ -63,6 +64,7 @@ def test_program_on_standard_input_runs(command, source, exit_code, stderr):
         assert done.stdout == "__main__ stdin.py\n"
 
 
+@pytest.mark.slow
 def test_timeout_exits_with_124(command):
     done = command("run", "--timeout", "0.5", "-", stdin="print('begun')\nwhile True: pass")
     assert (done.returncode, done.stdout) == (124, "begun\n")
@@ -112,6 +114,7 @@ def test_typed_input_reaches_the_program_line_by_line(served, program):
         assert process.wait(20) == 0
 
 
+@pytest.mark.slow
 def test_files_and_variables_are_there(command, program, tmp_path):
     data = tmp_path / "data"
     data.mkdir()
@@ -150,6 +153,7 @@ def test_screenshot_shows_the_windows(command, xvfb, tmp_path, ending, exit_code
     assert (picture == [255, 0, 0]).all(axis=-1).sum() > 10_000
 
 
+@pytest.mark.slow
 def test_empty_screen_writes_no_screenshot(command, tmp_path):
     done = command("run", "--screenshot", tmp_path / "out.png", "-", stdin="print(1)")
     assert (done.stdout, done.returncode) == ("1\n", 1)

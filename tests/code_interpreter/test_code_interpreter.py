@@ -41,6 +41,7 @@ def test_execution_has_output_results_and_error(interpreter):
     assert (failed.error.name, failed.error.value) == ("ZeroDivisionError", "division by zero")
 
 
+@pytest.mark.slow
 def test_formats(interpreter):
     (result,) = interpreter.execute("import pandas as pd; pd.DataFrame({'a': [1, 2]})").results
     assert result.table == {"a": [1, 2]}

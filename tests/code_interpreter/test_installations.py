@@ -14,6 +14,7 @@ def test_figures_are_results_with_matplotlib_preloaded():
     assert figure.png.startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_contexts_run_python_without_ipython(tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['IPython'] = None\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")

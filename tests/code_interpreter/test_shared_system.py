@@ -186,6 +186,7 @@ def test_contexts_cannot_access_each_others_processes(interpreter, create):
 STAY = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["kill", "timeout", "restart", "delete", "fork and exit"])
 @pytest.mark.parametrize("language", ["python", "bash"])
 def test_end_of_one_context_leaves_others_running(interpreter, create, language, end):
@@ -215,6 +216,7 @@ def test_end_of_one_context_leaves_others_running(interpreter, create, language,
         assert process.wait().exit_code == 128 + 9
 
 
+@pytest.mark.slow
 def test_limit_of_processes_is_of_each_context(provider):
     with start(provider, session_pids_limit=50) as interpreter:
         first, second = interpreter.contexts.create(), interpreter.contexts.create()

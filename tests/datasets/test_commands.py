@@ -139,6 +139,7 @@ def test_missing_api_key_is_named(tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", ["chat", "parquet", "parquet-episodes", "minari"])
 def test_export_of_nothing_is_refused(tmp_path, monkeypatch, to):
     pytest.importorskip({"chat": "json", "minari": "minari"}.get(to, "pyarrow"))

@@ -125,6 +125,7 @@ def test_error_class_is_explained(name):
     assert re.search(rf"\b{name}\b", _PAGE), f"docs/troubleshooting.md says nothing about {name}"
 
 
+@pytest.mark.slow
 def test_every_message_has_an_entry():
     missing = [message for message in _messages() if not any(map(message.is_told_by, _ENTRIES))]
     assert not missing, "docs/troubleshooting.md lacks:\n" + "\n".join(
@@ -132,6 +133,7 @@ def test_every_message_has_an_entry():
     )
 
 
+@pytest.mark.slow
 def test_no_entry_is_stale():
     stale = [entry for entry in _ENTRIES if not _is_said(entry)]
     assert not stale, "docs/troubleshooting.md has entries for messages that no code raises:\n  " + "\n  ".join(stale)

@@ -665,6 +665,7 @@ def test_fifty_environments_share_event_loop():
         assert pool.busy == 0
 
 
+@pytest.mark.slow
 def test_steps_of_environments_run_concurrently(pool):
     async def main():
         envs = [await AsyncCodingEnv.acquire(pool, **ENV) for _ in range(PLACES)]
@@ -739,6 +740,7 @@ def test_exhausted_sandbox_is_recycled_on_reset():
         run(main)
 
 
+@pytest.mark.slow
 def test_full_or_closed_pool_raises(pool):
     async def main():
         narrow = SandboxPool(1, acquire_timeout=0.1, **FAST)

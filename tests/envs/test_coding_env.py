@@ -216,6 +216,7 @@ def test_make_needs_no_engine(monkeypatch):
         env.reset()
 
 
+@pytest.mark.slow
 def test_close_is_idempotent_and_final(make_own):
     never_reset = make_own()
     never_reset.close()
@@ -234,6 +235,7 @@ def test_close_is_idempotent_and_final(make_own):
     assert env.unwrapped.sandbox is None
 
 
+@pytest.mark.slow
 def test_garbage_collected_environment_ends_its_sandbox():
     env = CodingEnv(provider="local", screen=None, **FAST)
     env.reset()
@@ -332,6 +334,7 @@ def test_step_before_reset_raises(make):
         make().unwrapped.step("1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("action", "hint"),
     [
@@ -704,6 +707,7 @@ def test_sandbox_death_during_step_truncates_immediately(provider, env_of):
     assert output(env, "1") == "1\n"
 
 
+@pytest.mark.slow
 @pytest.mark.every_provider
 def test_sandbox_dead_between_episodes_is_replaced_silently(provider, env_of):
     env = env_of(provider)

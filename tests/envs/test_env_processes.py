@@ -214,6 +214,7 @@ def test_canceled_async_exec_kills_process(pool):
     assert asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_code_interpreter_runs_processes(sandbox_of):
     with CodeInterpreter(provider="local", preload=()) as interpreter:
         interpreter.files.write("file", "text")

@@ -152,6 +152,7 @@ def test_snapshots_of_forks_are_restored_anywhere(env, opened):
     assert stdout(env, "print(x)") == "1\n"
 
 
+@pytest.mark.slow
 def test_forks_are_ended_when_collected(env):
     env.step("x = 1")
     for _ in range(5):

@@ -59,6 +59,7 @@ def _check(env: CodingEnv, prefix: list[str], suffix: list[str], backend: str) -
         assert _run(env, suffix) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60 + 3 * COUNT)
 @pytest.mark.parametrize("backend", ["python", "notebook", "restricted", "smolagents"])
 def test_restore_equals_replay(pool_of_provider: SandboxPool, provider: str, backend: str) -> None:

@@ -98,6 +98,7 @@ def test_open_window_is_shown_until_reset(make):
     assert not run(env, "3")[0].any()
 
 
+@pytest.mark.slow
 def test_waiting_program_is_closed_by_default(make):
     env = make()
     env.reset(seed=1)

@@ -142,6 +142,7 @@ def test_async_environment_goes_on_from_snapshot(pool):
     assert asyncio.run(run()) == ["[1]\n", "[1, 2]\n", "[1]\n"]
 
 
+@pytest.mark.slow
 @pytest.mark.screen
 def test_windows_are_not_restored_but_screen_works():
     show = (

@@ -321,6 +321,7 @@ def test_failed_grading_truncates_without_score(env):
     assert graded(env.step(DOUBLE.reference))[:2] == (True, 4)
 
 
+@pytest.mark.slow
 def test_pool_provides_second_slot_for_grading(pool):
     with closing(CodingTaskEnv(suite=SUITE, pool=pool, screen=None)) as env:
         for _ in range(2):

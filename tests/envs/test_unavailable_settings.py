@@ -92,6 +92,7 @@ def test_automatic_screen_stays_black(pool):
         assert env.step("print(1)")[0]["stdout"] == "1\n"
 
 
+@pytest.mark.slow
 def test_window_manager_is_refused_without_blackbox(tmp_path, readable):
     # Xvfb must be found, but is never started, because no program draws anything.
     (tmp_path / "Xvfb").touch(mode=0o755)

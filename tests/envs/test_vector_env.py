@@ -214,6 +214,7 @@ def test_every_step_equals_sync_vector_env(mode, screen, pool):
         assert_equal(ours.reset(), theirs.reset(), "reset without a seed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 def test_staggered_episode_ends_equal_sync_vector_env(mode, pool):
     settings = {"screen": None, "step_timeout": 60, "max_episode_steps": 3}

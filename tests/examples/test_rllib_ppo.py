@@ -7,12 +7,14 @@ import sys
 from unittest.mock import MagicMock
 
 import numpy as np
+import pytest
 
 from tests.examples.conftest import EXAMPLES
 
 NAME = "rllib_ppo.py"
 
 
+@pytest.mark.slow
 def test_without_rllib_the_installation_is_shown(run_example, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray.rllib.algorithms.ppo", None)
     message, _ = run_example(NAME)

@@ -795,6 +795,7 @@ def test_slow_headers_do_not_block_server(server):
     assert wait_for(lambda: server.descriptors() <= before + 10)
 
 
+@pytest.mark.slow
 def test_thousands_of_short_connections_leak_nothing(server):
     def churn(number):
         for turn in range(number):

@@ -94,6 +94,7 @@ _CROSSING = {
 }
 
 
+@pytest.mark.slow
 def test_objects_of_libraries_are_refused(judge: Judge) -> None:
     graded = judge.asserts(_SAME, *_REFUSED.values())
     names = list(_REFUSED)

@@ -116,6 +116,7 @@ def test_next_submission_finds_initial_state(judge: Judge) -> None:
     assert see(judge, STATE) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("directory", DIRECTORIES)
 def test_submissions_and_sessions_do_not_see_each_others_files(box: Sandbox, judge: Judge, directory: str) -> None:
     with contextlib.closing(Inside(box)) as session:

@@ -68,6 +68,7 @@ def test_largest_compiled_program_is_kept():
     assert (kept, unread) == (bytes(MAX_COMPILED_BYTES), 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "forged", [frame(Compiled(bytes(MAX_COMPILED_BYTES + 100))), struct.pack("<I", 0xFFFFFFFF) + bytes(9 << 20)]
 )

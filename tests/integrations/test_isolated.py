@@ -41,6 +41,7 @@ def test_requirements_are_inline_metadata(tmp_path):
     assert read_requirements(file) == Requirements(">=3.12", ("a==1", "b==2"), ("c==3",))
 
 
+@pytest.mark.slow
 def test_python_is_found_by_version():
     assert find_python("") == sys.executable
     assert find_python(">=3.11") == sys.executable

@@ -78,6 +78,7 @@ def test_show_value_false_keeps_results(make):
     assert [result.text for result in info["results"]] == ["1", "2"]
 
 
+@pytest.mark.slow
 def test_timeout_with_results_keeps_variables(make):
     env = make(backend="notebook", results=True, step_timeout=2)
     env.reset()

@@ -25,6 +25,7 @@ def sandbox(sandbox_of: Callable[..., Sandbox]) -> Sandbox:
     return sandbox_of(provider="local", sessions=3)
 
 
+@pytest.mark.slow
 @pytest.mark.every_provider
 @pytest.mark.parametrize(
     ("body", "reason"),
@@ -47,6 +48,7 @@ def test_full_disk_is_answered_with_504(provider, sandbox_of, body, reason):
         assert http.post("/run_code", json=RUN).json()["run_result"]["stdout"] == "1\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", [{**RUN, "stdin": LARGE}, {"code": "cat", "language": "bash", "stdin": LARGE}])
 def test_too_large_stdin_is_answered_with_504(sandbox_of, body):
     # A local sandbox limits the size of any file, and stdin is one.

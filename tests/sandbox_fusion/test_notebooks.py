@@ -47,6 +47,7 @@ def test_cell_that_exceeds_its_time_is_interrupted(run_jupyter):
     assert answer["cells"][2]["display"] == [{"text/plain": "1"}]
 
 
+@pytest.mark.slow
 def test_cells_that_exceed_the_total_time_fail(run_jupyter):
     answer = run_jupyter("print(1)", "import time; time.sleep(60)", "print(3)", total_timeout=2)
     assert answer["status"] == "Failed"

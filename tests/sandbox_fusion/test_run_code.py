@@ -219,6 +219,7 @@ def test_runs_leave_neither_files_nor_processes(run_code):
     assert [process for process in psutil.process_iter(["cmdline"]) if mark in (process.info["cmdline"] or ())] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("session_users", [False, True], ids=["named directory", "own files"])
 def test_files_are_removed_before_the_next_program(sandbox_of, session_users):
     code = """
@@ -256,6 +257,7 @@ def test_libraries_are_imported_in_advance(run_code):
     assert run_code(code)["run_result"]["stdout"] == "True\n6\n"
 
 
+@pytest.mark.slow
 def test_program_is_compiled_once(run_code):
     # Compiling it takes more memory than running it.
     code = "pass\n" * 300_000 + "print('done')"

@@ -170,6 +170,7 @@ def test_socket_of_the_server_does_not_exist(root):
     assert root.see("[name for name in glob.glob('/run/**', recursive=True) if stat.S_ISSOCK(os.lstat(name).st_mode)]") == []
 
 
+@pytest.mark.slow
 def test_image_stays_unchanged(box, root):
     shell(root, "echo changed > /usr/bin/env; echo changed > /etc/passwd; touch /new; rm -r /opt/coding-gym")
     found = []

@@ -128,6 +128,7 @@ def test_lost_interpreter_keeps_files(enter):
     assert session.see("open('kept').read()") == "kept"
 
 
+@pytest.mark.slow
 def test_context_files_are_shared(provider):
     with contextlib.closing(CodeInterpreter(provider=provider, preload=())) as interpreter:
         interpreter.execute("open('from_first', 'w').write('text')")

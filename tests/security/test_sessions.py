@@ -425,6 +425,7 @@ SEARCH = textwrap.dedent("""
 """)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -449,6 +450,7 @@ def test_token_cannot_be_found(request, options):
             assert httpx.get(f"{sandbox.address}/state").status_code == 401
 
 
+@pytest.mark.slow
 @pytest.mark.docker
 def test_session_with_network_still_needs_token(docker_engine):
     with (
@@ -469,6 +471,7 @@ def test_session_with_network_still_needs_token(docker_engine):
 # Memory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["close", "reset"])
 def test_memory_contains_no_data_of_other_sessions(enter, end):
     first = enter()

@@ -82,6 +82,7 @@ UNINTERRUPTIBLE = [
 ]
 
 
+@pytest.mark.slow
 def test_timeout_of_interruptible_code_keeps_namespace(check_on_sessions):
     def check(session, code):
         seen = run_into_timeout(session, f"print('before')\n{code}")
@@ -116,6 +117,7 @@ def test_timeout_kills_background_processes(session):
     assert session.run("import os; os.path.exists('/proc/' + open('pid').read())").stdout == "False\n"
 
 
+@pytest.mark.slow
 @pytest.mark.every_provider(always=True)
 def test_reset_sets_default_step_timeout(session):
     session.reset(step_timeout=TIMEOUT)
@@ -268,6 +270,7 @@ TAMPERING = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.every_provider
 def test_descriptor_tampering_is_survived(check_on_sessions, open_session):
     def check(session, code):
@@ -444,6 +447,7 @@ RECURSION = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.every_provider
 def test_unlimited_recursion_is_survived(check_on_sessions):
     def check(session, code):

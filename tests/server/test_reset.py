@@ -242,6 +242,7 @@ def test_symlinks_are_not_followed(session, open_session, depth):
     assert show(other, "open('d/f').read()") == "kept"
 
 
+@pytest.mark.slow
 @pytest.mark.every_provider(always=True)
 def test_workspaces_of_closed_sessions_are_removed(session, open_session, provider, sandbox):
     # One executor becomes a spare, the others are removed.
@@ -440,6 +441,7 @@ def test_abstract_sockets_are_unreachable(session, open_session):
     assert "PermissionError" in session.run("import socket; socket.socket(socket.AF_UNIX).connect('\\0name')").stderr
 
 
+@pytest.mark.slow
 def test_server_start_directory_is_inaccessible(connect, tmp_path, monkeypatch):
     (tmp_path / "secret").write_text("secret")
     monkeypatch.chdir(tmp_path)

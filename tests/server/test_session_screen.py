@@ -173,6 +173,7 @@ PAUSES = [
 ]
 
 
+@pytest.mark.slow
 def test_busy_program_is_not_closed(check_on_screens):
     def check(screen, pause):
         observation = screen.run(WINDOW + f"root.update()\n{pause}\nprint('done')")

@@ -131,6 +131,7 @@ def test_slow_step_does_not_delay_others(shared):
     assert shared.outputs(1) == {0: ""}
 
 
+@pytest.mark.slow
 def test_interrupt_reaches_its_session_only(shared):
     shared.open(0, 1)
     shared.send(*((channel, MESSAGE, step("import time\ntime.sleep(2)\nprint('slept')")) for channel in (0, 1)))

@@ -80,6 +80,7 @@ def test_every_kind_of_tests_is_graded(grader: Grader) -> None:
     assert outcomes(grader.grade_many((task, solution) for task in tasks)) == {"passed": 3}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("xvfb")
 def test_screen_tests_are_graded(grader: Grader) -> None:
     steps = (ScreenStep(name="opens", expect=(WindowCount(count=1),)), ScreenStep(expect=(WindowCount(count=1),)))
@@ -89,6 +90,7 @@ def test_screen_tests_are_graded(grader: Grader) -> None:
     assert grader.grade(task, "\ud800").cases[0].name == "opens"
 
 
+@pytest.mark.slow
 def test_sample_of_human_eval_is_graded_correctly(grader: Grader, humaneval: TaskSuite) -> None:
     some = humaneval[::5].merge(TaskSuite("", [humaneval["HumanEval/32"], humaneval["HumanEval/33"]]))
     assert outcomes(grader.grade_many((task, task.reference or "") for task in some)) == {"passed": 35}

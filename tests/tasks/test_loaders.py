@@ -554,6 +554,7 @@ def test_task_of_every_format_is_graded(tmp_path: Path, grader: Grader, name: st
         assert grader.grade(task, task.reference).solved
 
 
+@pytest.mark.slow
 def test_answers_to_ds_1000_are_text(tmp_path: Path, grader: Grader) -> None:
     task = load(tmp_path, DS_1000)[0]
     assert (task.id, task.grading, task.metadata["library"]) == ("DS-1000/7", "faithful", "Numpy")

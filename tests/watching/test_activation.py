@@ -172,6 +172,7 @@ os.kill(child, 9); os.waitpid(child, 0)
         assert [row.action for row in connect(process.pid).changes().sessions] == [""]
 
 
+@pytest.mark.slow
 def test_a_process_that_is_started_by_the_trainer_is_its_worker(connect):
     program = """
 import subprocess
@@ -231,6 +232,7 @@ print('trained')
     assert found.stderr.count("Watching has failed, and has been turned off in this process.") == 1
 
 
+@pytest.mark.slow
 def test_a_trainer_without_free_file_descriptors_is_watched_later(connect, tmp_path):
     program = f"""
 import resource

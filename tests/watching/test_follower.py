@@ -29,6 +29,7 @@ def rows(process):
     return [row for _, row in process.rows.values()]
 
 
+@pytest.mark.slow
 def test_trainers_that_begin_later_are_followed():
     with Follower(lambda hello: hello.name == "wanted") as follower:
         follower.attend()
@@ -44,6 +45,7 @@ def test_trainers_that_begin_later_are_followed():
         assert process.ended_at is not None
 
 
+@pytest.mark.slow
 def test_a_killed_trainer_is_lost_and_its_last_picture_stays():
     with Follower(lambda hello: True) as follower:
         follower.attend()

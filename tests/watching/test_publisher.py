@@ -146,6 +146,7 @@ def test_an_error_of_the_table_disconnects_one_reader(publisher, connection, tab
     assert connect(publisher.path) is not None
 
 
+@pytest.mark.slow
 def test_sessions_can_change_while_they_are_read(publisher, connection, table):
     stop = threading.Event()
 

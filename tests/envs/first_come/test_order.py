@@ -114,6 +114,7 @@ def test_one_thread_sends_while_another_receives(envs):
 # Resets
 
 
+@pytest.mark.slow
 def test_async_reset_returns_first_observations(make_own):
     envs = make_own(4, sessions_per_sandbox=2)
     envs.async_reset(seed=7)

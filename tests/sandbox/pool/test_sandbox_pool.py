@@ -830,6 +830,7 @@ def test_sandbox_settings_with_pool_are_refused(pool):
     assert CodingEnv(pool=pool).config is pool.config
 
 
+@pytest.mark.slow
 def test_results_equal_environment_without_pool(pool):
     actions = [
         "import random, numpy; random.random(), numpy.random.rand()",

@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import gymnasium as gym
 
@@ -35,6 +37,7 @@ def modules_of_extras():
     }
 
 
+@pytest.mark.slow
 def test_core_requirements_suffice(tmp_path):
     missing = sorted(modules_of_extras())
     assert {"xcffib", "pytest"} <= set(missing)

@@ -136,6 +136,7 @@ def assert_user_is_shared(engine, sandbox, reason):
     assert printed(once(sandbox, "import os; print(os.getcwd().startswith('/workspaces/'))")) == "True"
 
 
+@pytest.mark.slow
 def test_shared_user_needs_no_privilege(docker_engine):
     with contextlib.closing(start_sandbox(SandboxConfig(provider="docker", preload=(), session_users=False))) as sandbox:
         assert_user_is_shared(docker_engine, sandbox, "session_users=False")

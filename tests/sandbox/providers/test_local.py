@@ -94,6 +94,7 @@ def test_auto_reports_why_both_providers_fail(monkeypatch):
         start_sandbox(SandboxConfig(provider="auto"))
 
 
+@pytest.mark.slow
 def test_auto_falls_back_to_local_with_warning(monkeypatch, caplog):
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
     with caplog.at_level(logging.INFO, "coding_gym"):
@@ -107,6 +108,7 @@ def test_auto_falls_back_to_local_with_warning(monkeypatch, caplog):
         assert "\n" not in record.getMessage()
 
 
+@pytest.mark.slow
 @pytest.mark.docker
 def test_auto_prefers_docker_and_logs_choice(docker_engine, caplog):
     with caplog.at_level(logging.INFO, "coding_gym"):
@@ -302,6 +304,7 @@ def test_server_socket_and_token_are_unreachable(sandbox, run):
     assert sandbox.address.token not in printed(run("import os; print(dict(os.environ), open('/proc/self/cmdline').read())"))
 
 
+@pytest.mark.slow
 def test_environment_variables_of_trainer_stay_hidden(monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
     with contextlib.closing(start_sandbox(SandboxConfig(**FAST))) as sandbox, contextlib.closing(sandbox.connect()) as session:
@@ -358,6 +361,7 @@ def test_oversized_file_is_an_observation(run):
 # Lifecycle
 
 
+@pytest.mark.slow
 def test_closing_removes_everything(tmp_path):
     sandbox = start_sandbox(SandboxConfig(**FAST, sessions=2))
     directory = os.path.dirname(os.path.dirname(str(sandbox.address)))
