@@ -79,9 +79,17 @@ class UnixServer(Server):
         return self.path
 
     def _wait_until_healthy(self):
-        assert wait_for(lambda: os.path.exists(self.path), 30)
+        assert wait_for(self._listens, 30)
         with Peer(self.address) as peer:
             assert peer.request(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")[0] == 200
+
+    def _listens(self):
+        # The path exists a moment before the socket listens.
+        try:
+            Peer(self.address).socket.close()
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        return True
 
 
 class Peer:
@@ -90,7 +98,11 @@ class Peer:
     def __init__(self, address):
         self.socket = socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET)
         self.socket.settimeout(20)
-        self.socket.connect(address)
+        try:
+            self.socket.connect(address)
+        except OSError:
+            self.socket.close()
+            raise
         self._received = b""
 
     def __enter__(self):

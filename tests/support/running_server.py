@@ -51,7 +51,12 @@ class RunningServer:
                 stderr=output,
                 env=environment,
             )
-        self._wait_until_healthy()
+        try:
+            self._wait_until_healthy()
+        except BaseException:
+            self.process.kill()
+            self.process.wait()
+            raise
 
     @property
     def ws_url(self) -> str:
