@@ -184,6 +184,7 @@ def test_task_environments_have_spans_of_steps_and_gradings(recorder):
     env.close()
 
 
+@pytest.mark.slow
 def test_nothing_is_imported_or_recorded_unless_enabled(recorder, env):
     tracing.disable()
     env.reset()

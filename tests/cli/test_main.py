@@ -253,6 +253,7 @@ def test_doctor_reports_working_providers_and_isolation() -> None:
             assert entry["problem"]
 
 
+@pytest.mark.slow
 def test_doctor_names_package_for_missing_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A PATH without Xvfb.
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -110,6 +110,7 @@ def test_waiting_and_endless_programs_are_recorded(program, tmp_path, local):
     assert (tmp_path / "out.gif").stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_program_without_window_writes_no_video(program, tmp_path, local):
     result = record(program, tmp_path / "out.webm", *local)
     assert result.exit_code == 1

@@ -37,6 +37,7 @@ def started(served, *arguments: object, **options) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_streams_arguments_and_exit_code_are_the_programs(command, program):
     path = program("import sys\nprint(sys.argv, sys.stdin.read())\nprint('oops', file=sys.stderr)\nsys.exit(7)\n")
     done = command("run", path, "--timeout", "-x", "two words", stdin="typed")
@@ -71,6 +72,7 @@ def test_timeout_exits_with_124(command):
     assert "killed after 0.5 s" in done.stderr
 
 
+@pytest.mark.slow
 def test_output_arrives_while_the_program_runs(served, program):
     path = program("import time\nprint('first')\ntime.sleep(60)\n")
     with started(served, path) as process:
@@ -82,6 +84,7 @@ def test_output_arrives_while_the_program_runs(served, program):
     assert process.returncode in (130, 137)
 
 
+@pytest.mark.slow
 def test_interrupt_reaches_the_program(served, program):
     path = program(
         "import time\n"
@@ -95,6 +98,7 @@ def test_interrupt_reaches_the_program(served, program):
     assert (stdout, process.returncode) == ("tidied\n", 5), stderr
 
 
+@pytest.mark.slow
 def test_closed_pipe_ends_the_program(served, program):
     path = program("while True:\n    print('y' * 1000)\n")
     with started(served, path) as process:
@@ -103,6 +107,7 @@ def test_closed_pipe_ends_the_program(served, program):
         assert process.wait(20) == 141
 
 
+@pytest.mark.slow
 def test_typed_input_reaches_the_program_line_by_line(served, program):
     path = program("import sys\nfor line in sys.stdin:\n    print('got', line.strip())\n")
     with started(served, path, stdin=subprocess.PIPE) as process:
@@ -125,6 +130,7 @@ def test_files_and_variables_are_there(command, program, tmp_path):
     assert done.stdout == "content 3 a=b\n", done.stderr
 
 
+@pytest.mark.slow
 def test_shell_script_runs_in_bash(command, program):
     done = command("run", program("echo ${BASH_VERSION:+bash} $1\nexit 4\n", "script.sh"), "argument")
     assert (done.stdout, done.returncode) == ("bash argument\n", 4)

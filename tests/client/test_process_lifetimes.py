@@ -253,6 +253,7 @@ def test_process_has_priority_and_rank_of_cells(session, processes):
     assert processes.run(["python3", "-c", code]).stdout_text == session.run(code).stdout
 
 
+@pytest.mark.slow
 def test_finished_output_is_forgotten_beyond_budget(processes):
     for _ in range(6):
         assert len(processes.run("head -c 16000000 /dev/zero").stdout) == 16_000_000

@@ -156,6 +156,7 @@ def test_each_thread_gets_the_answers_of_its_session(open_sessions):
     assert results == [[f"{number} {turn}\n" for turn in range(40)] for number in range(8)]
 
 
+@pytest.mark.slow
 def test_fast_answer_does_not_wait_for_thread_that_reads(open_sessions):
     slow, fast = open_sessions(2)
     for session in (slow, fast):
@@ -174,6 +175,7 @@ def test_fast_answer_does_not_wait_for_thread_that_reads(open_sessions):
     assert times["slow"] - started > 1.4
 
 
+@pytest.mark.slow
 def test_aborted_session_leaves_others_alone(open_sessions):
     aborted, other = open_sessions(2)
     for session in (aborted, other):

@@ -116,6 +116,7 @@ def test_contexts_and_sessions_do_not_see_each_others_files(interpreter, session
     interpreter.execute(f"os.unlink('{directory}/of_contexts')")
 
 
+@pytest.mark.slow
 def test_disk_of_contexts_is_limited(provider):
     with start(provider, disk="16m") as interpreter, contextlib.closing(Session(interpreter.sandbox.address)) as session:
         assert interpreter.execute("open('/tmp/large', 'wb').write(bytes(32 << 20))").error.name == "OSError"
@@ -241,6 +242,7 @@ def test_contexts_have_terminals(interpreter, create):
 DRAW = "import tkinter; window = tkinter.Tk(); window.configure(background='{}'); window.update()"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("screen_provider")
 def test_contexts_have_screens_of_their_own(interpreter, create):
     first, second = create(), create()

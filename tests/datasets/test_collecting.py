@@ -301,6 +301,7 @@ def test_task_environments_never_wait_for_slots(collect_here, tmp_path, has_pool
     assert dataset.faults == 0
 
 
+@pytest.mark.slow
 def test_scripted_policy_selects_by_episode_or_task(collect_here, tmp_path):
     dataset = collect_here(ScriptedPolicy(per_episode=[["1"], ["2", "3"]]), 3)
     assert [episode.actions for episode in dataset] == [["1"], ["2", "3"], ["1"]]

@@ -161,6 +161,7 @@ def test_server_grab_does_not_block_desktop(desktop, start):
     desktop.sync()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("toolkit", TOOLKITS)
 def test_ping_distinguishes_event_loop_from_sleep(desktop, start, toolkit):
     start(EVENT_LOOPS[toolkit])

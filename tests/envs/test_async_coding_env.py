@@ -264,6 +264,7 @@ def test_bad_actions_and_early_steps_are_refused(pool):
     run(main)
 
 
+@pytest.mark.slow
 def test_timeout_is_observation_by_default(pool):
     async def main():
         async with AsyncCodingEnv(pool=pool, screen=None, step_timeout=1.5) as env:

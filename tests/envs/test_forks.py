@@ -200,6 +200,7 @@ def test_wrapped_environments_are_forked(opened):
         assert not env.step("print(x)")[3]
 
 
+@pytest.mark.slow
 def test_vector_environments_broadcast_a_state():
     with closing(gym.make_vec("CodingEnv-v0", num_envs=3, provider="local", preload=(), **OPTIONS)) as envs:
         envs.reset(seed=1)

@@ -118,6 +118,7 @@ def test_async_reset_refuses_at_once(pool):
     assert pool.stats.lost == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env_id", ["CodingEnv-v0", "CodingEnvGUI-v0", "CodingTask-v0"])
 def test_vector_reset_refuses_at_once(pool, resets, env_id):
     options = {"suite": "basics", **NO_XVFB} if env_id == "CodingTask-v0" else {"pool": pool}
@@ -163,6 +164,7 @@ def test_grader_refuses_invalid_tasks_at_once(pool, resets, change):
     assert verdict.outcome is VerdictOutcome.PASSED
 
 
+@pytest.mark.slow
 def test_recording_refuses_at_once():
     with pytest.raises(ConfigurationError, match=NO_SCREEN):
         record_program("1", seconds=1, rate=10, screen=SCREEN, **NO_XVFB)
@@ -196,6 +198,7 @@ def test_missing_default_backend_is_refused_at_start(without_smolagents, name):
     assert time.monotonic() - began < 20
 
 
+@pytest.mark.slow
 def test_missing_session_backend_names_install_command(without_smolagents):
     options = {"provider": "local", "preload": (), "environment": without_smolagents}
     with (
@@ -206,6 +209,7 @@ def test_missing_session_backend_names_install_command(without_smolagents):
         env.reset()
 
 
+@pytest.mark.slow
 def test_pool_never_retries_refused_configuration():
     with closing(SandboxPool(1, backend="jupyter:nope", idle_timeout=0.4, provider="local", preload=())) as pool:
         with pytest.raises(ConfigurationError, match=NO_KERNEL):

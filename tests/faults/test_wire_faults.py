@@ -438,6 +438,7 @@ def _mutated(encoded):
     return st.lists(flip | cut | double | insert, min_size=1, max_size=4).map(mutate)
 
 
+@pytest.mark.slow
 @fuzz(max_examples=150)
 @given(st.sampled_from(REQUESTS).flatmap(lambda request: _mutated(msgspec.msgpack.encode(request))))
 def test_mutated_msgpack_never_breaks_server(sender, data):
@@ -445,6 +446,7 @@ def test_mutated_msgpack_never_breaks_server(sender, data):
     sender(data, BINARY)
 
 
+@pytest.mark.slow
 @fuzz(max_examples=150)
 @given(st.sampled_from(REQUESTS).flatmap(lambda request: _mutated(json.dumps(request).encode())))
 def test_mutated_json_never_breaks_server(sender, data):

@@ -68,6 +68,7 @@ def check_programs(open_session):
     return lambda programs: check_side_by_side(check_one, programs)
 
 
+@pytest.mark.slow
 def test_quick_pictures_show_state_of_rest(check_programs):
     check_programs([program for program in PROGRAMS if program.stem in QUICK])
 

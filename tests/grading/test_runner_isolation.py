@@ -81,6 +81,7 @@ def _seen(graded: Graded) -> tuple[VerdictOutcome, list[str]]:
     return graded.outcome, [case.outcome for case in graded.cases]
 
 
+@pytest.mark.slow
 @pytest.mark.every_provider
 @pytest.mark.parametrize(
     ("names", "count"),

@@ -172,6 +172,7 @@ async def _async_run() -> tuple[str, list[str]]:
         return obs["stdout"], [result.text for result in info["results"]]
 
 
+@pytest.mark.slow
 def test_async_environment_returns_results():
     import asyncio
 

@@ -17,6 +17,7 @@ def compare(*arguments: str) -> str:
     return subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True, text=True, timeout=100).stdout
 
 
+@pytest.mark.slow
 def test_unmeasurable_peer_is_skipped_with_reason(tmp_path: Path):
     compare("--only", "openenv", "--json", str(tmp_path / "figures.json"))
     (row,) = json.loads((tmp_path / "figures.json").read_text())["rows"]

@@ -22,6 +22,7 @@ def test_signals_are_not_ignored_by_other_programs(run_code):
     assert run_code("yes | head -n 1; echo ${PIPESTATUS[0]}", language="bash")["run_result"]["stdout"] == "y\n141\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", ["bash", "nodejs", "typescript"])
 def test_endless_programs_exceed_their_time(run_code, language):
     code = "while true; do :; done" if language == "bash" else "while (true) {}"

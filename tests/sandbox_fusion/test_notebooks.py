@@ -30,6 +30,7 @@ def test_cells_share_variables_and_go_on_after_errors(run_jupyter):
     assert fifth["display"] == [{"text/plain": "20"}]
 
 
+@pytest.mark.slow
 def test_figures_are_displays(run_jupyter):
     (cell,) = run_jupyter("import matplotlib.pyplot as plt\nplt.plot([1, 2])\nNone")["cells"]
     assert base64.b64decode(cell["display"][0]["image/png"]).startswith(b"\x89PNG")

@@ -338,6 +338,7 @@ stream.sendall(struct.pack("<BBHI", 127, 0, 0, 4) + struct.pack("<BxH", 36, 1) +
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code",
     [

@@ -215,6 +215,7 @@ def test_kernel_settings_are_not_writable(inside, path):
     assert inside.attempt(f"os.open({path!r}, os.O_WRONLY)") in {*REFUSED, "ENOENT"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", [{"landlock_abi": 0}, {"landlock_abi": 5}, {"seccomp": False}], ids=str)
 def test_kernel_without_isolation_is_refused(monkeypatch, missing):
     monkeypatch.setattr(local, "probe", lambda: msgspec.structs.replace(probe(), **missing))

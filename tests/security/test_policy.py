@@ -39,6 +39,7 @@ def test_require_refuses_to_start(tmp_path, lack):
     assert LACKS[lack][3] in ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lack", LACKS)
 def test_prefer_starts_and_reports_missing_isolation(tmp_path, monkeypatch, lack):
     start = subprocess.Popen

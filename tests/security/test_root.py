@@ -53,6 +53,7 @@ def test_root_administers_files_and_users(root):
     assert shell(root, "apt-get --version > /dev/null && passwd -S root | cut -d' ' -f1,2") == (0, "root L\n")
 
 
+@pytest.mark.slow
 def test_next_episode_begins_with_the_image(root):
     shell(root, "mkdir /app; useradd agent; rm -rf /usr/share/* /etc/passwd; chown 1000 /home/user /tmp; chmod 0 /home/user")
     root.reset()

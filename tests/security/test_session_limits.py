@@ -149,6 +149,7 @@ def test_several_sessions_leave_processes_to_each_other(docker_engine, sandbox_o
         assert session.see(PROCESS_LIMIT) == SandboxConfig().pids_limit * 3 // 4
 
 
+@pytest.mark.slow
 def test_single_session_may_use_all_processes(docker_engine, sandbox_of):
     with contextlib.closing(Inside(sandbox_of(**USERS, sessions=1))) as session:
         limit = session.see(PROCESS_LIMIT)

@@ -536,6 +536,7 @@ FIND_THE_CHANNEL = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code",
     [

@@ -127,6 +127,7 @@ def test_reset_sets_default_step_timeout(session):
     assert session.run("import time; time.sleep(0.6)", timeout=10).exit_code == 0
 
 
+@pytest.mark.slow
 def test_late_interrupt_never_hits_next_step(session):
     session.run("kept = 1; import time")
     for _ in range(10):
@@ -364,6 +365,7 @@ def test_100_mb_print_is_truncated(session):
     assert (set(head), tail[-1], len(seen.stdout) <= 16_384) == ({"x"}, "\n", True)
 
 
+@pytest.mark.slow
 def test_many_small_prints_are_truncated_in_middle(session):
     seen = session.run("for i in range(200_000): print(i)")
     head, cut, tail = MARKER.split(seen.stdout)

@@ -119,6 +119,7 @@ def test_steps_of_one_frame_are_answered_together(shared):
     assert len(shared.frames) < 60
 
 
+@pytest.mark.slow
 def test_slow_step_does_not_delay_others(shared):
     shared.open(0, 1)
     shared.send((0, MESSAGE, step("import time; time.sleep(1.5)")), (1, MESSAGE, step("print(1)")))

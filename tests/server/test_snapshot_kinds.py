@@ -337,6 +337,7 @@ def _seen(observation: Observation) -> tuple[str, str, int]:
     return observation.stdout, observation.stderr, observation.exit_code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", KEPT_BY_EACH)
 def test_each_backend_keeps_state(session: TestSession, provider: str, backend: str, name: str) -> None:

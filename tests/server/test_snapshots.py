@@ -48,6 +48,7 @@ def test_seed_reseeds_generators(session: TestSession) -> None:
     assert len(set(drawn)) == 3
 
 
+@pytest.mark.slow
 def test_chain_of_snapshots_goes_on(session: TestSession) -> None:
     session.reset(seed=1)
     session.run("n = 0")

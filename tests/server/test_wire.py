@@ -253,6 +253,7 @@ def test_non_finite_timeouts_never_break_server(server, timeout):
         assert wire.stdout("4") == "4\n"
 
 
+@pytest.mark.slow
 def test_sandbox_failure_truncates_episode(tmp_path):
     with RunningServer(tmp_path, "--spare-workers", "0") as server, Wire(server.ws_url) as wire:
         wire.reset(rewards=["safety", "quality"])
@@ -757,6 +758,7 @@ def test_arbitrary_body_never_breaks_server(http, path, body):
     response.json()
 
 
+@pytest.mark.slow
 @_fuzz
 @given(_messages(_json_values))
 def test_arbitrary_json_body_never_breaks_server(http, document):

@@ -91,6 +91,7 @@ def outcomes(graded: Graded) -> list[str]:
 # Programs
 
 
+@pytest.mark.slow
 def test_correct_program_passes_repeatedly(grade):
     for _ in range(2):
         graded = grade(PROGRAM)

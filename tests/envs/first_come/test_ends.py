@@ -124,6 +124,7 @@ def test_close_cancels_pending_environments(make_own):
             call()
 
 
+@pytest.mark.slow
 def test_close_returns_sessions_of_pending_environments_to_pool(roomy_pool, make):
     assert eventually(lambda: roomy_pool.busy == 0)
     envs = make(2)

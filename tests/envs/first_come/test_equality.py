@@ -39,6 +39,7 @@ def test_receiving_all_equals_step(mode, screen, make):
         assert_equal(ours.step(["1", "2", "3"]), theirs.step(["1", "2", "3"]), "step")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_each_environment_answers_as_in_lock_step(mode, make):
     options = {"max_episode_steps": 2, "autoreset_mode": mode}
@@ -173,6 +174,7 @@ def test_submissions_are_graded_first_come(make_own):
     assert time.perf_counter() - started < 8
 
 
+@pytest.mark.slow
 def test_shell_environments(make_own):
     envs = make_own(2, id="CodingShellEnv-v0")
     envs.async_reset(seed=1)

@@ -37,6 +37,7 @@ def test_first_come_is_ten_times_as_fast_with_one_slow_program(make_own):
     assert steps / seconds >= 10 * lock_step_rate
 
 
+@pytest.mark.slow
 def test_endless_program_ends_by_its_own_limit_only(make):
     envs = make(3, step_timeout=1.5)
     envs.reset()

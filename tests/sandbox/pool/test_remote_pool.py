@@ -131,6 +131,7 @@ def test_episodes_are_collected_on_all_servers(servers, tmp_path):
     assert unused(servers)
 
 
+@pytest.mark.slow
 def test_vector_environment_of_tasks_takes_two_sessions_each(servers):
     assert unused(servers)
     options = {"base_urls": servers, "provider": "remote", "token": TOKEN, "suite": TaskSuite("doubling", [TASK]), **ENV}

@@ -950,6 +950,7 @@ print(found)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.every_provider
 def test_episodes_leave_nothing_for_next_session(provider, make_pool):
     pool = make_pool(provider=provider, max_episodes=None)

@@ -77,6 +77,7 @@ def test_kernel_without_isolation_is_refused(monkeypatch, abi, found):
     assert "Docker" in caught.value.reason
 
 
+@pytest.mark.slow
 def test_isolation_prefer_starts_without_landlock(monkeypatch):
     monkeypatch.setattr(local, "probe", lambda: msgspec.structs.replace(probe(), landlock_abi=0))
     with (

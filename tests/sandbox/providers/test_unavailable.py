@@ -71,6 +71,7 @@ def test_engine_problems_have_remedies(monkeypatch, tmp_path):
         connect_to_engine()
 
 
+@pytest.mark.slow
 def test_automatic_fallback_says_what_is_missing(monkeypatch, caplog):
     monkeypatch.setenv("DOCKER_HOST", "unix:///no/such.sock")
     monkeypatch.setenv("PATH", "/nowhere")
