@@ -73,6 +73,10 @@ def test_spans_describe_resets_and_steps(recorder, env):
     assert (second.end_time - second.start_time) / 1e9 == pytest.approx(env.last_timing.seconds, abs=0.05)
     # What the agent's code does wrong is no error of this system.
     assert second.status.status_code is StatusCode.UNSET
+    env.step_timeout = 4
+    env.step("1")
+    env.reset(seed=1)
+    assert [span.attributes["coding_gym.timeout"] for span in recorder.take()[-2:]] == [3.0, 4.0]
 
 
 def test_a_lost_sandbox_is_an_error(recorder, env):

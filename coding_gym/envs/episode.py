@@ -189,7 +189,7 @@ class EpisodeState:
         self._turns, self._history = [], []
         self._picture = None
         self._requested_at = time.perf_counter()
-        self.reports.resetting()
+        self.reports.resetting(step_timeout=settings.step_timeout)
         return self.options
 
     def finish_begin(self, data: ObservationData) -> tuple[Obs, Info]:
@@ -242,8 +242,9 @@ class EpisodeState:
 
     @property
     def response_timeout(self) -> float:
-        """Maximum number of seconds to wait for the response to a step."""
-        return self.settings.step_timeout + _ANSWER_SLACK
+        """Maximum number of seconds to wait for the response to a step; its limit is that of the last ``reset``."""
+        requested = None if self.options is None else self.options.step_timeout
+        return (self.settings.step_timeout if requested is None else requested) + _ANSWER_SLACK
 
     def begin_step(self, action: Any) -> StepAction:
         """Record an action that has passed ``check_action``; return the request for the server."""

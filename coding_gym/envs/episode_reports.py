@@ -26,7 +26,8 @@ class EpisodeReports:
     def __init__(self, env_id: str, settings: EnvOptions) -> None:
         self.watched = SessionReporter(env_id, backend=settings.backend, screen=settings.screen_size)
         self._env_id = env_id
-        self._settings = settings
+        self._backend = settings.backend
+        self._step_timeout = settings.step_timeout
         self._index: int | None = None
         self._trace = OperationTrace()
 
@@ -35,8 +36,13 @@ class EpisodeReports:
         self.watched.place(group, index)
         self._index = index
 
-    def resetting(self) -> None:
-        """Report that a reset has begun."""
+    def resetting(self, *, step_timeout: float) -> None:
+        """Report that a reset has begun.
+
+        Args:
+            step_timeout: Wall-clock limit of the steps after it, in seconds.
+        """
+        self._step_timeout = step_timeout
         self._trace.begin("reset", self._attributes)
         self.watched.resetting()
 
@@ -64,7 +70,7 @@ class EpisodeReports:
     def _attributes(self) -> dict[str, Any]:
         attributes = {
             "coding_gym.env.id": self._env_id,
-            "coding_gym.backend": self._settings.backend or "default",
-            "coding_gym.timeout": float(self._settings.step_timeout),
+            "coding_gym.backend": self._backend or "default",
+            "coding_gym.timeout": float(self._step_timeout),
         }
         return attributes if self._index is None else {**attributes, "coding_gym.env.index": self._index}

@@ -493,12 +493,12 @@ def test_unseeded_environments_differ(env, make):
 @pytest.mark.slow
 def test_infos_always_have_same_keys(env_of, monkeypatch):
     env = env_of("local")
+    monkeypatch.setattr(env, "step_timeout", 2)
     observation, info = env.reset(seed=1)
     keys = set(info)
     assert info == {"outcome": "ok", "state_lost": False}
     outcomes = []
     for code in ("1", "1/0", "while True: pass", "import os; os._exit(3)", "import os; os.kill(os.getpid(), 9)", ""):
-        monkeypatch.setattr(env, "step_timeout", 0.5 if code == "while True: pass" else 30)
         observation, _, _, _, info = env.step(code)
         assert observation in env.observation_space
         assert set(info) == keys
@@ -571,6 +571,18 @@ def test_show_value_false_hides_values(make):
     env = make(show_value=False)
     env.reset()
     assert output(env, "1 + 1") == ""
+
+
+def test_changed_step_timeout_applies_from_next_reset(make, monkeypatch):
+    env = make().unwrapped
+    env.reset()
+    env.step_timeout = 0.5
+    with monkeypatch.context() as patch:
+        patch.setattr("coding_gym.envs.episode._ANSWER_SLACK", 0.1)
+        assert output(env, "import time; time.sleep(1); 1") == "1\n"
+    env.reset()
+    *_, info = env.step("import time; time.sleep(60)")
+    assert info["outcome"] == "timeout"
 
 
 def test_cpu_timeout_ends_busy_step(make):
@@ -743,9 +755,9 @@ def test_reset_retries_while_fork_fails(env, monkeypatch):
 @pytest.mark.lifecycle
 def test_frozen_server_truncates_episode(env_of, monkeypatch):
     env = env_of("local")
+    monkeypatch.setattr(env, "step_timeout", 0.5)
     env.reset()
     monkeypatch.setattr("coding_gym.envs.episode._ANSWER_SLACK", 0.5)
-    monkeypatch.setattr(env, "step_timeout", 0.5)
     server = server_of(env.sandbox)
     server.suspend()
     try:

@@ -45,6 +45,15 @@ def test_state_of_server_is_restored(env):
     assert (state.step_count, state.last_exit_code) == (1, 0)
 
 
+def test_limit_of_steps_is_that_of_the_episode_restored(env, pool, monkeypatch):
+    with env.clone_state() as snapshot, closing(gym.make("CodingEnv-v0", pool=pool, **OPTIONS).unwrapped) as other:
+        other.step_timeout = 0.5
+        other.reset(seed=1)
+        other.restore_state(snapshot)
+        monkeypatch.setattr("coding_gym.envs.episode._ANSWER_SLACK", 0.1)
+        assert stdout(other, "import time; time.sleep(1); print(1)") == "1\n"
+
+
 def test_size_is_that_of_files(env):
     with env.clone_state() as empty:
         assert empty.nbytes == 0
