@@ -113,6 +113,7 @@ def test_exit_code_of_pipe_is_that_of_last_input(command):
     assert command("shell", stdin="").returncode == 0
 
 
+@pytest.mark.slow
 def test_bash_session_keeps_its_state(command):
     done = command("shell", "--backend", "bash", stdin="x=3\ncd /usr\nfor i in 1 2; do\necho $i $x\ndone\npwd\nfalse\n")
     assert done.stdout == "1 3\n2 3\n/usr\n"

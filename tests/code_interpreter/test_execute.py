@@ -120,6 +120,7 @@ def test_dataframe_has_html_and_data(interpreter):
     assert result["data"] == {"a": [1, 2], "b": ["2024-01-02T00:00:00", None], "c": [0.5, None]}
 
 
+@pytest.mark.slow
 def test_figure_has_png_and_chart(interpreter):
     (result,) = interpreter.execute(
         "import matplotlib.pyplot as plt\nplt.plot([1, 2], [3, 4], label='line')\nplt.title('title')\nplt.show()"

@@ -71,6 +71,7 @@ def see_in_session(session, expression):
 # Files
 
 
+@pytest.mark.slow
 def test_files_can_be_written_before_the_first_context(provider):
     with start(provider) as interpreter:
         assert interpreter.files.list() == []

@@ -139,6 +139,7 @@ def test_no_entry_is_stale():
     assert not stale, "docs/troubleshooting.md has entries for messages that no code raises:\n  " + "\n  ".join(stale)
 
 
+@pytest.mark.slow
 def test_most_messages_are_found():
     # Otherwise, the tests above would compare nothing.
     assert len(_messages()) > 150

@@ -357,6 +357,7 @@ def test_invalid_action_raises_and_keeps_state(env, action, hint):
     assert len(env.render().splitlines()) == 4
 
 
+@pytest.mark.slow
 def test_numpy_strings_are_valid_actions(env):
     env.reset()
     assert np.str_("1") in env.action_space

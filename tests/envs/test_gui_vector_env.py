@@ -84,6 +84,7 @@ def test_results_equal_sync_vector_env(mode, pool):
         assert tuple(shown[1]["screenshot"][0, 40, 40]) == (32, 192, 32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("actions", "hint"),
     [

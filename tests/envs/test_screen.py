@@ -160,6 +160,7 @@ def test_disabled_screen_provides_no_display(make):
     assert "screenshot" not in obs
 
 
+@pytest.mark.slow
 def test_missing_x_server_is_reported_on_reset():
     options = {"provider": "local", "preload": (), "sessions": 3, "environment": {"PATH": "/nowhere"}}
     with SandboxPool(1, acquire_timeout=60, **options) as pool:

@@ -376,6 +376,7 @@ def test_fonts_have_glyphs_of_many_scripts(container):
     assert any(name.startswith("WenQuanYi Micro Hei") for name in order)
 
 
+@pytest.mark.slow
 def test_widgets_show_what_timers_and_dialogs_draw(make):
     env = make(widgets=True, on_idle="close")
     code = (

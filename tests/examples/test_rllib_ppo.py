@@ -22,6 +22,7 @@ def test_without_rllib_the_installation_is_shown(run_example, monkeypatch):
     assert "rllib-venv/bin/pip install" in message
 
 
+@pytest.mark.slow
 def test_right_lines_are_rewarded_in_any_order(run_example, monkeypatch):
     for module in ("ray", "torch", "ray.rllib.algorithms.ppo", "ray.tune"):
         monkeypatch.setitem(sys.modules, module, MagicMock())

@@ -687,6 +687,7 @@ def test_control_frames_may_interleave_message_fragments(server, message, cuts, 
     assert frames[-1][0] is CLOSE
 
 
+@pytest.mark.slow
 @fuzz(max_examples=100)
 @given(st.lists(st.binary(max_size=40) | _controls | st.sampled_from([frame(STATE), frame(step("1"))]), max_size=6))
 def test_arbitrary_bytes_after_handshake_never_break_server(server, pieces):

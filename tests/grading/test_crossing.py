@@ -113,6 +113,7 @@ def test_what_tests_define_crosses(judge: Judge) -> None:
     assert {names[int(case.name)]: case.message for case in graded.cases if case.outcome is not CaseOutcome.PASSED} == {}
 
 
+@pytest.mark.slow
 def test_frames_cross_in_both_directions(judge: Judge) -> None:
     pytest.importorskip("pandas")
     code = """

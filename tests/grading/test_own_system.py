@@ -403,6 +403,7 @@ def test_submissions_outlive_zygotes(provider: str) -> None:
             assert eventually(passes, 20)
 
 
+@pytest.mark.slow
 def test_processes_of_submissions_are_limited(provider: str) -> None:
     code = """
 import errno, os, time

@@ -212,6 +212,7 @@ def _value(judge: Judge, expression: str) -> object:
     return ast.literal_eval(graded.cases[0].message.rpartition("AssertionError: ")[2])
 
 
+@pytest.mark.slow
 def test_tests_leave_no_state(judge: Judge) -> None:
     probes = [f"assert False, repr(({probe}))[:1500]" for _, probe in LEFTOVERS.values()]
 

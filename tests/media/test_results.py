@@ -142,6 +142,7 @@ def test_pool_backend_is_session_default():
         env.close()
 
 
+@pytest.mark.slow
 def test_sessions_with_different_backends_share_sandbox(make):
     envs = [make(backend=backend) for backend in ("python", "notebook", None)]
     for env in envs:

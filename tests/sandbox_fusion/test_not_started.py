@@ -57,6 +57,7 @@ def test_too_large_stdin_is_answered_with_504(sandbox_of, body):
         assert (answer.status_code, answer.json()) == (504, {"detail": f"{START}File too large: stdin"})
 
 
+@pytest.mark.slow
 @pytest.mark.every_provider
 def test_program_that_fills_the_disk_fails(provider, sandbox_of):
     body = {"code": "open('large', 'w').write('x' * (2 << 20))", "language": "python", "fetch_files": ["large"]}
@@ -68,6 +69,7 @@ def test_program_that_fills_the_disk_fails(provider, sandbox_of):
             assert http.post("/run_code", json=RUN).json()["run_result"]["stdout"] == "1\n"
 
 
+@pytest.mark.slow
 def test_full_disk_of_notebooks_is_answered_with_504(sandbox_of):
     with client_of(sandbox_of(provider="local", disk="1m", inodes=1000)) as http:
         answer = http.post("/run_jupyter", json={"cells": ["1"], "files": {"data": MEGABYTES}})

@@ -189,6 +189,7 @@ def test_image_stays_unchanged(box, root):
     assert len(found[0].split()[-2]) > 3
 
 
+@pytest.mark.slow
 def test_disk_is_limited_everywhere(root):
     for path in ("/fill", "/usr/fill", "/var/fill", "/home/user/fill", "/tmp/fill"):
         written = root.see(

@@ -451,6 +451,7 @@ def test_ordinary_programs_work(enter, name):
     assert inside.see("bool(result)")
 
 
+@pytest.mark.slow
 def test_single_session_sandbox_supports_terminals(provider):
     with (
         contextlib.closing(start_sandbox(SandboxConfig(provider=provider, preload=()))) as sandbox,

@@ -353,6 +353,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.every_provider
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program_prints_expected_output(session, name):
@@ -498,6 +499,7 @@ def test_traceback_shows_source_across_cells(session):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.every_provider(always=True)
 def test_traceback_of_chained_exceptions(session):
     seen = session.run("try:\n    {}['missing']\nexcept KeyError as e:\n    raise ValueError('second') from e")

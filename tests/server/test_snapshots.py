@@ -82,6 +82,7 @@ def test_snapshot_outlives_interpreter(session: TestSession, end: str) -> None:
     assert session.run("print(x)").stdout == "1\n"
 
 
+@pytest.mark.slow
 def test_snapshot_outlives_timeout(session: TestSession) -> None:
     session.reset(seed=1)
     session.run("x = 1")

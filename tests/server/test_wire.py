@@ -744,6 +744,7 @@ def test_arbitrary_json_never_breaks_server(fuzzed, document):
     fuzzed.send(json.dumps(document))
 
 
+@pytest.mark.slow
 @_fuzz
 @given(_messages(_msgpack_values))
 def test_arbitrary_msgpack_never_breaks_server(fuzzed, document):

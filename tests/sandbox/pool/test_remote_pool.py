@@ -148,6 +148,7 @@ def test_vector_environment_of_tasks_takes_two_sessions_each(servers):
     assert unused(servers)
 
 
+@pytest.mark.slow
 def test_collection_is_limited_to_sessions_of_servers(servers, tmp_path):
     assert unused(servers)
     options = {"provider": "remote", "base_urls": servers, "token": TOKEN, "screen": None}

@@ -602,6 +602,7 @@ def test_close_during_start_leaves_no_processes(make_pool):
     assert eventually(lambda: living_children() <= before)
 
 
+@pytest.mark.slow
 def test_close_with_leased_sessions_ends_them(make_pool, make_env):
     pool = make_pool(sessions=2)
     env = make_env(pool)
@@ -620,6 +621,7 @@ def test_close_with_leased_sessions_ends_them(make_pool, make_env):
     env.close()
 
 
+@pytest.mark.slow
 def test_error_in_block_closes_pool():
     before = living_children()
     with pytest.raises(KeyError), SandboxPool(**FAST):

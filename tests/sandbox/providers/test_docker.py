@@ -190,6 +190,7 @@ def test_required_users_are_not_replaced(docker_engine, tmp_path, monkeypatch):
         start_sandbox(SandboxConfig(provider="docker", preload=(), isolation="require"))
 
 
+@pytest.mark.slow
 def test_root_is_not_replaced(docker_engine, tmp_path, monkeypatch):
     refused = tmp_path / "seccomp.json"
     refused.write_text(without("unshare")(json.loads(provider._SECCOMP_PROFILE.read_text())))

@@ -116,6 +116,7 @@ def test_language_is_that_of_the_backend(get, environment, backend, language):
     assert get([], environment=environment, backend=backend)("/api/tree").json()["language"] == language
 
 
+@pytest.mark.slow
 def test_structure_of_ten_thousand_nodes_is_small(get):
     steps = [
         (number // 3, f"value_{number} = compute({number})", {"stdout": f"{number}\n"}, number % 7 / 7)
