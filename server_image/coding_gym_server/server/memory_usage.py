@@ -52,8 +52,13 @@ class MemoryUsage:
                 with contextlib.suppress(OSError, ValueError, KeyError):
                     pages = dict(line.split() for line in statistics.read_text().splitlines())
                     return max(int(current.read_text()) - int(pages[cache]), 0)
-        ancestors = {os.getpid(), *roots}
-        return sum(map(_bytes_of, ancestors.union(*map(descendants, ancestors))))
+        own = os.getpid()
+        found = {own, *descendants(own)}
+        for root in roots:
+            # Most are below the server.
+            if root not in found:
+                found |= {root, *descendants(root)}
+        return sum(map(_bytes_of, found))
 
 
 def _bytes_of(pid: int) -> int:
