@@ -47,6 +47,7 @@ from coding_gym_server.server.supervisor.display_handle import DisplayFactory, N
 from coding_gym_server.server.supervisor.executor_pool import ExecutorPool
 from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
 from coding_gym_server.server.supervisor.seats import SeatFactory
+from coding_gym_server.server.supervisor.session_zygotes import SessionZygotes
 from coding_gym_server.server.supervisor.shared_files import SharedFiles, SharedFolder, SharedSystem
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
 from coding_gym_server.worker.backends.registry import UnknownBackendError, is_installed
@@ -100,8 +101,9 @@ def create_app(
     )
     measurements = Measurements(config.backend)
     memory = memory_limit() if is_mounted_in_memory(str(config.workspaces)) else None
+    zygotes = SessionZygotes(zygote)
     executors = ExecutorPool(
-        zygote,
+        zygotes,
         config.workspaces,
         spec=spec,
         spares=config.spare_workers,
@@ -118,7 +120,7 @@ def create_app(
         files = SharedSystem(zygote, profile.users.of_contexts, backend=config.backend)
     contexts = ContextRegistry(sessions, files, ContextSettings(python=python))
     grading = MeasuredGradingService(
-        zygote,
+        zygotes,
         config.workspaces,
         workers=config.grading_workers,
         residual_files=residual_files,
@@ -178,7 +180,7 @@ def create_app(
             await executors.close()
             grading.close()
             seats.close()
-            zygote.close()
+            zygotes.close()
 
     app: ASGIApp = Starlette(
         # In the order of what matters most: a request is compared with each route.

@@ -94,7 +94,7 @@ class ZygoteConfig(msgspec.Struct, kw_only=True):
 
     Attributes:
         preload: Modules to import before serving. Modules that are not installed are skipped.
-        backend: Name of the backend of most sessions.
+        backend: Name of the backend of its roots; those of submissions are forked by any.
         profile: Isolation profile of each session.
         authorized_imports: Modules that backends with an import allowlist permit in addition to their own.
         overlay: Directory of packages in addition to the interpreter's.
@@ -268,7 +268,7 @@ class _Zygote:
         return None
 
     def _import_for(self, request: _Request) -> None:
-        """Import what the first display or the first session with another backend requires, for all that follow."""
+        """Import what the first display or the first root of submissions requires, for all that follow."""
         if isinstance(request, ForkTestRunnerRoot | ForkSeat):
             return
         name = request.backend if isinstance(request, ForkRoot) else _DISPLAY_MODULE

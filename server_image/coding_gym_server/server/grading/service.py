@@ -29,6 +29,7 @@ from coding_gym_server.server.grading.program_run import Program, ProgramRun
 from coding_gym_server.server.grading.test_runners import TestRunnerLostError
 from coding_gym_server.server.grading.worker import GradingWorker
 from coding_gym_server.server.process_limiter import ProcessGroup
+from coding_gym_server.server.supervisor.session_zygotes import SessionZygotes
 from coding_gym_server.server.supervisor.systems import NamedSystem, OwnSystem
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
 from coding_gym_server.workspace.leftovers import ResidualFiles
@@ -77,7 +78,7 @@ class GradingService:
     """Grades submissions in parallel.
 
     Args:
-        zygote: Forks the roots of workers with heavy libraries, and starts the zygote of the others.
+        zygotes: That of the backend ``python`` forks the roots of workers with heavy libraries.
         base: Parent directory of all workspaces.
         workers: Maximum number of grading workers.
         residual_files: Locations outside its workspace where a submission can leave files.
@@ -88,9 +89,9 @@ class GradingService:
     """
 
     def __init__(
-        self, zygote: ZygoteHandle, base: Path, *, workers: int, residual_files: ResidualFiles, profile: IsolationProfile
+        self, zygotes: SessionZygotes, base: Path, *, workers: int, residual_files: ResidualFiles, profile: IsolationProfile
     ) -> None:
-        self._zygote = zygote
+        self._zygotes = zygotes
         self._base = base
         self._users = profile.users
         # The user that has been free for longest is taken first: processes of an earlier worker may still be ending.
@@ -310,12 +311,12 @@ class GradingService:
     def _light_zygote(self) -> ZygoteHandle:
         if self._started_zygote is None:
             config = ZygoteConfig(preload=list(_PRELOAD), backend=SUBMISSION, profile=self._profile)
-            self._started_zygote = self._zygote.start_another(config)
+            self._started_zygote = self._zygotes.first.start_another(config)
             self._started_zygote.attach(on_gone=self._on_zygote_gone)
         return self._started_zygote
 
     async def _open(self, kind: type[_Worker], libraries: frozenset[str]) -> _Worker:
-        zygote = self._light_zygote() if are_light(libraries) else self._zygote
+        zygote = self._light_zygote() if are_light(libraries) else self._zygotes.of("python")
         is_faithful = kind is FaithfulWorker
         user = self._take_user()
         try:

@@ -22,9 +22,10 @@ from coding_gym_server.server.supervisor.executor import Executor
 from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
 from coding_gym_server.server.supervisor.family import Family
 from coding_gym_server.server.supervisor.frozen_worker import FrozenWorker
+from coding_gym_server.server.supervisor.session_zygotes import SessionZygotes
 from coding_gym_server.server.supervisor.shared_files import SharedFolder, SharedSystem
 from coding_gym_server.server.supervisor.systems import NamedSystem, OwnSystem, System
-from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
+from coding_gym_server.server.supervisor.zygote_handle import ForkError
 from coding_gym_server.workspace.leftovers import ResidualFiles
 
 __all__ = ["ExecutorPool"]
@@ -41,7 +42,7 @@ class ExecutorPool:
     """Pool of executors in their initial state.
 
     Args:
-        zygote: Forks the session roots.
+        zygotes: Fork the session roots.
         base: Parent directory of all workspaces.
         spec: Specification of most executors. Their spares are started in advance.
         spares: Number of idle executors to keep per specification.
@@ -57,7 +58,7 @@ class ExecutorPool:
 
     def __init__(
         self,
-        zygote: ZygoteHandle,
+        zygotes: SessionZygotes,
         base: Path,
         *,
         spec: ExecutorSpec,
@@ -67,7 +68,7 @@ class ExecutorPool:
         max_used_bytes: float | None,
         measurements: Measurements,
     ) -> None:
-        self._zygote = zygote
+        self._zygotes = zygotes
         self._base = base
         self._spec = spec
         self._max_spares = spares
@@ -260,10 +261,10 @@ class ExecutorPool:
         user = self._take_user(spec)
         try:
             try:
-                executor = await Executor.start(self._zygote, spec, self._system(spec, user))
+                executor = await Executor.start(self._zygotes.of(spec.backend), spec, self._system(spec, user))
             except ChannelClosedError:
                 # The zygote died and has been replaced: retry once.
-                executor = await Executor.start(self._zygote, spec, self._system(spec, user))
+                executor = await Executor.start(self._zygotes.of(spec.backend), spec, self._system(spec, user))
         except BaseException:
             self._return_user(user)
             raise

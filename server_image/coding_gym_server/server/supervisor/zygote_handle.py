@@ -27,6 +27,7 @@ from coding_gym_server.ipc.zygote_messages import (
 )
 from coding_gym_server.launcher.client import LaunchedZygote, LauncherClient
 from coding_gym_server.launcher.messages import StartZygote
+from coding_gym_server.worker.backends.registry import runs_in_worker
 from coding_gym_server.zygote.main import ZygoteConfig
 
 __all__ = ["ForkError", "ZygoteHandle"]
@@ -75,6 +76,25 @@ class ZygoteHandle:
             EOFError: If the launcher has exited.
         """
         return ZygoteHandle(msgspec.structs.replace(config, namespace=self._config.namespace), launcher=self._launcher)
+
+    def start_for(self, backend: str) -> ZygoteHandle:
+        """Start another zygote like this one for the sessions of another backend.
+
+        Args:
+            backend: Name of the backend.
+
+        Raises:
+            OSError: If it cannot be started.
+            EOFError: If the launcher has exited.
+        """
+        preload = self._config.preload if runs_in_worker(backend) else []
+        config = msgspec.structs.replace(self._config, backend=backend, preload=preload)
+        return ZygoteHandle(config, font_cache=self._font_cache, launcher=self._launcher)
+
+    @property
+    def backend(self) -> str:
+        """Name of the backend of its session roots."""
+        return self._config.backend
 
     @property
     def pid(self) -> int:

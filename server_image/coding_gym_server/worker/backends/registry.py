@@ -18,6 +18,7 @@ __all__ = [
     "check_backend",
     "check_installed",
     "is_installed",
+    "runs_in_worker",
 ]
 
 BACKENDS = {
@@ -95,6 +96,11 @@ def is_installed(name: str) -> bool:
     except UnknownBackendError:
         return False
     return True
+
+
+def runs_in_worker(name: str) -> bool:
+    """Return whether a backend executes cells in the interpreter of the worker, not in a shell or a kernel that it starts."""
+    return name != "bash" and not name.startswith(JUPYTER_PREFIX)
 
 
 def backend_class(name: str) -> type[ExecutorBackend]:

@@ -39,14 +39,12 @@ class NotebookBackend(ExecutorBackend):
         os.environ["MPLBACKEND"] = _INLINE
         matplotlib: Any = sys.modules.get("matplotlib")
         if matplotlib is not None and matplotlib.rcParams["backend"].lower() == "agg":
-            # The zygote has imported it after ``prepare``, for all backends.
+            # The zygote has imported it after ``prepare``.
             matplotlib.rcParams["backend"] = _INLINE
 
     @classmethod
     def prepare(cls, name: str) -> None:
         shell = CellShell.instance()
-        if "matplotlib.pyplot" in sys.modules:
-            shell.enable_matplotlib("inline")
         with contextlib.suppress(ImportError):
             importlib.import_module("PIL.Image")
         shell.warm_up()
