@@ -442,6 +442,22 @@ def test_windows_and_regions_are_captured(screen):
         look(screen, region=12345)
 
 
+def test_interrupt_reaches_cell_while_event_handlers_run(screen):
+    screen.run(WINDOW + "import time\nheld = 42\ndef tick():\n    time.sleep(0.2)\n    root.after(1, tick)\ntick()")
+    for _ in range(5):
+        observation = screen.run("time.sleep(20)", timeout=0.05)
+        assert (observation.metadata.outcome, observation.metadata.state_lost) == (Outcome.TIMEOUT, False), observation
+    assert screen.run("held").stdout == "42\n"
+
+
+def test_event_handler_between_cells_is_interrupted(screen):
+    screen.run(WINDOW + "import time\nheld = 42\nhandler = root.after(1, lambda: time.sleep(60))")
+    time.sleep(0.5)
+    observation = screen.run("print('begun')", timeout=0.1)
+    assert (observation.metadata.outcome, observation.metadata.state_lost) == (Outcome.TIMEOUT, False), observation
+    assert screen.run("held").stdout == "42\n"
+
+
 def look(session, region=None):
     return session._session.request_screen(ScreenRequestOptions(region=region))
 

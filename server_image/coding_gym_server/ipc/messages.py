@@ -9,6 +9,7 @@ Each channel is a socket pair that carries length-prefixed msgpack. Only the ser
 
 from __future__ import annotations
 
+import signal
 from typing import ClassVar
 
 import msgspec
@@ -20,6 +21,7 @@ from coding_gym_server.ipc.widget_messages import FoundWidgets, RequestWidgets, 
 from coding_gym_server.ipc.zygote_messages import FromZygote, ToZygote
 
 __all__ = [
+    "EVENTS_SIGNAL",
     "MAX_RESULT_BYTES",
     "Ack",
     "CellResult",
@@ -73,6 +75,13 @@ class ForkSpawner(msgspec.Struct, tag=True):
     DESCRIPTORS: ClassVar[int] = 1
 
     seat: int = FIRST_SEAT
+
+
+EVENTS_SIGNAL = signal.SIGWINCH
+"""Signal by which a root interrupts a handler of GUI events that runs between cells, when SIGINT is ignored.
+
+Programs that do not handle it ignore it.
+"""
 
 
 class InterruptWorker(msgspec.Struct, tag=True):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from coding_gym_server.ipc.messages import EVENTS_SIGNAL
 from coding_gym_server.worker.widgets.wakeup import handle_signals_in_toolkits
 from coding_gym_server.workspace.layout import MATPLOTLIB_BACKEND, Layout
 from coding_gym_server.workspace.xauthority import write_authority
@@ -57,18 +58,27 @@ def pump_until(has_request: Callable[[float], bool]) -> None:
 
 
 def _interruptible(pumps: list[Callable[[], None]]) -> None:
-    """Process the pending events; the user's event handlers can be interrupted, and their exceptions are ignored."""
+    """Process the pending events; the user's event handlers can be interrupted, and their exceptions are ignored.
+
+    Not by SIGINT, which is for the cell that waits meanwhile.
+    """
     worker = os.getpid()
     with contextlib.suppress(BaseException):
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        before = signal.signal(EVENTS_SIGNAL, _end_events)
         try:
             for pump in pumps:
                 pump()
         finally:
-            signal.signal(signal.SIGINT, before)
+            signal.signal(EVENTS_SIGNAL, before)
     if os.getpid() != worker:
         # A child process that an event handler forked; only the worker handles requests.
         os._exit(0)
+
+
+def _end_events(*_: object) -> None:
+    # Once: an exception while the former handler is restored would keep this one.
+    signal.signal(EVENTS_SIGNAL, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _pump_tkinter() -> None:

@@ -10,9 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import signal
 import socket
-import time
 from typing import Protocol
 
 import msgspec
@@ -53,7 +51,7 @@ from coding_gym_server.isolation import session_user
 from coding_gym_server.isolation.gate import NamespaceGate
 from coding_gym_server.isolation.ports import reserve_ports
 from coding_gym_server.isolation.profile import IsolationProfile
-from coding_gym_server.linux import oom, procfs
+from coding_gym_server.linux import oom
 from coding_gym_server.linux.forking import adopt_orphans, die_with_parent, fork_bare, fork_when_possible
 from coding_gym_server.linux.niceness import lower_priority
 from coding_gym_server.linux.process_root import reaped_cpu_time
@@ -62,12 +60,10 @@ from coding_gym_server.linux.wait_state import waits_without_limit
 from coding_gym_server.worker.backends.registry import backend_class
 from coding_gym_server.workspace.layout import MOUNTED, PRIVATE, Layout
 from coding_gym_server.zygote.family_root import FamilyRoot, Seat
+from coding_gym_server.zygote.interrupting import interrupt
 from coding_gym_server.zygote.spawner import Spawner
 
 __all__ = ["Forked", "SessionRoot"]
-
-_CELL_START_SECONDS = 0.25
-"""Maximum delay from the request to the first line of the cell on a busy machine."""
 
 
 class Forked(Protocol):
@@ -244,7 +240,7 @@ class SessionRoot(FamilyRoot):
                 return self._fork_spawner(self._seats[number], descriptors)
             case InterruptWorker(number):
                 if (worker := self._seats[number].worker) is not None:
-                    self._interrupt(worker)
+                    interrupt(worker)
                 self._channel.send(Interrupted())
             case RequestWidgets(number):
                 if (worker := self._seats[number].worker) is not None:
@@ -385,11 +381,3 @@ class SessionRoot(FamilyRoot):
 
     def _fork_process(self) -> int:
         return os.fork()
-
-    def _interrupt(self, worker: int) -> None:
-        """Interrupt the running cell; if the worker has not started it yet, as soon as it has."""
-        deadline = time.monotonic() + _CELL_START_SECONDS
-        while procfs.ignores(worker, signal.SIGINT) and time.monotonic() < deadline:
-            time.sleep(0.002)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(worker, signal.SIGINT)

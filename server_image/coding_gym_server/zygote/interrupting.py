@@ -1,0 +1,42 @@
+"""``interrupt``: interrupts the cell of a worker, also one that is about to begin."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+
+from coding_gym_server.ipc.messages import EVENTS_SIGNAL
+from coding_gym_server.linux import procfs
+
+__all__ = ["interrupt"]
+
+_START_SECONDS = 0.25
+"""Maximum delay from the request to the first line of the cell on a busy machine."""
+
+_CHECK_INTERVAL = 0.002
+
+
+def interrupt(worker: int) -> None:
+    """Interrupt the cell that has been sent to a worker; if the worker has not begun it yet, as soon as it has.
+
+    Args:
+        worker: Process id of the worker.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        if not _begins_cell(worker):
+            # A handler of GUI events may keep it from that.
+            os.kill(worker, EVENTS_SIGNAL)
+            _begins_cell(worker)
+        os.killpg(worker, signal.SIGINT)
+
+
+def _begins_cell(worker: int) -> bool:
+    """Return whether a worker executes a cell by now or soon: it ignores SIGINT between cells."""
+    deadline = time.monotonic() + _START_SECONDS
+    while is_idle := procfs.ignores(worker, signal.SIGINT):
+        if time.monotonic() >= deadline:
+            break
+        time.sleep(_CHECK_INTERVAL)
+    return not is_idle
