@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import ast
 import functools
-import threading
-import warnings
 from collections.abc import Iterator
 
+from coding_gym import _syntax_tree
 from coding_gym_server.ipc.text import source_lines
 
 __all__ = ["complete", "defined_names", "parse", "preamble", "put_before"]
-
-_warnings_lock = threading.Lock()
 
 
 def complete(code: str, *, prefix: str, entry_point: str | None) -> str:
@@ -52,12 +49,10 @@ def put_before(text: str, code: str, module: ast.Module) -> str:
 
 def parse(source: str) -> ast.Module | None:
     """Return the syntax tree of a source text; None if it does not parse. Suppresses syntax warnings."""
-    with _warnings_lock, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None
+    try:
+        return _syntax_tree.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def defined_names(module: ast.Module) -> set[str]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from coding_gym._syntax_tree import parse
 from coding_gym.envs.task_env import as_suite
 from coding_gym.errors import ConfigurationError, PoolClosedError, ProviderError
 from coding_gym.tasks import Asserts, Grader, Task, TaskSuite
@@ -131,7 +132,7 @@ def _task_of(suite: str | None, ground_truth: Any, code: str) -> Task:
 def _is_method(function: str, code: str) -> bool:
     """Return whether a function is a method of a ``class Solution``: the code has that, and no function of the name."""
     try:
-        names = set(_names(ast.parse(code)))
+        names = set(_names(parse(code)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return "Solution" in names and function not in names

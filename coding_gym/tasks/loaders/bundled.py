@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from coding_gym._syntax_tree import parse
 from coding_gym._validation import hint
 from coding_gym.errors import ConfigurationError
 from coding_gym.tasks.loaders.modes import with_grading
@@ -152,7 +153,7 @@ def _mutate(reference: str, mutant: str | Sequence[str]) -> str:
 
 def _stub(reference: str, entry_point: str | None) -> str:
     """Return the reference solution with empty function bodies; an empty program if there is no entry point."""
-    return "pass\n" if entry_point is None else ast.unparse(_BodyRemover().visit(ast.parse(reference))) + "\n"
+    return "pass\n" if entry_point is None else ast.unparse(_BodyRemover().visit(parse(reference))) + "\n"
 
 
 class _BodyRemover(ast.NodeTransformer):

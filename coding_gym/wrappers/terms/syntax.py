@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-import warnings
+
+from coding_gym import _syntax_tree
 
 __all__ = ["parse"]
 
@@ -19,8 +20,7 @@ def parse(code: str) -> ast.Module | None:
         (False, True, True)
     """
     try:
-        with warnings.catch_warnings(action="ignore"):
-            return ast.parse(code)
+        return _syntax_tree.parse(code)
     except MemoryError:
         raise RecursionError from None
     except (SyntaxError, ValueError):
