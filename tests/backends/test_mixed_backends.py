@@ -7,16 +7,18 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import psutil
 import pytest
+from websockets.sync.client import connect as open_socket
 
 from coding_gym.sandbox import Sandbox, start_sandbox
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym_server.worker.backends.registry import is_installed
+from tests.backends.backend_session import BackendSession
 from tests.conftest import TestSession
 from tests.grading.judging import Judge
 from tests.support.requirements import require_display
-from tests.support.running_server import RunningServer
-from tests.support.sandbox_faults import eventually
+from tests.support.running_server import RunningServer, gone_within
 
 pytestmark = pytest.mark.slow
 
@@ -118,11 +120,6 @@ def test_matplotlib_shows_figures_on_screen_after_notebooks(connect: Callable[[S
 
 
 def test_sessions_outlive_the_zygote_of_their_backend(tmp_path) -> None:
-    import psutil
-    from websockets.sync.client import connect as open_socket
-
-    from tests.backends.backend_session import BackendSession
-
     with RunningServer(tmp_path, "--max-sessions", "4") as server:
         process = psutil.Process(server.process.pid)
         with open_socket(server.ws_url, proxy=None) as connection, open_socket(server.ws_url, proxy=None) as another:
@@ -131,7 +128,7 @@ def test_sessions_outlive_the_zygote_of_their_backend(tmp_path) -> None:
             notebook.run("x = 40")
             (zygote,) = set(process.children()) - set(before)
             zygote.kill()
-            assert eventually(lambda: not zygote.is_running() or zygote.status() == psutil.STATUS_ZOMBIE)
+            assert gone_within([zygote]) == []
             assert notebook.run("x + 2").stdout.strip() == "42"
             # The zygote is replaced.
             assert BackendSession(another, "notebook").run("6 * 7").stdout.strip() == "42"

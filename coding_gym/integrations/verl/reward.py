@@ -11,12 +11,12 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from coding_gym._syntax_tree import parse
 from coding_gym.envs.task_env import as_suite
 from coding_gym.errors import ConfigurationError, PoolClosedError, ProviderError
 from coding_gym.tasks import Asserts, Grader, Task, TaskSuite
 from coding_gym.tasks.loaders.competitions import apps_task, calls_task, paired, results
 from coding_gym.tasks.loaders.rows import LoadOptions, TaskRow, is_list
+from coding_gym.tasks.submission import parse
 from coding_gym.wrappers.actions.fenced_code import extract_code
 
 __all__ = ["close_graders", "compute_score"]
@@ -131,10 +131,10 @@ def _task_of(suite: str | None, ground_truth: Any, code: str) -> Task:
 
 def _is_method(function: str, code: str) -> bool:
     """Return whether a function is a method of a ``class Solution``: the code has that, and no function of the name."""
-    try:
-        names = set(_names(parse(code)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    module = parse(code)
+    if module is None:
         return False
+    names = set(_names(module))
     return "Solution" in names and function not in names
 
 

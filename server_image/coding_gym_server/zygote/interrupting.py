@@ -33,10 +33,10 @@ def interrupt(worker: int) -> None:
 
 
 def _begins_cell(worker: int) -> bool:
-    """Return whether a worker executes a cell by now or soon: it ignores SIGINT between cells."""
+    """Wait until a worker executes a cell, for a limited time, and return whether it does: it ignores SIGINT between cells."""
     deadline = time.monotonic() + _START_SECONDS
-    while is_idle := procfs.ignores(worker, signal.SIGINT):
+    while procfs.ignores(worker, signal.SIGINT):
         if time.monotonic() >= deadline:
-            break
+            return False
         time.sleep(_CHECK_INTERVAL)
-    return not is_idle
+    return True
