@@ -322,6 +322,24 @@ def test_user_code_runs_at_lower_priority(session, sandbox):
 
 
 @pytest.mark.every_provider
+def test_step_that_ended_in_time_is_kept_if_server_is_late(session, sandbox):
+    session.run("import time; kept = 1")
+    server = server_of(sandbox)
+    # The server stops in the grace period, before the end of the step, and finds at once that both have ended.
+    stopper = threading.Timer(0.5, server.suspend)
+    resumer = threading.Timer(2, server.resume)
+    for timer in (stopper, resumer):
+        timer.start()
+    try:
+        seen = session.run("try: time.sleep(60)\nexcept KeyboardInterrupt: time.sleep(0.3)", timeout=0.3)
+    finally:
+        stopper.join()
+        resumer.join()
+    assert (seen.metadata.outcome, seen.metadata.state_lost) == (Outcome.TIMEOUT, False)
+    assert_works(session, kept=True)
+
+
+@pytest.mark.every_provider
 @pytest.mark.parametrize("target", ["os.getppid()", "1", "int(open(f'/proc/{os.getppid()}/stat').read().split()[3])"])
 def test_session_parents_cannot_be_signalled(session, target):
     seen = session.run(f"import os; os.kill({target}, 9)")

@@ -26,7 +26,9 @@ _SIGNAL_TIMEOUT = 2.0
 """Maximum number of seconds until the root has sent the signal."""
 
 _MIN_CPU_CHECK = 0.01
-_STARVATION_CHECK_SECONDS = 0.05
+_CHECK_SECONDS = 0.05
+_MAX_CHECKS = 3
+"""Checks until a step is given up: a server that has been delayed reads only after the first that the step has ended."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +98,7 @@ class Watchdog:
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(_SIGNAL_TIMEOUT + _INTERRUPT_GRACE, self._on_given_up)
+        self._end_grace_in(_SIGNAL_TIMEOUT + _INTERRUPT_GRACE)
         self._send_signal(self._begin_grace)
 
     async def stop(self) -> None:
@@ -120,15 +122,19 @@ class Watchdog:
         self._on_interrupted()
         if self._timer is not None and not self._timer.cancelled():
             self._timer.cancel()
-            end = self._loop.time() + _MAX_GRACE
-            self._timer = self._loop.call_later(_INTERRUPT_GRACE, self._end_grace, self._worker_cpu_time(), end)
+            self._end_grace_in(_INTERRUPT_GRACE)
 
-    def _end_grace(self, cpu_before: float, end: float) -> None:
+    def _end_grace_in(self, seconds: float) -> None:
+        end = self._loop.time() + _MAX_GRACE
+        self._timer = self._loop.call_later(seconds, self._end_grace, self._worker_cpu_time(), end, _MAX_CHECKS)
+
+    def _end_grace(self, cpu_before: float, end: float, checks: int) -> None:
         """Give the step up, unless its processes would run but have not been given the CPU time of the grace period."""
         used = self._worker_cpu_time() - cpu_before
         is_starved = used < _INTERRUPT_GRACE and any(map(is_runnable, self._processes()))
-        if is_starved and self._loop.time() < end:
-            self._timer = self._loop.call_later(_STARVATION_CHECK_SECONDS, self._end_grace, cpu_before, end)
+        checks = _MAX_CHECKS if is_starved and self._loop.time() < end else checks - 1
+        if checks:
+            self._timer = self._loop.call_later(_CHECK_SECONDS, self._end_grace, cpu_before, end, checks)
         else:
             self._on_given_up()
 
