@@ -61,7 +61,7 @@ def test_timeout_ends_hanging_loop(smol, code):
     begun = time.monotonic()
     shown = smol.run(f"print('begun')\n{code}", timeout=0.5)
     assert (shown.stdout, shown.exit_code) == ("begun\n", 124)
-    assert time.monotonic() - begun < 6
+    assert time.monotonic() - begun < 30
     assert smol.run("print('alive')").stdout == "alive\n"
 
 

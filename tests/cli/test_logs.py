@@ -59,7 +59,7 @@ def test_followed_log_ends_with_its_sandbox(local):
             log.write("four\n")
         assert process.stdout.readline() == "four\n"
         (local / "log").rename(local / "gone")
-        assert process.wait(10) == 0
+        assert process.wait(30) == 0
 
 
 def test_no_sandbox_is_no_error(tmp_path, monkeypatch):

@@ -61,21 +61,21 @@ def test_session_works_over_fragmenting_network(server, listen, size):
 
     with contextlib.closing(Session(listen(serve))) as session:
         session.ask_reset(ResetOptions(seed=1, episode_id="é" * 200))
-        session.wait(timeout=10)
+        session.wait(timeout=30)
         assert session.state().episode_id == "é" * 200
 
 
 def reset_another(address):
     with contextlib.closing(Session(address)) as session:
         session.ask_reset(ResetOptions())
-        session.wait(timeout=10)
+        session.wait(timeout=30)
 
 
 def test_full_server_always_raises_capacity_error(server):
     address = Address.of_url(server.url)
     with contextlib.closing(Session(address)) as first:
         first.ask_reset(ResetOptions())
-        first.wait(timeout=10)
+        first.wait(timeout=30)
         for _ in range(20):
             with pytest.raises(CapacityError, match="1/1"):
                 reset_another(address)

@@ -41,7 +41,7 @@ def test_timeout_kills_process_and_descendants(processes):
     def check(command):
         started = time.monotonic()
         result = processes.run(command, timeout=0.5)
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 25
         assert (result.exit_code, result.timed_out) == (124, True)
         descendant = result.stdout_text.strip()
         assert descendant.isdigit()
@@ -89,7 +89,7 @@ def test_kill_spares_other_processes(session, processes):
 def test_background_child_does_not_delay_exit(processes):
     started = time.monotonic()
     assert processes.run("sleep 30 & echo done").stdout == b"done\n"
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 25
 
 
 def test_left_process_can_be_joined(processes):

@@ -168,11 +168,9 @@ def test_fast_answer_does_not_wait_for_thread_that_reads(open_sessions):
         times[name] = time.monotonic()
 
     started = time.monotonic()
-    run_in_threads(
-        lambda: run("slow", slow, "time.sleep(1.5)"), lambda: (time.sleep(0.3), run("fast", fast, "time.sleep(0.2)"))
-    )
-    assert times["fast"] - started < 1.2
-    assert times["slow"] - started > 1.4
+    run_in_threads(lambda: run("slow", slow, "time.sleep(5)"), lambda: (time.sleep(0.3), run("fast", fast, "time.sleep(0.2)")))
+    assert times["fast"] - started < 4.9
+    assert times["slow"] - started > 4.9
 
 
 @pytest.mark.slow
@@ -187,15 +185,15 @@ def test_aborted_session_leaves_others_alone(open_sessions):
         aborted.abort()
         return started
 
-    def wait(session):
+    def wait(session, seconds):
         try:
-            return output(session, "time.sleep(1.5); print('ok')")
+            return output(session, f"time.sleep({seconds}); print('ok')")
         except TransportError as error:
             return type(error), time.monotonic()
 
-    ended, kept, at = run_in_threads(lambda: wait(aborted), lambda: wait(other), abort)
+    ended, kept, at = run_in_threads(lambda: wait(aborted, 30), lambda: wait(other, 1.5), abort)
     assert ended[0] is TransportError
-    assert ended[1] - at < 0.8
+    assert ended[1] - at < 20
     assert kept == "ok\n"
     assert aborted.is_lost
     assert not other.is_lost
@@ -212,7 +210,7 @@ def test_closed_session_answers_at_once_while_others_are_open(open_sessions):
     released.release("a snapshot")
     with pytest.raises(TransportError, match="it was closed"):
         closed.state()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     assert other.state().step_count == 0
 
 
@@ -223,8 +221,8 @@ def test_last_abort_ends_wait_for_silent_server(server, relay):
     threading.Timer(0.3, session.abort).start()
     started = time.monotonic()
     with pytest.raises(TransportError):
-        output(session, "import time; time.sleep(5)")
-    assert time.monotonic() - started < 3
+        output(session, "import time; time.sleep(25)")
+    assert time.monotonic() - started < 15
     session.close()
 
 
@@ -243,7 +241,7 @@ def test_interrupted_wait_hands_over_reading(open_sessions):
     other.ask_step("time.sleep(0.8); print('ok')")
     result = []
     # It sleeps while the other thread reads, which gives up first.
-    thread = threading.Timer(0.2, lambda: result.append(other.wait(timeout=10).observation.stdout))
+    thread = threading.Timer(0.2, lambda: result.append(other.wait(timeout=30).observation.stdout))
     thread.start()
     with pytest.raises(TransportTimeoutError):
         first.wait(timeout=0.5)
@@ -364,9 +362,9 @@ def test_garbage_collection_closes_sessions_at_any_point(sandbox, server):
 
 
 def test_closed_connection_opens_no_channel(server):
-    connection = SharedConnection(Address.of_url(server.url), timeout=5)
-    channel = connection.open(timeout=5)
+    connection = SharedConnection(Address.of_url(server.url), timeout=30)
+    channel = connection.open(timeout=30)
     assert channel is not None
     channel.close()
     assert not connection.is_open
-    assert connection.open(timeout=5) is None
+    assert connection.open(timeout=30) is None

@@ -121,7 +121,7 @@ def test_raising_listener_interrupts_execution(interpreter):
         interpreter.execute("import time\nwhile True:\n    n += 1\n    print(n)\n    time.sleep(0.01)", on_stdout=stop)
     started = time.monotonic()
     assert interpreter.execute("n > 0").text == "True"
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60
 
 
 def test_client_is_thread_safe(interpreter):

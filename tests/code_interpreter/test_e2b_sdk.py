@@ -148,14 +148,14 @@ def test_unknown_language_raises(sandbox):
 
 
 def test_contexts_run_parallel_and_each_sequentially(sandbox, context):
-    code = "import time; time.sleep(0.5)"
+    code = "import time; time.sleep(2)"
     started = time.monotonic()
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(lambda where: sandbox.run_code(code, context=where), (None, context)))
         parallel, started = time.monotonic() - started, time.monotonic()
         list(threads.map(lambda where: sandbox.run_code(code, context=where), (context, context)))
-    assert parallel < 0.95
-    assert time.monotonic() - started > 0.95
+    assert parallel < 3.9
+    assert time.monotonic() - started > 3.9
 
 
 @pytest.mark.parametrize("code", ["import time; time.sleep(30)", "while True: pass"])

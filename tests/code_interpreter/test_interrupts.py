@@ -39,7 +39,7 @@ def test_timeout_keeps_variables(check_in_contexts):
         interpreter.execute("x = 1")
         started = time.monotonic()
         execution = interpreter.execute(f"print('begun')\n{code}", timeout=0.5)
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 60
         assert execution.stdout == "begun\n"
         assert execution.error["name"] == "TimeoutError"
         assert "variables are kept" in execution.error["value"]
@@ -77,7 +77,7 @@ def test_client_disconnect_interrupts_execution(check_in_contexts):
                 interpreter.http.post("/execute", json=interpreter.body(code), timeout=0.2)
             started = time.monotonic()
             assert interpreter.execute("x").text == "1"
-            assert time.monotonic() - started < 15
+            assert time.monotonic() - started < 60
 
     check_in_contexts(check, ENDLESS)
 
@@ -100,7 +100,7 @@ def test_disconnect_during_context_start_interrupts_execution(interpreter):
             interpreter.http.post("/execute", json={"code": "while True: pass", "context_id": identifier}, timeout=delay)
         started = time.monotonic()
         assert interpreter.execute("1", context_id=identifier).text == "1"
-        assert time.monotonic() - started < 15
+        assert time.monotonic() - started < 60
         interpreter.http.delete(f"/contexts/{identifier}")
 
 

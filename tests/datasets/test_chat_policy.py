@@ -108,7 +108,7 @@ def test_endpoint_that_never_answered_is_not_retried(ask, host):
     began = time.monotonic()
     with pytest.raises(PolicyError, match=r"cannot be reached: \[Errno .*\] [A-Z][a-z ]+"):
         ask(policy)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 10
 
 
 def test_restarting_endpoint_is_retried(endpoint, ask):

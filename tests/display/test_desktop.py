@@ -180,7 +180,7 @@ def test_close_ends_program(desktop, start, toolkit):
     program = start(EVENT_LOOPS[toolkit])
     window = window_of(desktop, "loop")
     assert desktop.close_windows(desktop.applications()).supporting == (window.id,)
-    assert program.process.wait(10) == 0
+    assert program.process.wait(30) == 0
 
 
 def test_close_reports_windows_without_delete_protocol(desktop, start):
@@ -271,7 +271,7 @@ def test_managed_windows_are_application_windows(desktop, start, x_server, tmp_p
         assert [window.title.strip("#!") for window in desktop.windows()] == ["framed", "menu"]
         assert desktop.applications() == [window.id]
         assert desktop.close_windows([window.id]).supporting == (window.id,)
-        assert program.process.wait(10) == 0
+        assert program.process.wait(30) == 0
         assert until(lambda: not desktop.has_windows())
     finally:
         manager.kill()

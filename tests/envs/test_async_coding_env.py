@@ -32,15 +32,15 @@ from tests.support.sandbox_faults import eventually, is_gone, kill_sandbox, livi
 from tests.support.sandbox_processes import server_of
 
 FAST = {"provider": "local", "preload": ()}
-ENV = {"screen": None, "step_timeout": 20}
+ENV = {"screen": None, "step_timeout": 60}
 PLACES = 4
-SLEEP = "import time; time.sleep(15); print('stale')"
-GIVES_IN_LATE = "import time\ntry:\n    time.sleep(15)\nexcept KeyboardInterrupt:\n    time.sleep(0.3)"
+SLEEP = "import time; time.sleep(50); print('stale')"
+GIVES_IN_LATE = "import time\ntry:\n    time.sleep(50)\nexcept KeyboardInterrupt:\n    time.sleep(0.3)"
 STUBBORN = """
 import time
 while True:
     try:
-        time.sleep(15)
+        time.sleep(50)
     except KeyboardInterrupt:
         pass
 """
@@ -92,7 +92,7 @@ async def cancel(coroutine, after=0.0):
     started = time.monotonic()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 30
 
 
 async def cancel_or_finish(coroutine, after):
@@ -119,7 +119,7 @@ async def free_event_loop():
     yield
     ticker.cancel()
     assert len(stalls) > 20
-    assert max(stalls) < 2
+    assert max(stalls) < 10
 
 
 # Behavior documented by AgentFly, expressed in this package's API
@@ -435,7 +435,7 @@ def test_cancelled_step_interrupts_code_and_keeps_variables(pool, after):
             await cancel(env.step(SLEEP), after)
             started = time.monotonic()
             assert await output(env, "print('fresh', x)") == "fresh 1\n"
-            assert time.monotonic() - started < 8
+            assert time.monotonic() - started < 30
 
     run(main)
 
@@ -469,7 +469,7 @@ def test_timeouts_and_task_groups_cancel_step(pool, way):
                 await way(env)
             except* TimeoutError:
                 pass
-            assert time.monotonic() - started < 8
+            assert time.monotonic() - started < 30
             assert await output(env, "x") == "1\n"
 
     run(main)
@@ -533,7 +533,7 @@ def test_cancelling_after_unnoticed_interpreter_death_recovers_quickly(pool):
                 await cancel(env.step(SLEEP), 0.001)
                 started = time.monotonic()
                 await env.step("1")
-                assert time.monotonic() - started < 8
+                assert time.monotonic() - started < 30
 
     run(main)
 
@@ -671,8 +671,8 @@ def test_steps_of_environments_run_concurrently(pool):
     async def main():
         envs = [await AsyncCodingEnv.acquire(pool, **ENV) for _ in range(PLACES)]
         started = time.monotonic()
-        await asyncio.gather(*(env.step("import time; time.sleep(2)") for env in envs))
-        assert time.monotonic() - started < 2 * PLACES
+        await asyncio.gather(*(env.step("import time; time.sleep(5)") for env in envs))
+        assert time.monotonic() - started < 5 * PLACES
         await asyncio.gather(*(env.aclose() for env in envs))
 
     run(main)

@@ -711,8 +711,8 @@ def test_sandbox_death_during_step_truncates_immediately(provider, env_of):
         victim = sandbox.container.attrs["State"]["Pid"]
     killer = subprocess.Popen(["sh", "-c", f"sleep 0.5; kill -9 {victim}"])
     started = time.perf_counter()
-    _, _, _, truncated, info = env.step("import time; time.sleep(20)")
-    assert time.perf_counter() - started < 8
+    _, _, _, truncated, info = env.step("import time; time.sleep(50)")
+    assert time.perf_counter() - started < 30
     assert truncated
     assert info["outcome"] == "infrastructure"
     killer.wait()
@@ -877,11 +877,11 @@ def test_remote_server_serves_environment(tmp_path, guarded):
 
 @pytest.mark.parametrize("token", [None, "wrong"])
 def test_remote_refuses_wrong_token_quickly(guarded, token):
-    env = CodingEnv(provider="remote", base_url=guarded.url, token=token, start_timeout=8)
+    env = CodingEnv(provider="remote", base_url=guarded.url, token=token, start_timeout=60)
     started = time.perf_counter()
     with pytest.raises((ProviderError, ProtocolError), match="token"):
         env.reset()
-    assert time.perf_counter() - started < 5
+    assert time.perf_counter() - started < 30
     env.close()
 
 
@@ -894,14 +894,14 @@ def test_unreachable_remote_raises_provider_error():
 @pytest.mark.slow
 def test_full_remote_raises_capacity_error_quickly(tmp_path):
     with RunningServer(tmp_path, "--max-sessions", "1") as server:
-        settings = {"provider": "remote", "base_url": server.url, "screen": None, "start_timeout": 8}
+        settings = {"provider": "remote", "base_url": server.url, "screen": None, "start_timeout": 60}
         first, second = CodingEnv(**settings), CodingEnv(**settings)
         first.reset()
         for _ in range(2):
             started = time.perf_counter()
             with pytest.raises(CapacityError, match="1/1"):
                 second.reset()
-            assert time.perf_counter() - started < 6
+            assert time.perf_counter() - started < 30
         assert output(first, "1") == "1\n"
         first.close()
         second.reset()

@@ -63,10 +63,10 @@ def test_transcript_reads_like_python_prompt():
 @pytest.mark.parametrize("size", [(640, 480), (16, 16), (321, 17)])
 def test_every_frame_has_the_same_shape(text, size):
     turns = [Turn(text, text, text, 7)] * 2
-    started = time.perf_counter()
+    started = time.process_time()
     frame = draw_transcript(turns, size)
     # Takes a fraction of a second on an idle machine.
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10
     assert frame.dtype == np.uint8
     assert frame.shape == (size[1], size[0], 3)
     assert format_transcript(turns).count("[exit code 7]") == 2
@@ -103,7 +103,7 @@ def test_drawing_returns_fresh_writable_frame():
 @pytest.mark.slow
 def test_long_transcript_is_drawn_quickly():
     turns = [Turn("x = 1  # " + "y" * 90_000, "z" * 16_384, "w" * 16_384, 0)] * 50
-    started = time.perf_counter()
+    started = time.process_time()
     draw_transcript(turns, DEFAULT_FRAME_SIZE)
     # Takes a fraction of a second on an idle machine.
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10

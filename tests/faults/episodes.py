@@ -48,7 +48,7 @@ def assert_infrastructure(result: tuple[Any, ...]) -> None:
     assert re.search(r"sandbox failed.*: \S", observation["stderr"])
 
 
-def assert_starts_over(env: CodingEnv, *, within: float = 20) -> None:
+def assert_starts_over(env: CodingEnv, *, within: float = 60) -> None:
     """Assert that the next reset provides a fresh interpreter and an empty workspace."""
     started = time.monotonic()
     observation, info = env.reset(seed=1)

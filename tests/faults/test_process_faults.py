@@ -86,9 +86,9 @@ def hasty(hasty_shared):
 @pytest.fixture
 def impatient(monkeypatch):
     """Shorten the timeouts after which an unresponsive server is given up."""
-    monkeypatch.setattr("coding_gym.envs.episode._ANSWER_SLACK", 0.5)
-    monkeypatch.setattr("coding_gym.envs.coding_env.RESET_TIMEOUT", 1.0)
-    monkeypatch.setattr("coding_gym.sandbox.managed._CONNECT_SECONDS", 2.0)
+    monkeypatch.setattr("coding_gym.envs.episode._ANSWER_SLACK", 2.0)
+    monkeypatch.setattr("coding_gym.envs.coding_env.RESET_TIMEOUT", 5.0)
+    monkeypatch.setattr("coding_gym.sandbox.managed._CONNECT_SECONDS", 5.0)
     monkeypatch.setattr("coding_gym.sandbox.local.provider._EXIT_TIMEOUT", 1.0)
 
 
@@ -136,7 +136,7 @@ def test_stopped_server_is_replaced(hasty, impatient):
         stopper = after(0.3, server_of(env.sandbox).suspend)
         started = time.monotonic()
         assert_infrastructure(env.step(SLEEP))
-        assert time.monotonic() - started < 6
+        assert time.monotonic() - started < 25
         stopper.join()
         assert_starts_over(env)
 

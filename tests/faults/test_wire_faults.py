@@ -252,7 +252,7 @@ class Bystander:
 
     def close(self):
         self._stop.set()
-        self._thread.join(10)
+        self._thread.join(30)
         self._peer.socket.close()
 
     @contextlib.contextmanager

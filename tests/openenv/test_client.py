@@ -171,7 +171,7 @@ def test_eight_clients_run_concurrently(server):
     async def episode(number):
         async with peer.GenericEnvClient(**server.options) as env:
             await env.reset(seed=number)
-            await env.step({"code": f"x = {number}; import time; time.sleep(0.5)"})
+            await env.step({"code": f"x = {number}; import time; time.sleep(3)"})
             return (await env.step({"code": "x"})).observation["stdout"]
 
     async def main():
@@ -179,7 +179,7 @@ def test_eight_clients_run_concurrently(server):
 
     started = time.monotonic()
     assert asyncio.run(main()) == [f"{number}\n" for number in range(8)]
-    assert time.monotonic() - started < 4
+    assert time.monotonic() - started < 20
 
 
 # Pings and timeouts

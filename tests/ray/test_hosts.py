@@ -97,7 +97,7 @@ def test_closed_pool_ends_waiting_callers_and_hosts(cluster, descendants):
     thread.start()
     assert eventually(lambda: pool.stats.waiting == 1)
     pool.close()
-    thread.join(10)
+    thread.join(30)
     assert len(errors) == 1
     assert taken
     assert env.step("1")[3]

@@ -23,9 +23,9 @@ from coding_gym.ray import RayGrader, RayPool, RayVectorEnv  # noqa: E402 - requ
 
 pytestmark = [pytest.mark.slow, pytest.mark.lifecycle]
 
-ENV = {"screen": None, "step_timeout": 20}
+ENV = {"screen": None, "step_timeout": 60}
 KINDS = ["sandbox", "host", "node"]
-NOTICED_SECONDS = 10.0
+NOTICED_SECONDS = 30.0
 GONE_SECONDS = 15.0
 
 
@@ -48,7 +48,7 @@ def test_lost_environments_are_truncated_and_the_others_go_on(pool, kill, descen
         kill(kind, pool, victim)
         lost_after = back_after = None
         slowest = steps = 0
-        while back_after is None and time.monotonic() < began + 40:
+        while back_after is None and time.monotonic() < began + 60:
             at = time.monotonic()
             observations, _, _, truncated, infos = envs.step(["x += 1; print(x)"] * envs.num_envs)
             steps += 1
@@ -91,7 +91,7 @@ def test_asynchronous_episodes_end_truncated_and_begin_again(pool, kill, kind):
         async with AsyncCodingEnv(pool=pool, **ENV) as env:
             await env.reset(seed=1)
             victim = pool._nodes[env._slot.sandbox.address.url]
-            step = asyncio.create_task(env.step("import time; time.sleep(15)"))
+            step = asyncio.create_task(env.step("import time; time.sleep(50)"))
             await asyncio.sleep(0.3)
             began = time.monotonic()
             await asyncio.to_thread(kill, kind, pool, victim)

@@ -67,10 +67,10 @@ def test_environments_answer_first_come_first_served(pool):
         envs.send(["import time; time.sleep(1.5); print('slow')", *["print('fast')"] * (NUM_ENVS - 1)])
         seen = []
         while envs.pending.size > 1:
-            observations, *_, infos = envs.recv(timeout=10)
+            observations, *_, infos = envs.recv(timeout=30)
             seen += observations["stdout"]
         assert seen == ["fast\n"] * (NUM_ENVS - 1)
-        assert envs.recv(timeout=10)[0]["stdout"] == ("slow\n",)
+        assert envs.recv(timeout=30)[0]["stdout"] == ("slow\n",)
         assert infos["env_id"].size
 
 

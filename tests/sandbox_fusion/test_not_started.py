@@ -102,5 +102,5 @@ def test_process_that_does_not_start_is_no_timeout(sandbox, stdin):
         answer = http.post("/run_code", json={**RUN, "stdin": stdin, "run_timeout": 0.5})
         assert answer.status_code == 504
         assert answer.json()["detail"].startswith(START)
-        assert time.monotonic() - began < 0.5 + 10
+        assert time.monotonic() - began < 0.5 + 30
         assert http.post("/run_code", json=RUN).json()["status"] == "Success"

@@ -137,7 +137,7 @@ def test_worker_that_is_ready_too_late_is_kept():
             assert answer.json() == {
                 "detail": "The sandbox is overloaded: no process was ready within 4 s. Send fewer programs at a time."
             }
-            assert MAX_WAIT_SECONDS <= time.monotonic() - began < MAX_WAIT_SECONDS + 5
+            assert MAX_WAIT_SECONDS <= time.monotonic() - began < MAX_WAIT_SECONDS + 30
             with pytest.raises(httpx.ReadTimeout):
                 http.post("/run_code", json=body, timeout=0.3)
         # One for each of the two requests that gave up, and as many roots of test runners.

@@ -275,9 +275,9 @@ def test_ten_thousand_nodes_load_quickly(path):
             child = tree.expand(tree.root if number % 2 else node, f"step({number})")
             node = node if number % 2 else child
     tree.save(path)
-    begun = time.perf_counter()
+    begun = time.process_time()
     saved = load_tree(path)
-    assert time.perf_counter() - begun < 20
+    assert time.process_time() - begun < 20
     assert len(saved) == 10_000
     assert max(node.depth for node in saved) == 5_000
     deepest = max(saved, key=lambda node: node.depth)

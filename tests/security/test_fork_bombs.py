@@ -64,7 +64,7 @@ def caught_in_a_net(sandbox):
         yield
     finally:
         sandbox.close()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while caught.read_text() and time.monotonic() < deadline:
             time.sleep(0.05)
         net.rmdir()

@@ -158,7 +158,7 @@ def test_output_floods_leave_others_responsive(box, attacker, victim):
             subprocess.Popen(["sh", "-c", f"yes >&{1 + n % 2}"])
         time.sleep(1)
     """)
-    assert [victim.see("kept", timeout=5) for _ in range(50)] == ["kept"] * 50
+    assert [victim.see("kept", timeout=30) for _ in range(50)] == ["kept"] * 50
     seen = attacker.wait()
     assert seen.metadata.outcome is Outcome.OK
     assert len(seen.stdout) <= 16_384
@@ -225,7 +225,7 @@ def test_disk_space_is_freed_with_session(provider, code):
                         new.see("[open(path, 'w').write('x' * 100_000) for path in ('new', '/dev/shm/new')]") == [100_000] * 2
                     )
 
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 30
         while not is_there_again():
             assert time.monotonic() < deadline
             time.sleep(0.1)

@@ -78,7 +78,7 @@ def test_disconnect_interrupts_execution(http, execute, session):
             pass
     begin = time.monotonic()
     assert texts(execute("print(state)")) == "kept\n"
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 30
 
 
 def test_unknown_sessions_and_bodies_are_refused(http, session):

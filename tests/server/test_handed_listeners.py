@@ -50,8 +50,8 @@ def test_sessions_run_over_the_listener(sandbox, handed):
     address, _ = handed
     with contextlib.closing(Session(address)) as session:
         session.ask_step("print(6 * 7)")
-        assert session.wait(timeout=10).observation.stdout == "42\n"
-        assert get_json(address, "/health", timeout=5) == sandbox.health()
+        assert session.wait(timeout=30).observation.stdout == "42\n"
+        assert get_json(address, "/health", timeout=30) == sandbox.health()
 
 
 def test_token_is_required(handed):
@@ -66,7 +66,7 @@ def test_connections_end_with_that_of_the_owner(sandbox, handed):
         session.ask_step("import time; time.sleep(30)")
         client.close()
         with pytest.raises(TransportError):
-            session.wait(timeout=5)
+            session.wait(timeout=30)
     with pytest.raises(TransportError):
         Session(address)
     assert sandbox.is_healthy()
@@ -79,7 +79,7 @@ def test_two_listeners_are_independent(sandbox, handed):
     second.close()
     with contextlib.closing(Session(handed[0])) as session:
         session.ask_step("1")
-        assert session.wait(timeout=5).observation.exit_code == 0
+        assert session.wait(timeout=30).observation.exit_code == 0
 
 
 def test_anything_else_is_refused_and_closed(sandbox, provider):

@@ -16,7 +16,7 @@ from coding_gym_server.protocol import Outcome
 from tests.support.sandbox_processes import server_of
 
 TIMEOUT = 0.3
-LATE = 10.0
+LATE = 30.0
 MARKER = re.compile(r"\n\.\.\. \[(\d+) characters cut\] \.\.\.\n")
 
 
@@ -403,7 +403,7 @@ def test_output_flood_until_timeout_is_truncated(session, open_session, code):
     started = time.monotonic()
     assert other.run("1").stdout == "1\n"
     assert time.monotonic() - started < 20
-    seen = session._session.wait(timeout=10).observation
+    seen = session._session.wait(timeout=30).observation
     assert (seen.exit_code, seen.metadata.outcome) == (124, Outcome.TIMEOUT)
     assert len(MARKER.findall(seen.stdout + seen.stderr)) == 1
     assert max(len(seen.stdout), len(seen.stderr)) <= 16_384
@@ -425,7 +425,7 @@ def test_child_flood_between_steps_is_truncated(session):
     started = time.monotonic()
     for _ in range(3):
         assert len(session.run("1").stdout) <= 16_384
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30
     session.run("p.kill(); p.wait()")
     session.run("1")
     assert session.run("1").stdout == "1\n"

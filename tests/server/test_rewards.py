@@ -84,9 +84,9 @@ def test_unparsable_code_has_negative_quality(code):
 
 
 def test_megabytes_of_code_are_scored_quickly():
-    started = time.perf_counter()
+    started = time.process_time()
     assert score("x = (1, 2, 3)\n" * 1_000_000, REWARDS) == Score()
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10
 
 
 def test_invalid_escape_sequences_emit_no_warning():

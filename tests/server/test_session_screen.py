@@ -87,7 +87,7 @@ def test_display_ends_with_episode(screen):
     screen.run(WINDOW + "root.update()")
     own = displays(screen) - before
     screen.reset(screen=(320, 240), capture="auto")
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while displays(screen) & own and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not displays(screen) & own
@@ -374,7 +374,7 @@ def test_game_without_idle_time_keeps_running(screen):
     started = time.monotonic()
     observation = screen.run(code, on_idle="return", settle_s=0.2)
     assert observation.metadata.outcome is Outcome.RUNNING
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 40
     for _ in range(3):
         assert screen.run("", on_idle="return", settle_s=0.05).metadata.outcome is Outcome.RUNNING
     assert screen.run("", on_idle="return", settle_s=0.05, inputs=[Key("a")]).metadata.outcome is Outcome.RUNNING

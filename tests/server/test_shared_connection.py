@@ -122,13 +122,11 @@ def test_steps_of_one_frame_are_answered_together(shared):
 @pytest.mark.slow
 def test_slow_step_does_not_delay_others(shared):
     shared.open(0, 1)
-    shared.send((0, MESSAGE, step("import time; time.sleep(1.5)")), (1, MESSAGE, step("print(1)")))
-    started = time.monotonic()
+    shared.send((0, MESSAGE, step("import time; time.sleep(60)")), (1, MESSAGE, step("print(1)")))
     assert shared.outputs(1) == {1: "1\n"}
-    assert time.monotonic() - started < 1
     shared.send((1, MESSAGE, step("print(2)")))
     assert shared.outputs(1) == {1: "2\n"}
-    assert time.monotonic() - started < 1.4
+    shared.send((0, MESSAGE, interrupt()))
     assert shared.outputs(1) == {0: ""}
 
 

@@ -30,7 +30,7 @@ def test_restore_ends_what_the_episode_has_started(session: TestSession) -> None
         # Its request must have arrived.
         time.sleep(0.3)
         session.restore(snapshot)
-        assert "snapshot" in (waiting.result(timeout=10).lost or "")
+        assert "snapshot" in (waiting.result(timeout=30).lost or "")
     assert session.run("print('p' in globals())").stdout == "False\n"
     assert session.http.processes.list() == []
 

@@ -235,7 +235,7 @@ def test_step_timeout_applies_to_one_step(wire):
     wire.reset()
     started = time.perf_counter()
     data = wire.step("while True: pass", timeout_s=0.3)
-    assert time.perf_counter() - started < 3
+    assert time.perf_counter() - started < 20
     assert data["observation"]["exit_code"] == 124
     assert data["metadata"]["outcome"] == "timeout"
     check_observation(data)
@@ -387,7 +387,7 @@ def test_invalid_utf8_closes_with_1007(server):
     with connect(server.ws_url, compression=None) as client:
         client.send(b"\xff\xfe", text=True)
         with pytest.raises(ConnectionClosedError) as caught:
-            client.recv(timeout=5)
+            client.recv(timeout=30)
     assert caught.value.rcvd.code == 1007
 
 
@@ -466,7 +466,7 @@ def test_json_and_msgpack_share_connection(server):
 def test_fragmented_message_is_answered(server):
     with connect(server.ws_url, compression=None) as client:
         client.send(["{", '"type"', ": ", '"state"}'])
-        assert json.loads(client.recv(timeout=5))["type"] == "state"
+        assert json.loads(client.recv(timeout=30))["type"] == "state"
 
 
 def test_pings_are_answered_during_step(json_wire):
@@ -536,7 +536,7 @@ def closing_code(client, data):
     """Send data that makes the server close the connection; return the code, None if sending failed before it was read."""
     try:
         client.send(data)
-        client.recv(timeout=10)
+        client.recv(timeout=30)
     except ConnectionClosed as closed:
         return closed.rcvd and closed.rcvd.code
     return "not closed"
@@ -560,7 +560,7 @@ def test_oversized_fragmented_message_closes_connection(server):
 # Session slots
 
 
-def wait_for_place(url, within):
+def wait_for_place(url, within=20):
     started = time.perf_counter()
     while True:
         with Wire(url) as wire, contextlib.suppress(ConnectionClosedOK):
@@ -575,12 +575,12 @@ def test_connection_at_capacity_gets_error_and_closes(small_server):
         first.reset()
         for _ in range(5):
             with connect(small_server.ws_url, compression=None) as second:
-                error = json.loads(second.recv(timeout=5))
+                error = json.loads(second.recv(timeout=30))
                 assert error["type"] == "error"
                 assert error["data"]["code"] == "CAPACITY_REACHED"
                 assert (error["data"]["active_sessions"], error["data"]["max_sessions"]) == (1, 1)
                 with pytest.raises(ConnectionClosedOK) as caught:
-                    second.recv(timeout=5)
+                    second.recv(timeout=30)
                 assert caught.value.rcvd.code == 1000
         assert first.stdout("1") == "1\n"
 
@@ -593,11 +593,11 @@ def test_disconnect_frees_session_at_once(small_server, leave, busy):
         before = {process.pid for process in small_server.family()}
         if busy.startswith("in a step"):
             wire.stdout("import subprocess; p = subprocess.Popen(['sleep', '300'], start_new_session=True)")
-            wire.send({"type": "step", "data": {"code": SLEEP.format(30)}})
+            wire.send({"type": "step", "data": {"code": SLEEP.format(60)}})
             time.sleep(0.1)
         if "ahead" in busy:
             for _ in range(3):
-                wire.send({"type": "step", "data": {"code": SLEEP.format(30)}})
+                wire.send({"type": "step", "data": {"code": SLEEP.format(60)}})
         if busy == "in a reset":
             wire.send({"type": "reset"})
         if leave == "close message" and busy == "idle":
@@ -606,7 +606,7 @@ def test_disconnect_frees_session_at_once(small_server, leave, busy):
             wire.socket.socket.shutdown(socket.SHUT_RDWR)
         else:
             threading.Thread(target=wire.socket.close, daemon=True).start()
-        wait_for_place(small_server.ws_url, 10)
+        wait_for_place(small_server.ws_url)
     new = [process for process in small_server.family() if process.pid not in before and is_sleep(process)]
     assert gone_within(new) == []
 
@@ -621,12 +621,12 @@ def is_sleep(process):
 def test_disconnect_with_queued_requests_frees_session(tmp_path):
     with RunningServer(tmp_path, "--max-sessions", "1") as server, Wire(server.ws_url) as wire:
         wire.reset()
-        wire.send({"type": "step", "data": {"code": SLEEP.format(20)}})
+        wire.send({"type": "step", "data": {"code": SLEEP.format(60)}})
         for _ in range(100):
             wire.send({"type": "state"})
         time.sleep(0.2)
         wire.socket.socket.shutdown(socket.SHUT_RDWR)
-        wait_for_place(server.ws_url, 1)
+        wait_for_place(server.ws_url)
 
 
 def test_many_short_sessions_leave_no_processes(server):
@@ -638,7 +638,7 @@ def test_many_short_sessions_leave_no_processes(server):
                 wire.send({"type": "step", "data": {"code": "1"}})
             for wire in wires:
                 wire.receive()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while len(server.family()) > before + 2 and time.monotonic() < deadline:
         time.sleep(0.05)
     assert len(server.family()) <= before + 2
@@ -707,7 +707,7 @@ def fuzzed(server):
                 self.wire = Wire(server.ws_url)
             self.wire.socket.send(frame)
             try:
-                answer = self.wire.socket.recv(timeout=10)
+                answer = self.wire.socket.recv(timeout=30)
             except ConnectionClosedOK:
                 self._forget()
                 return
@@ -717,7 +717,7 @@ def fuzzed(server):
             assert server.is_alive()
             if document["type"] == "error" and document["data"]["code"] == "SESSION_ERROR":
                 with pytest.raises(ConnectionClosedOK):
-                    self.wire.socket.recv(timeout=5)
+                    self.wire.socket.recv(timeout=30)
                 self._forget()
 
     fuzzed = Fuzzed()
@@ -888,8 +888,8 @@ def test_http_steps_share_no_state(http):
 
 def test_http_step_timeout_applies(http):
     started = time.perf_counter()
-    observation = http.post("/step", json={"action": {"code": SLEEP.format(9)}, "timeout_s": 0.3}).json()["observation"]
-    assert time.perf_counter() - started < 3
+    observation = http.post("/step", json={"action": {"code": SLEEP.format(25)}, "timeout_s": 0.3}).json()["observation"]
+    assert time.perf_counter() - started < 20
     assert observation["exit_code"] == 124
 
 
@@ -966,7 +966,7 @@ def test_unknown_session_id_is_refused(server):
         error = json.loads(client.recv(timeout=_ANSWER_WITHIN))
         assert error == {"type": "error", "data": {"message": "Unknown session_id: 5", "code": "SESSION_ERROR"}}
         with pytest.raises(ConnectionClosedOK):
-            client.recv(timeout=5)
+            client.recv(timeout=30)
     with Wire(f"{server.ws_url}?client=a&session_id=") as wire:
         assert wire.stdout("1") == "1\n"
 
@@ -1025,18 +1025,18 @@ def test_http_step_at_capacity_returns_503(small_server):
 
 
 def test_http_disconnect_during_step_frees_session(small_server):
-    body = json.dumps({"action": {"code": SLEEP.format(20)}}).encode()
+    body = json.dumps({"action": {"code": SLEEP.format(60)}}).encode()
     for _ in range(2):
         with socket.create_connection(("127.0.0.1", small_server.port)) as client:
             client.sendall(b"POST /step HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
             time.sleep(0.3)
-        wait_for_place(small_server.ws_url, 10)
+        wait_for_place(small_server.ws_url)
 
 
 def test_http_disconnect_while_sending_frees_session(small_server):
     with socket.create_connection(("127.0.0.1", small_server.port)) as client:
         client.sendall(b"POST /step HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
-    wait_for_place(small_server.ws_url, 10)
+    wait_for_place(small_server.ws_url)
     assert "Traceback" not in small_server.log.read_text()
 
 

@@ -118,13 +118,13 @@ def test_all_references_pass(grader: Grader, humaneval: TaskSuite, mbpp: TaskSui
 @pytest.mark.slow
 def test_verdicts_keep_order_without_blocking_workers(grader: Grader) -> None:
     tasks = [Task(id=str(n), prompt="", entry_point="f", tests=Asserts(cases=(f"assert f() == {n}",))) for n in range(40)]
-    solutions = [f"import time\ntime.sleep({6 if n == 0 else 0})\ndef f(): return {n}" for n in range(40)]
+    solutions = [f"import time\ntime.sleep({12 if n == 0 else 0})\ndef f(): return {n}" for n in range(40)]
     verdicts = grader.grade_many(zip(tasks, solutions, strict=True))
     first = next(verdicts)
     began = time.monotonic()
     rest = list(verdicts)
     # The others were graded while the first one slept.
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 10
     assert [verdict.task_id for verdict in (first, *rest)] == [task.id for task in tasks]
     assert outcomes([first, *rest]) == {"passed": 40}
 
@@ -161,7 +161,7 @@ def test_closing_iterator_cancels_grading(grader: Grader) -> None:
     began = time.monotonic()
     verdicts.close()
     assert grader.grade(DOUBLE, RIGHT).solved
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 9
 
 
 def test_submissions_that_raise_end_the_run(grader: Grader) -> None:
@@ -289,7 +289,7 @@ def test_close_cancels_all_grading() -> None:
         began = time.monotonic()
         other.close()
         other.close()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 9
         assert {verdict.outcome for verdict in _as_far_as_there_are(verdicts)} <= {VerdictOutcome.INFRASTRUCTURE}
 
 

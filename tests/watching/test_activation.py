@@ -66,7 +66,7 @@ def test_orderly_end_says_farewell(connect):
         connection = connect(process.pid)
         connection.changes()
         tell(process)
-        process.wait(10)
+        process.wait(30)
         with pytest.raises(TrainerEnded) as caught:
             connection.changes()
         assert [row.action for row in caught.value.last.sessions] == ["last"]
@@ -77,7 +77,7 @@ def test_an_uncaught_exception_is_an_orderly_end(connect):
     with running_trainer(ONE + "sys.stderr.close(); 1 / 0\n") as process:
         connection = connect(process.pid)
         tell(process)
-        process.wait(10)
+        process.wait(30)
         with pytest.raises(TrainerEnded) as caught:
             connection.changes()
         assert caught.value.last is not None
@@ -88,7 +88,7 @@ def test_kill_leaves_a_socket_that_is_recognized_and_removed(connect):
         connection = connect(process.pid)
         connection.changes()
         process.send_signal(signal.SIGKILL)
-        process.wait(10)
+        process.wait(30)
         with pytest.raises(TrainerEnded) as caught:
             connection.changes()
         assert caught.value.last is None
@@ -142,7 +142,7 @@ print(child, flush=True); sys.stdin.readline()
         try:
             assert [hello.pid for hello in find_trainers()] == [process.pid]
             process.kill()
-            process.wait(10)
+            process.wait(30)
             # Neither the listening socket nor the connection lives on in the child.
             with pytest.raises(TrainerEnded):
                 connection.changes()
@@ -287,4 +287,4 @@ def test_a_frozen_reader_does_not_delay_the_end_much(connect):
     with running_trainer(ONE) as process:
         connect(process.pid)
         tell(process)
-        process.wait(10)
+        process.wait(30)

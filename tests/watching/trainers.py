@@ -58,7 +58,7 @@ def running_trainer(program: str, **environment: str) -> Iterator[subprocess.Pop
         with contextlib.suppress(OSError):
             process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(10)
+            process.wait(30)
         process.kill()
         process.wait()
         process.stdout.close()

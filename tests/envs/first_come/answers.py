@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gymnasium.utils.env_checker import data_equivalence
 
-ENV = {"screen": None, "step_timeout": 20}
+ENV = {"screen": None, "step_timeout": 60}
 FAST = {"provider": "local", "preload": (), **ENV}
 SLEEP = "import time; time.sleep({})"
 NAP = SLEEP.format(0.5)

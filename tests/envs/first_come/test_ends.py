@@ -30,7 +30,7 @@ def test_death_of_sandbox_ends_its_episodes_while_others_go_on(mode, make_own):
     envs = make_own(4, sessions_per_sandbox=2, autoreset_mode=mode)
     envs.reset(seed=1)
     dead, alive = envs.envs[0].sandbox, envs.envs[2].sandbox
-    envs.send([SLEEP.format(15)] * 2 + ["n = 0"] * 2)
+    envs.send([SLEEP.format(50)] * 2 + ["n = 0"] * 2)
     killer = subprocess.Popen(["sh", "-c", f"sleep 0.5; kill -9 {server_of(dead).pid}"])
     answers = {}
     steps = 0
@@ -44,7 +44,7 @@ def test_death_of_sandbox_ends_its_episodes_while_others_go_on(mode, make_own):
                 steps += 1
                 envs.send(["n += 1"], [index])
     killer.wait()
-    assert time.perf_counter() - started < 10
+    assert time.perf_counter() - started < 30
     assert steps > 20
     for obs, reward, terminated, truncated, info in answers.values():
         assert (reward, terminated, truncated) == (0.0, False, True)
@@ -100,7 +100,7 @@ def test_close_cancels_pending_environments(make_own):
     envs = make_own(3, sessions_per_sandbox=3)
     envs.reset()
     server = server_of(envs.envs[0].sandbox)
-    envs.send([SLEEP.format(19), "while True: pass"], [0, 2])
+    envs.send([SLEEP.format(50), "while True: pass"], [0, 2])
     errors = []
 
     def wait():
@@ -114,8 +114,8 @@ def test_close_cancels_pending_environments(make_own):
     time.sleep(0.3)
     started = time.perf_counter()
     envs.close()
-    assert time.perf_counter() - started < 8
-    receiver.join(5)
+    assert time.perf_counter() - started < 30
+    receiver.join(30)
     assert len(errors) == 1
     assert gone_within([server]) == []
     assert set(env_threads()) <= before
@@ -129,10 +129,10 @@ def test_close_returns_sessions_of_pending_environments_to_pool(roomy_pool, make
     assert eventually(lambda: roomy_pool.busy == 0)
     envs = make(2)
     envs.reset()
-    envs.send([SLEEP.format(19)] * 2)
+    envs.send([SLEEP.format(50)] * 2)
     started = time.perf_counter()
     envs.close()
-    assert time.perf_counter() - started < 4
+    assert time.perf_counter() - started < 30
     assert roomy_pool.busy == 0
     again = make(8)
     again.reset()

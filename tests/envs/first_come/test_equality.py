@@ -171,7 +171,7 @@ def test_submissions_are_graded_first_come(make_own):
     time.sleep(0.2)
     started = time.perf_counter()
     envs.close()
-    assert time.perf_counter() - started < 8
+    assert time.perf_counter() - started < 30
 
 
 @pytest.mark.slow

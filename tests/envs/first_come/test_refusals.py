@@ -115,5 +115,5 @@ def test_second_receiver_is_refused(envs):
     time.sleep(0.1)
     with pytest.raises(ConcurrentUseError):
         envs.recv()
-    thread.join(10)
+    thread.join(30)
     assert envs.pending.size == 0

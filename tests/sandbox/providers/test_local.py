@@ -85,7 +85,7 @@ def test_isolation_prefer_starts_without_landlock(monkeypatch):
         contextlib.closing(sandbox.connect()) as session,
     ):
         session.ask_step("1")
-        assert session.wait(timeout=10).observation.stdout == "1\n"
+        assert session.wait(timeout=30).observation.stdout == "1\n"
 
 
 def test_auto_reports_why_both_providers_fail(monkeypatch):
@@ -217,7 +217,7 @@ def test_other_sessions_are_inaccessible(sandbox, run, have_mounts):
             (f"import os; os.listdir(os.path.dirname(os.path.dirname({where!r})))", "PermissionError"),
         ):
             other.ask_step(code)
-            assert (with_mounts if have_mounts else "PermissionError") in other.wait(timeout=10).observation.stderr
+            assert (with_mounts if have_mounts else "PermissionError") in other.wait(timeout=30).observation.stderr
 
 
 def test_tcp_sockets_are_refused(run):
@@ -310,7 +310,7 @@ def test_environment_variables_of_trainer_stay_hidden(monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
     with contextlib.closing(start_sandbox(SandboxConfig(**FAST))) as sandbox, contextlib.closing(sandbox.connect()) as session:
         session.ask_step("import os; print(sorted(os.environ), 'hush' in str(os.environ))")
-        stdout = session.wait(timeout=10).observation.stdout
+        stdout = session.wait(timeout=30).observation.stdout
     assert "False" in stdout
     assert "AWS" not in stdout
     assert psutil.Process().environ().get("AWS_SECRET_ACCESS_KEY") is None
@@ -370,17 +370,17 @@ def test_closing_removes_everything(tmp_path):
         session.ask_step(
             "import subprocess, os; p = subprocess.Popen(['sleep', '300'], start_new_session=True); os.mkdir('d', 0)"
         )
-        session.wait(timeout=10)
+        session.wait(timeout=30)
         session.ask_step("import time; time.sleep(60)")
         time.sleep(0.2)
         family = processes_of(sandbox)
         started = time.perf_counter()
         sandbox.close()
-        assert time.perf_counter() - started < 20
+        assert time.perf_counter() - started < 40
         assert gone_within(family) == []
         assert not os.path.exists(directory)
         with pytest.raises(TransportError):
-            session.wait(timeout=5)
+            session.wait(timeout=30)
     sandbox.close()
     with pytest.raises(TransportError):
         sandbox.connect()

@@ -15,24 +15,24 @@ def test_concurrent_calls_share_outcome():
 
     def fail_slowly():
         begun.set()
-        go_on.wait(5)
+        go_on.wait(30)
         raise LookupError
 
     def ask():
-        about_to_ask.wait(5)
+        about_to_ask.wait(30)
         return once("key", lambda: "tried again")
 
     with ThreadPoolExecutor(4) as threads:
         first = threads.submit(once, "key", fail_slowly)
-        assert begun.wait(5)
+        assert begun.wait(30)
         others = [threads.submit(ask) for _ in range(3)]
-        about_to_ask.wait(5)
+        about_to_ask.wait(30)
         assert once("another key", lambda: 1) == 1
         time.sleep(0.3)
         go_on.set()
         for future in (first, *others):
             with pytest.raises(LookupError):
-                future.result(5)
+                future.result(30)
 
 
 def test_later_calls_run_again():

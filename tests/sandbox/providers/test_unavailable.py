@@ -36,7 +36,7 @@ def test_closed_port_fails_soon(closed_url):
         pytest.raises(SandboxStartError, match=f"There is no server at base_url=: .*Connection refused. {_SERVE}"),
     ):
         env.reset()
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 20
 
 
 def test_clients_of_closed_port_name_the_command(closed_url):

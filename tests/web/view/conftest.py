@@ -80,7 +80,7 @@ def serving(path: Path) -> Iterator[str]:
             time.sleep(0.01)
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
         server.should_exit = True
-        thread.join(10)
+        thread.join(30)
 
 
 def fragment(route: str = "/") -> str:
