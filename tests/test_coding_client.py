@@ -219,7 +219,7 @@ def test_reset_selects_rewards_by_name(client):
 
 
 def test_reset_options_apply(client):
-    client.reset(step_timeout=0.3)
+    client.reset(step_timeout=2)
     observation = client.step(CodeAction("while True: pass")).observation
     assert observation.exit_code == 124
     assert client.step(CodeAction("6 * 7")).observation.stdout == "42\n"

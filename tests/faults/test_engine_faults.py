@@ -67,7 +67,7 @@ class PrivateEngine:
             self._process.send_signal(number)
             self._process.wait(60)
             self._process = None
-            assert gone_within(family, 20) == []
+            assert gone_within(family, 60) == []
             self._reap()
 
     def kill_shims(self) -> None:
@@ -135,7 +135,7 @@ def engine(private_engine, monkeypatch):
     yield private_engine
     if private_engine._process is None:
         private_engine.start()
-    assert eventually(lambda: not private_engine.containers(), 20)
+    assert eventually(lambda: not private_engine.containers(), 60)
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_episode_survives_engine_kill_until_restart(env, engine):
     assert env.sandbox.container.id == old
     # A restarted engine ends the containers of its predecessor.
     engine.start()
-    assert eventually(lambda: old not in engine.containers(), 20)
+    assert eventually(lambda: old not in engine.containers(), 60)
     assert_infrastructure(env.step("1"))
     assert_starts_over(env)
     assert engine.containers() == [env.sandbox.container.id]
@@ -190,7 +190,7 @@ def test_close_without_engine_leaves_no_processes(env, engine, caplog):
     engine.stop(signal.SIGKILL)
     env.close()
     assert "end by itself" in caplog.text
-    assert gone_within(family, 15) == []
+    assert gone_within(family, 60) == []
 
 
 def test_engine_killed_during_start_is_survived(make, engine):

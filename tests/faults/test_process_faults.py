@@ -69,7 +69,7 @@ def alone(dedicated):
 @pytest.fixture(scope="module")
 def hasty_shared(provider):
     """Two sessions with a short step timeout, each in a sandbox that tests replace."""
-    options = {**SMALL, "step_timeout": 1}
+    options = {**SMALL, "step_timeout": 3}
     with contextlib.closing(
         gym.make_vec("CodingEnv-v0", num_envs=2, sessions_per_sandbox=1, provider=provider, **options)
     ) as envs:

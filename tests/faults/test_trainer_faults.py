@@ -130,7 +130,7 @@ def test_killed_trainers_leave_no_sandboxes(provider, request):
             or [container for container in containers() if container.status != "created"]
         )
 
-    assert eventually(lambda: not alive(), 20), alive()
+    assert eventually(lambda: not alive(), 60), alive()
     # The rest is removed by the next process that starts a sandbox.
     remove_orphans(engine) if engine else remove_orphaned_directories()
     assert not containers()

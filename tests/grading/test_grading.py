@@ -161,7 +161,7 @@ def test_hanging_test_process_ends_with_server() -> None:
 
         thread = threading.Thread(target=grade)
         thread.start()
-        assert eventually(is_busy, 20)
+        assert eventually(is_busy, 60)
         family = processes_of(sandbox)
         server_of(sandbox).kill()
         assert gone_within(family) == []

@@ -96,7 +96,7 @@ def test_client_runs_code(url):
     assert (result.status, result.run_result.stdout, result.files) == ("Success", "ab\n", {"out.txt": "eA=="})
     mapping = sandbox_fusion.SummaryMapping(RunFailed="run failed", RunTimeout="too slow")
     for code, summary in (("1 / 0", "run failed"), ("while True: pass", "too slow"), ("1", "Success")):
-        request = sandbox_fusion.RunCodeRequest(code=code, language="python", run_timeout=1)
+        request = sandbox_fusion.RunCodeRequest(code=code, language="python", run_timeout=3)
         result = sandbox_fusion.run_code(request, endpoint=url, max_attempts=1)
         assert sandbox_fusion.summary_run_code_result(result, mapping) == summary
 

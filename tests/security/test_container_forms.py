@@ -65,7 +65,7 @@ def isolation_of(container):
         found[:] = [printed.decode()]
         return code == 0
 
-    assert eventually(is_healthy, 20)
+    assert eventually(is_healthy, 60)
     return json.loads(found[0])["isolation"]
 
 

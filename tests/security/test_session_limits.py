@@ -97,7 +97,7 @@ def test_files_of_closed_sessions_free_memory(box):
             for session in [stack.enter_context(contextlib.closing(Inside(box))) for _ in range(4)]:
                 session.do("open('hog', 'wb').write(bytes(30 << 20))")
             full = used()
-        assert eventually(lambda full=full: full - used() > 90 << 20, 20)
+        assert eventually(lambda full=full: full - used() > 90 << 20, 60)
 
 
 def test_locked_system_files_concern_one_session(hog, neighbor):

@@ -199,7 +199,7 @@ def test_grader_is_thread_safe(grader: Grader) -> None:
     ids=["empty", "surrogate", "nul", "nested", "signs", "long", "longest", "comment", "exit", "_exit", "forever"],
 )
 def test_any_submission_gets_verdict(grader: Grader, code: str, outcome: str) -> None:
-    limits = GradingLimits(cpu_timeout=0.5)
+    limits = GradingLimits(cpu_timeout=1.5)
     task = Task(id="double", prompt="", entry_point="double", prefix=DOUBLE.prefix, tests=DOUBLE.tests, limits=limits)
     verdict = grader.grade(task, code)
     assert (verdict.outcome, verdict.total) == (outcome, 2)

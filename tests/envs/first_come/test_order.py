@@ -39,7 +39,7 @@ def test_first_come_is_ten_times_as_fast_with_one_slow_program(make_own):
 
 @pytest.mark.slow
 def test_endless_program_ends_by_its_own_limit_only(make):
-    envs = make(3, step_timeout=1.5)
+    envs = make(3, step_timeout=3)
     envs.reset()
     envs.send(["n = 0"] * 2 + ["while True: pass"])
     received = {0: 0, 1: 0}
@@ -51,7 +51,7 @@ def test_endless_program_ends_by_its_own_limit_only(make):
         for index in answers:
             received[index] += 1
             envs.send(["n += 1; n"], [index])
-    assert 1 < time.perf_counter() - started < 30
+    assert 2 < time.perf_counter() - started < 30
     assert answers[2][0]["exit_code"] == 124
     assert answers[2][4]["outcome"] == "timeout"
     assert not answers[2][3]

@@ -238,7 +238,7 @@ def test_killed_server_is_left_out_until_it_returns(serve, servers):
             env.reset()
             assert env.sandbox.address.url == servers[0]
         serve(6, port)
-        assert eventually(lambda: pool.stats.sandboxes == 2, 20)
+        assert eventually(lambda: pool.stats.sandboxes == 2, 60)
         assert pool.capacity > 2
         # It has more free slots than the other one.
         with pool.acquire() as lease:

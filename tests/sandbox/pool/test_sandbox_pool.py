@@ -810,10 +810,10 @@ def test_process_exit_leaves_no_sandboxes(provider, request):
         owners.add(owner)
         servers += pids
     assert len(owners) == len(ends)
-    assert eventually(lambda: all(map(is_gone, servers)), 15)
+    assert eventually(lambda: all(map(is_gone, servers)), 60)
     if provider == "docker":
         engine = request.getfixturevalue("docker_engine")
-        assert eventually(lambda: not any(whose.pid in owners for _, whose in our_containers(engine)), 15)
+        assert eventually(lambda: not any(whose.pid in owners for _, whose in our_containers(engine)), 60)
 
 
 # Environments
