@@ -47,7 +47,7 @@ def docs(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Measure sandboxes on this machine; ``nox -s bench -- --quick`` takes a tenth of the measurements."""
-    session.install("-e", ".[bench,backends]")
+    session.install("-e", ".[backends]")
     session.run("coding-gym", "bench", *session.posargs)
 
 

@@ -26,7 +26,12 @@ from coding_gym.sandbox.pool import SandboxPool
 from coding_gym_server.protocol import Observation, ResetOptions, StepAction, StepRequest
 from tests.support.requirements import require_display, require_docker
 
-pytest_plugins = ["tests.support.compat", "tests.support.tiers", "tests.support.order"]
+pytest_plugins = [
+    "tests.support.durations",
+    "tests.support.tiers",
+    "tests.support.order",
+    *(["tests.integrations.compat"] if "CODING_GYM_COMPAT" in os.environ else []),
+]
 
 _PR_SET_CHILD_SUBREAPER = 36
 _GONE_WITHIN = 30.0

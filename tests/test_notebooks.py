@@ -18,7 +18,6 @@ from coding_gym.datasets.episode import Episode, Step
 from coding_gym.envs.observation import CodingObservation
 from coding_gym.media import representation
 from coding_gym.media.results import Result
-from coding_gym.search import BranchTree
 from coding_gym.tasks import Asserts, Task, TaskSuite, Verdict
 from coding_gym_server.protocol import Frame, Pixels
 from coding_gym_server.protocol.grading import CaseOutcome, CaseResult, VerdictOutcome
@@ -203,7 +202,6 @@ def local_env(pool):
     env.close()
 
 
-@pytest.mark.slow
 def test_dataset_and_its_episodes_are_tables(tmp_path):
     options = {"provider": "local", "preload": (), "screen": None}
     dataset = collect("CodingEnv-v0", ["print('<b>')", "2"], 2, seed=1, path=tmp_path, env_options=options)
@@ -212,17 +210,6 @@ def test_dataset_and_its_episodes_are_tables(tmp_path):
     assert page.elements.count("tr") == 3
     assert "2 episodes of CodingEnv-v0" in page.text
     assert "<b>" in shown(dataset[0]).text
-
-
-def test_tree_shows_its_nodes(local_env):
-    observation, info = local_env.reset(seed=1)
-    with BranchTree(local_env, observation=observation, info=info) as tree:
-        child = tree.expand(tree.root, "x = '<b>'")
-        tree.backpropagate(tree.expand(child, "x"), 1.0)
-        page = shown(tree)
-    assert "BranchTree: 3 nodes" in page.text
-    assert "x = '<b>'" in page.text
-    assert page.elements.count("li") == 3
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def read_results(path: Path | None = None) -> dict[str, TestResult]:
         entries: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return {name: TestResult(**entry) for name, entry in entries.items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        message = f"Expected {path} to have results of tests, as tests/support/compat.py writes them: {error}"
+        message = f"Expected {path} to have results of tests, as tests/integrations/compat.py writes them: {error}"
         raise ConfigurationError(message) from error
 
 

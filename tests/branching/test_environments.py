@@ -26,9 +26,8 @@ from gymnasium.wrappers import (
 
 from coding_gym import branching, wrappers
 from coding_gym.errors import ConfigurationError, SnapshotError
-from coding_gym.search import BranchTree, best_first
 from coding_gym.wrappers import terms
-from tests.search.lock import CombinationLock
+from tests.support.lock import CombinationLock
 
 BEFORE = ["x = [1]", "print(x)"]
 AFTER = ["print(x)", "x.append(2); print(x)", "1 / 0", "print(x)", "import math; print(x)"]
@@ -168,24 +167,6 @@ def test_lost_state_is_replayed_with_wrappers(shared):
     expected = steps(env, AFTER)
     branching.restore_state(env, snapshot, replay=True)
     assert data_equivalence(steps(env, AFTER), expected)
-
-
-def test_time_limit_counts_steps_of_each_branch(shared):
-    env = TimeLimit(shared, 4)
-    env.reset(seed=1)
-    env.step("digits = [3, 1, 2]; found = []")
-
-    def propose(node):
-        return [f"found.append({digit}); print(found == digits[:len(found)], len(found))" for digit in range(4)]
-
-    def evaluate(node):
-        right, length = node.observation["stdout"].split()
-        return float(length) if right == "True" else -1.0
-
-    with BranchTree(env, max_snapshots=6) as tree:
-        best = best_first(tree, propose, evaluate, expansions=12)
-        assert [node.truncated for node in tree] == [node.depth == 3 for node in tree]
-    assert evaluate(best) == 3.0
 
 
 class Budget(gym.Wrapper):

@@ -11,7 +11,6 @@ import pytest
 
 from coding_gym import AsyncCodingEnv
 from coding_gym.errors import SnapshotError
-from coding_gym.search import BranchTree, best_first
 from tests.support.environments import OPTIONS, stdout
 
 
@@ -151,7 +150,6 @@ def test_async_environment_goes_on_from_snapshot(pool):
     assert asyncio.run(run()) == ["[1]\n", "[1, 2]\n", "[1]\n"]
 
 
-@pytest.mark.slow
 @pytest.mark.screen
 def test_windows_are_not_restored_but_screen_works():
     show = (
@@ -168,21 +166,6 @@ def test_windows_are_not_restored_but_screen_works():
                 obs, _ = env.restore_state(snapshot)
                 assert not np.any(obs["screenshot"])
                 assert stdout(env, "print(x)") == "1\n"
-
-
-def test_search_finds_what_a_walk_does_not(env):
-    env.step("digits = [3, 1, 2]; found = []")
-
-    def propose(node):
-        return [f"found.append({digit}); print(found == digits[:len(found)], len(found))" for digit in range(4)]
-
-    def evaluate(node):
-        right, length = node.observation["stdout"].split() if node.observation["stdout"] else ("True", "0")
-        return float(length) if right == "True" else -1.0
-
-    with BranchTree(env, max_snapshots=8) as tree:
-        best = best_first(tree, propose, evaluate, expansions=12)
-    assert evaluate(best) == 3.0
 
 
 def test_release_does_not_hinder_the_next_snapshot(env):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coding_gym.search import BranchTree
-from tests.search.lock import CombinationLock
+from tests.support.lock import CombinationLock
 
 
 @pytest.fixture

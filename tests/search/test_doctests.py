@@ -7,7 +7,7 @@ import pkgutil
 import pytest
 
 import coding_gym.search
-from tests.search.lock import CombinationLock
+from tests.support.lock import CombinationLock
 
 EXAMPLES = [
     example

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coding_gym.errors import ConfigurationError
 from coding_gym.search import BranchTree, best_first, epsilon_greedy, mcts, puct, random_leaf, uct
-from tests.search.lock import CombinationLock
+from tests.support.lock import CombinationLock
 
 
 def digits(node):

@@ -19,7 +19,6 @@ def run(monkeypatch, *options):
     runpy.run_path(str(EXAMPLE), run_name="__main__")
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(bool(probe().missing), reason="the local provider needs Linux 6.12's Landlock")
 def test_branching_solves_more_at_equal_steps(monkeypatch, capsys, tmp_path):
     picture = tmp_path / "search.png"

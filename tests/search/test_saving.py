@@ -263,7 +263,6 @@ class Unprintable:
         raise OSError("no text")
 
 
-@pytest.mark.slow
 def test_ten_thousand_nodes_load_quickly(path):
     env = Replies()
     env.reset()

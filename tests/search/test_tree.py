@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from coding_gym.errors import ConfigurationError
 from coding_gym.search import BranchTree
-from tests.search.lock import CombinationLock, replay
+from tests.support.lock import CombinationLock, replay
 
 
 def new_lock(**options):

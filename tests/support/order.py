@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.support.tiers import FULL_ONLY
+from tests.support.durations import duration_of
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin the share of each process with the files of long tests, so that quick ones are left for the end."""
+    """Begin the share of each process with the files that take long, so that quick ones are left for the end."""
     shares = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if shares > 1:
         items[:] = _dealt(items, shares)
@@ -26,9 +26,9 @@ def _dealt(items: Sequence[pytest.Item], shares: int) -> list[pytest.Item]:
     # The tests of a file, with one provider, share fixtures and stay together.
     files = [tuple(tests) for _, tests in itertools.groupby(items, key=_file_and_provider)]
     dealt: list[list[pytest.Item]] = [[] for _ in range(shares)]
-    for file in sorted(filter(_long_tests, files), key=_long_tests, reverse=True):
-        min(dealt, key=_long_tests).extend(file)
-    quick = itertools.chain.from_iterable(file for file in files if not _long_tests(file))
+    for file in sorted(filter(_seconds, files), key=_seconds, reverse=True):
+        min(dealt, key=_seconds).extend(file)
+    quick = itertools.chain.from_iterable(file for file in files if not _seconds(file))
     for number, share in enumerate(dealt):
         end = len(items) * (number + 1) // shares
         share.extend(itertools.islice(quick, max(0, end - sum(map(len, dealt[:number])) - len(share))))
@@ -40,5 +40,5 @@ def _file_and_provider(item: pytest.Item) -> tuple[str, str]:
     return str(item.path), str(parameters.get("provider"))
 
 
-def _long_tests(items: Sequence[pytest.Item]) -> int:
-    return sum(any(map(item.get_closest_marker, FULL_ONLY)) for item in items)
+def _seconds(items: Sequence[pytest.Item]) -> float:
+    return sum(map(duration_of, items))

@@ -1,8 +1,11 @@
 """Tiers of the test suite: the selection of tests, their providers and the number of processes.
 
-``pytest`` deselects tests that take long (``slow``), tests that start and kill sandboxes on purpose (``lifecycle``) and tests
-of other projects' clients (``PEERS``); ``pytest --full`` runs all tests. A test that is named on the command line (``pytest
-path::test``), or whose tier is named by ``-m``, always runs.
+* ``pytest`` runs the tests of the core that are neither slow (``durations.py``) nor need Docker.
+* ``pytest --docker`` adds the tests that need Docker, and all of ``tests/security``.
+* ``pytest --full`` runs everything: slow tests and all suites (``suites.py``), too.
+
+Suites and single tests that are named on the command line (``pytest tests/web``, ``pytest path::test``) run as well, the latter
+even if they are slow.
 """
 
 from __future__ import annotations
@@ -17,10 +20,9 @@ from pathlib import Path
 import pytest
 
 import coding_gym_server
+from tests.support.durations import is_slow
 from tests.support.requirements import require_display, require_docker
-
-FULL_ONLY = ("slow", "lifecycle")
-"""Tiers that run only with ``--full``."""
+from tests.support.suites import ROOT, suite_of
 
 WORKERS = 3
 """Number of test processes: one more than the cores of a small machine, because a test often waits for a sandbox.
@@ -29,15 +31,13 @@ More are not faster, because sandboxes use the processors, too, and delay each o
 """
 
 
-PEERS = ("openenv", "code_interpreter/test_e2b_sdk.py", "integrations/test_sb3.py", "sandbox_fusion/test_clients.py", "e2b")
-"""Tests with other projects' software, whose imports take several seconds per process; they run only with ``--full``."""
-
 _TESTS = Path(__file__).parents[1]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("coding_gym")
-    group.addoption("--full", action="store_true", help="run all tests, those marked slow and lifecycle included")
+    group.addoption("--docker", action="store_true", help="also run the tests that need Docker, and all of tests/security")
+    group.addoption("--full", action="store_true", help="run all tests: slow ones, those that need Docker, and all suites")
     group.addoption("--providers", help="run tests of sandboxes on these providers only, such as local,docker")
 
 
@@ -72,17 +72,18 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Ignore the tests in ``PEERS``, unless the command line names them."""
-    peer = next((peer for name in PEERS if collection_path == (peer := _TESTS / name)), None)
-    if peer is None or config.getoption("full"):
+    """Ignore the tests of suites, unless the command line names them."""
+    path = collection_path.relative_to(ROOT).as_posix() if collection_path.is_relative_to(ROOT) else ""
+    suite = suite_of(path)
+    if suite is None or config.getoption("full"):
         return None
-    named = (config.invocation_params.dir.joinpath(argument.partition("::")[0]) for argument in config.args)
-    return None if any(path.resolve().is_relative_to(peer) for path in named) else True
+    named = (config.invocation_params.dir.joinpath(argument.partition("::")[0]).resolve() for argument in config.args)
+    return None if any(name.is_relative_to(ROOT / tests) for name in named for tests in suite.tests) else True
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    tiers = "all tiers" if config.getoption("full") else f"without {' and '.join(FULL_ONLY)} (pytest --full runs them)"
-    return f"coding_gym: {tiers}"
+    tiers = [name for name in ("full", "docker") if config.getoption(name)]
+    return f"coding_gym: {f'--{tiers[0]}' if tiers else 'without slow tests, Docker and suites (pytest --full runs them)'}"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -99,16 +100,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for fixture, marker in (("xvfb", "screen"), ("docker_engine", "docker")):
             if fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(marker)
-    if config.getoption("full"):
-        return
-    left_out = [tier for tier in FULL_ONLY if tier not in config.getoption("markexpr")]
     named = tuple(argument.rpartition("/")[2] for argument in config.args if "::" in argument)
     kept, deselected = [], []
     for item in items:
         is_named = item.nodeid.rpartition("/")[2].startswith(named) if named else False
-        (kept if is_named or not any(item.get_closest_marker(tier) for tier in left_out) else deselected).append(item)
+        (kept if is_named or _is_selected(item, config) else deselected).append(item)
     items[:] = kept
     config.hook.pytest_deselected(items=deselected)
+
+
+def _is_selected(item: pytest.Item, config: pytest.Config) -> bool:
+    if config.getoption("full"):
+        return True
+    with_docker = config.getoption("docker")
+    if with_docker and item.path.is_relative_to(_TESTS / "security"):
+        return True
+    return not is_slow(item) and (with_docker or item.get_closest_marker("docker") is None)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -131,7 +138,6 @@ def _providers(metafunc: pytest.Metafunc) -> list[str]:
     config = metafunc.config
     if chosen := config.getoption("providers"):
         return chosen.split(",")
-    definition = metafunc.definition
-    everywhere = definition.get_closest_marker("every_provider")
-    on_both = everywhere is not None and (config.getoption("full") or everywhere.kwargs.get("always", False))
-    return ["docker", "local"] if on_both or (everywhere is not None and _names_tests(config)) else ["local"]
+    everywhere = metafunc.definition.get_closest_marker("every_provider") is not None
+    on_both = config.getoption("full") or config.getoption("docker") or _names_tests(config)
+    return ["docker", "local"] if everywhere and on_both else ["local"]

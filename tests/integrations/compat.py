@@ -82,7 +82,7 @@ def _result_of(framework: Framework, counts: Counter[str]) -> TestResult | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    path = os.environ.get("CODING_GYM_COMPAT")
     # Processes of xdist report to the one that started them.
-    if path and "PYTEST_XDIST_WORKER" not in os.environ:
-        config.pluginmanager.register(CompatRecorder(Path(path).absolute(), frameworks()), "compat")
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        path = Path(os.environ["CODING_GYM_COMPAT"]).absolute()
+        config.pluginmanager.register(CompatRecorder(path, frameworks()), "compat")
