@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.support.requirements import import_extra, require_browser
+from tests.web import deaf_chromium
 
 TIMEOUT_MILLISECONDS = 15_000
 
@@ -31,12 +33,14 @@ class Traffic:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Chromium, without a window.
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Chromium, without a window, and deaf to changes of the network.
 
     Playwright keeps an event loop running in this thread, so tests of other modules, which may run their own, need its end.
     """
-    path = require_browser()
+    path = tmp_path_factory.mktemp("browser") / "chromium"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} {deaf_chromium.__file__} {require_browser()} "$@"\n')
+    path.chmod(0o755)
     playwright = import_extra("playwright.sync_api")
     with playwright.sync_playwright() as started:
         chromium = started.chromium.launch(executable_path=path, args=["--no-sandbox"])

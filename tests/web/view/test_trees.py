@@ -116,7 +116,6 @@ def test_language_is_that_of_the_backend(get, environment, backend, language):
     assert get([], environment=environment, backend=backend)("/api/tree").json()["language"] == language
 
 
-@pytest.mark.slow
 def test_structure_of_ten_thousand_nodes_is_small(get):
     steps = [
         (number // 3, f"value_{number} = compute({number})", {"stdout": f"{number}\n"}, number % 7 / 7)
@@ -136,7 +135,6 @@ def test_command_refuses_other_files(tmp_path):
     assert f"{path} is not a saved tree" in result.stderr
 
 
-@pytest.mark.slow
 def test_command_shows_a_saved_tree(tmp_path):
     path = tmp_path / "search.tree.jsonl"
     save_tree(path, [(0, "a", {}, 0.0)])

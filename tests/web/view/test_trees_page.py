@@ -12,8 +12,6 @@ from tests.web import main_thread
 from tests.web.accessibility import serious_violations
 from tests.web.view.saved_trees import save_tree, serving
 
-pytestmark = pytest.mark.slow
-
 HOSTILE = "<script>document.title = 'owned'</script><img src=x onerror=\"document.title='owned'\"> \x1b[31m\u202e\0"
 STEPS = [
     (0, "numbers = [3, 1, 2]", {"stdout": ""}, 0.25),
@@ -249,10 +247,9 @@ def test_missing_token_is_reported(open_tree):
     page.traffic.problems.clear()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
-def test_page_is_accessible(open_tree, scheme, width):
-    page = open_tree(width=width, color_scheme=scheme)
+def test_page_is_accessible(open_tree, width):
+    page = open_tree(width=width)
     if width == 360:
         page.locator("summary").click()
     assert serious_violations(page) == []

@@ -11,7 +11,7 @@ from tests.watching.trainers import running_trainer, tell, wait_for
 from tests.web import main_thread
 from tests.web.watch.conftest import watching
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("runtime_directory")]
+pytestmark = pytest.mark.usefixtures("runtime_directory")
 
 PICTURE = """
 import numpy, zstandard

@@ -6,10 +6,11 @@ import pytest
 
 from tests.watching.trainers import running_trainer, wait_for
 from tests.web import main_thread
+from tests.web.accessibility import serious_violations
 from tests.web.watch.conftest import watching
 from tests.web.watch.test_page import GROUP, SIX, tiles
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("runtime_directory")]
+pytestmark = pytest.mark.usefixtures("runtime_directory")
 
 THOUSANDS = (
     GROUP.format(count=4096)
@@ -73,50 +74,38 @@ def test_first_load_is_light(browser):
     assert sum(loaded.values()) < 300_000
 
 
-@pytest.mark.parametrize("width", [360, 768, 1280, 3840])
-def test_nothing_overflows(browser, width):
+def test_nothing_overflows(open_page):
     with running_trainer(SIX + "wait()"), watching() as address:
-        context = browser.new_context(viewport={"width": width, "height": 800})
-        page = context.new_page()
-        page.goto(address)
+        page = open_page(address)
         page.wait_for_selector(".tile")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        page.click(".tile")
-        page.wait_for_selector("#detail .step")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        if width == 360:
-            box = page.locator("#detail").bounding_box()
-            assert (box["x"], box["width"]) == (0, 360)
-            assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Close the details"
-            page.keyboard.press("Escape")
-            assert page.is_hidden("#detail")
-        context.close()
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_accessibility(open_page, scheme):
-    axe_class = pytest.importorskip(
-        "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
-    ).Axe
-    axe = axe_class()
-    serious = lambda page: [  # noqa: E731
-        f"{found['id']}: {found['nodes'][0]['html']}"
-        for found in axe.run(page).response["violations"]
-        if found["impact"] in ("serious", "critical")
-    ]
-    with watching() as address:
-        page = open_page(address, color_scheme=scheme)
-        page.wait_for_selector("text=No trainer is running.")
-        assert serious(page) == []
-        with running_trainer(SIX + "wait()") as trainer:
-            page.wait_for_selector(".tile")
-            assert serious(page) == []
+        for width in (360, 768, 1280, 3840):
+            page.set_viewport_size({"width": width, "height": 800})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
             page.click(".tile")
             page.wait_for_selector("#detail .step")
-            assert serious(page) == []
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            if width == 360:
+                box = page.locator("#detail").bounding_box()
+                assert (box["x"], box["width"]) == (0, 360)
+                assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Close the details"
+            page.keyboard.press("Escape")
+            page.wait_for_selector("#detail", state="hidden")
+
+
+def test_accessibility(open_page):
+    with watching() as address:
+        page = open_page(address)
+        page.wait_for_selector("text=No trainer is running.")
+        assert serious_violations(page) == []
+        with running_trainer(SIX + "wait()") as trainer:
+            page.wait_for_selector(".tile")
+            assert serious_violations(page) == []
+            page.click(".tile")
+            page.wait_for_selector("#detail .step")
+            assert serious_violations(page) == []
             page.select_option(".filters label:has-text('tiles') select", "compact")
             page.wait_for_selector(".grid.compact")
-            assert serious(page) == []
+            assert serious_violations(page) == []
             trainer.kill()
             page.wait_for_selector("text=The trainer died at")
-            assert serious(page) == []
+            assert serious_violations(page) == []

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.web.accessibility import serious_violations
-
-pytestmark = pytest.mark.slow
 
 MOST_BYTES = 300_000
 CODE = "import sys\nprint('out', 'x' * 300)\nprint('err', file=sys.stderr)\nopen('a.txt', 'w').close()\n1 / 0"
 
 
-@pytest.mark.parametrize(("width", "height"), [(360, 740), (768, 1024), (1280, 800), (3840, 2160)])
-def test_page_fits_its_window(open_workbench, width, height):
-    workbench = open_workbench(width=width, height=height)
+def test_page_fits_its_window(open_workbench):
+    workbench = open_workbench()
     workbench.run(CODE, "error")
-    assert not workbench.is_wider_than_its_window()
-    workbench.page.get_by_role("button", name="Reset …").click()
-    box = workbench.page.locator("#reset-dialog").bounding_box()
-    assert box["x"] >= 0
-    assert box["x"] + box["width"] <= width
+    for width, height in [(360, 740), (768, 1024), (1280, 800), (3840, 2160)]:
+        workbench.page.set_viewport_size({"width": width, "height": height})
+        assert not workbench.is_wider_than_its_window(), width
+        workbench.page.get_by_role("button", name="Reset …").click()
+        box = workbench.page.locator("#reset-dialog").bounding_box()
+        assert box["x"] >= 0, width
+        assert box["x"] + box["width"] <= width
+        workbench.page.keyboard.press("Escape")
 
 
 def test_all_panels_are_visible_on_a_large_screen(open_workbench):
@@ -30,9 +28,8 @@ def test_all_panels_are_visible_on_a_large_screen(open_workbench):
         assert page.get_by_role("heading", name=name, exact=True).is_visible()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_page_is_accessible(open_workbench, theme):
-    workbench = open_workbench(color_scheme=theme)
+def test_page_is_accessible(open_workbench):
+    workbench = open_workbench()
     assert serious_violations(workbench.page) == []
     workbench.run(CODE, "error")
     for tab in ("Screen", "Files", "Session"):

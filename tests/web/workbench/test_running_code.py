@@ -8,8 +8,6 @@ import pytest
 
 from tests.web import main_thread
 
-pytestmark = pytest.mark.slow
-
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 HOSTILE = """
 print("<script>document.title = 'hacked'</script><img src=x onerror=\\"document.title='hacked'\\">")

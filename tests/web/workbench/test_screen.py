@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("xvfb")]
+pytestmark = pytest.mark.usefixtures("xvfb")
 
 FORM = """
 import tkinter as tk

@@ -10,8 +10,6 @@ from coding_gym_server.protocol import MAX_FRAME_BYTES
 from tests.support.running_server import RunningServer
 from tests.web.workbench.conftest import TOKEN, Workbench
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def files(workbench):
