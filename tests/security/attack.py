@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import textwrap
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from coding_gym.sandbox import Sandbox
 from coding_gym_server.protocol import Observation, Outcome, ResetOptions, StepAction, StepRequest
 from tests.security.system_calls import HERE
 
-__all__ = ["FORK_UNTIL_REFUSED", "REFUSED", "TOOLS", "Inside", "bracketed"]
+__all__ = ["FORK_UNTIL_REFUSED", "REFUSED", "TOOLS", "Inside", "bracketed", "unrefused"]
 
 REFUSED = {"EPERM", "EACCES", "EROFS", "ENOSYS"}
 """Errors of the kernel for forbidden operations, whatever their arguments."""
@@ -46,12 +47,16 @@ def call(name, *arguments):
         raise OSError(ctypes.get_errno(), name)
     return result
 
-def attempt(action):
+def result_of(action):
     try:
-        action()
+        return action()
     except OSError as error:
         return errno.errorcode.get(error.errno, type(error).__name__)
-    return "done"
+    except Exception as error:
+        return type(error).__name__
+
+def attempt(action):
+    return result_of(lambda: (action(), "done")[1])
 
 def own_memory():
     with open("/proc/self/mem", "rb", 0) as memory:
@@ -121,11 +126,30 @@ class Inside:
         """Return ``done``, or the name of the error."""
         return self.see(f"attempt(lambda: {expression})")
 
+    def attempts(self, expressions: Mapping[str, str] | Iterable[str], timeout: float = 20.0) -> dict[str, str]:
+        """Attempt all of the expressions in one step, by their names; an expression without a name is its own."""
+        return self._each("attempt", expressions, timeout)
+
+    def sees(self, expressions: Mapping[str, str] | Iterable[str], timeout: float = 20.0) -> dict[str, Any]:
+        """Return the values of all of the expressions in one step, or the names of their errors."""
+        return self._each("result_of", expressions, timeout)
+
+    def _each(self, tool: str, expressions: Mapping[str, str] | Iterable[str], timeout: float) -> dict[str, Any]:
+        named = expressions if isinstance(expressions, Mapping) else {expression: expression for expression in expressions}
+        # Without the names, which could be more than a step may print.
+        results = self.see(f"[{', '.join(f'{tool}(lambda: {expression})' for expression in named.values())}]", timeout)
+        return dict(zip(named, results, strict=True))
+
     def see(self, expression: str, timeout: float = 20.0) -> Any:
         """Return the value of an expression."""
         seen = self.run(f"print(repr({expression}))", timeout)
         assert seen.metadata.outcome is Outcome.OK, seen.stderr
         return ast.literal_eval(seen.stdout)
+
+
+def unrefused(found: Mapping[str, str], *harmless: str) -> dict[str, str]:
+    """Return the attempts whose results are neither errors for forbidden operations nor harmless ones."""
+    return {attack: result for attack, result in found.items() if result not in {*REFUSED, *harmless}}
 
 
 def bracketed(secret: str) -> str:

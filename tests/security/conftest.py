@@ -7,6 +7,7 @@ import pytest
 
 from coding_gym.sandbox import Sandbox
 from tests.security.attack import Inside
+from tests.support.sandbox_processes import server_of
 
 
 @pytest.fixture(scope="module")
@@ -19,6 +20,12 @@ def box(provider: str, sandbox_of: Callable[..., Sandbox]) -> Sandbox:
 def have_users(box: Sandbox) -> bool:
     """Whether each session of ``box`` has a user, mounts and a file system of its own."""
     return box.health()["isolation"]["session_users"]
+
+
+@pytest.fixture(scope="module")
+def niceness(box: Sandbox) -> int:
+    """Niceness of user code, which is 10 above that of the server, whatever the tests run with."""
+    return min(19, server_of(box).nice() + 10)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from coding_gym.sandbox.docker import provider
-from tests.support.sandbox_faults import eventually
+from tests.support.timing import eventually
 
 pytestmark = pytest.mark.docker
 
@@ -65,11 +65,10 @@ def isolation_of(container):
         found[:] = [printed.decode()]
         return code == 0
 
-    assert eventually(is_healthy, 60)
+    assert eventually(is_healthy)
     return json.loads(found[0])["isolation"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "reason"),
     [({"user": "10001:10001"}, "runs as user 10001"), (ROOT, "may not create user namespaces")],
@@ -89,7 +88,6 @@ def test_sessions_share_user_where_they_must(start_container, options, reason):
     assert servers[-1] == "10001"
 
 
-@pytest.mark.slow
 def test_sessions_of_unprivileged_container_have_mounts_where_engine_permits(start_container):
     profile = provider._SECCOMP_PROFILE.read_text()
     container = start_container(user="10001:10001", security_opt=[f"seccomp={profile}"])
@@ -112,5 +110,5 @@ def test_sessions_of_unprivileged_container_have_mounts_where_engine_permits(sta
 )
 def test_server_that_cannot_isolate_does_not_start(start_container, options, message):
     container = start_container(**options)
-    assert container.wait(timeout=30)["StatusCode"] == 1
+    assert container.wait(timeout=60)["StatusCode"] == 1
     assert message in container.logs().decode()

@@ -108,7 +108,6 @@ def test_forks_are_isolated(open_session: Callable[[], TestSession]) -> None:
         )
 
 
-@pytest.mark.slow
 def test_bombs_of_forks_end_with_their_steps(open_session: Callable[[], TestSession]) -> None:
     first = open_session()
     first.reset(seed=1)

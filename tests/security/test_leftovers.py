@@ -7,7 +7,8 @@ import secrets
 
 import pytest
 
-from tests.security.attack import REFUSED, Inside
+from tests.security.attack import unrefused
+from tests.support.timing import eventually
 
 pytestmark = pytest.mark.every_provider
 
@@ -81,10 +82,10 @@ LEFT = {
         True,
     ),
     "umask": ("os.umask(0o777)", "os.umask(0o22)", 0o22),
-    "nice": (
-        "os.nice(7); os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))",
-        "(os.nice(0), os.sched_getscheduler(0) == os.SCHED_BATCH)",
-        (10, True),
+    "scheduling policy": (
+        "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))",
+        "os.sched_getscheduler(0) == os.SCHED_BATCH",
+        True,
     ),
     "affinity": (
         "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})",
@@ -117,21 +118,35 @@ LEFT = {
 }
 
 
-@pytest.mark.parametrize("name", LEFT)
-@pytest.mark.parametrize("end", ["reset", "close"])
-def test_next_session_finds_no_leftovers(enter, name, end):
-    leave, look, expected = LEFT[name]
-    session = enter()
-    if expected is AS_BEFORE:
-        expected = session.see(look)
-    session.run(leave)
-    getattr(session, end)()
-    sessions = [session] if end == "reset" else [enter() for _ in range(2)]
-    for later in sessions:
-        assert later.see(look) == expected
-    session = sessions[0]
-    session.reset()
-    assert session.see(look) == expected
+@pytest.fixture
+def left(niceness):
+    return {**LEFT, "nice": ("os.nice(7)", "os.nice(0)", niceness)}
+
+
+def test_next_episodes_find_no_leftovers(enter, left):
+    session, found, expected = enter(), {}, {}
+    for name, (leave, look, result) in left.items():
+        expected[name] = [session.see(look) if result is AS_BEFORE else result] * 2
+        session.run(leave)
+        found[name] = []
+        for _ in range(2):
+            session.reset()
+            found[name].append(session.see(look))
+    assert found == expected
+
+
+def test_next_sessions_find_no_leftovers(enter, left):
+    session, found, expected = enter(), {}, {}
+    for name, (leave, look, result) in left.items():
+        expected[name] = [session.see(look) if result is AS_BEFORE else result] * 3
+        session.run(leave)
+        session.close()
+        with contextlib.closing(enter()) as later:
+            session = enter()
+            found[name] = [later.see(look), session.see(look)]
+            later.reset()
+            found[name].append(later.see(look))
+    assert found == expected
 
 
 DAEMONS = {
@@ -147,110 +162,77 @@ DAEMONS = {
 }
 
 
-SLEEPERS = """
-def asleep():
-    # Only the last program of a chain: one that is being executed has no arguments yet.
-    found = []
-    for path in glob.glob("/proc/[0-9]*/cmdline"):
-        attempt(lambda: found.append(open(path).read()))
-    return f"sleep\\0{NAP}\\0" in found
-
-def become(state):
-    until = time.monotonic() + 5
-    while asleep() is not state:
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.02)
-    return True
-"""
-
-
-@pytest.mark.parametrize("name", DAEMONS)
-@pytest.mark.parametrize("end", ["reset", "close"])
-def test_daemons_end_with_session(enter, name, end):
-    session, later = enter(), enter()
-    # Without a container, daemons of tests in other processes are visible, too.
-    nap = f"1234.{secrets.randbits(40)}"
-    later.do(f"NAP = {nap!r}\n{SLEEPERS}")
-    session.run(DAEMONS[name].replace("1234.5", nap))
-    # Without this wait, it could appear after the last look. Neither at nor cron is installed.
-    assert name == "at" or later.see("become(True)")
-    getattr(session, end)()
-    assert later.see("become(False)")
+def test_daemons_end_with_session(enter):
+    later = enter()
+    later.do("""
+        def asleep():
+            # Only the last program of a chain: one that is being executed has no arguments yet.
+            found = set()
+            for path in glob.glob("/proc/[0-9]*/cmdline"):
+                attempt(lambda: found.add(open(path).read()))
+            return found
+    """)
+    for end in ("reset", "close"):
+        # Without a container, daemons of tests in other processes are visible, too.
+        naps = {name: f"1234.{secrets.randbits(40)}" for name in DAEMONS}
+        asleep = f"[name for name, nap in {naps}.items() if f'sleep\\0{{nap}}\\0' in asleep()]"
+        session = enter()
+        session.do("\n".join(daemon.replace("1234.5", naps[name]) for name, daemon in DAEMONS.items()))
+        # Without this wait, one could appear after the last look. Neither at nor cron is installed.
+        eventually(lambda asleep=asleep: later.see(asleep) == [name for name in DAEMONS if name != "at"])
+        assert later.see(asleep) == [name for name in DAEMONS if name != "at"]
+        getattr(session, end)()
+        eventually(lambda asleep=asleep: later.see(asleep) == [])
+        assert later.see(asleep) == [], end
 
 
-@pytest.fixture(scope="module")
-def inside(box):
-    with contextlib.closing(Inside(box)) as inside:
-        inside.do(
-            "import json, numpy, site, sysconfig\npurelib, stdlib = sysconfig.get_path('purelib'), sysconfig.get_path('stdlib')"
-        )
-        yield inside
+PATHS = [
+    "numpy.__file__",
+    "json.__file__",
+    "json.__cached__",
+    "sys.executable",
+    "sys.modules['coding_gym_server'].__file__",
+    "f'{purelib}/planted.pth'",
+    "f'{purelib}/sitecustomize.py'",
+    "f'{purelib}/usercustomize.py'",
+    "f'{stdlib}/planted.py'",
+    "f'{stdlib}/__pycache__/json.cpython-313.pyc'",
+    "f'{os.path.dirname(sys.executable)}/planted'",
+    "f'{os.path.dirname(os.path.dirname(sys.executable))}/pyvenv.cfg'",
+    "'/etc/ld.so.preload'",
+    "'/etc/environment'",
+    "'/etc/profile'",
+    "'/usr/local/bin/planted'",
+    "'/usr/local/lib/planted.so'",
+    "f'{os.environ[\"MPLCONFIGDIR\"]}/matplotlibrc'",
+]
+WRITING = [
+    "os.open({}, os.O_WRONLY)",
+    "(os.chmod({}, os.stat({}).st_mode & 0o7777), os.open({}, os.O_WRONLY))",
+    "(open('planted', 'w'), os.link('planted', {}))",
+    "os.mkdir({})",
+]
+DESTROYING = [
+    "open({}, 'w')",
+    "(os.chmod(os.path.dirname({}), 0o777), open({}, 'w'))",
+    "os.truncate({}, 0)",
+    "os.unlink({})",
+    "os.rename({}, {} + '.old')",
+    "(open('planted', 'w'), os.replace('planted', {}))",
+    "os.symlink('planted', {})",
+]
 
 
-SHARED = pytest.mark.parametrize(
-    "path",
-    [
-        "numpy.__file__",
-        "json.__file__",
-        "json.__cached__",
-        "sys.executable",
-        "sys.modules['coding_gym_server'].__file__",
-        "f'{purelib}/planted.pth'",
-        "f'{purelib}/sitecustomize.py'",
-        "f'{purelib}/usercustomize.py'",
-        "f'{stdlib}/planted.py'",
-        "f'{stdlib}/__pycache__/json.cpython-313.pyc'",
-        "f'{os.path.dirname(sys.executable)}/planted'",
-        "f'{os.path.dirname(os.path.dirname(sys.executable))}/pyvenv.cfg'",
-        "'/etc/ld.so.preload'",
-        "'/etc/environment'",
-        "'/etc/profile'",
-        "'/usr/local/bin/planted'",
-        "'/usr/local/lib/planted.so'",
-        "f'{os.environ[\"MPLCONFIGDIR\"]}/matplotlibrc'",
-    ],
-)
-
-
-@SHARED
-@pytest.mark.parametrize(
-    "action",
-    [
-        "os.open({}, os.O_WRONLY)",
-        "(os.chmod({}, os.stat({}).st_mode & 0o7777), os.open({}, os.O_WRONLY))",
-        "(open('planted', 'w'), os.link('planted', {}))",
-        "os.mkdir({})",
-    ],
-)
-def test_shared_files_cannot_be_written(inside, action, path):
-    assert inside.attempt(action.replace("{}", path)) in {*REFUSED, "ENOENT", "EXDEV", "EEXIST", "ENOTDIR", "ETXTBSY"}
-
-
-@SHARED
-@pytest.mark.parametrize(
-    "action",
-    [
-        "open({}, 'w')",
-        "(os.chmod(os.path.dirname({}), 0o777), open({}, 'w'))",
-        "os.truncate({}, 0)",
-        "os.unlink({})",
-        "os.rename({}, {} + '.old')",
-        "(open('planted', 'w'), os.replace('planted', {}))",
-        "os.symlink('planted', {})",
-    ],
-)
-def test_shared_files_cannot_be_destroyed(inside, provider, action, path):
-    if provider == "local":
-        pytest.skip("a successful attack would destroy the Python installation that runs the tests")
-    assert inside.attempt(action.replace("{}", path)) in {*REFUSED, "ENOENT", "EXDEV", "EEXIST", "ENOTDIR", "ETXTBSY"}
-
-
-def test_shared_files_still_work_after_attacks(inside, enter):
-    """Runs after the attacks above."""
+def test_shared_files_cannot_be_changed(enter, provider):
+    inside = enter()
+    inside.do(
+        "import json, numpy, site, sysconfig\npurelib, stdlib = sysconfig.get_path('purelib'), sysconfig.get_path('stdlib')"
+    )
+    # Locally, an attack that got through would destroy the Python installation that runs the tests.
+    actions = WRITING if provider == "local" else [*WRITING, *DESTROYING]
+    found = inside.attempts([action.replace("{}", path) for action in actions for path in PATHS])
+    assert unrefused(found, "ENOENT", "EXDEV", "EEXIST", "ENOTDIR", "ETXTBSY") == {}
+    # The files still work.
     assert enter().see(
         "(bool(__import__('numpy').arange(3).sum() == 3), subprocess.run([sys.executable, '-c', '']).returncode)"
-    ) == (
-        True,
-        0,
-    )
+    ) == (True, 0)

@@ -18,8 +18,8 @@ from coding_gym_server.protocol import Outcome
 from coding_gym_server.protocol.grading import Asserts, GradingLimits, Submission, VerdictOutcome
 from tests.grading.judging import Judge
 from tests.security.attack import FORK_UNTIL_REFUSED, TOOLS, Inside
-from tests.support.sandbox_faults import eventually
 from tests.support.sandbox_processes import processes_of
+from tests.support.timing import eventually
 
 pytestmark = pytest.mark.docker
 
@@ -70,9 +70,12 @@ def neighbor(box, hog):
 # Files
 
 
-@pytest.mark.parametrize("directory", ["/home/user", "/tmp", "/dev/shm"])
-def test_full_disk_concerns_one_session(hog, neighbor, directory):
-    assert hog.attempt(f"open('{directory}/hog', 'wb').write(bytes(64 << 20))") == "ENOSPC"
+def test_full_disk_concerns_one_session(box, hog):
+    # The directories of a session share its disk.
+    for path in ("/home/user/hog", "/tmp/hog", "/dev/shm/hog"):
+        with neighbor_in(box):
+            assert hog.attempt(f"open('{path}', 'wb').write(bytes(64 << 20))") == "ENOSPC", path
+        hog.do(f"os.unlink('{path}')")
 
 
 def test_used_inodes_concern_one_session(hog, neighbor):
@@ -87,7 +90,6 @@ def test_used_inodes_concern_one_session(hog, neighbor):
     assert neighbor.attempt("[open(f'{n}', 'w').close() for n in range(1000)]") == "done"
 
 
-@pytest.mark.slow
 def test_files_of_closed_sessions_free_memory(box):
     def used():
         return box.container.stats(stream=False)["memory_stats"]["usage"]
@@ -97,7 +99,7 @@ def test_files_of_closed_sessions_free_memory(box):
             for session in [stack.enter_context(contextlib.closing(Inside(box))) for _ in range(4)]:
                 session.do("open('hog', 'wb').write(bytes(30 << 20))")
             full = used()
-        assert eventually(lambda full=full: full - used() > 90 << 20, 60)
+        assert eventually(lambda full=full: full - used() > 90 << 20)
 
 
 def test_locked_system_files_concern_one_session(hog, neighbor):
@@ -114,7 +116,7 @@ def test_locked_system_files_concern_one_session(hog, neighbor):
     """)
     assert hog.see("[found[path] for path in ('/etc/passwd', sys.executable, os.__file__)]") == ["done"] * 3
     fresh = "import getpass, json, statistics, tempfile; getpass.getuser(); tempfile.TemporaryFile()"
-    assert neighbor.see(f"subprocess.run([sys.executable, '-c', {fresh!r}], timeout=10).returncode") == 0
+    assert neighbor.see(f"subprocess.run([sys.executable, '-c', {fresh!r}]).returncode", 60) == 0
 
 
 # Processes
@@ -132,7 +134,6 @@ def test_processes_concern_one_session(hog, neighbor):
     assert neighbor.see("subprocess.run(['true']).returncode") == 0
 
 
-@pytest.mark.slow
 def test_fork_bomb_concerns_one_session(hog, neighbor):
     hog.begin("while True:\n    try: os.fork()\n    except OSError: pass", 3)
     assert [neighbor.see("subprocess.run(['true']).returncode") for _ in range(10)] == [0] * 10
@@ -149,7 +150,6 @@ def test_several_sessions_leave_processes_to_each_other(docker_engine, sandbox_o
         assert session.see(PROCESS_LIMIT) == SandboxConfig().pids_limit * 3 // 4
 
 
-@pytest.mark.slow
 def test_single_session_may_use_all_processes(docker_engine, sandbox_of):
     with contextlib.closing(Inside(sandbox_of(**USERS, sessions=1))) as session:
         limit = session.see(PROCESS_LIMIT)
@@ -240,7 +240,6 @@ def watches():
         yield limit
 
 
-@pytest.mark.slow
 def test_epoll_watches_concern_one_session(watches, docker_engine):
     # A dedicated sandbox, because the watches of this machine's limit occupy a gigabyte unless it can be lowered.
     with start_box(mem="3g") as box, contextlib.closing(Inside(box)) as hog, neighbor_in(box) as neighbor:
@@ -250,7 +249,6 @@ def test_epoll_watches_concern_one_session(watches, docker_engine):
         assert neighbor.see("select.epoll().register(os.eventfd(0), 0)") is None
 
 
-@pytest.mark.slow
 def test_epoll_watches_of_contexts_concern_no_session(watches, docker_engine):
     """Contexts share a user, but not that of the server, whose API and sessions go on."""
     with CodeInterpreter(**USERS, preload=(), mem="3g") as interpreter:
@@ -274,7 +272,7 @@ def test_epoll_watches_of_contexts_concern_no_session(watches, docker_engine):
             assert do("open('file').read()") == "text"
 
 
-HELD = "20.25"
+HELD = "60.25"
 """Seconds for which a submission keeps what it has used up, in the arguments of a program that shows the beginning."""
 
 
@@ -287,7 +285,6 @@ def holders(box):
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_epoll_watches_of_submissions_concern_no_one_else(watches, docker_engine):
     """Submissions have users of their own: not only the server and sessions go on, but also grading."""
