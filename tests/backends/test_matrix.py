@@ -17,7 +17,7 @@ from coding_gym.sandbox import Sandbox
 from coding_gym_server.protocol import ObservationData, ResetOptions, StepAction, StepRequest
 from tests.backends.conformance import BEHAVIORS, SECTIONS, Behavior
 
-pytestmark = [pytest.mark.slow, pytest.mark.docker]
+pytestmark = pytest.mark.docker
 
 PAGE = Path(__file__).parents[2] / "docs" / "backends.md"
 BEGIN, END = "<!-- matrix -->\n", "<!-- end of matrix -->\n"

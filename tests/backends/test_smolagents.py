@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from tests.support.requirements import import_extra
+from tests.support.timing import promptly
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +57,9 @@ def test_syntax_errors_are_observations(smol):
     "code", ["while True:\n    pass", "while True:\n    try:\n        1 / 0\n    except:\n        pass", "sum(range(10**12))"]
 )
 def test_timeout_ends_hanging_loop(smol, code):
-    begun = time.monotonic()
-    shown = smol.run(f"print('begun')\n{code}", timeout=0.5)
-    assert (shown.stdout, shown.exit_code) == ("begun\n", 124)
-    assert time.monotonic() - begun < 30
+    with promptly():
+        shown = smol.run(f"print('begun')\n{code}", timeout=0.5)
+        assert (shown.stdout, shown.exit_code) == ("begun\n", 124)
     assert smol.run("print('alive')").stdout == "alive\n"
 
 

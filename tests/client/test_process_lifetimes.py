@@ -8,10 +8,8 @@ import time
 import pytest
 
 from coding_gym.errors import ConfigurationError, ProtocolError
-from tests.support.sandbox_faults import eventually
 from tests.support.side_by_side import check_side_by_side
-
-pytestmark = pytest.mark.every_provider(always=False)
+from tests.support.timing import eventually, promptly
 
 # Each prints the process id of a descendant and keeps running: one in another session, an orphan, an orphan in another session.
 FAMILIES = [
@@ -37,11 +35,11 @@ def is_gone(processes, pid):
     return not processes.run(f"grep -v ') Z' /proc/{pid}/stat").stdout
 
 
+@pytest.mark.every_provider
 def test_timeout_kills_process_and_descendants(processes):
     def check(command):
-        started = time.monotonic()
-        result = processes.run(command, timeout=0.5)
-        assert time.monotonic() - started < 25
+        with promptly():
+            result = processes.run(command, timeout=0.5)
         assert (result.exit_code, result.timed_out) == (124, True)
         descendant = result.stdout_text.strip()
         assert descendant.isdigit()
@@ -50,6 +48,7 @@ def test_timeout_kills_process_and_descendants(processes):
     check_side_by_side(check, FAMILIES)
 
 
+@pytest.mark.every_provider
 def test_kill_ends_descendants(processes):
     def check(command):
         with processes.start(command) as process:
@@ -62,6 +61,7 @@ def test_kill_ends_descendants(processes):
     check_side_by_side(check, FAMILIES)
 
 
+@pytest.mark.every_provider
 def test_kill_ends_fugitive_daemon(session, processes):
     session.run(f"open('fugitive.py', 'w').write({FUGITIVE!r})")
     with processes.start("python3 fugitive.py & sleep 60") as process:
@@ -73,6 +73,7 @@ def test_kill_ends_fugitive_daemon(session, processes):
     assert session.run(f"import time; time.sleep(0.3); {size}").stdout == before
 
 
+@pytest.mark.every_provider
 def test_kill_spares_other_processes(session, processes):
     session.run("kept = 1")
     with processes.start(FAMILIES[2]) as other, processes.start("sleep 60") as process:
@@ -87,9 +88,8 @@ def test_kill_spares_other_processes(session, processes):
 
 
 def test_background_child_does_not_delay_exit(processes):
-    started = time.monotonic()
-    assert processes.run("sleep 30 & echo done").stdout == b"done\n"
-    assert time.monotonic() - started < 25
+    with promptly():
+        assert processes.run("sleep 60 & echo done").stdout == b"done\n"
 
 
 def test_left_process_can_be_joined(processes):
@@ -169,6 +169,7 @@ def test_process_runs_beside_cell(session, processes):
     assert session._session.wait(timeout=30).observation.stdout == "'cell'\n"
 
 
+@pytest.mark.every_provider
 def test_reset_ends_processes(session, processes):
     with processes.start("sleep 60") as process:
         session.reset()
@@ -177,6 +178,7 @@ def test_reset_ends_processes(session, processes):
     assert processes.list() == []
 
 
+@pytest.mark.every_provider
 def test_death_of_interpreter_ends_processes(session, processes):
     with processes.start("echo before; sleep 60") as process:
         next(iter(process))
@@ -224,12 +226,14 @@ print(reached)
 """
 
 
+@pytest.mark.every_provider
 def test_process_cannot_reach_its_ancestors(processes):
     assert processes.run(["python3", "-c", REACH_ANCESTORS]).stdout == b"[]\n"
     assert processes.run("kill -9 $PPID").exit_code != 0
     assert processes.run("true").exit_code == 0
 
 
+@pytest.mark.every_provider
 def test_cell_cannot_signal_spawner(session, processes):
     processes.run("true")
     session.run("import os; root = os.getppid(); children = open(f'/proc/{root}/task/{root}/children').read().split()")
@@ -253,7 +257,6 @@ def test_process_has_priority_and_rank_of_cells(session, processes):
     assert processes.run(["python3", "-c", code]).stdout_text == session.run(code).stdout
 
 
-@pytest.mark.slow
 def test_finished_output_is_forgotten_beyond_budget(processes):
     for _ in range(6):
         assert len(processes.run("head -c 16000000 /dev/zero").stdout) == 16_000_000
@@ -284,6 +287,7 @@ def test_many_processes_run_concurrently(processes):
     check_side_by_side(run, range(20), at_once=20)
 
 
+@pytest.mark.every_provider
 def test_processes_of_closed_session_are_gone(connect, sandbox):
     session = connect(sandbox)
     session.reset()

@@ -10,10 +10,8 @@ import pytest
 
 from coding_gym.errors import ConfigurationError, ProtocolError
 from coding_gym_server.protocol.processes import TerminalSize
-from tests.support.sandbox_faults import eventually
 from tests.support.side_by_side import check_side_by_side
-
-pytestmark = pytest.mark.every_provider(always=False)
+from tests.support.timing import eventually
 
 ROT = bytes((value + 1) % 256 for value in range(256))
 
@@ -158,6 +156,7 @@ def test_last_output_is_kept(processes):
     assert (len(result.stderr), result.dropped_stderr) == (292, 0)
 
 
+@pytest.mark.every_provider
 def test_terminal_is_controlling_terminal(processes):
     size = TerminalSize(rows=30, columns=100)
     with processes.start("test -t 0 && test -t 1 && stty size </dev/tty; read line; stty size", terminal=size) as process:
@@ -168,6 +167,7 @@ def test_terminal_is_controlling_terminal(processes):
         assert process.wait().stdout.endswith(b"10 20\r\n")
 
 
+@pytest.mark.every_provider
 def test_terminal_interrupts_by_control_character(processes):
     with processes.start("echo ready; sleep 60", terminal=TerminalSize()) as process:
         next(iter(process))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
-import httpx
 import pytest
 
 from coding_gym.sandbox.docker import images as image
 from tests.support.interpreter_client import InterpreterClient
-from tests.support.running_server import RunningServer
+from tests.support.running_server import RunningServer, is_healthy
+from tests.support.timing import eventually
 
 
 @pytest.fixture(scope="session")
@@ -23,14 +22,7 @@ def container_url(docker_engine) -> Iterator[str]:
         container.reload()
         port = container.attrs["NetworkSettings"]["Ports"]["8000/tcp"][0]["HostPort"]
         url = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                httpx.get(f"{url}/health").raise_for_status()
-                break
-            except httpx.TransportError:
-                assert time.monotonic() < deadline, container.logs()
-                time.sleep(0.05)
+        assert eventually(lambda: is_healthy(url)), container.logs()
         yield url
     finally:
         container.kill()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,8 +11,7 @@ import pytest
 from coding_gym import CodeInterpreter
 from coding_gym.errors import ConfigurationError, ProtocolError, TransportError
 from tests.support.sandbox_faults import kill_sandbox
-
-pytestmark = pytest.mark.every_provider
+from tests.support.timing import promptly
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +39,6 @@ def test_execution_has_output_results_and_error(interpreter):
     assert (failed.error.name, failed.error.value) == ("ZeroDivisionError", "division by zero")
 
 
-@pytest.mark.slow
 def test_formats(interpreter):
     (result,) = interpreter.execute("import pandas as pd; pd.DataFrame({'a': [1, 2]})").results
     assert result.table == {"a": [1, 2]}
@@ -56,15 +53,21 @@ def test_formats(interpreter):
 
 def test_listeners_receive_output_as_it_arrives(interpreter):
     heard = []
+
+    def go_on(text):
+        heard.append(text)
+        interpreter.files.write("heard", text)
+
     interpreter.execute(
-        "import time, sys\nprint('a')\ntime.sleep(0.3)\nprint('b', file=sys.stderr)\n3\n1/0",
-        on_stdout=lambda text: heard.append((time.monotonic(), text)),
-        on_stderr=lambda text: heard.append((time.monotonic(), text)),
-        on_result=lambda result: heard.append((time.monotonic(), result.text)),
-        on_error=lambda error: heard.append((time.monotonic(), error.name)),
+        "import os, sys, time\nprint('a')\nwhile not os.path.exists('heard'): time.sleep(0.01)\nos.remove('heard')\n"
+        "print('b', file=sys.stderr)\n3\n1/0",
+        timeout=60,
+        on_stdout=go_on,
+        on_stderr=heard.append,
+        on_result=lambda result: heard.append(result.text),
+        on_error=lambda error: heard.append(error.name),
     )
-    assert [text for _, text in heard] == ["a\n", "b\n", "ZeroDivisionError"]
-    assert heard[1][0] - heard[0][0] > 0.2
+    assert heard == ["a\n", "b\n", "ZeroDivisionError"]
 
 
 def test_contexts(interpreter):
@@ -119,9 +122,8 @@ def test_raising_listener_interrupts_execution(interpreter):
     interpreter.execute("n = 0")
     with pytest.raises(RuntimeError, match="enough"):
         interpreter.execute("import time\nwhile True:\n    n += 1\n    print(n)\n    time.sleep(0.01)", on_stdout=stop)
-    started = time.monotonic()
-    assert interpreter.execute("n > 0").text == "True"
-    assert time.monotonic() - started < 60
+    with promptly():
+        assert interpreter.execute("n > 0").text == "True"
 
 
 def test_client_is_thread_safe(interpreter):
@@ -151,7 +153,6 @@ def test_unreachable_server_and_invalid_options_raise():
         CodeInterpreter(memory="1g")
 
 
-@pytest.mark.lifecycle
 def test_execution_that_ends_with_its_sandbox_is_an_error():
     with CodeInterpreter(provider="local", preload=()) as interpreter, ThreadPoolExecutor(1) as thread:
         printed = threading.Event()
@@ -163,7 +164,6 @@ def test_execution_that_ends_with_its_sandbox_is_an_error():
             running.result(timeout=30)
 
 
-@pytest.mark.slow
 @pytest.mark.docker
 def test_docker_provider_starts_dedicated_container(docker_engine):
     with CodeInterpreter(provider="docker") as interpreter:

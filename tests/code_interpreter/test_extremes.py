@@ -16,8 +16,6 @@ from coding_gym.client.http import HttpClient
 from tests.support.interpreter_client import InterpreterClient
 from tests.support.side_by_side import check_side_by_side
 
-pytestmark = pytest.mark.slow
-
 SILENCE = 6.0
 
 

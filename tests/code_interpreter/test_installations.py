@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-
 from coding_gym import CodeInterpreter
 
 
-@pytest.mark.slow
 def test_figures_are_results_with_matplotlib_preloaded():
     with CodeInterpreter(provider="local", preload=("matplotlib.pyplot",)) as interpreter:
         (figure,) = interpreter.execute("import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show()").results
     assert figure.png.startswith(b"\x89PNG")
 
 
-@pytest.mark.slow
 def test_contexts_run_python_without_ipython(tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['IPython'] = None\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")

@@ -13,8 +13,9 @@ import pytest
 
 from tests.support.interpreter_client import InterpreterClient
 from tests.support.side_by_side import check_side_by_side
+from tests.support.timing import promptly
 
-pytestmark = [pytest.mark.every_provider, pytest.mark.usefixtures("context")]
+pytestmark = pytest.mark.usefixtures("context")
 
 ENDLESS = ["while True: pass", "import time; time.sleep(99)", "import asyncio; await asyncio.sleep(99)"]
 
@@ -34,12 +35,12 @@ def check_in_contexts(url):
     return check_cases
 
 
+@pytest.mark.every_provider
 def test_timeout_keeps_variables(check_in_contexts):
     def check(interpreter, code):
         interpreter.execute("x = 1")
-        started = time.monotonic()
-        execution = interpreter.execute(f"print('begun')\n{code}", timeout=0.5)
-        assert time.monotonic() - started < 60
+        with promptly():
+            execution = interpreter.execute(f"print('begun')\n{code}", timeout=0.5)
         assert execution.stdout == "begun\n"
         assert execution.error["name"] == "TimeoutError"
         assert "variables are kept" in execution.error["value"]
@@ -48,6 +49,7 @@ def test_timeout_keeps_variables(check_in_contexts):
     check_in_contexts(check, ENDLESS)
 
 
+@pytest.mark.every_provider
 def test_code_that_ignores_interrupts_is_killed(interpreter):
     execution = interpreter.execute(
         "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass", timeout=0.3
@@ -56,6 +58,7 @@ def test_code_that_ignores_interrupts_is_killed(interpreter):
     assert interpreter.execute("1").count == 1
 
 
+@pytest.mark.every_provider
 @pytest.mark.parametrize(
     "code", ["import os; os._exit(3)", "import ctypes; ctypes.string_at(0)", "import os; os.kill(os.getpid(), 9)"]
 )
@@ -69,15 +72,15 @@ def test_interpreter_death_is_reported_and_survived(interpreter, code):
     assert (after.count, after.text) == (1, "True")
 
 
+@pytest.mark.every_provider
 def test_client_disconnect_interrupts_execution(check_in_contexts):
     def check(interpreter, code):
         interpreter.execute("x = 1")
         for _ in range(3):
             with pytest.raises(httpx.ReadTimeout):
                 interpreter.http.post("/execute", json=interpreter.body(code), timeout=0.2)
-            started = time.monotonic()
-            assert interpreter.execute("x").text == "1"
-            assert time.monotonic() - started < 60
+            with promptly():
+                assert interpreter.execute("x").text == "1"
 
     check_in_contexts(check, ENDLESS)
 
@@ -98,9 +101,8 @@ def test_disconnect_during_context_start_interrupts_execution(interpreter):
         interpreter.http.post(f"/contexts/{identifier}/restart")
         with pytest.raises(httpx.ReadTimeout):
             interpreter.http.post("/execute", json={"code": "while True: pass", "context_id": identifier}, timeout=delay)
-        started = time.monotonic()
-        assert interpreter.execute("1", context_id=identifier).text == "1"
-        assert time.monotonic() - started < 60
+        with promptly():
+            assert interpreter.execute("1", context_id=identifier).text == "1"
         interpreter.http.delete(f"/contexts/{identifier}")
 
 

@@ -13,8 +13,9 @@ from coding_gym.errors import ConfigurationError
 from coding_gym_server.protocol import ResetOptions
 from coding_gym_server.protocol.processes import TerminalSize
 from tests.security.attack import FORK_UNTIL_REFUSED
-from tests.support.sandbox_faults import eventually, is_gone
+from tests.support.sandbox_faults import is_gone
 from tests.support.sandbox_processes import host_process, server_of, zygote_of
+from tests.support.timing import eventually
 
 pytestmark = pytest.mark.every_provider
 
@@ -71,7 +72,6 @@ def see_in_session(session, expression):
 # Files
 
 
-@pytest.mark.slow
 def test_files_can_be_written_before_the_first_context(provider):
     with start(provider) as interpreter:
         assert interpreter.files.list() == []
@@ -117,7 +117,6 @@ def test_contexts_and_sessions_do_not_see_each_others_files(interpreter, session
     interpreter.execute(f"os.unlink('{directory}/of_contexts')")
 
 
-@pytest.mark.slow
 def test_disk_of_contexts_is_limited(provider):
     with start(provider, disk="16m") as interpreter, contextlib.closing(Session(interpreter.sandbox.address)) as session:
         assert interpreter.execute("open('/tmp/large', 'wb').write(bytes(32 << 20))").error.name == "OSError"
@@ -188,7 +187,6 @@ def test_contexts_cannot_access_each_others_processes(interpreter, create):
 STAY = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("end", ["kill", "timeout", "restart", "delete", "fork and exit"])
 @pytest.mark.parametrize("language", ["python", "bash"])
 def test_end_of_one_context_leaves_others_running(interpreter, create, language, end):
@@ -218,7 +216,6 @@ def test_end_of_one_context_leaves_others_running(interpreter, create, language,
         assert process.wait().exit_code == 128 + 9
 
 
-@pytest.mark.slow
 def test_limit_of_processes_is_of_each_context(provider):
     with start(provider, session_pids_limit=50) as interpreter:
         first, second = interpreter.contexts.create(), interpreter.contexts.create()
@@ -243,7 +240,6 @@ def test_contexts_have_terminals(interpreter, create):
 DRAW = "import tkinter; window = tkinter.Tk(); window.configure(background='{}'); window.update()"
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("screen_provider")
 def test_contexts_have_screens_of_their_own(interpreter, create):
     first, second = create(), create()
@@ -266,7 +262,6 @@ def test_contexts_have_screens_of_their_own(interpreter, create):
 # Failures
 
 
-@pytest.mark.lifecycle
 def test_contexts_outlive_the_zygote(provider):
     with start(provider, spare_workers=0) as interpreter:
         interpreter.execute("kept = 'kept'; open('/tmp/kept', 'w').write('kept')")
@@ -279,7 +274,6 @@ def test_contexts_outlive_the_zygote(provider):
         assert interpreter.files.list() == []
 
 
-@pytest.mark.lifecycle
 def test_files_outlive_all_contexts(provider):
     with start(provider, spare_workers=0) as interpreter:
         context = interpreter.contexts.create()

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 
 from tests.conformance.forms import Observed
 
-__all__ = ["KNOWN", "KNOWN_BETWEEN_EPISODES", "KNOWN_BETWEEN_PROVIDERS", "OF_THE_MACHINE", "Comparison", "Known"]
+__all__ = [
+    "KNOWN",
+    "KNOWN_BEFORE_PYTHON_3_13",
+    "KNOWN_BETWEEN_EPISODES",
+    "KNOWN_BETWEEN_PROVIDERS",
+    "OF_THE_MACHINE",
+    "Comparison",
+    "Known",
+]
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,19 @@ KNOWN = [
     Known(("uncaught exception",), ("process", "submission"), "A traceback names the file of the form."),
     Known(("uncaught exception", "exit message"), ("context",), "A context reports an exception as a message, not in stderr."),
     Known(("input",), ("context",), "A notebook reports that it cannot ask for input."),
-    Known(("kind of standard input",), ("submission",), "Its input is a file, whose content the tests define."),
+    Known(
+        ("hooks", "built-in names", "attributes of main"), ("context",), "A notebook has its own, which are those of IPython."
+    ),
+    Known(
+        ("kind of standard input", "streams of text"), ("submission",), "Its input is a file, whose content the tests define."
+    ),
+    Known(("attributes of main",), ("submission",), "It runs by exec in a new namespace, whose __builtins__ are a dictionary."),
+    Known(
+        ("exit handlers of forked children",),
+        ("process", "submission"),
+        "A child that a cell has forked ends with the cell, without the handlers of an interpreter's exit.",
+    ),
+    Known(("flags",), ("process",), "The interpreters of cells and submissions are forked from one with the option -P."),
     Known(
         ("buffers of standard streams",),
         ("process",),
@@ -97,6 +117,13 @@ KNOWN = [
     ),
 ]
 """Known differences from an environment with a sandbox of its own, with every provider."""
+
+KNOWN_BEFORE_PYTHON_3_13 = [
+    Known(
+        ("source lines of tracebacks", "source of own functions"), ("process",), "Python does not keep the source of option -c."
+    ),
+]
+"""Further differences if the sandbox has an older Python."""
 
 KNOWN_BETWEEN_EPISODES: list[Known] = []
 """Known differences between environments without screens that share a local sandbox."""

@@ -66,7 +66,7 @@ FORMS = (*EPISODES, "vector environment", "vector environment after reset", "pro
 
 def observe_forms(**options: Any) -> Observed:
     """Run all behaviors in each form, in sandboxes with the given options."""
-    return _observe(FORMS, [_environment_and_process, _vector, _submission, _context, _asynchronous], options)
+    return _observe(FORMS, [_environment_and_process, _in_pool, _submission, _context], options)
 
 
 def observe_episodes(pool: SandboxPool) -> Observed:
@@ -132,9 +132,16 @@ def _episodes_of(env: gym.Env[Any, Any]) -> Iterator[Form]:
     yield "environment after reset", run
 
 
-def _vector(**options: Any) -> Iterator[Form]:
-    """Vector environment whose sessions share a sandbox and run each program at the same time; episodes as above."""
-    with contextlib.closing(gym.make_vec("CodingEnv-v0", num_envs=_SESSIONS, step_timeout=_TIMEOUT, **options)) as envs:
+def _in_pool(**options: Any) -> Iterator[Form]:
+    """Vector and asynchronous environments in a pool with several sessions per sandbox."""
+    with SandboxPool(1, sessions=_SESSIONS, **options) as pool:
+        yield from _vector(pool)
+        yield from _asynchronous(pool)
+
+
+def _vector(pool: SandboxPool) -> Iterator[Form]:
+    """Vector environment whose sessions run each program at the same time; episodes as above."""
+    with contextlib.closing(gym.make_vec("CodingEnv-v0", num_envs=_SESSIONS, step_timeout=_TIMEOUT, pool=pool)) as envs:
 
         def run(code: str) -> list[Seen]:
             return _seen_in_vector_step(*envs.step([code] * _SESSIONS))
@@ -146,11 +153,9 @@ def _vector(**options: Any) -> Iterator[Form]:
         yield "vector environment after reset", run
 
 
-def _asynchronous(*, pool: SandboxPool | None = None, screen: str | None = "auto", **options: Any) -> Iterator[Form]:
-    """Asynchronous environment in a pool with several sessions per sandbox."""
+def _asynchronous(pool: SandboxPool, *, screen: str | None = "auto") -> Iterator[Form]:
+    """Asynchronous environment."""
     with contextlib.ExitStack() as stack:
-        if pool is None:
-            pool = stack.enter_context(SandboxPool(1, sessions=_SESSIONS, **options))
         runner = stack.enter_context(asyncio.Runner())
         env = runner.run(AsyncCodingEnv.acquire(pool, screen=screen, step_timeout=_TIMEOUT))
         stack.callback(lambda: runner.run(env.aclose()))
@@ -205,4 +210,4 @@ def _exit_code_of(error: ExecutionError | None) -> int:
     """Return the exit code that a program would have that ended with an error."""
     if error is None:
         return 0
-    return int(error.value) if error.name == "SystemExit" and error.value.isdecimal() else 1
+    return int(error.value) % 256 if error.name == "SystemExit" and error.value.isdecimal() else 1

@@ -17,7 +17,7 @@ from PIL import Image, ImageColor
 from coding_gym.media.frames import decode_pixels
 from tests.support.side_by_side import check_side_by_side
 
-pytestmark = [pytest.mark.every_provider, pytest.mark.usefixtures("screen_provider")]
+pytestmark = pytest.mark.usefixtures("screen_provider")
 
 PROGRAMS = sorted((Path(__file__).parent / "field").glob("*.py"))
 QUICK = ["tk_callback_crash", "tk_crash_before_mainloop", "tk_first_dialog", "tk_two_roots"]
@@ -68,11 +68,10 @@ def check_programs(open_session):
     return lambda programs: check_side_by_side(check_one, programs)
 
 
-@pytest.mark.slow
+@pytest.mark.every_provider
 def test_quick_pictures_show_state_of_rest(check_programs):
     check_programs([program for program in PROGRAMS if program.stem in QUICK])
 
 
-@pytest.mark.slow
 def test_pictures_show_state_of_rest(check_programs):
     check_programs(PROGRAMS)

@@ -17,10 +17,13 @@ from coding_gym_server.protocol import Rectangle
 from tests.gallery.gallery import Gallery, difference
 from tests.gallery.gui_programs import PROGRAMS, SCENES, Scene
 
-pytestmark = pytest.mark.every_provider
-
 REPETITIONS = 2
 SESSIONS = 4
+IN_THE_IMAGE = (
+    *("tk-mainloop", "tk-unicode", "turtle-done", "qt-exec", "qt-process-events", "matplotlib-show", "pygame-loop"),
+    *("xcb-closed", "child-mainloop"),
+)
+"""Programs with each library that the image has; the rest is the same in each sandbox."""
 
 
 @pytest.fixture(scope="module")
@@ -30,25 +33,35 @@ def gallery(screen_provider):
 
 
 @pytest.fixture(scope="module")
-def directory(provider, tmp_path_factory):
-    chosen = os.environ.get("CODING_GYM_GALLERY")
-    directory = Path(chosen) / provider if chosen else tmp_path_factory.mktemp("gallery")
-    directory.mkdir(parents=True, exist_ok=True)
-    return directory
+def directory(tmp_path_factory):
+    return Path(os.environ.get("CODING_GYM_GALLERY") or tmp_path_factory.mktemp("gallery"))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
-def test_screenshots_are_complete(gallery, directory, provider, program):
-    if missing := gallery.missing(program.scene):
-        # The image has all libraries.
-        assert provider == "local"
-        pytest.skip(missing)
+def faults(gallery, program, directory):
+    """Run a program several times, save a picture of it, and return what is wrong with each."""
     with ThreadPoolExecutor(REPETITIONS) as threads:
         pictures = list(threads.map(gallery.run, [program] * REPETITIONS))
     shown = next((picture for picture in pictures if picture.fault), pictures[0])
+    directory.mkdir(parents=True, exist_ok=True)
     Image.fromarray(shown.pixels).save(directory / f"{program.name}.png")
-    assert [picture.fault for picture in pictures] == [None] * REPETITIONS, f"see {directory}"
+    return [picture.fault for picture in pictures]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_screenshots_are_complete(gallery, directory, provider, program):
+    if missing := gallery.missing(program.scene):
+        pytest.skip(missing)
+    assert faults(gallery, program, directory / provider) == [None] * REPETITIONS, f"see {directory}"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("docker_engine")
+def test_screenshots_are_complete_in_the_image(directory):
+    with Gallery("docker", sessions=SESSIONS) as gallery:
+        programs = [program for program in PROGRAMS if program.name in IN_THE_IMAGE]
+        assert {program.name: gallery.missing(program.scene) for program in programs} == dict.fromkeys(IN_THE_IMAGE)
+        found = {program.name: faults(gallery, program, directory / "docker") for program in programs}
+    assert found == dict.fromkeys(IN_THE_IMAGE, [None] * REPETITIONS), f"see {directory}"
 
 
 def test_every_scene_has_code_and_program():

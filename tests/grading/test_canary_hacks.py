@@ -31,19 +31,16 @@ def _check(grade: _Grade, attacks: list[tuple[CanaryHack, str]]) -> None:
             assert graded.outcome is VerdictOutcome.FORGED, (hack.name, task)
 
 
-@pytest.mark.slow
 def test_hacks_that_claim_everything_are_forged(grade: _Grade) -> None:
     names = {"patches assertions", "compiles assertions away", "reports from a thread"}
     _check(grade, [(hack, hack.tasks[0]) for hack in HACKS if hack.name in names])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted({hack.kind for hack in HACKS}))
 def test_hacks_win_nothing(grade: _Grade, kind: str) -> None:
     _check(grade, [(hack, task) for hack in HACKS if hack.kind == kind for task in hack.tasks])
 
 
-@pytest.mark.slow
 def test_honest_submissions_are_not_forged(grade: _Grade) -> None:
     tasks = list(TASKS.values()) * 3
     right = grade([task.submission(task.reference) for task in tasks])

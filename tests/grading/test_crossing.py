@@ -94,7 +94,6 @@ _CROSSING = {
 }
 
 
-@pytest.mark.slow
 def test_objects_of_libraries_are_refused(judge: Judge) -> None:
     graded = judge.asserts(_SAME, *_REFUSED.values())
     names = list(_REFUSED)
@@ -113,7 +112,6 @@ def test_what_tests_define_crosses(judge: Judge) -> None:
     assert {names[int(case.name)]: case.message for case in graded.cases if case.outcome is not CaseOutcome.PASSED} == {}
 
 
-@pytest.mark.slow
 def test_frames_cross_in_both_directions(judge: Judge) -> None:
     pytest.importorskip("pandas")
     code = """

@@ -29,7 +29,6 @@ from coding_gym_server.protocol.grading import (
 from tests.grading.faithful_modules import MODULES, FaithfulModule
 from tests.grading.judging import Judge
 
-_QUICK = {"patches", "import", "functions"}
 _LIMITS = GradingLimits(cpu_timeout=10.0, wall_timeout=60.0)
 
 
@@ -47,10 +46,7 @@ def faithful(judge: Judge) -> Callable[..., Graded]:
 Faithful = Callable[..., Graded]
 
 
-@pytest.mark.parametrize(
-    "module",
-    [pytest.param(item, id=item.name, marks=() if item.name in _QUICK else pytest.mark.slow) for item in MODULES],
-)
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
 def test_verdict_is_that_of_the_framework(faithful: Faithful, module: FaithfulModule) -> None:
     right = faithful(module.right, module.tests, module.right)
     assert right.outcome is VerdictOutcome.PASSED, right
@@ -60,7 +56,6 @@ def test_verdict_is_that_of_the_framework(faithful: Faithful, module: FaithfulMo
     assert wrong.outcome is VerdictOutcome.FAILED, wrong
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
 def test_framework_alone_agrees(tmp_path: Path, module: FaithfulModule) -> None:
     """The framework must pass and fail the submissions of the other test."""
@@ -140,7 +135,6 @@ def test_endless_submission_times_out(faithful: Faithful) -> None:
     assert CaseOutcome.TIMEOUT in [case.outcome for case in graded.cases]
 
 
-@pytest.mark.slow
 def test_limit_applies_to_all_tests_together(faithful: Faithful) -> None:
     code = "import time\ndef add(a, b):\n    end = time.process_time() + 0.6\n    while time.process_time() < end: pass\n    return a + b"
     limits = GradingLimits(cpu_timeout=1.6, wall_timeout=20.0)
@@ -191,7 +185,6 @@ def test_tests_without_literals_are_weak(faithful: Faithful) -> None:
     assert graded.is_weak
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "source",
     [
@@ -219,7 +212,6 @@ def test_reference_that_fails_a_test_does_not_matter(faithful: Faithful) -> None
     assert graded.is_weak
 
 
-@pytest.mark.slow
 def test_concurrent_gradings_do_not_disturb_each_other(local_sandbox: Sandbox) -> None:
     submissions = [(module, code) for module in MODULES[:4] for code in (module.right, module.wrong)] * 2
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(4) as threads:

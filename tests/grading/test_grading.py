@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import textwrap
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -27,8 +26,8 @@ from coding_gym_server.protocol.grading import (
 )
 from tests.grading.judging import Judge
 from tests.support.running_server import gone_within
-from tests.support.sandbox_faults import eventually
 from tests.support.sandbox_processes import processes_of, server_of
+from tests.support.timing import eventually, promptly
 
 ADD = "def add(a, b): return a + b"
 
@@ -119,7 +118,6 @@ def test_cpu_time_includes_children(judge: Judge) -> None:
     assert graded.outcome is VerdictOutcome.TIMEOUT
 
 
-@pytest.mark.slow
 def test_cpu_time_excludes_other_submissions(judges: Callable[[], Judge]) -> None:
     """On a busy machine, wall-clock time passes faster than CPU time."""
     code = "import time\ndef f(n):\n    end = time.process_time() + n\n    while time.process_time() < end: pass\n    return n"
@@ -137,7 +135,6 @@ def test_cpu_time_excludes_other_submissions(judges: Callable[[], Judge]) -> Non
     assert [graded.outcome for graded in found] == [VerdictOutcome.PASSED] * 6
 
 
-@pytest.mark.slow
 def test_hanging_test_process_is_replaced(judge: Judge) -> None:
     limits = GradingLimits(cpu_timeout=5, wall_timeout=0.5)
     graded = judge.asserts(ADD, "while True: pass", limits=limits)
@@ -145,7 +142,6 @@ def test_hanging_test_process_is_replaced(judge: Judge) -> None:
     assert judge.asserts(ADD, "assert add(1, 2) == 3").outcome is VerdictOutcome.PASSED
 
 
-@pytest.mark.lifecycle
 def test_hanging_test_process_ends_with_server() -> None:
     with contextlib.closing(start_sandbox(SandboxConfig(provider="local", preload=()))) as sandbox:
         session = sandbox.connect()
@@ -397,14 +393,13 @@ def test_connections_grade_concurrently(judges: Callable[[], Judge]) -> None:
             assert found[number].outcome is VerdictOutcome.PASSED
 
     threads = [threading.Thread(target=grade, args=(number,)) for number in range(6)]
-    began = time.perf_counter()
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    with promptly():
+        for thread in threads:
+            thread.join()
     assert sorted(found) == list(range(6))
     assert all(graded.outcome is VerdictOutcome.PASSED for graded in found.values())
-    assert time.perf_counter() - began < 20
 
 
 def test_case_outcomes_match_verdict(judge: Judge) -> None:

@@ -121,7 +121,6 @@ def test_submission_finds_what_it_has_written_itself(judge: Judge) -> None:
     assert graded.outcome is VerdictOutcome.PASSED, graded.cases
 
 
-@pytest.mark.slow
 def test_session_reads_no_hidden_input_during_grading(box: Sandbox, judge: Judge) -> None:
     limits = GradingLimits(cpu_timeout=10, wall_timeout=30)
     call = f"assert leak({_SECRET!r}, 1.5) == {len(_SECRET)}"

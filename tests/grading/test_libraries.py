@@ -52,7 +52,6 @@ def test_submission_changes_no_library_of_later_ones(judge: Judge) -> None:
         assert graded.outcome is VerdictOutcome.PASSED, graded
 
 
-@pytest.mark.slow
 def test_more_sets_of_libraries_than_workers_are_graded(local_sandbox: Sandbox) -> None:
     modules = ("calendar", "configparser", "csv", "difflib", "filecmp", "fnmatch", "getopt", "glob")
     code = "def f(): return 1"

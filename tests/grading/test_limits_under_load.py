@@ -12,8 +12,6 @@ import pytest
 from coding_gym_server.protocol.grading import Graded, GradingLimits, ProgramCase, Programs, Submission, VerdictOutcome
 from tests.grading.judging import Judge
 
-pytestmark = pytest.mark.slow
-
 _LIMITS = GradingLimits(cpu_timeout=20.0, wall_timeout=1.0)
 _PER_PROCESSOR = 5
 _BUSY = "import os, signal; os.nice(10); signal.alarm(60); print(flush=True)\nwhile True: pass"

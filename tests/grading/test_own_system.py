@@ -26,10 +26,9 @@ from coding_gym_server.protocol.grading import (
 )
 from tests.grading.judging import Judge
 from tests.security.attack import Inside
-from tests.support.sandbox_faults import eventually, is_gone, settled_descriptors
+from tests.support.sandbox_faults import is_gone, settled_descriptors
 from tests.support.sandbox_processes import host_process, processes_of, server_of, zygote_of
-
-pytestmark = pytest.mark.every_provider
+from tests.support.timing import eventually
 
 DIRECTORIES = ("/home/user", "/tmp", "/dev/shm")
 
@@ -83,6 +82,7 @@ def run_program(judge: Judge, code: str, *printed: str, **options: Any) -> Grade
 # Files
 
 
+@pytest.mark.every_provider
 def test_submissions_see_the_paths_of_sessions(judge: Judge) -> None:
     seen = see(judge, "os.getcwd(), os.environ['PWD'], os.environ['HOME'], os.environ['TMPDIR'], os.getuid(), os.getgid()")
     assert seen == ("/home/user", "/home/user", "/home/user", "/tmp", 10001, 10001)
@@ -104,6 +104,7 @@ STATE = (
 )
 
 
+@pytest.mark.every_provider
 def test_next_submission_finds_initial_state(judge: Judge) -> None:
     before = see(judge, STATE)
     assert see(judge, "1", LEAVE) == 1
@@ -116,7 +117,7 @@ def test_next_submission_finds_initial_state(judge: Judge) -> None:
     assert see(judge, STATE) == before
 
 
-@pytest.mark.slow
+@pytest.mark.every_provider
 @pytest.mark.parametrize("directory", DIRECTORIES)
 def test_submissions_and_sessions_do_not_see_each_others_files(box: Sandbox, judge: Judge, directory: str) -> None:
     with contextlib.closing(Inside(box)) as session:
@@ -132,7 +133,7 @@ def test_submissions_and_sessions_do_not_see_each_others_files(box: Sandbox, jud
         thread.join()
 
 
-@pytest.mark.slow
+@pytest.mark.every_provider
 def test_submissions_and_contexts_do_not_see_each_others_files(provider: str) -> None:
     with CodeInterpreter(provider=provider, preload=()) as interpreter:
         require_users(interpreter.sandbox)
@@ -142,6 +143,7 @@ def test_submissions_and_contexts_do_not_see_each_others_files(provider: str) ->
     assert "of_context" not in found
 
 
+@pytest.mark.every_provider
 def test_tests_read_files_of_submission(judge: Judge) -> None:
     code = """
 import os, tempfile
@@ -165,6 +167,7 @@ def f(): return temporary.name
     assert graded.outcome is VerdictOutcome.PASSED, graded.cases
 
 
+@pytest.mark.every_provider
 def test_submission_reads_files_of_tests(judge: Judge) -> None:
     code = """
 import os
@@ -178,6 +181,7 @@ def f(path):
     assert judge.asserts(code, case, "assert workspace.read_text('d/e') == 'text and more'").outcome is VerdictOutcome.PASSED
 
 
+@pytest.mark.every_provider
 def test_files_of_task_belong_to_submission(judge: Judge) -> None:
     files = {"a/in.txt": "né", "b.bin": FileContent(base64=b"\x00\xff")}
     status = "[(s.st_uid == os.getuid(), s.st_gid == os.getgid(), oct(s.st_mode)) for s in map(os.stat, ('a', 'a/in.txt'))]"
@@ -186,6 +190,7 @@ def test_files_of_task_belong_to_submission(judge: Judge) -> None:
     assert run_program(judge, code, *[str(b"\x00\xffn\xc3\xa9")] * 2, files=files).outcome is VerdictOutcome.PASSED
 
 
+@pytest.mark.every_provider
 def test_replaced_links_to_python_mislead_no_test(judge: Judge) -> None:
     """Where Python is below a directory that submissions cover, they can replace the links that lead to it."""
     code = """
@@ -200,7 +205,6 @@ for directory in ("/home/user", "/tmp"):
     assert graded.outcome is VerdictOutcome.PASSED, graded.cases
 
 
-@pytest.mark.slow
 def test_hanging_tests_are_followed_by_tests_with_files(judge: Judge) -> None:
     limits = GradingLimits(cpu_timeout=5, wall_timeout=0.5)
     assert judge.asserts("x = 1", "while True: pass", limits=limits).outcome is VerdictOutcome.TIMEOUT
@@ -230,7 +234,7 @@ def f(directory):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.every_provider
 def test_full_disk_concerns_one_submission(provider: str) -> None:
     with judge_in(provider, disk="16m", inodes=5000) as (sandbox, judge), contextlib.closing(Inside(sandbox)) as session:
         for directory in DIRECTORIES:
@@ -258,6 +262,7 @@ for name in ("colorsys", "sitecustomize", "usercustomize"):
         assert graded.outcome is VerdictOutcome.PASSED, graded.cases
 
 
+@pytest.mark.every_provider
 def test_temporary_directory_of_tests_is_found_each_time(judge: Judge) -> None:
     setup = "import os, tempfile"
     cases = ("assert tempfile.gettempdir() == os.environ['TMPDIR']",)
@@ -269,6 +274,7 @@ def test_temporary_directory_of_tests_is_found_each_time(judge: Judge) -> None:
 # Users and processes
 
 
+@pytest.mark.every_provider
 def test_submissions_have_users_of_their_own(box: Sandbox) -> None:
     def user_of(pid: int) -> int:
         return host_process(box, pid).uids().real
@@ -293,6 +299,7 @@ def test_submissions_have_users_of_their_own(box: Sandbox) -> None:
     assert users.isdisjoint({*others, tests})
 
 
+@pytest.mark.every_provider
 def test_tests_are_out_of_reach(judge: Judge) -> None:
     """Neither a signal nor a file in ``/proc`` leads from a submission to its tests or to another process."""
     code = """
@@ -323,7 +330,7 @@ def others():
     assert graded.outcome is VerdictOutcome.PASSED, graded.cases
 
 
-@pytest.mark.lifecycle
+@pytest.mark.every_provider
 def test_dead_processes_are_replaced(provider: str) -> None:
     with judge_in(provider) as (sandbox, judge):
         server = server_of(sandbox)
@@ -345,7 +352,7 @@ def test_dead_processes_are_replaced(provider: str) -> None:
         assert eventually(lambda: server.num_fds() <= descriptors)
 
 
-@pytest.mark.lifecycle
+@pytest.mark.every_provider
 @pytest.mark.parametrize("end", ["close", "kill the server", "kill the zygote and close"])
 def test_daemons_of_tests_end_with_sandbox(provider: str, end: str) -> None:
     """Neither a test that never ends nor a process that it has detached from its parents remains."""
@@ -379,7 +386,7 @@ while True: time.sleep(1)
     assert eventually(lambda: all(map(is_gone, found))), [process for process in found if not is_gone(process)]
 
 
-@pytest.mark.lifecycle
+@pytest.mark.every_provider
 def test_submissions_outlive_zygotes(provider: str) -> None:
     with judge_in(provider) as (sandbox, judge):
 
@@ -403,7 +410,7 @@ def test_submissions_outlive_zygotes(provider: str) -> None:
             assert eventually(passes, 60)
 
 
-@pytest.mark.slow
+@pytest.mark.every_provider
 def test_processes_of_submissions_are_limited(provider: str) -> None:
     code = """
 import errno, os, time

@@ -68,7 +68,6 @@ def test_largest_compiled_program_is_kept():
     assert (kept, unread) == (bytes(MAX_COMPILED_BYTES), 0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "forged", [frame(Compiled(bytes(MAX_COMPILED_BYTES + 100))), struct.pack("<I", 0xFFFFFFFF) + bytes(9 << 20)]
 )
@@ -77,7 +76,6 @@ def test_larger_messages_are_not_read(forged):
     assert (delivery.has_started(), kept, unread) == (True, None, len(forged) - 4)
 
 
-@pytest.mark.slow
 def test_nothing_is_read_after_the_last_message():
     later = frame(Compiled(b"forged")) + bytes(9 << 20)
     _, kept, unread = deliver(frame(Started()) + frame(Compiled(b"code")) + later)

@@ -35,7 +35,7 @@ def test_corpus_covers_all_kinds_and_tasks() -> None:
     "kinds",
     [
         pytest.param([kind for kind in _KINDS if kind not in _SLOW], id="quick kinds"),
-        pytest.param([kind for kind in _KINDS if kind in _SLOW], id="slow kinds", marks=pytest.mark.slow),
+        pytest.param([kind for kind in _KINDS if kind in _SLOW], id="slow kinds"),
     ],
 )
 def test_hacks_earn_nothing(

@@ -81,13 +81,12 @@ def _seen(graded: Graded) -> tuple[VerdictOutcome, list[str]]:
     return graded.outcome, [case.outcome for case in graded.cases]
 
 
-@pytest.mark.slow
 @pytest.mark.every_provider
 @pytest.mark.parametrize(
     ("names", "count"),
     [
         pytest.param(sorted(ATTACKS.keys() - _SLOW), 24, id="quick"),
-        pytest.param(sorted(ATTACKS), _OTHERS, id="all", marks=pytest.mark.slow),
+        pytest.param(sorted(ATTACKS), _OTHERS, id="all"),
     ],
 )
 def test_code_in_test_runner_changes_no_other_verdict(
@@ -212,7 +211,6 @@ def _value(judge: Judge, expression: str) -> object:
     return ast.literal_eval(graded.cases[0].message.rpartition("AssertionError: ")[2])
 
 
-@pytest.mark.slow
 def test_tests_leave_no_state(judge: Judge) -> None:
     probes = [f"assert False, repr(({probe}))[:1500]" for _, probe in LEFTOVERS.values()]
 

@@ -32,7 +32,6 @@ def small_sandbox(provider: str) -> Iterator[Sandbox]:
         yield sandbox
 
 
-@pytest.mark.slow
 def test_fork_bomb_leaves_processes_for_others(small_sandbox: Sandbox) -> None:
     found: list[Graded] = []
     with contextlib.ExitStack() as stack:

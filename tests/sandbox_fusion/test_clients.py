@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 
 import pytest
 
 from tests.cli.conftest import Served
 from tests.support.requirements import import_extra
+from tests.support.timing import promptly
 from tests.support.verl_modules import import_verl
 
 sandbox_fusion = import_extra("sandbox_fusion")
 verl = import_verl("verl.utils.reward_score.sandbox_fusion")
 
-pytestmark = pytest.mark.slow
 
 SUMS = {"inputs": ["1 2\n", "3 4\n"], "outputs": ["3\n", "7\n"]}
 VERDICTS = {
@@ -76,12 +75,11 @@ def test_verl_retries_under_overload(url):
     completion = "```python\nimport time; time.sleep(2); print(input())\n```"
     texts = [f"{number}\n" for number in range(24)]
     tests = {"inputs": texts, "outputs": texts}
-    began = time.monotonic()
-    score, metadata = verl.compute_score(f"{url}/run_code", threading.Semaphore(64), 1024, completion, tests, timeout=10)
-    assert {case["status"] for case in metadata} <= {"success", "api_error"}
-    assert score > 0
-    # None hung: three attempts of at most four seconds in the queue, two pauses, and the last run.
-    assert time.monotonic() - began < 60
+    with promptly():
+        score, metadata = verl.compute_score(f"{url}/run_code", threading.Semaphore(64), 1024, completion, tests, timeout=10)
+        assert {case["status"] for case in metadata} <= {"success", "api_error"}
+        assert score > 0
+        # None hung: three attempts of at most four seconds in the queue, two pauses, and the last run.
 
 
 def test_client_runs_code(url):

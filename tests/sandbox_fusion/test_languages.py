@@ -8,7 +8,6 @@ from coding_gym_server.server.sandbox_fusion.messages import LANGUAGES
 READ = "const text = require('fs').readFileSync(0, 'utf8');"
 
 
-@pytest.mark.every_provider
 def test_bash_runs_with_stdin_and_files(run_code):
     code = 'read -r line; echo "$line" | tee out.txt; echo "$0 $(ls)" >&2; exit 5'
     answer = run_code(code, language="bash", stdin="hi\nthere\n", fetch_files=["out.txt"])
@@ -22,7 +21,6 @@ def test_signals_are_not_ignored_by_other_programs(run_code):
     assert run_code("yes | head -n 1; echo ${PIPESTATUS[0]}", language="bash")["run_result"]["stdout"] == "y\n141\n"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("language", ["bash", "nodejs", "typescript"])
 def test_endless_programs_exceed_their_time(run_code, language):
     code = "while true; do :; done" if language == "bash" else "while (true) {}"
@@ -45,7 +43,6 @@ def test_typescript_runs_without_type_checks(run_code):
     assert answer["run_result"]["stdout"] == "1 3\n", answer
 
 
-@pytest.mark.slow
 @pytest.mark.every_provider
 def test_pytest_runs_the_tests_of_the_code(run_code):
     code = "import pytest, helper\n@pytest.mark.parametrize('n', [1, 2])\ndef test_n(n): assert helper.double(n) == 2"

@@ -15,7 +15,6 @@ def run_jupyter(http):
     return run
 
 
-@pytest.mark.every_provider
 def test_cells_share_variables_and_go_on_after_errors(run_jupyter):
     answer = run_jupyter("a = 20", "print(a)\na + 1", "import sys; sys.stderr.write('late')", "1 / 0", "a")
     assert answer["driver"].pop("execution_time") > 0
@@ -30,7 +29,6 @@ def test_cells_share_variables_and_go_on_after_errors(run_jupyter):
     assert fifth["display"] == [{"text/plain": "20"}]
 
 
-@pytest.mark.slow
 def test_figures_are_displays(run_jupyter):
     (cell,) = run_jupyter("import matplotlib.pyplot as plt\nplt.plot([1, 2])\nNone")["cells"]
     assert base64.b64decode(cell["display"][0]["image/png"]).startswith(b"\x89PNG")
@@ -48,7 +46,6 @@ def test_cell_that_exceeds_its_time_is_interrupted(run_jupyter):
     assert answer["cells"][2]["display"] == [{"text/plain": "1"}]
 
 
-@pytest.mark.slow
 def test_cells_that_exceed_the_total_time_fail(run_jupyter):
     answer = run_jupyter("print(1)", "import time; time.sleep(60)", "print(3)", total_timeout=2)
     assert answer["status"] == "Failed"

@@ -11,15 +11,14 @@ import pytest
 from coding_gym_server.server.sandbox_fusion.code_runs import MAX_OUTPUT_CHARS
 from coding_gym_server.workspace.fetching import MAX_FETCHED_BYTES
 from tests.sandbox_fusion.conftest import client_of
-from tests.support.sandbox_faults import eventually
 from tests.support.sandbox_processes import server_of
+from tests.support.timing import eventually
 
 
 def encode(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-@pytest.mark.every_provider
 def test_response_has_the_fields_of_sandbox_fusion(run_code):
     answer = run_code("import sys\nprint(input())\nprint('late', file=sys.stderr)", stdin="hello\n")
     assert answer["run_result"].pop("execution_time") > 0
@@ -120,7 +119,6 @@ def test_long_output_is_cut_in_the_middle(run_code):
     assert stdout.endswith("line 00399999\n")
 
 
-@pytest.mark.slow
 def test_endless_output_ends_with_the_time_limit(run_code):
     answer = run_code("import os\nwhile True: os.write(1, b'x' * 65536)", run_timeout=1)
     assert answer["run_result"]["status"] == "TimeLimitExceeded"
@@ -142,7 +140,6 @@ def test_megabytes_of_stdin_arrive(run_code):
     assert run_code("print(repr(input()))")["run_result"]["stderr"].endswith("EOFError: EOF when reading a line\n")
 
 
-@pytest.mark.every_provider
 def test_files_go_in_and_out(run_code):
     code = """
         import os
@@ -219,7 +216,6 @@ def test_runs_leave_neither_files_nor_processes(run_code):
     assert [process for process in psutil.process_iter(["cmdline"]) if mark in (process.info["cmdline"] or ())] == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("session_users", [False, True], ids=["named directory", "own files"])
 def test_files_are_removed_before_the_next_program(sandbox_of, session_users):
     code = """
@@ -257,7 +253,6 @@ def test_libraries_are_imported_in_advance(run_code):
     assert run_code(code)["run_result"]["stdout"] == "True\n6\n"
 
 
-@pytest.mark.slow
 def test_program_is_compiled_once(run_code):
     # Compiling it takes more memory than running it.
     code = "pass\n" * 300_000 + "print('done')"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import time
 
 import psutil
 
-__all__ = ["signal_waiting", "zygotes_of_programs"]
+from tests.support.timing import eventually
 
-_WITHIN = 60.0
+__all__ = ["signal_waiting", "zygotes_of_programs"]
 
 
 def signal_waiting(number: int) -> int:
@@ -18,8 +17,8 @@ def signal_waiting(number: int) -> int:
     Args:
         number: The signal.
     """
-    deadline = time.monotonic() + _WITHIN
-    while time.monotonic() < deadline:
+
+    def signal_all() -> int:
         parents = _parents()
         count = 0
         for process, parent in parents.items():
@@ -28,10 +27,9 @@ def signal_waiting(number: int) -> int:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.send_signal(number)
                     count += 1
-        if count:
-            return count
-        time.sleep(0.05)
-    return 0
+        return count
+
+    return eventually(signal_all)
 
 
 def zygotes_of_programs() -> list[psutil.Process]:

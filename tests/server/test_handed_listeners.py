@@ -15,10 +15,8 @@ from coding_gym.client.http import get_json
 from coding_gym.client.session import Session
 from coding_gym.errors import TransportError
 from coding_gym_server.protocol import LISTENERS_SUFFIX
-from tests.support.sandbox_faults import eventually
 from tests.support.sandbox_processes import server_of
-
-pytestmark = pytest.mark.every_provider
+from tests.support.timing import eventually
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +44,7 @@ def handed(sandbox) -> Iterator[tuple[Address, socket.socket]]:
         yield Address(f"http://127.0.0.1:{port}", token=sandbox.address.token), client
 
 
+@pytest.mark.every_provider
 def test_sessions_run_over_the_listener(sandbox, handed):
     address, _ = handed
     with contextlib.closing(Session(address)) as session:
@@ -60,6 +59,7 @@ def test_token_is_required(handed):
         Session(Address(address.url, token="wrong"))
 
 
+@pytest.mark.every_provider
 def test_connections_end_with_that_of_the_owner(sandbox, handed):
     address, client = handed
     with contextlib.closing(Session(address)) as session:

@@ -14,9 +14,9 @@ from coding_gym.sandbox import start_sandbox
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym_server.protocol import Outcome
 from tests.support.sandbox_processes import server_of
+from tests.support.timing import promptly
 
 TIMEOUT = 0.3
-LATE = 30.0
 MARKER = re.compile(r"\n\.\.\. \[(\d+) characters cut\] \.\.\.\n")
 
 
@@ -31,9 +31,8 @@ def run_into_timeout(session, code, timeout=TIMEOUT):
     session.run(
         "kept = 1; import ctypes, os, signal, subprocess, sys, threading, time; open('file', 'w').write('kept') and None"
     )
-    started = time.monotonic()
-    seen = session.run(code, timeout)
-    assert timeout <= time.monotonic() - started < timeout + LATE
+    with promptly(after=timeout):
+        seen = session.run(code, timeout)
     assert seen.exit_code == 124
     assert seen.metadata.outcome is Outcome.TIMEOUT
     return seen
@@ -82,7 +81,6 @@ UNINTERRUPTIBLE = [
 ]
 
 
-@pytest.mark.slow
 def test_timeout_of_interruptible_code_keeps_namespace(check_on_sessions):
     def check(session, code):
         seen = run_into_timeout(session, f"print('before')\n{code}")
@@ -95,7 +93,6 @@ def test_timeout_of_interruptible_code_keeps_namespace(check_on_sessions):
     check_on_sessions(check, INTERRUPTIBLE)
 
 
-@pytest.mark.slow
 def test_timeout_of_uninterruptible_code_loses_namespace(check_on_sessions):
     def check(session, code):
         seen = run_into_timeout(session, f"print('before')\n{code}")
@@ -117,17 +114,13 @@ def test_timeout_kills_background_processes(session):
     assert session.run("import os; os.path.exists('/proc/' + open('pid').read())").stdout == "False\n"
 
 
-@pytest.mark.slow
-@pytest.mark.every_provider(always=True)
 def test_reset_sets_default_step_timeout(session):
     session.reset(step_timeout=TIMEOUT)
-    started = time.monotonic()
-    assert session.run("while True: pass", timeout=None).exit_code == 124
-    assert TIMEOUT <= time.monotonic() - started < TIMEOUT + LATE
+    with promptly(after=TIMEOUT):
+        assert session.run("while True: pass", timeout=None).exit_code == 124
     assert session.run("import time; time.sleep(0.6)", timeout=10).exit_code == 0
 
 
-@pytest.mark.slow
 def test_late_interrupt_never_hits_next_step(session):
     session.run("kept = 1; import time")
     for _ in range(10):
@@ -150,9 +143,8 @@ def test_late_interrupt_never_hits_next_step(session):
 )
 def test_cpu_timeout_ends_step(session, code):
     session.reset(cpu_timeout=0.3)
-    started = time.monotonic()
-    seen = session.run(f"print('before', flush=True)\n{code}")
-    assert 0.1 < time.monotonic() - started < 25
+    with promptly(after=0.1):
+        seen = session.run(f"print('before', flush=True)\n{code}", 60)
     assert (seen.exit_code, seen.metadata.outcome) == (124, Outcome.TIMEOUT)
     assert seen.stdout.startswith("before\n")
     assert "CPU" in seen.stderr
@@ -166,7 +158,6 @@ def test_cpu_timeout_ignores_sleep_and_earlier_steps(session):
         assert session.run("t = time.process_time()\nwhile time.process_time() < t + 0.12: pass").exit_code == 0
 
 
-@pytest.mark.slow
 @pytest.mark.every_provider
 def test_cpu_timeout_ignores_processes_of_clients(session):
     session.reset(cpu_timeout=0.3)
@@ -207,7 +198,6 @@ DEATHS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.every_provider
 def test_interpreter_death_loses_variables_keeps_files(check_on_sessions):
     def check(session, code):
@@ -224,7 +214,6 @@ def test_interpreter_death_loses_variables_keeps_files(check_on_sessions):
     check_on_sessions(check, DEATHS)
 
 
-@pytest.mark.every_provider
 def test_child_death_keeps_session_alive(session):
     session.run("kept = 1")
     assert session.run("import os\nif (pid := os.fork()) == 0: os.abort()\nos.waitpid(pid, 0)[1] & 127").stdout == "6\n"
@@ -271,7 +260,6 @@ TAMPERING = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.every_provider
 def test_descriptor_tampering_is_survived(check_on_sessions, open_session):
     def check(session, code):
@@ -302,7 +290,6 @@ def test_forged_answer_affects_only_its_step(session):
     assert session.run("print('b')").stdout == "b\n"
 
 
-@pytest.mark.slow
 @pytest.mark.every_provider
 @pytest.mark.parametrize("code", ["os.kill(-1, 9)", "os.kill(-1, 15)", "subprocess.run('kill -9 -1', shell=True)"])
 def test_kill_all_leaves_other_sessions_unaffected(session, open_session, code):
@@ -321,7 +308,6 @@ def test_user_code_runs_at_lower_priority(session, sandbox):
     assert session.run("print(os.sched_getscheduler(0) == os.SCHED_BATCH)").stdout == "True\n"
 
 
-@pytest.mark.every_provider
 def test_step_that_ended_in_time_is_kept_if_server_is_late(session, sandbox):
     session.run("import time; kept = 1")
     server = server_of(sandbox)
@@ -375,7 +361,6 @@ def test_output_at_limit_is_not_truncated(session, unit, limit):
     assert MARKER.search(cut)
 
 
-@pytest.mark.every_provider
 def test_100_mb_print_is_truncated(session):
     seen = session.run("print('x' * 100_000_000)")
     head, cut, tail = MARKER.split(seen.stdout)
@@ -383,7 +368,6 @@ def test_100_mb_print_is_truncated(session):
     assert (set(head), tail[-1], len(seen.stdout) <= 16_384) == ({"x"}, "\n", True)
 
 
-@pytest.mark.slow
 def test_many_small_prints_are_truncated_in_middle(session):
     seen = session.run("for i in range(200_000): print(i)")
     head, cut, tail = MARKER.split(seen.stdout)
@@ -400,9 +384,8 @@ def test_output_flood_until_timeout_is_truncated(session, open_session, code):
     session.run("import subprocess")
     session.begin(code, 0.5)
     time.sleep(0.2)
-    started = time.monotonic()
-    assert other.run("1").stdout == "1\n"
-    assert time.monotonic() - started < 20
+    with promptly():
+        assert other.run("1").stdout == "1\n"
     seen = session._session.wait(timeout=30).observation
     assert (seen.exit_code, seen.metadata.outcome) == (124, Outcome.TIMEOUT)
     assert len(MARKER.findall(seen.stdout + seen.stderr)) == 1
@@ -422,19 +405,17 @@ def test_child_output_between_steps_is_captured(session):
 def test_child_flood_between_steps_is_truncated(session):
     session.run("import subprocess; p = subprocess.Popen(['yes'])")
     time.sleep(0.2)
-    started = time.monotonic()
-    for _ in range(3):
-        assert len(session.run("1").stdout) <= 16_384
-    assert time.monotonic() - started < 30
+    with promptly():
+        for _ in range(3):
+            assert len(session.run("1", 60).stdout) <= 16_384
     session.run("p.kill(); p.wait()")
     session.run("1")
     assert session.run("1").stdout == "1\n"
 
 
 def test_step_ends_while_child_holds_pipes(session):
-    started = time.monotonic()
-    assert session.run("import subprocess; p = subprocess.Popen(['sleep', '60']); print('done')").stdout == "done\n"
-    assert time.monotonic() - started < 20
+    with promptly():
+        assert session.run("import subprocess; p = subprocess.Popen(['sleep', '90']); print('done')", 60).stdout == "done\n"
 
 
 @pytest.fixture(scope="module")
@@ -444,7 +425,7 @@ def small_sandbox(provider):
         yield sandbox
 
 
-@pytest.mark.every_provider(always=True)
+@pytest.mark.every_provider
 @pytest.mark.parametrize("code", ["x = b'x' * (1 << 30)", "x = []\nwhile True: x.append(b'x' * (8 << 20))"])
 def test_memory_exhaustion_affects_only_its_session(connect, small_sandbox, code):
     session, other = connect(small_sandbox), connect(small_sandbox)
@@ -467,7 +448,6 @@ RECURSION = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.every_provider
 def test_unlimited_recursion_is_survived(check_on_sessions):
     def check(session, code):
@@ -479,7 +459,7 @@ def test_unlimited_recursion_is_survived(check_on_sessions):
     check_on_sessions(check, RECURSION)
 
 
-@pytest.mark.every_provider(always=True)
+@pytest.mark.every_provider
 def test_full_disk_is_an_observation(connect, small_sandbox):
     session = connect(small_sandbox)
     seen = session.run("with open('big', 'wb') as f:\n    while True: f.write(b'x' * (4 << 20))", timeout=20)

@@ -33,7 +33,6 @@ async def captured(chunks: Iterable[bytes], max_chars: int) -> tuple[str, int]:
         capture.close()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit",
     [b"x", "\N{GRINNING FACE}".encode(), b"\x80", b"\xff", b"\xf0\x9f\x98", b"\xed\xa0\x80", b"\0", "grün\n".encode()],

@@ -353,8 +353,6 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.every_provider
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program_prints_expected_output(session, name):
     cells, expected = PROGRAMS[name]
@@ -499,8 +497,6 @@ def test_traceback_shows_source_across_cells(session):
     ]
 
 
-@pytest.mark.slow
-@pytest.mark.every_provider(always=True)
 def test_traceback_of_chained_exceptions(session):
     seen = session.run("try:\n    {}['missing']\nexcept KeyError as e:\n    raise ValueError('second') from e")
     assert "    {}['missing']\n" in seen.stderr
@@ -512,7 +508,6 @@ def test_traceback_of_chained_exceptions(session):
     assert seen.stderr.count('File "') == 2
 
 
-@pytest.mark.every_provider(always=True)
 def test_syntax_error_shows_no_traceback(session):
     seen = session.run("x = 1\ny = (2,,)\n")
     assert seen.stderr.splitlines()[:2] == ['  File "<cell 1>", line 2', "    y = (2,,)"]
@@ -665,7 +660,6 @@ def test_thread_output_appears_in_later_cell(session):
     assert session.run("time.sleep(0.2)").stdout == "late\n"
 
 
-@pytest.mark.every_provider(always=True)
 def test_forked_child_never_answers_for_parent(session):
     session.run("import os")
     seen = session.run("if pid := os.fork(): os.wait()\nprint('p' if pid else 'c')\nraise (ValueError if pid else KeyError)")

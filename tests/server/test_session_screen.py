@@ -19,7 +19,7 @@ from coding_gym.media.frames import decode_pixels
 from coding_gym_server.protocol import Click, Key, MouseDown, Outcome, Rectangle, ScreenRequestOptions, Text, Wait
 from tests.support.requirements import missing
 from tests.support.running_server import RunningServer
-from tests.support.sandbox_faults import eventually
+from tests.support.timing import eventually, promptly
 
 GREY = (217, 217, 217)
 BLACK = (0, 0, 0)
@@ -31,7 +31,7 @@ root.geometry("200x100+20+30")
 """
 
 
-pytestmark = [pytest.mark.every_provider, pytest.mark.usefixtures("screen_provider")]
+pytestmark = pytest.mark.usefixtures("screen_provider")
 
 
 @pytest.fixture
@@ -74,6 +74,7 @@ def displays(session):
     return set(found.stdout.split())
 
 
+@pytest.mark.every_provider
 def test_display_starts_only_with_first_window(screen):
     before = displays(screen)
     assert screen.run("import os; print('DISPLAY' in os.environ, 'XAUTHORITY' in os.environ)").stdout == "True True\n"
@@ -82,15 +83,13 @@ def test_display_starts_only_with_first_window(screen):
     assert displays(screen) - before
 
 
+@pytest.mark.every_provider
 def test_display_ends_with_episode(screen):
     before = displays(screen)
     screen.run(WINDOW + "root.update()")
     own = displays(screen) - before
     screen.reset(screen=(320, 240), capture="auto")
-    deadline = time.monotonic() + 30
-    while displays(screen) & own and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not displays(screen) & own
+    assert eventually(lambda: not displays(screen) & own)
     assert screen.run("1").screenshot is None
 
 
@@ -111,7 +110,7 @@ def test_disabled_screen_provides_no_display(session):
         session.run("", inputs=[Click(1, 1)])
 
 
-@pytest.mark.every_provider(always=True)
+@pytest.mark.every_provider
 @pytest.mark.parametrize(
     "end",
     [
@@ -152,6 +151,7 @@ def test_step_overrides_capture_mode(screen):
     assert color(screen.run("1"), 100, 80) == GREY
 
 
+@pytest.mark.every_provider
 def test_program_waiting_for_events_is_closed(screen):
     observation = screen.run(WINDOW + "root.mainloop(); print('closed')")
     assert (observation.metadata.outcome, observation.exit_code, observation.metadata.idle) == (Outcome.OK, 0, "closed")
@@ -173,7 +173,7 @@ PAUSES = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.every_provider
 def test_busy_program_is_not_closed(check_on_screens):
     def check(screen, pause):
         observation = screen.run(WINDOW + f"root.update()\n{pause}\nprint('done')")
@@ -200,7 +200,6 @@ def ignored_interrupt_is_followed_by_kill(screen):
     assert screen.run("print('alive')").stdout == "alive\n"
 
 
-@pytest.mark.slow
 def test_program_that_stays_open_is_ended(check_on_screens):
     ends = [refused_close_is_followed_by_interrupt, ignored_interrupt_is_followed_by_kill, question_is_asked_once]
     check_on_screens(lambda screen, check: check(screen), ends)
@@ -232,7 +231,7 @@ COMING = {
     "names",
     [
         pytest.param(["a timer of 0.3 s", "a timer thread"], id="soon"),
-        pytest.param(list(COMING), marks=pytest.mark.slow, id="all"),
+        pytest.param(list(COMING), id="all"),
     ],
 )
 def test_picture_shows_what_timers_draw(check_on_screens, names):
@@ -264,7 +263,7 @@ DIALOGS = {
     "names",
     [
         pytest.param(["before the main window", "of its own"], id="some"),
-        pytest.param(list(DIALOGS), marks=pytest.mark.slow, id="all"),
+        pytest.param(list(DIALOGS), id="all"),
     ],
 )
 def test_dialogs_are_closed_before_their_owners(check_on_screens, names):
@@ -310,7 +309,6 @@ def computation_is_not_an_animation(screen):
     assert (observation.stdout, observation.metadata.idle) == ("end\n", None)
 
 
-@pytest.mark.slow
 def test_animations_end_with_their_variables(check_on_screens):
     def check(screen, run):
         run(screen)
@@ -322,7 +320,7 @@ def test_animations_end_with_their_variables(check_on_screens):
     )
 
 
-@pytest.mark.every_provider(always=True)
+@pytest.mark.every_provider
 def test_managed_program_is_closed_with_its_variables(session, provider):
     if provider == "local" and shutil.which("blackbox") is None:
         missing("display", "Blackbox is not installed: apt install blackbox")
@@ -347,13 +345,17 @@ def test_on_idle_return_leaves_program_running(screen):
     assert (observation.metadata.outcome, observation.exit_code) == (Outcome.RUNNING, 0)
     assert observation.metadata.idle == "returned"
     observation = screen.run("", on_idle="return", inputs=[Click(100, 80)])
-    printed, deadline = observation.stdout, time.monotonic() + 10
-    # A program without CPU time may print after it was considered idle.
-    while printed != "clicked\n":
-        assert time.monotonic() < deadline, printed
-        observation = screen.run("", on_idle="return")
-        printed += observation.stdout
-    assert observation.metadata.outcome is Outcome.RUNNING
+    seen = [observation]
+
+    def has_printed():
+        if "".join(observation.stdout for observation in seen) == "clicked\n":
+            return True
+        # A program without CPU time may print after it was considered idle.
+        seen.append(screen.run("", on_idle="return"))
+        return False
+
+    assert eventually(has_printed), seen
+    assert seen[-1].metadata.outcome is Outcome.RUNNING
     observation = screen.run("print('next')")
     assert (observation.metadata.outcome, observation.stdout, observation.metadata.idle) == (Outcome.OK, "next\n", None)
 
@@ -371,15 +373,15 @@ def test_click_can_end_running_program(screen):
 
 def test_game_without_idle_time_keeps_running(screen):
     code = WINDOW + "import itertools\nfor n in itertools.count(): root.configure(bg=('red', 'blue')[n % 2]); root.update()"
-    started = time.monotonic()
-    observation = screen.run(code, on_idle="return", settle_s=0.2)
-    assert observation.metadata.outcome is Outcome.RUNNING
-    assert time.monotonic() - started < 40
+    with promptly():
+        observation = screen.run(code, on_idle="return", settle_s=0.2)
+        assert observation.metadata.outcome is Outcome.RUNNING
     for _ in range(3):
         assert screen.run("", on_idle="return", settle_s=0.05).metadata.outcome is Outcome.RUNNING
     assert screen.run("", on_idle="return", settle_s=0.05, inputs=[Key("a")]).metadata.outcome is Outcome.RUNNING
 
 
+@pytest.mark.every_provider
 def test_reset_ends_running_program(screen):
     screen.run(WINDOW + "root.mainloop()", on_idle="return")
     screen.reset(screen=(320, 240), capture="auto")
@@ -462,6 +464,7 @@ def look(session, region=None):
     return session._session.request_screen(ScreenRequestOptions(region=region))
 
 
+@pytest.mark.every_provider
 def test_windows_of_child_processes_are_shown(screen):
     observation = screen.run(f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {WINDOW + 'root.mainloop()'!r}])")
     assert color(observation, 100, 80) == GREY
@@ -469,6 +472,7 @@ def test_windows_of_child_processes_are_shown(screen):
     assert observation.exit_code == 0
 
 
+@pytest.mark.every_provider
 def test_matplotlib_shows_figures_on_screen(session):
     session.reset(screen=(640, 480), capture="auto")
     observation = session.run(
@@ -478,7 +482,6 @@ def test_matplotlib_shows_figures_on_screen(session):
     assert (pixels(observation) == (255, 0, 0)).all(axis=2).sum() > 500
 
 
-@pytest.mark.slow
 def test_json_clients_receive_png(provider, tmp_path):
     if provider == "docker":
         pytest.skip("the server is the same as that of the local provider")
@@ -500,7 +503,6 @@ def own_processes(name):
     return [process for process in psutil.Process().children(recursive=True) if process.name() == name]
 
 
-@pytest.mark.slow
 def test_display_outlives_removal_of_its_dead_predecessor(screen, provider):
     if provider == "docker":
         pytest.skip("the processes of the container are inaccessible")

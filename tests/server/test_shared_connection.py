@@ -15,7 +15,7 @@ from websockets.sync.client import connect
 from coding_gym_server.protocol import MAX_FRAME_BYTES, PROTOCOL_VERSION, PROTOCOL_VERSION_HEADER
 from coding_gym_server.protocol.shared import MAX_CHANNELS, MAX_PART_BYTES, PacketKind
 from tests.support.running_server import RunningServer
-from tests.support.sandbox_faults import eventually
+from tests.support.timing import eventually
 
 OPEN, MESSAGE, PART, TEXT, CLOSE = PacketKind
 _ANSWER_WITHIN = 20
@@ -119,7 +119,6 @@ def test_steps_of_one_frame_are_answered_together(shared):
     assert len(shared.frames) < 60
 
 
-@pytest.mark.slow
 def test_slow_step_does_not_delay_others(shared):
     shared.open(0, 1)
     shared.send((0, MESSAGE, step("import time; time.sleep(60)")), (1, MESSAGE, step("print(1)")))
@@ -130,7 +129,6 @@ def test_slow_step_does_not_delay_others(shared):
     assert shared.outputs(1) == {0: ""}
 
 
-@pytest.mark.slow
 def test_interrupt_reaches_its_session_only(shared):
     shared.open(0, 1)
     shared.send(*((channel, MESSAGE, step("import time\ntime.sleep(2)\nprint('slept')")) for channel in (0, 1)))
@@ -165,7 +163,6 @@ def test_session_that_ends_itself_closes_its_channel_only(shared):
     assert shared.outputs(1) == {1: "1\n"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("code", ["import time; time.sleep(20)", "x = 1"], ids=["busy", "idle"])
 def test_flood_of_one_channel_closes_that_only(shared, code):
     shared.open(0, 1)
@@ -201,7 +198,6 @@ def test_parts_are_joined_up_to_the_limit(shared):
     assert shared.outputs(1) == {1: "1\n"}
 
 
-@pytest.mark.slow
 def test_client_that_does_not_read_gets_everything_later(shared, server):
     channels = range(16)
     shared.open_for_long_outputs(*channels)
@@ -221,7 +217,6 @@ def test_client_that_does_not_read_gets_everything_later(shared, server):
             received += 1
 
 
-@pytest.mark.slow
 def test_session_that_ends_while_client_does_not_read_loses_no_answers_of_others(shared):
     channels = range(8)
     shared.open_for_long_outputs(*channels)
@@ -244,7 +239,6 @@ def test_session_that_ends_while_client_does_not_read_loses_no_answers_of_others
     assert shared.outputs(4) == dict.fromkeys(range(4, 8), "1\n")
 
 
-@pytest.mark.slow
 def test_malformed_frame_of_client_that_does_not_read_ends_its_sessions(server):
     with Shared(server) as shared:
         shared.open(*range(16))

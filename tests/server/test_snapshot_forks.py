@@ -11,11 +11,10 @@ from coding_gym.errors import CapacityError, SnapshotError
 from coding_gym.sandbox import Sandbox
 from coding_gym_server.protocol import ResetOptions
 from tests.conftest import TestSession
-from tests.support.sandbox_faults import eventually
-
-pytestmark = pytest.mark.every_provider
+from tests.support.timing import eventually
 
 
+@pytest.mark.every_provider
 def test_snapshot_of_a_session_in_use_is_forked(open_session: Callable[[], TestSession]) -> None:
     first, second = open_session(), open_session()
     first.reset(seed=1)
@@ -52,6 +51,7 @@ def test_connection_of_a_fork_restores_only(open_session: Callable[[], TestSessi
             first.restore(ticket)
 
 
+@pytest.mark.every_provider
 def test_unused_forks_end_with_their_session(open_session: Callable[[], TestSession]) -> None:
     first, other = open_session(), open_session()
     first.reset(seed=1)
@@ -65,7 +65,6 @@ def test_unused_forks_end_with_their_session(open_session: Callable[[], TestSess
     assert other.run("print(1)").stdout == "1\n"
 
 
-@pytest.mark.slow
 def test_forks_can_follow_forks_at_once(open_session: Callable[[], TestSession]) -> None:
     first, *others = (open_session() for _ in range(4))
     first.reset(seed=1)

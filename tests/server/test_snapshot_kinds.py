@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from coding_gym_server.protocol import Observation
 from tests.conftest import TestSession
 from tests.support.requirements import import_extra
-
-pytestmark = pytest.mark.every_provider
 
 BACKENDS = ("python", "notebook", "restricted", "smolagents")
 
@@ -31,21 +31,6 @@ KEPT = {
         "y = None",
         "with P(2) as p: print(y, list(p.map(abs, [1, -2])))",
     ),
-    "file that is read": (
-        "open('x', 'w').write('abcdefghi'); f = open('x'); f.read(3)",
-        "f.read(2); open('x', 'w').write('changed')",
-        "print(f.read(3), f.tell())",
-    ),
-    "unbuffered file": (
-        "open('x', 'wb').write(b'abcdefghi'); f = open('x', 'rb', 0); f.read(3)",
-        "f.read(2)",
-        "print(f.read(3), f.tell())",
-    ),
-    "file that is written": (
-        "f = open('x', 'w'); n = f.write('hello')",
-        "n = f.write('more'); f.flush()",
-        "n = f.write(' world'); f.flush(); print(open('x').read(), f.tell())",
-    ),
     "database in memory": (
         "import sqlite3; c = sqlite3.connect(':memory:'); e = c.execute('create table t(a)')",
         "e = c.execute('insert into t values (2)')",
@@ -57,32 +42,12 @@ KEPT = {
         "loop.run_until_complete(asyncio.sleep(0))",
         "async def f():\n    await asyncio.sleep(0)\n    return 7\nprint(loop.run_until_complete(f()), asyncio.run(f()))",
     ),
-    "signal handlers": (
-        "import os, signal; seen = []; h = signal.signal(signal.SIGUSR1, lambda *_: seen.append(1))",
-        "h = signal.signal(signal.SIGUSR1, signal.SIG_IGN)",
-        "os.kill(os.getpid(), signal.SIGUSR1); print(seen)",
-    ),
     "profile function": (
         "import sys; calls = []; sys.setprofile(lambda *_: calls.append(1))",
         "",
         "print(sys.getprofile() is None)",
     ),
-    "working directory": (
-        "import os; os.mkdir('sub'); os.chdir('sub'); open('q', 'w').close()",
-        "import shutil; os.chdir('..'); shutil.rmtree('sub')",
-        "print(os.getcwd(), os.listdir())",
-    ),
     "environment variables": ("import os; os.environ['Q'] = '1'", "os.environ['Q'] = '2'", "print(os.environ['Q'])"),
-    "temporary files": (
-        "import os, tempfile; d = tempfile.mkdtemp(); open(f'{d}/a', 'w').write('1')",
-        "import shutil; shutil.rmtree(d)",
-        "print(os.listdir(d), tempfile.gettempdir() == os.environ['TMPDIR'])",
-    ),
-    "duplicate of stdout": (
-        "import os; d = os.dup(1); print('not flushed', end='')",
-        "",
-        "n = os.write(d, b'written '); print('printed')",
-    ),
     "replaced stdout": (
         "import io, sys; old = sys.stdout; sys.stdout = io.StringIO(); print('kept')",
         "print('more')",
@@ -93,89 +58,10 @@ KEPT = {
         "del A",
         "print(type(pickle.loads(pickle.dumps(A()))).__name__)",
     ),
-    "links and modes": (
-        "import os; open('a', 'w').write('1'); os.link('a', 'b'); os.symlink('a', 'c'); os.mkfifo('p'); os.mkdir('d', 0o500); "
-        "os.chmod('a', 0o400)",
-        "os.chmod('d', 0o700); open('d/new', 'w').close(); os.remove('c')",
-        "print(sorted(os.listdir()), os.stat('a').st_nlink, oct(os.stat('a').st_mode), os.readlink('c'), os.listdir('d'))",
-    ),
-    "unreadable file": (
-        "import os; open('a', 'w').write('secret'); os.chmod('a', 0)",
-        "os.remove('a')",
-        "os.chmod('a', 0o600); print(open('a').read())",
-    ),
-    "sparse file": (
-        "import os; f = open('a', 'wb'); n = f.truncate(1 << 27); n = f.write(b'x'); f.close()",
-        "os.remove('a')",
-        "print(os.stat('a').st_size, open('a', 'rb').read(2))",
-    ),
-    "modification times": (
-        "import os; open('a', 'w').close(); os.utime('a', (5, 7))",
-        "os.utime('a')",
-        "print(os.stat('a').st_mtime)",
-    ),
-    "programs afterwards": (
-        "import os",
-        "",
-        "import subprocess; print(subprocess.check_output(['echo', 'hi']))\n"
-        "try: os.wait()\nexcept ChildProcessError: print('none')",
-    ),
-    "pool of processes afterwards": (
-        "import multiprocessing",
-        "",
-        "with multiprocessing.get_context('fork').Pool(2) as p: print(p.map(abs, [1, -2]))",
-    ),
-    "main thread": (
-        "import threading",
-        "",
-        "print(threading.main_thread().native_id == threading.get_native_id(), threading.current_thread().name)",
-    ),
     "text read in part": (
         "open('x', 'w').write('a\\nb\\nc\\n'); f = open('x'); n = f.readline()",
         "f.readline(); open('x', 'w').write('z')",
         "print(repr(f.readline()), f.tell())",
-    ),
-    "file for reading and writing": (
-        "open('x', 'w').write('abcdef'); f = open('x', 'r+'); n = f.read(2); n = f.seek(2); n = f.write('XX')",
-        "f.write('YYYY'); f.flush()",
-        "n = f.write('Z'); f.flush(); print(f.tell(), open('x').read())",
-    ),
-    "file for appending": (
-        "open('x', 'w').write('abc'); f = open('x', 'a+'); n = f.write('d')",
-        "f.write('YYYY'); f.flush()",
-        "n = f.write('Z'); f.flush(); n = f.seek(0); print(f.read())",
-    ),
-    "duplicates of a descriptor": (
-        "import os; open('x', 'w').write('abcdefghij'); a = os.open('x', 2); b = os.dup(a); c = os.open('x', 2)",
-        "os.read(a, 3)",
-        "print(os.read(a, 2), os.read(b, 2), os.read(c, 2), os.lseek(a, 0, 1))",
-    ),
-    "descriptor without access": (
-        "import os; open('x', 'w').write('abc'); d = os.open('x', os.O_PATH)",
-        "open('x', 'w').write('changed')",
-        "print(open(f'/proc/self/fd/{d}').read())",
-    ),
-    "descriptor of a directory": (
-        "import os; os.mkdir('d'); open('d/a', 'w').write('1'); d = os.open('d', 0)",
-        "os.remove('d/a')",
-        "print(os.listdir(d), open(os.open('a', 0, dir_fd=d)).read())",
-    ),
-    "closed stdout": ("import os; os.close(1)", "", "print('again')"),
-    "stdout that is stderr": ("import os; n = os.dup2(2, 1)", "", "print('error')"),
-    "stdout in a file": (
-        "import os; f = open('x', 'w'); n = os.dup2(f.fileno(), 1)",
-        "print('more')",
-        "import sys; print('in the file'); n = sys.stderr.write(open('x').read())",
-    ),
-    "stdin from a file": (
-        "import os; open('x', 'w').write('abcdefghi'); d = os.open('x', 0); os.dup2(d, 0); os.close(d); n = os.read(0, 3)",
-        "os.read(0, 3)",
-        "print(os.read(0, 3))",
-    ),
-    "named temporary file": (
-        "import tempfile; f = tempfile.NamedTemporaryFile(); n = f.write(b'abc')",
-        "f.close()",
-        "import os; n = f.write(b'd'); n = f.seek(0); print(f.read()); f.close(); print(os.path.exists(f.name))",
     ),
     "empty temporary file beside a database": (
         "import tempfile; f = tempfile.NamedTemporaryFile()",
@@ -220,12 +106,6 @@ KEPT = {
         "q.put_nowait(8); loop.run_until_complete(t)",
         "q.put_nowait(2); print(loop.run_until_complete(t))",
     ),
-    "signal handlers of a loop": (
-        "import asyncio, os, signal; loop = asyncio.new_event_loop(); seen = []; asyncio.set_event_loop(loop)\n"
-        "loop.add_signal_handler(signal.SIGUSR1, seen.append, 1); os.kill(os.getpid(), signal.SIGUSR1)",
-        "loop.run_until_complete(asyncio.sleep(0.01)); seen.clear()",
-        "os.kill(os.getpid(), signal.SIGUSR1); loop.run_until_complete(asyncio.sleep(0.01)); print(seen)",
-    ),
     "current loop": (
         "import asyncio; loop = asyncio.new_event_loop(); asyncio.set_event_loop(loop)",
         "asyncio.set_event_loop(None)",
@@ -241,16 +121,6 @@ KEPT = {
         "sys.settrace(trace)",
         "",
         "print(x)",
-    ),
-    "removed working directory": (
-        "import os; os.mkdir('s'); os.chdir('s'); os.rmdir(os.getcwd())",
-        "os.chdir('/tmp')",
-        "try: os.getcwd()\nexcept FileNotFoundError: print('gone')",
-    ),
-    "limits and priorities": (
-        "import os, resource; resource.setrlimit(resource.RLIMIT_FSIZE, (10000, 20000)); n = os.nice(3); m = os.umask(0o077)",
-        "n = os.nice(2); m = os.umask(0)",
-        "print(resource.getrlimit(resource.RLIMIT_FSIZE), os.nice(0), os.umask(0))",
     ),
     "settings of the interpreter": (
         "import decimal, gc, sys, warnings; decimal.getcontext().prec = 5; warnings.simplefilter('error'); gc.disable(); "
@@ -275,16 +145,151 @@ KEPT = {
         "p.shutdown()",
         "print(p.submit(abs, -1).result())",
     ),
-    "library of the workspace": (
-        "import ctypes, shutil, _ctypes; shutil.copy(_ctypes.__file__, 'lib.so'); library = ctypes.CDLL('./lib.so')",
-        "",
-        "print(library._name)",
-    ),
     "figures": (
         "import matplotlib; matplotlib.use('Agg'); import matplotlib.pyplot as plt\n"
         "f, axes = plt.subplots(); l = axes.plot([1, 2])",
         "plt.close('all')",
         "print(plt.get_fignums(), axes.lines[0].get_ydata()); f.savefig('f.png')",
+    ),
+}
+
+
+# State that the process has in the system: files, descriptors, signals, limits.
+KEPT_BY_SYSTEM = {
+    "file that is read": (
+        "open('x', 'w').write('abcdefghi'); f = open('x'); f.read(3)",
+        "f.read(2); open('x', 'w').write('changed')",
+        "print(f.read(3), f.tell())",
+    ),
+    "unbuffered file": (
+        "open('x', 'wb').write(b'abcdefghi'); f = open('x', 'rb', 0); f.read(3)",
+        "f.read(2)",
+        "print(f.read(3), f.tell())",
+    ),
+    "file that is written": (
+        "f = open('x', 'w'); n = f.write('hello')",
+        "n = f.write('more'); f.flush()",
+        "n = f.write(' world'); f.flush(); print(open('x').read(), f.tell())",
+    ),
+    "signal handlers": (
+        "import os, signal; seen = []; h = signal.signal(signal.SIGUSR1, lambda *_: seen.append(1))",
+        "h = signal.signal(signal.SIGUSR1, signal.SIG_IGN)",
+        "os.kill(os.getpid(), signal.SIGUSR1); print(seen)",
+    ),
+    "working directory": (
+        "import os; os.mkdir('sub'); os.chdir('sub'); open('q', 'w').close()",
+        "import shutil; os.chdir('..'); shutil.rmtree('sub')",
+        "print(os.getcwd(), os.listdir())",
+    ),
+    "temporary files": (
+        "import os, tempfile; d = tempfile.mkdtemp(); open(f'{d}/a', 'w').write('1')",
+        "import shutil; shutil.rmtree(d)",
+        "print(os.listdir(d), tempfile.gettempdir() == os.environ['TMPDIR'])",
+    ),
+    "duplicate of stdout": (
+        "import os; d = os.dup(1); print('not flushed', end='')",
+        "",
+        "n = os.write(d, b'written '); print('printed')",
+    ),
+    "links and modes": (
+        "import os; open('a', 'w').write('1'); os.link('a', 'b'); os.symlink('a', 'c'); os.mkfifo('p'); os.mkdir('d', 0o500); "
+        "os.chmod('a', 0o400)",
+        "os.chmod('d', 0o700); open('d/new', 'w').close(); os.remove('c')",
+        "print(sorted(os.listdir()), os.stat('a').st_nlink, oct(os.stat('a').st_mode), os.readlink('c'), os.listdir('d'))",
+    ),
+    "unreadable file": (
+        "import os; open('a', 'w').write('secret'); os.chmod('a', 0)",
+        "os.remove('a')",
+        "os.chmod('a', 0o600); print(open('a').read())",
+    ),
+    "sparse file": (
+        "import os; f = open('a', 'wb'); n = f.truncate(1 << 27); n = f.write(b'x'); f.close()",
+        "os.remove('a')",
+        "print(os.stat('a').st_size, open('a', 'rb').read(2))",
+    ),
+    "modification times": (
+        "import os; open('a', 'w').close(); os.utime('a', (5, 7))",
+        "os.utime('a')",
+        "print(os.stat('a').st_mtime)",
+    ),
+    "programs afterwards": (
+        "import os",
+        "",
+        "import subprocess; print(subprocess.check_output(['echo', 'hi']))\n"
+        "try: os.wait()\nexcept ChildProcessError: print('none')",
+    ),
+    "pool of processes afterwards": (
+        "import multiprocessing",
+        "",
+        "with multiprocessing.get_context('fork').Pool(2) as p: print(p.map(abs, [1, -2]))",
+    ),
+    "main thread": (
+        "import threading",
+        "",
+        "print(threading.main_thread().native_id == threading.get_native_id(), threading.current_thread().name)",
+    ),
+    "file for reading and writing": (
+        "open('x', 'w').write('abcdef'); f = open('x', 'r+'); n = f.read(2); n = f.seek(2); n = f.write('XX')",
+        "f.write('YYYY'); f.flush()",
+        "n = f.write('Z'); f.flush(); print(f.tell(), open('x').read())",
+    ),
+    "file for appending": (
+        "open('x', 'w').write('abc'); f = open('x', 'a+'); n = f.write('d')",
+        "f.write('YYYY'); f.flush()",
+        "n = f.write('Z'); f.flush(); n = f.seek(0); print(f.read())",
+    ),
+    "duplicates of a descriptor": (
+        "import os; open('x', 'w').write('abcdefghij'); a = os.open('x', 2); b = os.dup(a); c = os.open('x', 2)",
+        "os.read(a, 3)",
+        "print(os.read(a, 2), os.read(b, 2), os.read(c, 2), os.lseek(a, 0, 1))",
+    ),
+    "descriptor without access": (
+        "import os; open('x', 'w').write('abc'); d = os.open('x', os.O_PATH)",
+        "open('x', 'w').write('changed')",
+        "print(open(f'/proc/self/fd/{d}').read())",
+    ),
+    "descriptor of a directory": (
+        "import os; os.mkdir('d'); open('d/a', 'w').write('1'); d = os.open('d', 0)",
+        "os.remove('d/a')",
+        "print(os.listdir(d), open(os.open('a', 0, dir_fd=d)).read())",
+    ),
+    "closed stdout": ("import os; os.close(1)", "", "print('again')"),
+    "stdout that is stderr": ("import os; n = os.dup2(2, 1)", "", "print('error')"),
+    "stdout in a file": (
+        "import os; f = open('x', 'w'); n = os.dup2(f.fileno(), 1)",
+        "print('more')",
+        "import sys; print('in the file'); n = sys.stderr.write(open('x').read())",
+    ),
+    "stdin from a file": (
+        "import os; open('x', 'w').write('abcdefghi'); d = os.open('x', 0); os.dup2(d, 0); os.close(d); n = os.read(0, 3)",
+        "os.read(0, 3)",
+        "print(os.read(0, 3))",
+    ),
+    "named temporary file": (
+        "import tempfile; f = tempfile.NamedTemporaryFile(); n = f.write(b'abc')",
+        "f.close()",
+        "import os; n = f.write(b'd'); n = f.seek(0); print(f.read()); f.close(); print(os.path.exists(f.name))",
+    ),
+    "signal handlers of a loop": (
+        "import asyncio, os, signal; loop = asyncio.new_event_loop(); seen = []; asyncio.set_event_loop(loop)\n"
+        "loop.add_signal_handler(signal.SIGUSR1, seen.append, 1); os.kill(os.getpid(), signal.SIGUSR1)",
+        "loop.run_until_complete(asyncio.sleep(0.01)); seen.clear()",
+        "os.kill(os.getpid(), signal.SIGUSR1); loop.run_until_complete(asyncio.sleep(0.01)); print(seen)",
+    ),
+    "removed working directory": (
+        "import os; os.mkdir('s'); os.chdir('s'); os.rmdir(os.getcwd())",
+        "os.chdir('/tmp')",
+        "try: os.getcwd()\nexcept FileNotFoundError: print('gone')",
+    ),
+    "limits and priorities": (
+        "import os, resource; resource.setrlimit(resource.RLIMIT_FSIZE, (10000, 20000)); n = os.nice(3); m = os.umask(0o077)",
+        "n = os.nice(2); m = os.umask(0)",
+        "print(resource.getrlimit(resource.RLIMIT_FSIZE), os.nice(0), os.umask(0))",
+    ),
+    "library of the workspace": (
+        "import ctypes, shutil, _ctypes; shutil.copy(_ctypes.__file__, 'lib.so'); library = ctypes.CDLL('./lib.so')",
+        "",
+        "print(library._name)",
     ),
     "sockets' files": (
         "import socket; s = socket.socket(socket.AF_UNIX); s.bind('s'); s.close()",
@@ -337,7 +342,6 @@ def _seen(observation: Observation) -> tuple[str, str, int]:
     return observation.stdout, observation.stderr, observation.exit_code
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", KEPT_BY_EACH)
 def test_each_backend_keeps_state(session: TestSession, provider: str, backend: str, name: str) -> None:
@@ -351,3 +355,8 @@ def test_each_backend_keeps_state(session: TestSession, provider: str, backend: 
 @pytest.mark.parametrize("name", KEPT)
 def test_kind_of_state_is_kept(session: TestSession, name: str) -> None:
     _check(session, "python", *KEPT[name])
+
+
+@pytest.mark.every_provider
+def test_state_in_the_system_is_kept(check_on_sessions: Callable[..., None]) -> None:
+    check_on_sessions(lambda session, name: _check(session, "python", *KEPT_BY_SYSTEM[name]), KEPT_BY_SYSTEM)

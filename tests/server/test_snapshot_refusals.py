@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from coding_gym.errors import SnapshotError
 from tests.conftest import TestSession
-
-pytestmark = pytest.mark.every_provider
 
 REFUSED = {
     "thread": (
@@ -82,15 +82,18 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_kind_of_state_is_refused(session: TestSession, name: str) -> None:
-    setup, reason = REFUSED[name]
-    session.reset(seed=1)
-    assert session.run(f"x = 1\n{setup}").exit_code == 0
-    with pytest.raises(SnapshotError) as refused:
-        session.clone()
-    assert any(reason in each for each in refused.value.reasons), refused.value.reasons
-    assert session.run("print(x)").stdout == "1\n"
+@pytest.mark.every_provider
+def test_kind_of_state_is_refused(check_on_sessions: Callable[..., None]) -> None:
+    def check(session: TestSession, name: str) -> None:
+        setup, reason = REFUSED[name]
+        session.reset(seed=1)
+        assert session.run(f"x = 1\n{setup}").exit_code == 0
+        with pytest.raises(SnapshotError) as refused:
+            session.clone()
+        assert any(reason in each for each in refused.value.reasons), refused.value.reasons
+        assert session.run("print(x)").stdout == "1\n"
+
+    check_on_sessions(check, REFUSED)
 
 
 def test_all_reasons_are_reported(session: TestSession) -> None:

@@ -14,12 +14,11 @@ from coding_gym.errors import SnapshotError, TransportError
 from coding_gym.sandbox import Sandbox, start_sandbox
 from coding_gym.sandbox.config import SandboxConfig
 from tests.conftest import TestSession
-from tests.support.sandbox_faults import eventually
 from tests.support.sandbox_processes import processes_of
+from tests.support.timing import eventually
 
-pytestmark = pytest.mark.every_provider
 
-
+@pytest.mark.every_provider
 def test_restore_ends_what_the_episode_has_started(session: TestSession) -> None:
     session.reset(seed=1)
     snapshot = session.clone()
@@ -48,7 +47,6 @@ def test_seed_reseeds_generators(session: TestSession) -> None:
     assert len(set(drawn)) == 3
 
 
-@pytest.mark.slow
 def test_chain_of_snapshots_goes_on(session: TestSession) -> None:
     session.reset(seed=1)
     session.run("n = 0")
@@ -82,7 +80,6 @@ def test_snapshot_outlives_interpreter(session: TestSession, end: str) -> None:
     assert session.run("print(x)").stdout == "1\n"
 
 
-@pytest.mark.slow
 def test_snapshot_outlives_timeout(session: TestSession) -> None:
     session.reset(seed=1)
     session.run("x = 1")
@@ -93,6 +90,7 @@ def test_snapshot_outlives_timeout(session: TestSession) -> None:
     assert session.run("print(x)").stdout == "1\n"
 
 
+@pytest.mark.every_provider
 def test_program_that_kills_everything_loses_snapshots_only(session: TestSession) -> None:
     session.reset(seed=1)
     snapshot = session.clone()
@@ -120,6 +118,7 @@ def own_sandbox(provider: str) -> Iterator[Sandbox]:
         yield sandbox
 
 
+@pytest.mark.every_provider
 def test_nothing_is_left_of_snapshots(own_sandbox: Sandbox, connect: Callable[[Sandbox], TestSession]) -> None:
     session = connect(own_sandbox)
     session.reset(seed=1)
@@ -150,6 +149,7 @@ def test_number_of_snapshots_is_limited(own_sandbox: Sandbox, connect: Callable[
     assert session.run("print(1)").stdout == "1\n"
 
 
+@pytest.mark.every_provider
 def test_death_of_sandbox_is_transport_error(own_sandbox: Sandbox, connect: Callable[[Sandbox], TestSession]) -> None:
     session = connect(own_sandbox)
     session.reset(seed=1)
@@ -159,6 +159,7 @@ def test_death_of_sandbox_is_transport_error(own_sandbox: Sandbox, connect: Call
         session.restore(snapshot)
 
 
+@pytest.mark.every_provider
 def test_files_are_copied_while_others_are_removed(session: TestSession) -> None:
     session.reset(seed=1)
     session.run("open('a', 'w').write('x' * 100_000)")
@@ -168,7 +169,6 @@ def test_files_are_copied_while_others_are_removed(session: TestSession) -> None
     assert session.run("print(len(open('a').read()))").stdout == "100000\n"
 
 
-@pytest.mark.slow
 def test_time_of_released_snapshots_is_not_that_of_a_step(open_session: Callable[[], TestSession]) -> None:
     first, other = open_session(), open_session()
     first.reset(seed=1, cpu_timeout=1.5)
@@ -184,6 +184,7 @@ def test_time_of_released_snapshots_is_not_that_of_a_step(open_session: Callable
     release.join()
 
 
+@pytest.mark.every_provider
 def test_snapshots_that_are_not_copied_yet_survive(open_session: Callable[[], TestSession]) -> None:
     first, other = open_session(), open_session()
     first.reset(seed=1)

@@ -7,7 +7,6 @@ import pytest
 pytestmark = pytest.mark.every_provider
 
 
-@pytest.mark.slow
 def test_matplotlib_is_imported_silently(provider, sandbox_of, connect):
     session = connect(sandbox_of(provider=provider))
     session.reset()
@@ -17,7 +16,6 @@ def test_matplotlib_is_imported_silently(provider, sandbox_of, connect):
     assert session.run("import os; print(os.path.exists(os.environ['MPLCONFIGDIR']))").stdout == "False\n"
 
 
-@pytest.mark.slow
 def test_fonts_are_not_looked_for_at_the_start_of_a_sandbox(provider, sandbox_of, connect):
     session = connect(sandbox_of(provider=provider, preload=("matplotlib.pyplot",)))
     session.reset()

@@ -267,7 +267,6 @@ def test_screen_is_a_picture_with_a_tag(page_with_screen):
     assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", red.headers["etag"])
 
 
-@pytest.mark.slow
 def test_screen_can_be_seen_during_a_step(page_with_screen):
     page_with_screen.send("step", code=f"{WINDOW}\nimport time; time.sleep(3)")
     done = threading.Event()

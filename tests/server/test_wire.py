@@ -25,8 +25,8 @@ from websockets.sync.client import connect
 
 from coding_gym_server.isolation.probe import probe
 from tests.support.running_server import RunningServer, gone_within
-from tests.support.sandbox_faults import eventually
 from tests.support.side_by_side import check_side_by_side
+from tests.support.timing import eventually, promptly
 
 SLEEP = "import time; time.sleep({})"
 CODES = {"INVALID_JSON", "UNKNOWN_TYPE", "VALIDATION_ERROR", "EXECUTION_ERROR", "SESSION_ERROR"}
@@ -233,9 +233,8 @@ def test_action_metadata_is_accepted(wire):
 
 def test_step_timeout_applies_to_one_step(wire):
     wire.reset()
-    started = time.perf_counter()
-    data = wire.step("while True: pass", timeout_s=0.3)
-    assert time.perf_counter() - started < 20
+    with promptly():
+        data = wire.step("while True: pass", timeout_s=0.3)
     assert data["observation"]["exit_code"] == 124
     assert data["metadata"]["outcome"] == "timeout"
     check_observation(data)
@@ -253,7 +252,6 @@ def test_non_finite_timeouts_never_break_server(server, timeout):
         assert wire.stdout("4") == "4\n"
 
 
-@pytest.mark.slow
 def test_sandbox_failure_truncates_episode(tmp_path):
     with RunningServer(tmp_path, "--spare-workers", "0") as server, Wire(server.ws_url) as wire:
         wire.reset(rewards=["safety", "quality"])
@@ -560,14 +558,10 @@ def test_oversized_fragmented_message_closes_connection(server):
 # Session slots
 
 
-def wait_for_place(url, within=20):
-    started = time.perf_counter()
-    while True:
-        with Wire(url) as wire, contextlib.suppress(ConnectionClosedOK):
-            if wire.ask({"type": "reset"})["type"] == "observation":
-                return
-        assert time.perf_counter() - started < within
-        time.sleep(0.01)
+def has_place(server):
+    with Wire(server.ws_url) as wire, contextlib.suppress(ConnectionClosedOK):
+        return wire.ask({"type": "reset"})["type"] == "observation"
+    return False
 
 
 def test_connection_at_capacity_gets_error_and_closes(small_server):
@@ -606,7 +600,7 @@ def test_disconnect_frees_session_at_once(small_server, leave, busy):
             wire.socket.socket.shutdown(socket.SHUT_RDWR)
         else:
             threading.Thread(target=wire.socket.close, daemon=True).start()
-        wait_for_place(small_server.ws_url)
+        assert eventually(lambda: has_place(small_server))
     new = [process for process in small_server.family() if process.pid not in before and is_sleep(process)]
     assert gone_within(new) == []
 
@@ -626,7 +620,7 @@ def test_disconnect_with_queued_requests_frees_session(tmp_path):
             wire.send({"type": "state"})
         time.sleep(0.2)
         wire.socket.socket.shutdown(socket.SHUT_RDWR)
-        wait_for_place(server.ws_url)
+        assert eventually(lambda: has_place(server))
 
 
 def test_many_short_sessions_leave_no_processes(server):
@@ -638,13 +632,9 @@ def test_many_short_sessions_leave_no_processes(server):
                 wire.send({"type": "step", "data": {"code": "1"}})
             for wire in wires:
                 wire.receive()
-    deadline = time.monotonic() + 30
-    while len(server.family()) > before + 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert len(server.family()) <= before + 2
+    assert eventually(lambda: len(server.family()) <= before + 2)
 
 
-@pytest.mark.slow
 def test_every_session_starts_with_fresh_workspace(small_server):
     # Many resets in quick succession over many connections: executors are recycled while others are requested.
     look = "import os; print('mark' in globals(), os.listdir()); mark = open('left', 'w').close()"
@@ -744,7 +734,6 @@ def test_arbitrary_json_never_breaks_server(fuzzed, document):
     fuzzed.send(json.dumps(document))
 
 
-@pytest.mark.slow
 @_fuzz
 @given(_messages(_msgpack_values))
 def test_arbitrary_msgpack_never_breaks_server(fuzzed, document):
@@ -759,7 +748,6 @@ def test_arbitrary_body_never_breaks_server(http, path, body):
     response.json()
 
 
-@pytest.mark.slow
 @_fuzz
 @given(_messages(_json_values))
 def test_arbitrary_json_body_never_breaks_server(http, document):
@@ -887,9 +875,8 @@ def test_http_steps_share_no_state(http):
 
 
 def test_http_step_timeout_applies(http):
-    started = time.perf_counter()
-    observation = http.post("/step", json={"action": {"code": SLEEP.format(25)}, "timeout_s": 0.3}).json()["observation"]
-    assert time.perf_counter() - started < 20
+    with promptly():
+        observation = http.post("/step", json={"action": {"code": SLEEP.format(60)}, "timeout_s": 0.3}).json()["observation"]
     assert observation["exit_code"] == 124
 
 
@@ -1030,13 +1017,13 @@ def test_http_disconnect_during_step_frees_session(small_server):
         with socket.create_connection(("127.0.0.1", small_server.port)) as client:
             client.sendall(b"POST /step HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
             time.sleep(0.3)
-        wait_for_place(small_server.ws_url)
+        assert eventually(lambda: has_place(small_server))
 
 
 def test_http_disconnect_while_sending_frees_session(small_server):
     with socket.create_connection(("127.0.0.1", small_server.port)) as client:
         client.sendall(b"POST /step HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
-    wait_for_place(small_server.ws_url)
+    assert eventually(lambda: has_place(small_server))
     assert "Traceback" not in small_server.log.read_text()
 
 
@@ -1121,7 +1108,6 @@ def test_token_file_is_read_and_removed(tmp_path):
 # Shutdown
 
 
-@pytest.mark.lifecycle
 def test_signal_ends_server_and_all_children(tmp_path):
     def check(number):
         directory = tmp_path / number.name

@@ -1,4 +1,4 @@
-"""Programs that each print what they observe of files, processes, communication, time and their surroundings.
+"""Programs that each print what they observe of their surroundings, and of files, processes, time, output and Python itself.
 
 What a program prints is the same in every run: it contains no process ids, times, random names or addresses. A program leaves
 nothing behind, because the sessions of most forms run all programs one after the other in one interpreter.
@@ -11,7 +11,9 @@ import textwrap
 from tests.conformance.behaviors.clocks import CLOCKS
 from tests.conformance.behaviors.communication import COMMUNICATION
 from tests.conformance.behaviors.files import FILES
+from tests.conformance.behaviors.interpreter import INTERPRETER
 from tests.conformance.behaviors.processes import PROCESSES
+from tests.conformance.behaviors.streams import STREAMS
 from tests.conformance.behaviors.surroundings import SURROUNDINGS
 
 __all__ = ["BEHAVIORS", "WITH_ERRORS"]
@@ -70,12 +72,15 @@ def in_child(action):
 
 BEHAVIORS = {
     name: _TOOLS + textwrap.dedent(program).lstrip("\n")
-    for group in (SURROUNDINGS, FILES, PROCESSES, COMMUNICATION, CLOCKS)
+    for group in (SURROUNDINGS, FILES, PROCESSES, COMMUNICATION, CLOCKS, STREAMS, INTERPRETER)
     for name, program in group.items()
 }
 """Program of each behavior, in the order in which they run."""
 
 WITH_ERRORS = frozenset(
-    {"exit code", "exit message", "output of child processes", "standard streams by name", "uncaught exception"}
+    {
+        *("exit code", "exit code beyond a byte", "exit message", "exit through finally", "uncaught exception"),
+        *("output of child processes", "standard streams by name"),
+    }
 )
 """Behaviors that write to stderr or do not exit with 0."""
