@@ -9,17 +9,16 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 from python_blocks import same_output
 from typer.testing import CliRunner
 
 from coding_gym.cli.main import app
-from tests.support.running_server import RunningServer, free_port
+from tests.support.running_server import RunningServer, free_port, is_healthy
+from tests.support.timing import eventually
 
 __all__ = ["CommandServer", "ExampleServer", "commands_of", "run_console"]
 
@@ -90,16 +89,9 @@ class CommandServer:
         self._process.wait(30)
 
     def _wait_until_healthy(self) -> None:
-        deadline = time.monotonic() + _START_TIMEOUT
-        while True:
-            try:
-                assert httpx.get(f"http://127.0.0.1:{self.port}/health").status_code == 200
-            except httpx.TransportError:
-                assert self._process.poll() is None, self._log.read_text()
-                assert time.monotonic() < deadline, self._log.read_text()
-                time.sleep(0.05)
-            else:
-                return
+        url = f"http://127.0.0.1:{self.port}"
+        eventually(lambda: self._process.poll() is not None or is_healthy(url), _START_TIMEOUT)
+        assert is_healthy(url), self._log.read_text()
 
 
 def _run_in_shell(command: str, directory: Path) -> tuple[int, str, str]:

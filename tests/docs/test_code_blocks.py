@@ -40,7 +40,7 @@ from python_blocks import PythonRunner
 from coding_gym import SandboxConfig
 from tests.support.requirements import missing, require_display, require_docker
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 _ROOT = Path(__file__).parents[2]
 _FILES = [_ROOT / "README.md", _ROOT / "CONTRIBUTING.md", *sorted((_ROOT / "docs").rglob("*.md"))]

@@ -29,6 +29,18 @@ _FENCE = re.compile(r"^ *(`{3,}|~{3,}).*?^ *\1[`~]*[ ]*$", re.MULTILINE | re.DOT
 # ``...``, ``<name>``, ``{name}`` and words in capitals, except variables, files and capabilities.
 _UNFINISHED = re.compile(r"\.\.\.|…|<[\w -]+>|(?<!\$)\{\w+\}|(?<![\w$])(?!ALL|SET[UG]ID|X11)[A-Z][A-Z_]{2,}(?![\w=.])")
 _EXTRAS = re.compile(r"(?:coding-gym|\.)\[([\w, -]+)\]")
+# Reads commands, and prints the numbers of those that are invalid. A valid one is parsed to its end, and left before it begins,
+# within two constructs, because a stray "}" or "fi" ends one of them early.
+_PARSE = r"""
+number=0
+while IFS= read -r -d '' command; do
+    (eval "{ exit 3"$'\n'"$command"$'\n'"}") 2>/dev/null
+    code=$?
+    (eval "if exit 3; then"$'\n'"$command"$'\n'"fi") 2>/dev/null
+    [ $code$? = 33 ] || echo $number
+    number=$((number + 1))
+done
+"""
 
 
 class Command(NamedTuple):
@@ -67,6 +79,18 @@ def _without_quoted(text: str) -> str:
     return re.sub(r"'[^']*'", "''", text)
 
 
+def _invalid(commands: list[str]) -> list[str]:
+    """Return the commands that are not valid shell, without running any."""
+    parsed = subprocess.run(
+        ["bash", "-c", _PARSE],
+        input="".join(f"{command}\0" for command in commands),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [commands[int(number)] for number in parsed.stdout.split()]
+
+
 def test_commands_are_found():
     assert len(_ALL) > 60
     assert {command.page.partition(":")[0] for command in _ALL} > {"README.md", "docs/commands.md", "docs/troubleshooting.md"}
@@ -77,10 +101,19 @@ def test_nothing_is_left_to_complete():
 
 
 def test_commands_are_valid_shell():
-    wrong = [
-        command for command in _ALL if subprocess.run(["bash", "-n"], input=command.text, text=True, check=False).returncode
+    assert _invalid([command.text for command in _ALL]) == []
+
+
+def test_invalid_commands_are_noticed(tmp_path):
+    valid = [
+        f"touch {tmp_path}/ran",
+        'curl -d \'{"code": "1"}\' x | grep y',
+        "docker run \\\n    --rm x",
+        "for x in 1; do\n echo $x\ndone",
     ]
-    assert wrong == []
+    invalid = ["echo 'a", "if true", "a | | b", "echo $(a", "}", "fi"]
+    assert _invalid([*invalid, *valid, *invalid]) == [*invalid, *invalid]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_our_commands_and_options_exist():

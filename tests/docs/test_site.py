@@ -23,7 +23,6 @@ _NAMED = re.compile(r"`((?:coding_gym|server_image|tests|docs|examples)/[\w./-]+
 _EXAMPLES = ("arithmetic.py", "times_tables.py")
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.timeout(300),
     pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="mkdocs is not installed: pip install -e '.[docs]'"),
 ]
