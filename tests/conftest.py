@@ -7,7 +7,6 @@ import ctypes
 import gc
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,6 +24,7 @@ from coding_gym.sandbox.ownership import OwnerProcess
 from coding_gym.sandbox.pool import SandboxPool
 from coding_gym_server.protocol import Observation, ResetOptions, StepAction, StepRequest
 from tests.support.requirements import require_display, require_docker
+from tests.support.timing import eventually
 
 pytest_plugins = [
     "tests.support.durations",
@@ -33,8 +33,12 @@ pytest_plugins = [
     *(["tests.integrations.compat"] if "CODING_GYM_COMPAT" in os.environ else []),
 ]
 
+# What the terminal and the network of this machine are like changes neither what programs print, nor how tests reach servers.
+for _name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR"):
+    os.environ.pop(_name, None)
+os.environ["no_proxy"] = os.environ["NO_PROXY"] = f"{os.environ.get('no_proxy', '')},localhost,127.0.0.1".lstrip(",")
+
 _PR_SET_CHILD_SUBREAPER = 36
-_GONE_WITHIN = 30.0
 _ANSWER_WITHIN = 30.0
 
 
@@ -219,7 +223,5 @@ def _our_containers(client: docker.DockerClient) -> list[str]:
 
 
 def _wait_until_none(find: Callable[[], list[str]]) -> list[str]:
-    deadline = time.monotonic() + _GONE_WITHIN
-    while (found := find()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return found
+    eventually(lambda: not find())
+    return find()

@@ -43,6 +43,11 @@ _ROOT = Path(__file__).parents[2]
 _METADATA = re.compile(r"^# /// script$\n((?:^#(?:| .*)$\n)+?)^# ///$", re.MULTILINE)
 # What tests/conftest.py and the configuration of pytest require.
 _PYTEST = ("pytest>=8.4", "pytest-timeout>=2.3", "psutil>=5.9")
+# Those of pyproject.toml, without the plugins that are not installed.
+_ADDOPTS = "--strict-markers --strict-config -ra --disable-plugin-autoload -p timeout"
+# Libraries are compiled as they are imported: compiling all of them takes longer than their tests, of which no warning of the
+# compiler is an error.
+_COMPILER_WARNINGS = ("ignore::SyntaxWarning", "ignore:invalid escape sequence:DeprecationWarning")
 _UNKNOWN_TO_UV = "--ignore-requires-python"
 _INSTALL_WITHIN = 1200
 _RUN_WITHIN = 600
@@ -101,9 +106,11 @@ def run_isolated(file: Path, cache: Path) -> Counts:
         report = directory / "report.xml"
         _install(directory, python, requirements)
         report.unlink(missing_ok=True)
-        arguments = ["-m", "pytest", "--full", "-p", "no:cacheprovider", f"--junit-xml={report}", str(file)]
+        options = ["--full", "-p", "no:cacheprovider", f"--override-ini=addopts={_ADDOPTS}", f"--junit-xml={report}"]
+        options += [f"-W{warning}" for warning in _COMPILER_WARNINGS]
+        command = [str(_python_of(directory)), "-m", "pytest", *options, str(file)]
         # Some libraries write to the user's configuration when they are imported.
-        ended = _run([str(_python_of(directory)), *arguments], _RUN_WITHIN, XDG_CONFIG_HOME=str(directory / "config"))
+        ended = _run(command, _RUN_WITHIN, XDG_CONFIG_HOME=str(directory / "config"))
         counts = _counts(report)
     if ended.returncode != 0 or counts.passed + counts.failed + counts.skipped == 0:
         pytest.fail(f"{file.name}, in its environment:\n{ended.stdout}{ended.stderr}", pytrace=False)
@@ -116,6 +123,7 @@ def _install(directory: Path, python: str, requirements: Requirements) -> None:
     """Make the environment, unless the one that exists is the same."""
     installs = [["--editable", f"{_ROOT}[display]", *_PYTEST, *requirements.dependencies]]
     if requirements.alone:
+        installs[0].append("pip")
         installs.append(["--no-deps", _UNKNOWN_TO_UV, *requirements.alone])
     project = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     installed = [project["dependencies"], project["optional-dependencies"]["display"], project["entry-points"]]
@@ -124,21 +132,19 @@ def _install(directory: Path, python: str, requirements: Requirements) -> None:
     if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
         return
     shutil.rmtree(directory, ignore_errors=True)
-    subprocess.run([python, "-m", "venv", str(directory)], check=True, capture_output=True)
+    # uv takes seconds where pip takes minutes, and needs no pip in the environment, which takes seconds to install.
+    uv = Path(sys.executable).with_name("uv")
+    without_pip = ["--without-pip"] if uv.exists() else []
+    subprocess.run([python, "-m", "venv", *without_pip, str(directory)], check=True, capture_output=True)
     for arguments in installs:
-        ended = _run([*_installer(_python_of(directory), arguments), "--quiet", *arguments], _INSTALL_WITHIN)
+        if uv.exists() and _UNKNOWN_TO_UV not in arguments:
+            installer = [str(uv), "pip", "install", "--python", str(_python_of(directory))]
+        else:
+            installer = [str(_python_of(directory)), "-m", "pip", "install", "--no-compile"]
+        ended = _run([*installer, "--quiet", *arguments], _INSTALL_WITHIN)
         if ended.returncode != 0:
             missing("extras", f"the requirements {' '.join(arguments)} cannot be installed: {ended.stderr[-2000:]}")
     stamp.write_text(wanted, encoding="utf-8")
-
-
-def _installer(python: Path, arguments: list[str]) -> list[str]:
-    """Return the command that installs: uv, which takes seconds where pip takes minutes, if it is installed and can."""
-    uv = Path(sys.executable).with_name("uv")
-    if uv.exists() and _UNKNOWN_TO_UV not in arguments:
-        # Compiled as by pip: what compiling warns of must not be an error of the first test that imports it.
-        return [str(uv), "pip", "install", "--compile-bytecode", "--python", str(python)]
-    return [str(python), "-m", "pip", "install"]
 
 
 def _run(command: list[str], timeout: float, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -7,14 +7,15 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
 import psutil
 
-__all__ = ["RunningServer", "free_port", "gone_within"]
+from tests.support.timing import eventually
+
+__all__ = ["RunningServer", "free_port", "gone_within", "is_alive", "is_healthy"]
 
 
 class RunningServer:
@@ -74,7 +75,7 @@ class RunningServer:
     def family(self) -> list[psutil.Process]:
         """Return the server and its descendants that are still alive."""
         server = psutil.Process(self.process.pid)
-        return [process for process in (server, *server.children(recursive=True)) if _is_alive(process)]
+        return [process for process in (server, *server.children(recursive=True)) if is_alive(process)]
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         self.process.send_signal(number)
@@ -86,18 +87,17 @@ class RunningServer:
             raise
 
     def _wait_until_healthy(self) -> None:
-        deadline = time.monotonic() + 30
-        # A client per request would build a TLS context for each.
-        with httpx.Client(verify=False) as client:
-            while True:
-                try:
-                    assert client.get(f"{self.url}/health").json()["status"] == "healthy"
-                except httpx.TransportError:
-                    assert self.is_alive(), self.log.read_text()
-                    assert time.monotonic() < deadline, self.log.read_text()
-                    time.sleep(0.02)
-                else:
-                    return
+        eventually(lambda: not self.is_alive() or is_healthy(self.url))
+        assert is_healthy(self.url), self.log.read_text()
+
+
+def is_healthy(url: str) -> bool:
+    """Return whether a server answers at a URL that it is healthy."""
+    try:
+        # With verification, each request would load the certificates of authorities.
+        return httpx.get(f"{url}/health", verify=False).json()["status"] == "healthy"
+    except httpx.TransportError:
+        return False
 
 
 def free_port() -> int:
@@ -106,17 +106,14 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def gone_within(processes: list[psutil.Process], seconds: float = 30.0) -> list[psutil.Process]:
-    """Return the processes that are still alive after ``seconds``; zombies do not count as alive."""
-    deadline = time.monotonic() + seconds
-    while True:
-        alive = [process for process in processes if _is_alive(process)]
-        if not alive or time.monotonic() > deadline:
-            return alive
-        time.sleep(0.02)
+def gone_within(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Wait for the end of processes; return those that stay alive."""
+    eventually(lambda: not any(map(is_alive, processes)))
+    return [process for process in processes if is_alive(process)]
 
 
-def _is_alive(process: psutil.Process) -> bool:
+def is_alive(process: psutil.Process) -> bool:
+    """Return whether a process has neither exited nor is a zombie."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import psutil
 
 from coding_gym.sandbox import Sandbox
-from tests.support.running_server import gone_within
+from tests.support.running_server import gone_within, is_alive
 from tests.support.sandbox_processes import server_of, workers_of
 
-__all__ = ["eventually", "is_gone", "kill_sandbox", "kill_sessions", "living_children", "settled_descriptors"]
-
-
-def eventually(condition: Callable[[], object], within: float = 30.0) -> bool:
-    """Return whether a condition becomes true within a number of seconds."""
-    deadline = time.monotonic() + within
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
+__all__ = ["is_gone", "kill_sandbox", "kill_sessions", "living_children", "settled_descriptors"]
 
 
 def kill_sandbox(sandbox: Sandbox) -> None:
@@ -46,7 +35,7 @@ def is_gone(process: psutil.Process | int) -> bool:
         process = psutil.Process(process) if isinstance(process, int) else process
     except psutil.NoSuchProcess:
         return True
-    return gone_within([process], 0) == []
+    return not is_alive(process)
 
 
 def living_children() -> set[psutil.Process]:
@@ -54,11 +43,10 @@ def living_children() -> set[psutil.Process]:
     return {child for child in psutil.Process().children() if not is_gone(child)}
 
 
-def settled_descriptors(process: psutil.Process, unchanged_for: float = 1.0) -> int:
+def settled_descriptors(process: psutil.Process) -> int:
     """Return the number of descriptors of a server, once no spare process is being started, each of which takes a few."""
-    number, since = process.num_fds(), time.monotonic()
-    while time.monotonic() < since + unchanged_for:
+    seen = [process.num_fds()]
+    while len(seen) < 50 or len(set(seen[-50:])) > 1:
         time.sleep(0.02)
-        if process.num_fds() != number:
-            number, since = process.num_fds(), time.monotonic()
-    return number
+        seen.append(process.num_fds())
+    return seen[-1]

@@ -2,10 +2,11 @@
 
     python -m tests.support.suites
 
-prints the paths of the tests of suites that may have changed since the last complete run of all tests, whose commit
-``.ci/full`` names. A suite may have changed if a file has that belongs to it, to a product that it uses, or to what its tests
-import of ``tests/support``; if a file of the core has that imports its product; and, as any suite, if the protocol, the
-requirements of the package or the public names of the core have. Without such a commit in the history, all may have.
+prints the paths of the tests of suites that may have changed since the last complete run, whose commit ``.ci/full`` names; with
+``--full``, of all suites. A suite may have changed if a file has that belongs to it, to a product that it uses, to what it
+tests of the core, or to what its tests import of ``tests/support``; if a file of the core has that imports its product; and, as
+any suite, if the protocol, the requirements of the package or the public names of the core have. Without such a commit in the
+history, all may have.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import ast
 import functools
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -34,6 +36,7 @@ class Suite:
     tests: tuple[str, ...]
     product: tuple[str, ...]
     uses: tuple[str, ...] = ()
+    core: tuple[str, ...] = ()
 
     def has_test(self, path: str) -> bool:
         return _is_below(path, self.tests)
@@ -112,6 +115,7 @@ def _changes_what_all_use(path: str, base: str) -> bool:
 def _concerns(path: str, suite: Suite) -> bool:
     return (
         suite.has_test(path)
+        or _is_below(path, suite.core)
         or any(SUITES[name].has_product(path) for name in (suite.name, *suite.uses))
         or path in _imported_by(suite)
         or (_is_source(path) and any(map(suite.has_product, imported_files(path))))
@@ -175,4 +179,5 @@ def _git(*arguments: str) -> str:
 
 
 if __name__ == "__main__":
-    print(*(path for suite in _changed_suites() for path in suite.tests))
+    chosen = SUITES.values() if sys.argv[1:] == ["--full"] else _changed_suites()
+    print(*(path for suite in chosen for path in suite.tests))

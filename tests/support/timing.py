@@ -64,12 +64,13 @@ def promptly(*, after: float = 0.0) -> Iterator[None]:
     assert late < _MUCH_EARLIER_THAN_A_MINUTE, f"ended {late:.1f} s late; stalls of {stalls.seconds:.1f} s are not counted"
 
 
-def eventually(condition: Callable[[], _Result], within: float = 60.0) -> _Result:
+def eventually(condition: Callable[[], _Result], within: float = _MUCH_EARLIER_THAN_A_MINUTE) -> _Result:
     """Call a function again and again; return its first true result, or its last one.
 
     Args:
         condition: The function.
-        within: Seconds after which it is not called again; stalls of this machine do not count.
+        within: Seconds after which it is not called again; by default, a program that sleeps for a minute goes on then.
+            Stalls of this machine do not count.
     """
     began = time.monotonic()
     with Stalls() as stalls:
