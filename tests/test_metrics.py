@@ -13,7 +13,8 @@ from coding_gym.errors import ConfigurationError, PoolTimeoutError, ProviderErro
 from coding_gym.metrics import PoolCollector, serve_metrics
 from coding_gym.sandbox.pool import state as pool_state
 from tests.support.metrics import scrape
-from tests.support.sandbox_faults import eventually, kill_sandbox
+from tests.support.sandbox_faults import kill_sandbox
+from tests.support.timing import eventually
 
 FAST = {"provider": "local", "preload": (), "spare_workers": 0}
 
@@ -28,7 +29,6 @@ def value(registry, name, **labels):
     return registry.get_sample_value(f"coding_gym_pool_{name}", {"pool": "default", **labels})
 
 
-@pytest.mark.slow
 def test_metrics_follow_the_pool():
     with SandboxPool(size=1, max_episodes=2, **FAST) as pool:
         registry = registry_of(pool)
@@ -55,7 +55,6 @@ def test_metrics_follow_the_pool():
         assert eventually(lambda: value(registry, "started_total") == 2)
 
 
-@pytest.mark.slow
 def test_lost_sandboxes_are_counted():
     with SandboxPool(size=1, **FAST) as pool:
         registry = registry_of(pool)

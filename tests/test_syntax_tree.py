@@ -34,7 +34,6 @@ def switching_threads() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("switching_threads")
-@pytest.mark.slow
 def test_threads_parse_at_the_same_time() -> None:
     """At depths of the stack that differ, which is what CPython reports."""
     errors: list[Exception] = []

@@ -89,7 +89,6 @@ def test_a_lost_sandbox_is_an_error(recorder, env):
     assert span.status.status_code is StatusCode.ERROR
 
 
-@pytest.mark.slow
 def test_exceptions_end_spans(recorder):
     env = CodingEnv(provider="remote", base_url="http://127.0.0.1:9", screen=None)
     with pytest.raises(ProviderError):
@@ -124,7 +123,6 @@ def set_of_names(spans):
     return {span.name for span in spans}
 
 
-@pytest.mark.slow
 def test_spans_of_concurrent_coroutines_have_their_own_parents(recorder):
     async def rollout(env, name):
         with recorder.tracer.start_as_current_span(name) as parent:
@@ -144,7 +142,6 @@ def test_spans_of_concurrent_coroutines_have_their_own_parents(recorder):
     assert set_of_names(spans) == {"coding_gym.reset", "coding_gym.step"}
 
 
-@pytest.mark.slow
 def test_a_canceled_step_ends_its_span(recorder):
     async def main():
         async with AsyncCodingEnv(**FAST) as env:
@@ -156,7 +153,6 @@ def test_a_canceled_step_ends_its_span(recorder):
     assert recorder.take()[-1].attributes["error.type"] == "asyncio.exceptions.CancelledError"
 
 
-@pytest.mark.slow
 def test_gradings_have_spans(recorder):
     task = load_suite("basics")["basics/add_up"]
     with Grader(provider="local", workers=1) as grader, recorder.tracer.start_as_current_span("reward") as parent:
@@ -175,7 +171,6 @@ def test_gradings_have_spans(recorder):
     assert {span.parent.span_id for span in (solved, failed)} == {parent.get_span_context().span_id}
 
 
-@pytest.mark.slow
 def test_task_environments_have_spans_of_steps_and_gradings(recorder):
     env = CodingTaskEnv(suite="basics", **FAST)
     with recorder.tracer.start_as_current_span("rollout") as parent:
@@ -188,7 +183,6 @@ def test_task_environments_have_spans_of_steps_and_gradings(recorder):
     env.close()
 
 
-@pytest.mark.slow
 def test_nothing_is_imported_or_recorded_unless_enabled(recorder, env):
     tracing.disable()
     env.reset()

@@ -20,7 +20,6 @@ from coding_gym_server.isolation.probe import probe
 needs_landlock = pytest.mark.skipif(bool(probe().missing), reason="the local provider needs Linux 6.12's Landlock")
 
 
-@pytest.mark.slow
 @needs_landlock
 def test_quick_run_prints_and_writes_figures(tmp_path: Path):
     path = tmp_path / "figures.json"
@@ -37,7 +36,6 @@ def test_quick_run_prints_and_writes_figures(tmp_path: Path):
     assert report["rows"][0]["median"] > 0
 
 
-@pytest.mark.slow
 @needs_landlock
 def test_first_come_is_measured_beside_lock_step():
     rows = list(latency.measure_first_come(BenchPlan(provider="local", quick=True)))
@@ -102,7 +100,6 @@ def test_prefix_of_equal_cost_is_interpolated():
     assert prefix_of_equal_cost([0, 10], [20, 20], [3, 13]) is None
 
 
-@pytest.mark.slow
 @needs_landlock
 def test_expansions_are_measured_in_turns(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(branching, "_PREFIXES", (0, 5))
@@ -113,7 +110,6 @@ def test_expansions_are_measured_in_turns(monkeypatch: pytest.MonkeyPatch):
     assert equal.unit == "ms"
 
 
-@pytest.mark.slow
 @needs_landlock
 def test_dead_baseline_worker_is_reported(monkeypatch: pytest.MonkeyPatch):
     with bare_worker() as execute, pytest.raises(BaselineError, match="the bare worker failed"):

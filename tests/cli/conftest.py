@@ -4,11 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+
+from tests.support.timing import eventually
 
 TOKEN = "to'k$en"
 
@@ -42,11 +43,9 @@ class Served:
         return self.process.wait(20)
 
     def _wait_for(self, text: str) -> list[str]:
-        deadline = time.monotonic() + 60
-        while text not in (printed := self.log.read_text()):
-            assert self.process.poll() is None, printed
-            assert time.monotonic() < deadline, printed
-            time.sleep(0.05)
+        eventually(lambda: self.process.poll() is not None or text in self.log.read_text(), 60)
+        printed = self.log.read_text()
+        assert text in printed, printed
         return printed.splitlines()
 
 

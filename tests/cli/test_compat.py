@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from coding_gym.cli.main import app
 from coding_gym.integrations.compat import Framework, TestResult, compatibility, frameworks, markdown_table, read_results
-from tests.support.compat import CompatRecorder, record
+from tests.integrations.compat import CompatRecorder, record
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "works-with.md"

@@ -25,7 +25,6 @@ def in_bash(*words: str) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

@@ -50,7 +50,6 @@ def test_unknown_sandbox_is_refused_with_the_known_ones(local):
     assert local.name in result.stderr
 
 
-@pytest.mark.slow
 def test_followed_log_ends_with_its_sandbox(local):
     command = [sys.executable, "-m", "coding_gym", "logs", "--follow"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
@@ -70,7 +69,6 @@ def test_no_sandbox_is_no_error(tmp_path, monkeypatch):
 
 
 @pytest.mark.docker
-@pytest.mark.lifecycle
 def test_log_of_container_is_shown(docker_engine):
     sandbox = start_sandbox(SandboxConfig(provider="docker", preload=(), session_users=False, sessions=2))
     try:

@@ -92,7 +92,6 @@ def test_cli_import_loads_no_provider():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
-@pytest.mark.lifecycle
 @pytest.mark.docker
 def test_ps_shows_owners_and_prune_removes_orphans(living: str, orphan: Container, make_container):
     elsewhere = make_container(OwnerProcess("another-machine/boot/1", 1, 1))
@@ -120,7 +119,6 @@ def test_ps_without_containers_prints_message(docker_engine, monkeypatch: pytest
     assert run("ps").output == "There are no containers.\n"
 
 
-@pytest.mark.lifecycle
 @pytest.mark.docker
 def test_prune_all_removes_containers_of_living_owners(living: str, make_container, monkeypatch: pytest.MonkeyPatch):
     elsewhere = make_container(OwnerProcess("another-machine/boot/1", 1, 1))
@@ -136,7 +134,6 @@ def test_prune_all_removes_containers_of_living_owners(living: str, make_contain
     assert run("prune", "--all").output == "There was nothing to remove.\n"
 
 
-@pytest.mark.lifecycle
 @pytest.mark.docker
 def test_prune_images_removes_old_unused_images(
     docker_engine: docker.DockerClient, orphan: Container, make_container, monkeypatch: pytest.MonkeyPatch
@@ -239,7 +236,6 @@ def _remove(container: Container) -> None:
         container.remove(force=True)
 
 
-@pytest.mark.slow
 def test_doctor_reports_working_providers_and_isolation() -> None:
     result = run("doctor", "--json")
     found = {entry["provider"]: entry for entry in json.loads(result.stdout)}
@@ -253,7 +249,6 @@ def test_doctor_reports_working_providers_and_isolation() -> None:
             assert entry["problem"]
 
 
-@pytest.mark.slow
 def test_doctor_names_package_for_missing_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A PATH without Xvfb.
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -73,7 +73,6 @@ def local(xvfb):
     return ["--provider", "local", "--screen", "100x80"]
 
 
-@pytest.mark.slow
 def test_video_shows_animation_of_program(program, tmp_path, local):
     program.write_text(ANIMATION)
     path = tmp_path / "out.mp4"
@@ -93,7 +92,6 @@ def test_video_shows_animation_of_program(program, tmp_path, local):
     assert is_blue.count(True) == pytest.approx(8, abs=4)
 
 
-@pytest.mark.slow
 def test_waiting_and_endless_programs_are_recorded(program, tmp_path, local):
     program.write_text(ANIMATION.replace("window.after", "#"))
     result = record(program, tmp_path / "out.png", *local)
@@ -110,7 +108,6 @@ def test_waiting_and_endless_programs_are_recorded(program, tmp_path, local):
     assert (tmp_path / "out.gif").stat().st_size > 0
 
 
-@pytest.mark.slow
 def test_program_without_window_writes_no_video(program, tmp_path, local):
     result = record(program, tmp_path / "out.webm", *local)
     assert result.exit_code == 1

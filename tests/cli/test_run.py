@@ -37,7 +37,6 @@ def started(served, *arguments: object, **options) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.slow
 def test_streams_arguments_and_exit_code_are_the_programs(command, program):
     path = program("import sys\nprint(sys.argv, sys.stdin.read())\nprint('oops', file=sys.stderr)\nsys.exit(7)\n")
     done = command("run", path, "--timeout", "-x", "two words", stdin="typed")
@@ -46,7 +45,6 @@ def test_streams_arguments_and_exit_code_are_the_programs(command, program):
     assert done.returncode == 7
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "exit_code", "stderr"),
     [
@@ -65,14 +63,12 @@ def test_program_on_standard_input_runs(command, source, exit_code, stderr):
         assert done.stdout == "__main__ stdin.py\n"
 
 
-@pytest.mark.slow
 def test_timeout_exits_with_124(command):
     done = command("run", "--timeout", "0.5", "-", stdin="print('begun')\nwhile True: pass")
     assert (done.returncode, done.stdout) == (124, "begun\n")
     assert "killed after 0.5 s" in done.stderr
 
 
-@pytest.mark.slow
 def test_output_arrives_while_the_program_runs(served, program):
     path = program("import time\nprint('first')\ntime.sleep(60)\n")
     with started(served, path) as process:
@@ -84,7 +80,6 @@ def test_output_arrives_while_the_program_runs(served, program):
     assert process.returncode in (130, 137)
 
 
-@pytest.mark.slow
 def test_interrupt_reaches_the_program(served, program):
     path = program(
         "import time\n"
@@ -98,7 +93,6 @@ def test_interrupt_reaches_the_program(served, program):
     assert (stdout, process.returncode) == ("tidied\n", 5), stderr
 
 
-@pytest.mark.slow
 def test_closed_pipe_ends_the_program(served, program):
     path = program("while True:\n    print('y' * 1000)\n")
     with started(served, path) as process:
@@ -107,7 +101,6 @@ def test_closed_pipe_ends_the_program(served, program):
         assert process.wait(20) == 141
 
 
-@pytest.mark.slow
 def test_typed_input_reaches_the_program_line_by_line(served, program):
     path = program("import sys\nfor line in sys.stdin:\n    print('got', line.strip())\n")
     with started(served, path, stdin=subprocess.PIPE) as process:
@@ -119,7 +112,6 @@ def test_typed_input_reaches_the_program_line_by_line(served, program):
         assert process.wait(20) == 0
 
 
-@pytest.mark.slow
 def test_files_and_variables_are_there(command, program, tmp_path):
     data = tmp_path / "data"
     data.mkdir()
@@ -130,13 +122,11 @@ def test_files_and_variables_are_there(command, program, tmp_path):
     assert done.stdout == "content 3 a=b\n", done.stderr
 
 
-@pytest.mark.slow
 def test_shell_script_runs_in_bash(command, program):
     done = command("run", program("echo ${BASH_VERSION:+bash} $1\nexit 4\n", "script.sh"), "argument")
     assert (done.stdout, done.returncode) == ("bash argument\n", 4)
 
 
-@pytest.mark.slow
 @pytest.mark.screen
 @pytest.mark.parametrize(
     ("ending", "exit_code", "note"),
@@ -159,7 +149,6 @@ def test_screenshot_shows_the_windows(command, xvfb, tmp_path, ending, exit_code
     assert (picture == [255, 0, 0]).all(axis=-1).sum() > 10_000
 
 
-@pytest.mark.slow
 def test_empty_screen_writes_no_screenshot(command, tmp_path):
     done = command("run", "--screenshot", tmp_path / "out.png", "-", stdin="print(1)")
     assert (done.stdout, done.returncode) == ("1\n", 1)

@@ -58,7 +58,6 @@ def test_clients_without_the_token_are_refused(served):
     assert httpx.get(f"{served.url}/contexts", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
 
 
-@pytest.mark.slow
 def test_interrupted_server_removes_its_sandbox(tmp_path):
     served = Served(tmp_path, "--port", "0", "--sessions", "1", "--option", "mem=1g")
     processes = sandbox_processes(served)
@@ -70,7 +69,6 @@ def test_interrupted_server_removes_its_sandbox(tmp_path):
     assert "Traceback" not in served.log.read_text()
 
 
-@pytest.mark.lifecycle
 def test_sandbox_that_dies_is_replaced(tmp_path):
     served = Served(tmp_path, "--port", "0")
     try:

@@ -36,7 +36,6 @@ def answer(child: pexpect.spawn, *lines: str) -> str:
     return child.before.partition("\r\n")[2].replace("\r", "")
 
 
-@pytest.mark.slow
 def test_terminal_session(terminal):
     child = terminal()
     assert answer(child, "x = 6") == ""
@@ -65,7 +64,6 @@ def test_terminal_session(terminal):
     assert child.exitstatus == 0
 
 
-@pytest.mark.slow
 def test_history_is_kept_between_shells(terminal):
     first = terminal()
     answer(first, "'remember me'")
@@ -104,7 +102,6 @@ import sys; print('err', file=sys.stderr)"""
     assert done.returncode == 0
 
 
-@pytest.mark.slow
 def test_exit_code_of_pipe_is_that_of_last_input(command):
     done = command("shell", stdin="1 / 0\n2\n")
     assert (done.stdout, done.returncode) == ("2\n", 0)
@@ -113,7 +110,6 @@ def test_exit_code_of_pipe_is_that_of_last_input(command):
     assert command("shell", stdin="").returncode == 0
 
 
-@pytest.mark.slow
 def test_bash_session_keeps_its_state(command):
     done = command("shell", "--backend", "bash", stdin="x=3\ncd /usr\nfor i in 1 2; do\necho $i $x\ndone\npwd\nfalse\n")
     assert done.stdout == "1 3\n2 3\n/usr\n"
@@ -121,7 +117,6 @@ def test_bash_session_keeps_its_state(command):
     assert "[exit code 1]" in done.stderr
 
 
-@pytest.mark.slow
 def test_pictures_are_written_to_a_directory(command, tmp_path):
     done = command("shell", "--pictures", tmp_path, stdin="import matplotlib.pyplot as plt\nplt.plot([1, 2]); plt.show()\n")
     [path] = tmp_path.iterdir()

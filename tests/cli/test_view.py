@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from typer.testing import CliRunner
 
 from coding_gym.cli.main import app
 from tests.cli.conftest import environment
+from tests.support.timing import eventually
 from tests.web.view.datasets import varied, write
 
 NOT_IMPORTED = ("numpy", "gymnasium", "docker", "requests", "websockets", "PIL", "coding_gym.sandbox")
@@ -63,9 +63,8 @@ def test_printed_address_opens_the_dataset(viewed):
     assert "<!doctype html>" in page.text
     assert "script-src 'self'" in page.headers["content-security-policy"]
     assert viewed.get("api/dataset").json()["name"] == "runs"
-    deadline = time.monotonic() + 20
-    while (rows := viewed.get("api/episodes").json())["isReading"]:
-        assert time.monotonic() < deadline
+    assert eventually(lambda: not viewed.get("api/episodes").json()["isReading"])
+    rows = viewed.get("api/episodes").json()
     assert rows["columns"]["episode"] == [0, 1, 2]
 
 

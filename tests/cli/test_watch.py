@@ -72,7 +72,6 @@ def test_refusals(arguments, reason):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("by", ["name", "pid", "all", "default"])
-@pytest.mark.slow
 def test_serves_until_it_is_stopped(by, number):
     with running_trainer(TRAINER.format(name="ppo, seed 3")) as trainer:
         argument = {"name": ["ppo, seed 3"], "pid": [str(trainer.pid)], "all": ["--all"], "default": []}[by]

@@ -19,6 +19,7 @@ from coding_gym.datasets import Decision, FunctionPolicy, Policy, ScriptedPolicy
 from coding_gym.errors import DatasetError, InvalidActionError, PolicyError
 from tests.datasets.programs import RANDOM, UGLY, WINDOW
 from tests.support.sandbox_faults import kill_sandbox
+from tests.support.timing import eventually
 
 
 def drawing(observation, info, rng):
@@ -43,7 +44,6 @@ def test_episodes_record_everything_environment_returned(collect_here):
     dataset.verify()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", [drawing, "random", [RANDOM, *UGLY]], ids=["function", "random", "script"])
 def test_dataset_is_independent_of_session_count(collect_here, tmp_path, policy):
     one, many = (
@@ -78,21 +78,19 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.lifecycle
 def test_kill_neither_loses_nor_repeats_episodes(collect_here, tmp_path):
     script = tmp_path / "collecting.py"
     script.write_text(_COLLECT)
     path = tmp_path / "killed"
     command = [sys.executable, str(script), str(path)]
-    had = 0
+
+    def recorded():
+        return len(load(path)) if (path / "episodes.log").exists() else 0
+
     for at_least in (8, 30):
         process = subprocess.Popen(command)
-        deadline = time.monotonic() + 30
-        while had < at_least:
-            assert time.monotonic() < deadline
-            assert process.poll() is None
-            time.sleep(0.02)
-            had = len(load(path)) if (path / "episodes.log").exists() else 0
+        assert eventually(lambda process=process, least=at_least: process.poll() is not None or recorded() >= least)
+        assert process.poll() is None
         before = load(path).hashes
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
@@ -201,7 +199,6 @@ def test_coroutines_share_one_event_loop(collect_here):
     assert dataset[0].steps[1].observation["stdout"] == "2\n"
 
 
-@pytest.mark.lifecycle
 def test_dead_sandbox_is_replaced_and_episodes_rerun(collect_here, tmp_path):
     died = []
 
@@ -288,7 +285,6 @@ def test_tasks_alternate_and_reset_files_exist(collect_here):
     assert dataset[0].options["files"] == {"a.txt": b"hi"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("has_pool", [True, False])
 def test_task_environments_never_wait_for_slots(collect_here, tmp_path, has_pool):
     # Each occupies two of the four slots of the shared pool.
@@ -301,7 +297,6 @@ def test_task_environments_never_wait_for_slots(collect_here, tmp_path, has_pool
     assert dataset.faults == 0
 
 
-@pytest.mark.slow
 def test_scripted_policy_selects_by_episode_or_task(collect_here, tmp_path):
     dataset = collect_here(ScriptedPolicy(per_episode=[["1"], ["2", "3"]]), 3)
     assert [episode.actions for episode in dataset] == [["1"], ["2", "3"], ["1"]]
@@ -317,7 +312,6 @@ def test_wrappers_are_named_in_manifest(collect_here):
     assert dataset.manifest.arguments.wrappers == ["gymnasium.wrappers.common.RecordEpisodeStatistics"]
 
 
-@pytest.mark.lifecycle
 def test_ctrl_c_stops_collection_and_keeps_episodes(tmp_path):
     script = tmp_path / "collecting.py"
     # A policy that never returns must not keep the process alive.

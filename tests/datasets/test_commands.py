@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from coding_gym.cli.main import app
 from coding_gym.datasets import load
-from tests.support.sandbox_faults import eventually
+from tests.support.timing import eventually
 
 LOCAL = ["--option", "provider=local", "--option", "preload=[]", "--option", "screen=null"]
 
@@ -19,7 +19,6 @@ def run(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-@pytest.mark.slow
 def test_scripted_collection_is_exported_and_replayed(tmp_path):
     script = tmp_path / "script.json"
     script.write_text(json.dumps(["import random", "print(random.random())", "1/0"]))
@@ -46,7 +45,6 @@ def test_scripted_collection_is_exported_and_replayed(tmp_path):
     assert "env_options.preload was [], now it is None" in result.stderr
 
 
-@pytest.mark.slow
 def test_replay_reports_first_difference(tmp_path):
     program = tmp_path / "program.py"
     program.write_text("print(open('/proc/uptime').read())")
@@ -95,7 +93,6 @@ def test_replay_without_dataset_is_refused(tmp_path):
     assert "There is no dataset in" in result.stderr.replace("\n", " ")
 
 
-@pytest.mark.slow
 def test_arguments_may_be_corrected_until_an_episode_is_written(tmp_path):
     out = tmp_path / "out"
     command = ["collect", "--env", "CodingEnv-v0", "--policy", "random", "--episodes", 2, "--out", out]
@@ -112,7 +109,6 @@ def test_arguments_may_be_corrected_until_an_episode_is_written(tmp_path):
     assert "different arguments" in result.stderr.replace("\n", " ")
 
 
-@pytest.mark.slow
 def test_interrupt_is_no_fault_and_says_how_to_go_on(tmp_path):
     script = tmp_path / "script.json"
     script.write_text(json.dumps(["import time; time.sleep(0.3)"] * 3))
@@ -139,7 +135,6 @@ def test_missing_api_key_is_named(tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("to", ["chat", "parquet", "parquet-episodes", "minari"])
 def test_export_of_nothing_is_refused(tmp_path, monkeypatch, to):
     pytest.importorskip({"chat": "json", "minari": "minari"}.get(to, "pyarrow"))

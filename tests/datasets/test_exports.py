@@ -46,7 +46,6 @@ def test_recorded_screenshot_shows_window(dataset):
     assert not shown[0].any()
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_hugging_face_reads_exported_steps(dataset, hub, tmp_path):
     export_parquet(dataset, tmp_path / "steps")
@@ -66,7 +65,6 @@ def test_hugging_face_reads_exported_steps(dataset, hub, tmp_path):
         assert row["decision"] is None
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_hugging_face_reads_exported_episodes(dataset, hub, tmp_path):
     export_parquet(dataset, tmp_path / "episodes", level="episode")
@@ -252,7 +250,6 @@ def test_missing_library_is_named_with_install_command(dataset, tmp_path, monkey
         export_parquet(dataset, tmp_path, level="row")
 
 
-@pytest.mark.slow
 def test_import_loads_no_export_library():
     code = "import sys, coding_gym.datasets; print({'pyarrow', 'minari', 'datasets', 'requests', 'rich'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

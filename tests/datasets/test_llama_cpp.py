@@ -15,8 +15,6 @@ from coding_gym.errors import PolicyError
 from tests.support.requirements import import_extra
 from tests.support.running_server import free_port
 
-pytestmark = pytest.mark.slow
-
 KEY = "sk-1"
 SERVE = """
 import sys, threading, xllamacpp

@@ -15,8 +15,6 @@ from coding_gym.datasets import ChatPolicy, EpisodeStart
 from tests.support.chat_endpoint import ChatEndpoint, completion, picture_of
 from tests.support.requirements import import_extra
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def openai():

@@ -21,7 +21,6 @@ TOKEN = "compose-token"
 
 
 @pytest.mark.docker
-@pytest.mark.lifecycle
 def test_compose_serves_isolated_sessions(tmp_path):
     if shutil.which("docker-compose") is None:
         pytest.skip("needs docker-compose")

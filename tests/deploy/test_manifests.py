@@ -145,7 +145,6 @@ def test_trainer_waits_for_pods_and_finds_all(monkeypatch):
     assert addresses("coding-gym:8000") == ["http://10.0.0.1:8000", "http://10.0.0.2:8000", "http://[fd00::1]:8000"]
 
 
-@pytest.mark.slow
 def test_trainer_steps_all_sessions(tmp_path):
     server = RunningServer(tmp_path, "--max-sessions", "3", token=TOKEN)
     try:

@@ -22,10 +22,10 @@ from coding_gym.client.address import Address
 from coding_gym.client.http import get_json
 from coding_gym.sandbox.base import wait_until_ready
 from coding_gym.sandbox.docker.images import image_name
-from tests.support.sandbox_faults import eventually
+from tests.support.timing import eventually
 
 yaml = pytest.importorskip("yaml")
-pytestmark = [pytest.mark.docker, pytest.mark.lifecycle, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"

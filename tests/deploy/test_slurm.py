@@ -78,19 +78,16 @@ def test_there_are_scripts():
     assert [script.stem for script in SCRIPTS] == ["one_node", "several_nodes"]
 
 
-@pytest.mark.slow
 def test_trainer_steps_servers_of_all_nodes(slurm):
     ran = slurm(SLURM / "several_nodes.sbatch", *TRAINER)
     assert ran.stdout.startswith("seed 0: 2 environments, "), ran
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-@pytest.mark.slow
 def test_exit_code_is_that_of_trainer(slurm):
     assert slurm(SLURM / "several_nodes.sbatch", "sh", "-c", "exit 3").returncode == 3
 
 
-@pytest.mark.slow
 def test_trainer_gets_addresses_and_token(slurm):
     ran = slurm(SLURM / "several_nodes.sbatch", "sh", "-c", 'echo "$CODING_GYM_URLS"; echo "$CODING_GYM_TOKEN"')
     first, second, token = ran.stdout.split()
@@ -99,7 +96,6 @@ def test_trainer_gets_addresses_and_token(slurm):
     assert len(token) == 32
 
 
-@pytest.mark.slow
 def test_trainer_runs_without_node_that_has_no_server(slurm, tmp_path):
     script = tmp_path / "impatient.sbatch"
     text = (SLURM / "several_nodes.sbatch").read_text()
@@ -111,7 +107,6 @@ def test_trainer_runs_without_node_that_has_no_server(slurm, tmp_path):
     assert ran.returncode == 0
 
 
-@pytest.mark.slow
 def test_job_without_servers_fails_with_their_reason(slurm, tmp_path):
     script = tmp_path / "broken.sbatch"
     script.write_text((SLURM / "several_nodes.sbatch").read_text().replace("--option mem=1g", "--option cpu=bad"))
@@ -130,7 +125,6 @@ def test_job_whose_servers_hang_fails(slurm, tmp_path):
     assert ran.stderr == "No server has started.\n"
 
 
-@pytest.mark.slow
 def test_trainer_runs_without_slurm():
     environment = {name: value for name, value in os.environ.items() if name != "CODING_GYM_URLS"}
     ran = subprocess.run(TRAINER, env=environment | {"SLURM_ARRAY_TASK_ID": "5"}, capture_output=True, text=True, timeout=120)
@@ -159,7 +153,6 @@ def test_slurm_accepts_script(cluster, script):
     assert ran.returncode == 0, ran.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_slurm_runs_trainer(cluster, script, tmp_path):
     nodes = 1 if script.stem == "one_node" else min(cluster, 2)

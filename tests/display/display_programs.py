@@ -16,7 +16,7 @@ import pytest
 
 from coding_gym_server.display.windows import WindowList
 from coding_gym_server.protocol import Window
-from tests.support.sandbox_faults import eventually
+from tests.support.timing import eventually
 
 __all__ = ["TOOLKITS", "Program", "XServer", "until", "window_of"]
 

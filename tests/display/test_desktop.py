@@ -113,9 +113,8 @@ while True:
     for one in made: one.destroy()
 """
     start(RAW + source).read()
-    end = time.monotonic() + 1
     seen = 0
-    while time.monotonic() < end:
+    for _ in range(200):
         for window in desktop.windows():
             seen += 1
             with contextlib.suppress(WindowNotFoundError):
@@ -161,7 +160,6 @@ def test_server_grab_does_not_block_desktop(desktop, start):
     desktop.sync()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("toolkit", TOOLKITS)
 def test_ping_distinguishes_event_loop_from_sleep(desktop, start, toolkit):
     start(EVENT_LOOPS[toolkit])
@@ -221,8 +219,7 @@ while True:
     d.sync()
 """
     start(RAW + "w = window(0, 0, 9, 9, b'x'); w.set_wm_protocols([d.get_atom('_NET_WM_PING')])\n" + source).read()
-    end = time.monotonic() + 0.5
-    while time.monotonic() < end:
+    for _ in range(100):
         desktop.ping()
         assert not desktop.answered()
         assert [window.title for window in desktop.windows()] == ["x"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from tests.cli.conftest import environment
 from tests.support.requirements import import_extra
+from tests.support.timing import eventually
 
 KEY = f"e2b_{'5' * 40}"
 
@@ -30,11 +30,9 @@ class ServedE2B:
         command = [sys.executable, "-m", "coding_gym", "serve", "--e2b", "--port", "0", "--option", "preload=[]", *arguments]
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output, env=environment())
-        deadline = time.monotonic() + 60
-        while "In Python:" not in (printed := self.log.read_text()):
-            assert self.process.poll() is None, printed
-            assert time.monotonic() < deadline, printed
-            time.sleep(0.05)
+        eventually(lambda: self.process.poll() is not None or "In Python:" in self.log.read_text(), 60)
+        printed = self.log.read_text()
+        assert "In Python:" in printed, printed
         self.lines = printed.splitlines()
         self.url = self.lines[0].split()[4]
 

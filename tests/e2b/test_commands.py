@@ -13,7 +13,7 @@ from coding_gym.e2b.process_messages import Config, StartRequest
 from coding_gym.e2b.processes import ProcessService
 from coding_gym_server.protocol.processes import ProcessExited, ProcessInfo, ProcessStarted
 from tests.support.requirements import import_extra
-from tests.support.sandbox_faults import eventually
+from tests.support.timing import eventually
 
 e2b = import_extra("e2b")
 

@@ -16,11 +16,11 @@ from tests.cli.conftest import environment
 from tests.e2b.conftest import KEY, ServedE2B
 from tests.support.requirements import import_extra
 from tests.support.running_server import gone_within
-from tests.support.sandbox_faults import eventually
+from tests.support.timing import eventually
 
 e2b = import_extra("e2b")
 
-pytestmark = [pytest.mark.lifecycle, pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import httpx
-import pytest
 
 from tests.e2b.conftest import KEY, ServedE2B
 from tests.support.metrics import scrape
@@ -58,7 +57,6 @@ def test_metrics_count_sandboxes_by_state(served, control):
     assert after.value("coding_gym_e2b_sandboxes") == before.value("coding_gym_e2b_sandboxes")
 
 
-@pytest.mark.slow
 def test_metrics_count_refused_and_expired_sandboxes(tmp_path):
     small = ServedE2B(tmp_path, "--provider", "local", "--token", KEY, "--sessions", "1", "--hosts", "1")
     try:

@@ -13,7 +13,7 @@ from coding_gym.sandbox.docker import images
 from tests.cli.conftest import environment
 from tests.e2b.conftest import KEY, ServedE2B
 from tests.support.requirements import import_extra
-from tests.support.sandbox_faults import eventually
+from tests.support.timing import eventually
 
 e2b = import_extra("e2b")
 

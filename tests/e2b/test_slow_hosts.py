@@ -168,8 +168,6 @@ def test_starting_hosts_leave_the_threads_of_the_event_loop_free(started):
     run(scenario, hosts=100)
 
 
-@pytest.mark.slow
-@pytest.mark.lifecycle
 @pytest.mark.filterwarnings("ignore")
 def test_server_that_stops_for_a_while_is_kept(tmp_path):
     e2b = import_extra("e2b")

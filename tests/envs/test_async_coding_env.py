@@ -3,10 +3,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import itertools
 import subprocess
 import sys
 import textwrap
-import time
+import threading
 
 import gymnasium as gym
 import pytest
@@ -28,19 +29,20 @@ from coding_gym.errors import (
 from coding_gym.sandbox.docker.cleanup import our_containers
 from coding_gym.sandbox.ownership import OwnerProcess
 from tests.support.running_server import RunningServer
-from tests.support.sandbox_faults import eventually, is_gone, kill_sandbox, living_children
+from tests.support.sandbox_faults import is_gone, kill_sandbox, living_children
 from tests.support.sandbox_processes import server_of
+from tests.support.timing import eventually, promptly
 
 FAST = {"provider": "local", "preload": ()}
 ENV = {"screen": None, "step_timeout": 60}
 PLACES = 4
-SLEEP = "import time; time.sleep(50); print('stale')"
-GIVES_IN_LATE = "import time\ntry:\n    time.sleep(50)\nexcept KeyboardInterrupt:\n    time.sleep(0.3)"
+SLEEP = "import time; time.sleep(60); print('stale')"
+GIVES_IN_LATE = "import time\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    time.sleep(0.3)"
 STUBBORN = """
 import time
 while True:
     try:
-        time.sleep(50)
+        time.sleep(60)
     except KeyboardInterrupt:
         pass
 """
@@ -89,10 +91,8 @@ async def cancel(coroutine, after=0.0):
     task = asyncio.ensure_future(coroutine)
     await asyncio.sleep(after)
     assert task.cancel()
-    started = time.monotonic()
-    with pytest.raises(asyncio.CancelledError):
+    with promptly(), pytest.raises(asyncio.CancelledError):
         await task
-    assert time.monotonic() - started < 30
 
 
 async def cancel_or_finish(coroutine, after):
@@ -106,20 +106,32 @@ async def cancel_or_finish(coroutine, after):
 
 @contextlib.asynccontextmanager
 async def free_event_loop():
-    """Assert that the block does not block the event loop."""
-    stalls = []
+    """Assert that the block does not block the event loop, which goes on as a thread does."""
+    naps = 0
+    seen = []
+    is_over = threading.Event()
+
+    def nap():
+        nonlocal naps
+        while not is_over.wait(0.005):
+            naps += 1
 
     async def tick():
         while True:
-            started = time.monotonic()
+            seen.append(naps)
             await asyncio.sleep(0.005)
-            stalls.append(time.monotonic() - started)
 
-    ticker = asyncio.create_task(tick())
-    yield
-    ticker.cancel()
-    assert len(stalls) > 20
-    assert max(stalls) < 10
+    thread, ticker = threading.Thread(target=nap), asyncio.create_task(tick())
+    thread.start()
+    try:
+        yield
+    finally:
+        seen.append(naps)
+        ticker.cancel()
+        is_over.set()
+        thread.join()
+    assert len(seen) > 20
+    assert max(after - before for before, after in itertools.pairwise(seen)) < 200
 
 
 # Behavior documented by AgentFly, expressed in this package's API
@@ -176,7 +188,6 @@ def test_acquire_returns_ready_environment(pool):
     run(main)
 
 
-@pytest.mark.lifecycle
 def test_acquire_without_pool_applies_constructor_options(docker_engine):
     async def main():
         async with free_event_loop():
@@ -184,7 +195,7 @@ def test_acquire_without_pool_applies_constructor_options(docker_engine):
             limits = env.sandbox.container.attrs["HostConfig"]
             assert (limits["NanoCpus"], limits["Memory"]) == (10**9, 2**30)
             container = env.sandbox.container.id
-            assert await output(env, "import time; time.sleep(0.2); print('Hello')") == "Hello\n"
+            assert await output(env, "import time; time.sleep(2); print('Hello')") == "Hello\n"
             await env.aclose()
         assert env.sandbox is None
         assert container not in [container.id for container, _ in our_containers(docker_engine)]
@@ -264,7 +275,6 @@ def test_bad_actions_and_early_steps_are_refused(pool):
     run(main)
 
 
-@pytest.mark.slow
 def test_timeout_is_observation_by_default(pool):
     async def main():
         async with AsyncCodingEnv(pool=pool, screen=None, step_timeout=1.5) as env:
@@ -367,14 +377,14 @@ def test_close_during_step_ends_it(pool):
         env = await AsyncCodingEnv.acquire(pool, **ENV)
         step = asyncio.create_task(env.step(SLEEP))
         await asyncio.sleep(0.2)
-        await env.aclose()
-        _, _, _, truncated, info = await asyncio.wait_for(step, 5)
+        with promptly():
+            await env.aclose()
+            _, _, _, truncated, info = await step
         assert (truncated, info["outcome"]) == (True, "infrastructure")
 
     run(main)
 
 
-@pytest.mark.lifecycle
 def test_close_during_start_leaves_no_processes():
     async def start_and_close(delay):
         env = AsyncCodingEnv(**FAST, **ENV)
@@ -433,9 +443,8 @@ def test_cancelled_step_interrupts_code_and_keeps_variables(pool, after):
         async with AsyncCodingEnv(pool=pool, **ENV) as env:
             await output(env, "x = 1")
             await cancel(env.step(SLEEP), after)
-            started = time.monotonic()
-            assert await output(env, "print('fresh', x)") == "fresh 1\n"
-            assert time.monotonic() - started < 30
+            with promptly():
+                assert await output(env, "print('fresh', x)") == "fresh 1\n"
 
     run(main)
 
@@ -464,12 +473,11 @@ def test_timeouts_and_task_groups_cancel_step(pool, way):
     async def main():
         async with AsyncCodingEnv(pool=pool, **ENV) as env:
             await output(env, "x = 1")
-            started = time.monotonic()
-            try:
-                await way(env)
-            except* TimeoutError:
-                pass
-            assert time.monotonic() - started < 30
+            with promptly():
+                try:
+                    await way(env)
+                except* TimeoutError:
+                    pass
             assert await output(env, "x") == "1\n"
 
     run(main)
@@ -519,7 +527,8 @@ def test_cancelling_twice_is_harmless(pool):
             step.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await step
-            assert await asyncio.wait_for(output(env, "1"), 3) == "1\n"
+            with promptly():
+                assert await output(env, "1") == "1\n"
 
     run(main)
 
@@ -531,9 +540,8 @@ def test_cancelling_after_unnoticed_interpreter_death_recovers_quickly(pool):
                 await env.step("import os, threading; threading.Timer(0.05, os._exit, [3]).start()")
                 await asyncio.sleep(0.3)
                 await cancel(env.step(SLEEP), 0.001)
-                started = time.monotonic()
-                await env.step("1")
-                assert time.monotonic() - started < 30
+                with promptly():
+                    await env.step("1")
 
     run(main)
 
@@ -579,7 +587,6 @@ def test_cancelled_acquire_leaves_waiting_queue(pool):
     run(main)
 
 
-@pytest.mark.lifecycle
 def test_cancelled_start_leaves_no_process():
     async def start_and_cancel(env, after):
         await cancel_or_finish(env.__aenter__(), after)
@@ -602,7 +609,6 @@ def test_cancelled_start_leaves_no_process():
     run(main)
 
 
-@pytest.mark.lifecycle
 @pytest.mark.docker
 def test_cancelled_start_leaves_no_container(docker_engine):
     def ours():
@@ -644,7 +650,6 @@ def test_steps_of_one_environment_run_sequentially(pool):
     run(main)
 
 
-@pytest.mark.slow
 def test_fifty_environments_share_event_loop():
     with SandboxPool(2, sessions=25, pids_limit=1000, acquire_timeout=60, **FAST) as pool:
 
@@ -666,23 +671,26 @@ def test_fifty_environments_share_event_loop():
         assert pool.busy == 0
 
 
-@pytest.mark.slow
 def test_steps_of_environments_run_concurrently(pool):
     async def main():
         envs = [await AsyncCodingEnv.acquire(pool, **ENV) for _ in range(PLACES)]
-        started = time.monotonic()
-        await asyncio.gather(*(env.step("import time; time.sleep(5)") for env in envs))
-        assert time.monotonic() - started < 5 * PLACES
+        slow = [asyncio.create_task(env.step(SLEEP)) for env in envs[1:]]
+        with promptly():
+            await asyncio.sleep(0.3)
+            assert await output(envs[0], "1") == "1\n"
+            assert not any(step.done() for step in slow)
+            for step in slow:
+                step.cancel()
+            await asyncio.wait(slow)
         await asyncio.gather(*(env.aclose() for env in envs))
 
     run(main)
 
 
-@pytest.mark.slow
 def test_event_loop_is_never_blocked():
     async def main():
         async with free_event_loop(), AsyncCodingEnv(**FAST, **ENV) as env:
-            await env.step("import time; time.sleep(0.2)")
+            await env.step("import time; time.sleep(2)")
 
     run(main)
 
@@ -690,7 +698,6 @@ def test_event_loop_is_never_blocked():
 # Faults
 
 
-@pytest.mark.lifecycle
 @pytest.mark.every_provider
 def test_sandbox_death_during_step_truncates_episode(provider):
     async def main():
@@ -698,8 +705,9 @@ def test_sandbox_death_during_step_truncates_episode(provider):
             first = env.sandbox
             step = asyncio.create_task(env.step(SLEEP))
             await asyncio.sleep(0.3)
-            await asyncio.to_thread(kill_sandbox, first)
-            observation, _, _, truncated, info = await asyncio.wait_for(step, 5)
+            with promptly():
+                await asyncio.to_thread(kill_sandbox, first)
+                observation, _, _, truncated, info = await step
             assert (truncated, info) == (True, {"outcome": "infrastructure", "state_lost": True})
             assert "sandbox failed" in observation["stderr"]
             assert (await env.step("1"))[3]
@@ -710,7 +718,6 @@ def test_sandbox_death_during_step_truncates_episode(provider):
     run(main)
 
 
-@pytest.mark.lifecycle
 def test_dead_pool_sandboxes_are_replaced_on_acquire():
     with SandboxPool(2, idle_timeout=60, **FAST) as pool:
 
@@ -723,7 +730,6 @@ def test_dead_pool_sandboxes_are_replaced_on_acquire():
         run(main)
 
 
-@pytest.mark.lifecycle
 def test_exhausted_sandbox_is_recycled_on_reset():
     with SandboxPool(1, max_episodes=2, **FAST) as pool:
 
@@ -741,7 +747,6 @@ def test_exhausted_sandbox_is_recycled_on_reset():
         run(main)
 
 
-@pytest.mark.slow
 def test_full_or_closed_pool_raises(pool):
     async def main():
         narrow = SandboxPool(1, acquire_timeout=0.1, **FAST)
@@ -786,7 +791,6 @@ SCRIPT = """
 """
 
 
-@pytest.mark.lifecycle
 def test_event_loops_emit_no_warnings():
     command = [sys.executable, "-X", "dev", "-W", "error", "-c", textwrap.dedent(SCRIPT)]
     process = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -805,7 +809,6 @@ def test_cancelled_step_keeps_variables_under_uvloop(pool):
     uvloop.run(main())
 
 
-@pytest.mark.slow
 def test_remote_server_serves_environment(tmp_path, guarded):
     async def use(server):
         options = {"provider": "remote", "base_url": server.url, "token": server.token}

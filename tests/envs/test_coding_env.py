@@ -33,6 +33,7 @@ from tests.support.requirements import import_extra
 from tests.support.running_server import RunningServer, gone_within
 from tests.support.sandbox_faults import kill_sandbox
 from tests.support.sandbox_processes import processes_of, server_of
+from tests.support.timing import promptly
 
 FAST = {"preload": ()}
 """Options of a local sandbox, which starts in a third of the time without preloaded modules."""
@@ -125,7 +126,7 @@ def test_registering_twice_is_harmless():
     assert gym.spec("CodingEnv-v0") is spec
 
 
-@pytest.mark.parametrize("screen", [pytest.param((640, 480), marks=[pytest.mark.screen, pytest.mark.slow]), None])
+@pytest.mark.parametrize("screen", [pytest.param((640, 480), marks=[pytest.mark.screen]), None])
 def test_gymnasium_checker_accepts_environment(make, screen):
     env = make(screen=screen)
     with warnings.catch_warnings():
@@ -163,7 +164,6 @@ def test_make_accepts_used_spec(make_own):
 # Pickling and copying
 
 
-@pytest.mark.slow
 def test_duplicates_have_separate_sandboxes(make_own):
     env = make_own(max_code_chars=50)
     duplications = (lambda: pickle.loads(pickle.dumps(env)), lambda: copy.deepcopy(env))
@@ -193,7 +193,6 @@ def test_config_object_survives_pickling():
 # Sandbox lifecycle
 
 
-@pytest.mark.slow
 def test_sandbox_starts_only_on_first_reset(docker_engine):
     def world():
         children = {child.pid for child in psutil.Process().children(recursive=True)}
@@ -216,7 +215,6 @@ def test_make_needs_no_engine(monkeypatch):
         env.reset()
 
 
-@pytest.mark.slow
 def test_close_is_idempotent_and_final(make_own):
     never_reset = make_own()
     never_reset.close()
@@ -235,7 +233,6 @@ def test_close_is_idempotent_and_final(make_own):
     assert env.unwrapped.sandbox is None
 
 
-@pytest.mark.slow
 def test_garbage_collected_environment_ends_its_sandbox():
     env = CodingEnv(provider="local", screen=None, **FAST)
     env.reset()
@@ -252,7 +249,6 @@ def test_failed_constructor_is_collected_silently():
     gc.collect()
 
 
-@pytest.mark.lifecycle
 def test_close_leaks_no_descriptors_or_directories(make_own):
     def descriptors():
         return len(os.listdir("/proc/self/fd"))
@@ -273,7 +269,6 @@ def test_close_leaks_no_descriptors_or_directories(make_own):
     assert not os.path.exists(directory)
 
 
-@pytest.mark.lifecycle
 @pytest.mark.docker
 def test_closing_container_leaks_no_descriptors(docker_engine):
     counts = []
@@ -286,7 +281,6 @@ def test_closing_container_leaks_no_descriptors(docker_engine):
     assert counts[2] < counts[0] + 2
 
 
-@pytest.mark.lifecycle
 @pytest.mark.every_provider
 def test_only_exit_of_trainer_removes_sandbox(provider, request):
     script = f"""
@@ -334,7 +328,6 @@ def test_step_before_reset_raises(make):
         make().unwrapped.step("1")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("action", "hint"),
     [
@@ -357,7 +350,6 @@ def test_invalid_action_raises_and_keeps_state(env, action, hint):
     assert len(env.render().splitlines()) == 4
 
 
-@pytest.mark.slow
 def test_numpy_strings_are_valid_actions(env):
     env.reset()
     assert np.str_("1") in env.action_space
@@ -440,8 +432,6 @@ def test_episode_id_is_passed_to_server(env):
 # Determinism and the structure of results
 
 
-@pytest.mark.slow
-@pytest.mark.every_provider
 def test_equal_seeds_give_equal_results(screen_provider):
     first, second = (
         CodingEnv(provider=screen_provider, screen=(64, 48), step_timeout=60, preload=("numpy",)) for _ in range(2)
@@ -491,7 +481,6 @@ def test_unseeded_environments_differ(env, make):
     assert len(draws) == 3
 
 
-@pytest.mark.slow
 def test_infos_always_have_same_keys(env_of, monkeypatch):
     env = env_of("local")
     monkeypatch.setattr(env, "step_timeout", 2)
@@ -589,10 +578,9 @@ def test_changed_step_timeout_applies_from_next_reset(make, monkeypatch):
 def test_cpu_timeout_ends_busy_step(make):
     env = make(cpu_timeout=0.5, step_timeout=90)
     env.reset()
-    started = time.perf_counter()
-    observation, *_, info = env.step("while True: pass")
-    assert info["outcome"] == "timeout"
-    assert time.perf_counter() - started < 60
+    with promptly():
+        observation, *_, info = env.step("while True: pass")
+        assert info["outcome"] == "timeout"
     assert observation["exit_code"] == 124
 
 
@@ -676,7 +664,6 @@ def test_record_episode_statistics(make):
 # Faults
 
 
-@pytest.mark.slow
 @pytest.mark.every_provider
 def test_sandbox_death_truncates_episode(provider, env_of):
     env = env_of(provider)
@@ -698,7 +685,6 @@ def test_sandbox_death_truncates_episode(provider, env_of):
     assert "NameError" in run(env, "x")["stderr"]
 
 
-@pytest.mark.lifecycle
 @pytest.mark.every_provider
 def test_sandbox_death_during_step_truncates_immediately(provider, env_of):
     env = env_of(provider)
@@ -710,9 +696,8 @@ def test_sandbox_death_during_step_truncates_immediately(provider, env_of):
         sandbox.container.reload()
         victim = sandbox.container.attrs["State"]["Pid"]
     killer = subprocess.Popen(["sh", "-c", f"sleep 0.5; kill -9 {victim}"])
-    started = time.perf_counter()
-    _, _, _, truncated, info = env.step("import time; time.sleep(50)")
-    assert time.perf_counter() - started < 30
+    with promptly():
+        _, _, _, truncated, info = env.step("import time; time.sleep(60)")
     assert truncated
     assert info["outcome"] == "infrastructure"
     killer.wait()
@@ -720,7 +705,6 @@ def test_sandbox_death_during_step_truncates_immediately(provider, env_of):
     assert output(env, "1") == "1\n"
 
 
-@pytest.mark.slow
 @pytest.mark.every_provider
 def test_sandbox_dead_between_episodes_is_replaced_silently(provider, env_of):
     env = env_of(provider)
@@ -753,7 +737,6 @@ def test_reset_retries_while_fork_fails(env, monkeypatch):
         env.reset()
 
 
-@pytest.mark.lifecycle
 def test_frozen_server_truncates_episode(env_of, monkeypatch):
     env = env_of("local")
     monkeypatch.setattr(env, "step_timeout", 0.5)
@@ -816,7 +799,6 @@ def test_ctrl_c_after_sending_leaves_no_stale_answer(env, monkeypatch):
         assert env._session.state().episode_id == "fresh"
 
 
-@pytest.mark.lifecycle
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("delay", [0.05, 0.2, 0.4])
 def test_ctrl_c_during_first_reset_leaves_no_process(make_own, delay):
@@ -839,7 +821,6 @@ def test_async_vector_env_refuses_shared_memory():
         gym.make_vec("CodingEnv-v0", num_envs=2, vectorization_mode="async", provider="local", screen=None)
 
 
-@pytest.mark.slow
 def test_async_vector_env_works_without_shared_memory():
     envs = gym.make_vec(
         "CodingEnv-v0",
@@ -878,10 +859,8 @@ def test_remote_server_serves_environment(tmp_path, guarded):
 @pytest.mark.parametrize("token", [None, "wrong"])
 def test_remote_refuses_wrong_token_quickly(guarded, token):
     env = CodingEnv(provider="remote", base_url=guarded.url, token=token, start_timeout=60)
-    started = time.perf_counter()
-    with pytest.raises((ProviderError, ProtocolError), match="token"):
+    with promptly(), pytest.raises((ProviderError, ProtocolError), match="token"):
         env.reset()
-    assert time.perf_counter() - started < 30
     env.close()
 
 
@@ -891,17 +870,14 @@ def test_unreachable_remote_raises_provider_error():
         env.reset()
 
 
-@pytest.mark.slow
 def test_full_remote_raises_capacity_error_quickly(tmp_path):
     with RunningServer(tmp_path, "--max-sessions", "1") as server:
         settings = {"provider": "remote", "base_url": server.url, "screen": None, "start_timeout": 60}
         first, second = CodingEnv(**settings), CodingEnv(**settings)
         first.reset()
         for _ in range(2):
-            started = time.perf_counter()
-            with pytest.raises(CapacityError, match="1/1"):
+            with promptly(), pytest.raises(CapacityError, match="1/1"):
                 second.reset()
-            assert time.perf_counter() - started < 30
         assert output(first, "1") == "1\n"
         first.close()
         second.reset()
@@ -909,7 +885,6 @@ def test_full_remote_raises_capacity_error_quickly(tmp_path):
         second.close()
 
 
-@pytest.mark.lifecycle
 def test_remote_restart_between_episodes_is_survived(tmp_path):
     server = RunningServer(tmp_path)
     env = CodingEnv(provider="remote", base_url=server.url, screen=None)

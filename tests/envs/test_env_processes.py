@@ -12,7 +12,8 @@ import pytest
 
 from coding_gym import AsyncCodingEnv, CodeInterpreter
 from coding_gym.errors import ConfigurationError, ProtocolError, TransportError
-from tests.support.sandbox_faults import eventually, kill_sandbox
+from tests.support.sandbox_faults import kill_sandbox
+from tests.support.timing import eventually
 
 OPTIONS = {"screen": None, "step_timeout": 20}
 
@@ -39,7 +40,6 @@ def test_exec_requires_reset(pool):
         env.exec("true")
 
 
-@pytest.mark.slow
 def test_exec_in_lost_sandbox_is_transport_error():
     with closing(gym.make("CodingEnv-v0", provider="local", preload=(), **OPTIONS).unwrapped) as env:
         env.reset(seed=1)
@@ -214,7 +214,6 @@ def test_canceled_async_exec_kills_process(pool):
     assert asyncio.run(run())
 
 
-@pytest.mark.slow
 def test_code_interpreter_runs_processes(sandbox_of):
     with CodeInterpreter(provider="local", preload=()) as interpreter:
         interpreter.files.write("file", "text")

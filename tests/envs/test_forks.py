@@ -112,7 +112,6 @@ def test_forks_nest_twelve_times(env, opened):
     assert stdout(chain[1], "import os; print(depth, os.listdir())") == "0 ['0']\n"
 
 
-@pytest.mark.slow
 def test_forks_outlive_the_original(opened):
     env = gym.make("CodingEnv-v0", provider="local", preload=(), **OPTIONS).unwrapped
     env.reset(seed=1)
@@ -152,7 +151,6 @@ def test_snapshots_of_forks_are_restored_anywhere(env, opened):
     assert stdout(env, "print(x)") == "1\n"
 
 
-@pytest.mark.slow
 def test_forks_are_ended_when_collected(env):
     env.step("x = 1")
     for _ in range(5):
@@ -173,7 +171,6 @@ def test_forks_have_limits_of_their_own(env, opened, monkeypatch):
     assert [stdout(fork, "print(x)") for fork in (first, second)] == ["1\n", "1\n"]
 
 
-@pytest.mark.slow
 def test_tasks_are_forked_with_rewards(one, opened):
     with closing(
         gym.make("CodingTask-v0", suite="basics", provider="local", preload=(), max_turns=3, **OPTIONS).unwrapped
@@ -200,7 +197,6 @@ def test_wrapped_environments_are_forked(opened):
         assert not env.step("print(x)")[3]
 
 
-@pytest.mark.slow
 def test_vector_environments_broadcast_a_state():
     with closing(gym.make_vec("CodingEnv-v0", num_envs=3, provider="local", preload=(), **OPTIONS)) as envs:
         envs.reset(seed=1)
@@ -214,7 +210,6 @@ def test_vector_environments_broadcast_a_state():
         assert len(set(draws)) == 3
 
 
-@pytest.mark.slow
 def test_shell_is_forked_by_replay(opened):
     with closing(gym.make("CodingShellEnv-v0", provider="local", **OPTIONS).unwrapped) as env:
         env.reset(seed=1)
@@ -223,7 +218,6 @@ def test_shell_is_forked_by_replay(opened):
         assert fork.step("echo $count")[0]["stdout"] == "1\n"
 
 
-@pytest.mark.slow
 def test_asynchronous_environments_are_forked():
     async def run():
         async with AsyncCodingEnv(provider="local", preload=(), **OPTIONS) as env:

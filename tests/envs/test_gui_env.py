@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import time
 import warnings
 
 import gymnasium as gym
@@ -11,6 +10,7 @@ from gymnasium.utils.env_checker import check_env
 
 from coding_gym import CodingEnvGUI, inputs
 from coding_gym.errors import ConfigurationError, InvalidActionError
+from tests.support.timing import eventually
 
 pytestmark = pytest.mark.usefixtures("xvfb")
 
@@ -38,7 +38,6 @@ def test_make_returns_gui_env():
         assert set(env.action_space.spaces) == {"code", "events"}
 
 
-@pytest.mark.slow
 def test_gymnasium_checker_accepts_environment(pool):
     with gym.make("CodingEnvGUI-v0", step_timeout=60, pool=pool) as env, warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -178,13 +177,16 @@ def step(env, *events, code=""):
 def answer(env, expected, *events):
     """Send events, and wait for the expected output of the program, which may take longer on a busy machine."""
     obs, _ = step(env, *events)
-    said = obs["stdout"]
-    deadline = time.monotonic() + 30
-    while said != expected and time.monotonic() < deadline:
-        obs, _ = step(env, inputs.wait(0.05))
-        said += obs["stdout"]
-    assert said == expected
-    return obs
+    seen = [obs]
+
+    def has_answered():
+        if "".join(obs["stdout"] for obs in seen) == expected:
+            return True
+        seen.append(step(env, inputs.wait(0.05))[0])
+        return False
+
+    assert eventually(has_answered), seen
+    return seen[-1]
 
 
 def test_events_operate_running_program(env):

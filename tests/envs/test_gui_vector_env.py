@@ -48,7 +48,6 @@ def test_make_vec_uses_the_vector_entry_point():
         assert envs.action_space.sample() in envs.action_space
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_results_equal_sync_vector_env(mode, pool):
     click, wait = [inputs.click(10, 20)], [inputs.wait(0.05)]
@@ -84,7 +83,6 @@ def test_results_equal_sync_vector_env(mode, pool):
         assert tuple(shown[1]["screenshot"][0, 40, 40]) == (32, 192, 32)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("actions", "hint"),
     [

@@ -130,7 +130,6 @@ def test_wrong_arguments_of_a_session_are_refused(pool):
         assert env.step("print(1)")[0]["stdout"] == "1\n"
 
 
-@pytest.mark.slow
 def test_closed_interpreter_says_so():
     interpreter = CodeInterpreter(provider="local", preload=())
     interpreter.close()

@@ -23,8 +23,6 @@ from coding_gym.sandbox.pool import SandboxPool
 from tests.support.random_programs import programs, vandalism
 from tests.support.requirements import import_extra
 
-pytestmark = pytest.mark.every_provider
-
 DEFAULT_COUNT = 4
 COUNT = int(os.environ.get("CODING_GYM_PROGRAMS", DEFAULT_COUNT))
 
@@ -59,7 +57,6 @@ def _check(env: CodingEnv, prefix: list[str], suffix: list[str], backend: str) -
         assert _run(env, suffix) == expected
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(60 + 3 * COUNT)
 @pytest.mark.parametrize("backend", ["python", "notebook", "restricted", "smolagents"])
 def test_restore_equals_replay(pool_of_provider: SandboxPool, provider: str, backend: str) -> None:

@@ -14,7 +14,6 @@ from tests.support.environments import OPTIONS, stdout
 from tests.support.sandbox_faults import kill_sandbox
 
 
-@pytest.mark.slow
 def test_lost_sandbox_is_replayed():
     with closing(gym.make("CodingEnv-v0", provider="local", preload=(), **OPTIONS).unwrapped) as env:
         env.reset(seed=5, options={"files": {"data.txt": "7"}})
@@ -30,7 +29,6 @@ def test_lost_sandbox_is_replayed():
         assert stdout(env, "print(x, y)") == expected
 
 
-@pytest.mark.slow
 def test_async_environment_replays_lost_snapshot():
     async def run():
         async with AsyncCodingEnv(provider="local", preload=(), **OPTIONS) as env:

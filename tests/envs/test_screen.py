@@ -98,7 +98,6 @@ def test_open_window_is_shown_until_reset(make):
     assert not run(env, "3")[0].any()
 
 
-@pytest.mark.slow
 def test_waiting_program_is_closed_by_default(make):
     env = make()
     env.reset(seed=1)
@@ -160,7 +159,6 @@ def test_disabled_screen_provides_no_display(make):
     assert "screenshot" not in obs
 
 
-@pytest.mark.slow
 def test_missing_x_server_is_reported_on_reset():
     options = {"provider": "local", "preload": (), "sessions": 3, "environment": {"PATH": "/nowhere"}}
     with SandboxPool(1, acquire_timeout=60, **options) as pool:
@@ -220,7 +218,6 @@ def test_capture_without_reset_or_screen_raises(make):
     assert env.step("1 + 1")[0]["stdout"] == "2\n"
 
 
-@pytest.mark.slow
 def test_window_query_on_dead_sandbox_raises():
     with gym.make("CodingEnv-v0", provider="local", preload=(), screen=SCREEN, disable_env_checker=True) as env:
         env.reset()

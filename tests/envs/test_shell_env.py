@@ -72,7 +72,6 @@ def test_gymnasium_checker_accepts_environment(pool):
         check_env(env.unwrapped, skip_render_check=True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_vector_environment_equals_sync_vector_env(mode, pool):
     def one():

@@ -214,7 +214,6 @@ def test_turn_limit_truncates_after_grading_last_answer(env):
     assert graded(env.step(DOUBLE.reference)) == (True, 4, 4, 1.0, True, False)
 
 
-@pytest.mark.slow
 def test_faithful_mode_tells_agents_no_partial_results():
     with closing(gym.make("CodingTask-v0", suite=TaskSuite("one", [FAITHFUL]), **FAST)) as env:
         env.reset(seed=1)
@@ -293,7 +292,6 @@ def test_invalid_settings_are_refused(make, options, named):
 # Infrastructure errors
 
 
-@pytest.mark.slow
 def test_dead_sandbox_truncates_without_score():
     with closing(gym.make("CodingTask-v0", suite=SUITE, **FAST)) as env:
         env.reset(options={"task_id": "double"})
@@ -321,7 +319,6 @@ def test_failed_grading_truncates_without_score(env):
     assert graded(env.step(DOUBLE.reference))[:2] == (True, 4)
 
 
-@pytest.mark.slow
 def test_pool_provides_second_slot_for_grading(pool):
     with closing(CodingTaskEnv(suite=SUITE, pool=pool, screen=None)) as env:
         for _ in range(2):
@@ -334,7 +331,6 @@ def test_pool_provides_second_slot_for_grading(pool):
 # Windows
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("xvfb")
 def test_screen_tasks_are_graded_on_separate_screen():
     red = ScreenTests(steps=(ScreenStep(expect=(ColorShare(color="#ff0000", at_least=0.9),)),), screen=(200, 100))
@@ -352,7 +348,6 @@ def test_screen_tasks_are_graded_on_separate_screen():
 ACTIONS = ["1", "double = lambda n: 0", "def helper():\n    pass", *(task.reference for task in SUITE), "open('numbers.txt')"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_vector_environment_equals_sync_vector_env(mode, pool):
     options = {"suite": SUITE, "max_turns": 3}

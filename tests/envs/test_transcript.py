@@ -100,7 +100,6 @@ def test_drawing_returns_fresh_writable_frame():
     assert len(turns) == 1
 
 
-@pytest.mark.slow
 def test_long_transcript_is_drawn_quickly():
     turns = [Turn("x = 1  # " + "y" * 90_000, "z" * 16_384, "w" * 16_384, 0)] * 50
     started = time.process_time()

@@ -156,7 +156,6 @@ def test_dialogs_without_python_event_loop_are_read(make):
     assert found >= {("dialog", "Sure?"), ("label", "Delete everything?"), ("button", "Yes"), ("button", "No")}
 
 
-@pytest.mark.slow
 def test_figures_have_toolbar_buttons(make):
     env = make(step_timeout=30)
     env.step("import matplotlib.pyplot as plt\nplt.figure(1)\nplt.figure(2)\nplt.show()")
@@ -194,7 +193,6 @@ def test_menus_trees_and_texts_on_canvases_are_read(make):
     ],
     ids=["ignored", "blocked"],
 )
-@pytest.mark.slow
 def test_programs_without_answer_are_windows(make, code):
     env = make()
     env.step(code + FORM + "window.update()")
@@ -335,7 +333,6 @@ def container(docker_engine):
 
 
 @pytest.mark.docker
-@pytest.mark.slow
 @pytest.mark.parametrize("end", ["app.exec()", "1", "QMessageBox.question(window, 'Sure?', 'Delete?')"])
 def test_qt_widgets_have_roles_states_and_values(container, end):
     container.reset(seed=1)
@@ -350,7 +347,6 @@ def test_qt_widgets_have_roles_states_and_values(container, end):
 
 
 @pytest.mark.docker
-@pytest.mark.slow
 def test_interrupted_qt_programs_have_no_trace_of_the_wakeup(container):
     container.reset(seed=1)
     container.step(QT + "window.closeEvent = lambda event: event.ignore()\napp.exec()")
@@ -361,7 +357,6 @@ def test_interrupted_qt_programs_have_no_trace_of_the_wakeup(container):
 
 
 @pytest.mark.docker
-@pytest.mark.slow
 def test_fonts_have_glyphs_of_many_scripts(container):
     container.reset(seed=1)
     obs, *_ = container.step(
@@ -376,7 +371,6 @@ def test_fonts_have_glyphs_of_many_scripts(container):
     assert any(name.startswith("WenQuanYi Micro Hei") for name in order)
 
 
-@pytest.mark.slow
 def test_widgets_show_what_timers_and_dialogs_draw(make):
     env = make(widgets=True, on_idle="close")
     code = (

@@ -29,7 +29,6 @@ def is_whole(box):
     return 0 <= x < x + width <= 800 and 0 <= y < y + height <= 600
 
 
-@pytest.mark.slow
 def test_figures_are_whole_and_hide_none(boxes):
     found = boxes("import matplotlib.pyplot as plt\nfor n in range(4): plt.figure()\nplt.show()")
     assert len(found) == 4

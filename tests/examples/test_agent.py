@@ -36,7 +36,6 @@ def agent(body, count):
     return completion(answer and answer.format(task=task))
 
 
-@pytest.mark.slow
 def test_agent_solves_suite_over_several_turns(run_example, tmp_path):
     with ChatEndpoint(agent, api_key="sk-1") as endpoint:
         options = ["--model", "tiny", "--base-url", endpoint.url, "--api-key", "sk-1", "--turns", 3, "--out", tmp_path / "a"]
@@ -70,7 +69,6 @@ def test_agent_solves_suite_over_several_turns(run_example, tmp_path):
     assert "│ [/b]" in printed
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "said"),
     [

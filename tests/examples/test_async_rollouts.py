@@ -2,10 +2,7 @@ from __future__ import annotations
 
 import re
 
-import pytest
 
-
-@pytest.mark.slow
 def test_first_come_training_makes_more_steps_and_learns(run_example):
     code, printed = run_example("async_rollouts.py", "--seconds", 8)
     assert code is None, printed

@@ -10,7 +10,7 @@ from coding_gym.datasets import load
 from tests.support.chat_endpoint import ChatEndpoint, completion, picture_of
 from tests.support.requirements import require_display
 
-pytestmark = [pytest.mark.slow, pytest.mark.screen]
+pytestmark = pytest.mark.screen
 
 GREEN, WHITE = (46, 125, 50), (255, 255, 255)
 PROSE = "I see a form, and would like to fill it in."

@@ -8,8 +8,6 @@ import pytest
 from coding_gym_server.isolation.probe import probe
 from tests.support.requirements import import_extra, require_display
 
-pytestmark = pytest.mark.slow
-
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples" / "notebooks").glob("*.ipynb"))
 MOST_BYTES = 100_000
 

@@ -7,14 +7,12 @@ import sys
 from unittest.mock import MagicMock
 
 import numpy as np
-import pytest
 
 from tests.examples.conftest import EXAMPLES
 
 NAME = "rllib_ppo.py"
 
 
-@pytest.mark.slow
 def test_without_rllib_the_installation_is_shown(run_example, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray.rllib.algorithms.ppo", None)
     message, _ = run_example(NAME)
@@ -22,7 +20,6 @@ def test_without_rllib_the_installation_is_shown(run_example, monkeypatch):
     assert "rllib-venv/bin/pip install" in message
 
 
-@pytest.mark.slow
 def test_right_lines_are_rewarded_in_any_order(run_example, monkeypatch):
     for module in ("ray", "torch", "ray.rllib.algorithms.ppo", "ray.tune"):
         monkeypatch.setitem(sys.modules, module, MagicMock())

@@ -25,6 +25,15 @@ def make():
 
 
 @pytest.fixture
+def impatient(monkeypatch):
+    """Shorten the timeouts after which an unresponsive server is given up."""
+    monkeypatch.setattr("coding_gym.envs.episode._ANSWER_SLACK", 2.0)
+    monkeypatch.setattr("coding_gym.envs.coding_env.RESET_TIMEOUT", 5.0)
+    monkeypatch.setattr("coding_gym.sandbox.managed._CONNECT_SECONDS", 5.0)
+    monkeypatch.setattr("coding_gym.sandbox.local.provider._EXIT_TIMEOUT", 1.0)
+
+
+@pytest.fixture
 def containers(docker_engine):
     """Function that returns the ids of the containers that this process has started since the fixture, in any state."""
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import textwrap
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
 from coding_gym.envs.coding_env import CodingEnv
+from tests.support.timing import promptly
 
 __all__ = ["SMALL", "after", "assert_infrastructure", "assert_starts_over", "outcome", "shown"]
 
@@ -48,11 +48,10 @@ def assert_infrastructure(result: tuple[Any, ...]) -> None:
     assert re.search(r"sandbox failed.*: \S", observation["stderr"])
 
 
-def assert_starts_over(env: CodingEnv, *, within: float = 60) -> None:
+def assert_starts_over(env: CodingEnv) -> None:
     """Assert that the next reset provides a fresh interpreter and an empty workspace."""
-    started = time.monotonic()
-    observation, info = env.reset(seed=1)
-    assert time.monotonic() - started < within
+    with promptly():
+        observation, info = env.reset(seed=1)
     assert info == {"outcome": "ok", "state_lost": False}
     assert (observation["stdout"], observation["stderr"], observation["exit_code"]) == ("", "", 0)
     assert (

@@ -14,8 +14,6 @@ from coding_gym.errors import ProviderError
 from tests.faults.episodes import assert_infrastructure, assert_starts_over, shown
 from tests.support.running_server import RunningServer
 
-pytestmark = pytest.mark.lifecycle
-
 TO_SERVER, TO_CLIENT = "to the server", "to the client"
 
 

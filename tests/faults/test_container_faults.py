@@ -15,12 +15,12 @@ from coding_gym.errors import SandboxStartError
 from coding_gym.sandbox.docker.cleanup import our_containers
 from coding_gym.sandbox.ownership import OwnerProcess
 from tests.faults.episodes import SMALL, after, assert_infrastructure, assert_starts_over, shown
-from tests.support.sandbox_faults import eventually
 from tests.support.sandbox_processes import server_of
+from tests.support.timing import eventually, promptly
 
-pytestmark = [pytest.mark.lifecycle, pytest.mark.docker]
+pytestmark = pytest.mark.docker
 
-SLEEP = "import time; time.sleep(30)"
+SLEEP = "import time; time.sleep(60)"
 POLLING = """
 import threading, time, tkinter
 root = tkinter.Tk()
@@ -64,29 +64,20 @@ def with_mark(env):
 
 
 @pytest.fixture
-def impatient(monkeypatch):
-    """Shorten the timeouts after which an unresponsive server is given up."""
-    monkeypatch.setattr("coding_gym.envs.episode._ANSWER_SLACK", 2.0)
-    monkeypatch.setattr("coding_gym.envs.coding_env.RESET_TIMEOUT", 5.0)
-    monkeypatch.setattr("coding_gym.sandbox.managed._CONNECT_SECONDS", 5.0)
-
-
-@pytest.fixture
 def strike_the_next_one(docker_engine):
     """Apply an action to the next sandbox container as soon as it runs."""
     old = {container.id for container, _ in our_containers(docker_engine)}
     threads = []
 
     def strike(action):
-        def watch():
-            deadline = time.monotonic() + 30
-            while time.monotonic() < deadline:
-                for container, owner in our_containers(docker_engine):
-                    if owner == OwnerProcess.current() and container.id not in old and container.status == "running":
-                        getattr(container, action)()
-                        return
+        def strike_it():
+            for container, owner in our_containers(docker_engine):
+                if owner == OwnerProcess.current() and container.id not in old and container.status == "running":
+                    getattr(container, action)()
+                    return True
+            return False
 
-        threads.append(threading.Thread(target=watch))
+        threads.append(threading.Thread(target=eventually, args=(strike_it,)))
         threads[-1].start()
 
     yield strike
@@ -117,9 +108,8 @@ def test_container_killed_between_episodes_is_replaced(env):
 
 def test_container_killed_during_step_truncates_episode(env):
     killer = after(0.5, env.sandbox.container.kill)
-    started = time.monotonic()
-    assert_infrastructure(env.step(SLEEP))
-    assert time.monotonic() - started < 20
+    with promptly():
+        assert_infrastructure(env.step(SLEEP))
     killer.join()
     assert_starts_over(env)
 
@@ -158,9 +148,8 @@ def test_container_killed_during_reset_is_replaced(env):
     server_of(env.sandbox).suspend()
     env.begin_reset(seed=1)
     container.kill()
-    started = time.monotonic()
-    _, info = env.finish_reset()
-    assert time.monotonic() - started < 40
+    with promptly():
+        _, info = env.finish_reset()
     assert info["outcome"] == "ok"
     assert env.sandbox.container.id != container.id
     assert_starts_over(env)
@@ -209,17 +198,15 @@ def pause(container):
 def test_paused_containers_are_replaced(make, impatient, containers):
     def pause_before_step(env):
         pause(env.sandbox.container)
-        started = time.monotonic()
-        assert_infrastructure(env.step("1"))
-        assert 5 <= time.monotonic() - started < 30
+        with promptly(after=5):
+            assert_infrastructure(env.step("1"))
         assert_starts_over(env)
 
     def pause_during_step(env):
         container = env.sandbox.container
         pauser = after(0.3, lambda: pause(container))
-        started = time.monotonic()
-        assert_infrastructure(env.step(SLEEP))
-        assert time.monotonic() - started < 25
+        with promptly():
+            assert_infrastructure(env.step(SLEEP))
         pauser.join()
         assert_starts_over(env)
 
@@ -247,16 +234,19 @@ def test_briefly_paused_container_only_delays_step(env):
     resumer.join()
 
 
-@pytest.mark.slow
 def test_pause_does_not_count_as_time_for_timers(make, docker_engine):
     # Without the pause, the timer would poll in time, and start another one.
     env = make(provider="docker", screen=(320, 240), mem="512m", render_mode="rgb_array")
     env.reset(seed=1)
-    resumer = after(3.6, env.sandbox.container.unpause)
-    pauser = after(1.2, env.sandbox.container.pause)
+
+    def pause_for_a_while():
+        env.sandbox.container.pause()
+        time.sleep(2.4)
+        env.sandbox.container.unpause()
+
+    pauser = after(1.2, pause_for_a_while)
     observation = env.step(POLLING)[0]
     pauser.join()
-    resumer.join()
     assert (observation["stdout"], observation["stderr"]) == ("end\n", "")
     assert tuple(env.render()[100, 100]) == (0, 0, 255)
 
@@ -264,10 +254,8 @@ def test_pause_does_not_count_as_time_for_timers(make, docker_engine):
 def test_container_paused_during_start_raises(make, docker_engine, containers, strike_the_next_one):
     env = make(provider="docker", start_timeout=2)
     strike_the_next_one("pause")
-    started = time.monotonic()
-    with pytest.raises(SandboxStartError):
+    with promptly(), pytest.raises(SandboxStartError):
         env.reset()
-    assert time.monotonic() - started < 40
     assert eventually(lambda: not containers())
 
 
@@ -288,7 +276,6 @@ def test_paused_container_affects_only_its_environments(make, docker_engine, imp
 
 def test_paused_container_is_closed_at_once(alone, containers):
     pause(alone.sandbox.container)
-    started = time.monotonic()
-    alone.close()
-    assert time.monotonic() - started < 30
+    with promptly():
+        alone.close()
     assert eventually(lambda: not containers())

@@ -16,10 +16,9 @@ from coding_gym.sandbox.config import SandboxConfig
 from coding_gym_server.protocol import Outcome
 from coding_gym_server.protocol.grading import VerdictOutcome
 from tests.grading.judging import Judge
-from tests.support.sandbox_faults import eventually, settled_descriptors
+from tests.support.sandbox_faults import settled_descriptors
 from tests.support.sandbox_processes import server_of
-
-pytestmark = pytest.mark.lifecycle
+from tests.support.timing import eventually
 
 
 @contextlib.contextmanager

@@ -20,12 +20,11 @@ from coding_gym.errors import ProviderError, ProviderUnavailableError
 from coding_gym.sandbox.docker.images import ensure_image
 from tests.faults.episodes import after, assert_infrastructure, assert_starts_over, shown
 from tests.support.running_server import gone_within
-from tests.support.sandbox_faults import eventually
 from tests.support.sandbox_processes import processes_of
+from tests.support.timing import eventually
 
 # The SDK leaves a socket open if there is no response.
 pytestmark = [
-    pytest.mark.lifecycle,
     pytest.mark.docker,
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
@@ -67,7 +66,7 @@ class PrivateEngine:
             self._process.send_signal(number)
             self._process.wait(60)
             self._process = None
-            assert gone_within(family, 60) == []
+            assert gone_within(family) == []
             self._reap()
 
     def kill_shims(self) -> None:
@@ -190,7 +189,7 @@ def test_close_without_engine_leaves_no_processes(env, engine, caplog):
     engine.stop(signal.SIGKILL)
     env.close()
     assert "end by itself" in caplog.text
-    assert gone_within(family, 60) == []
+    assert gone_within(family) == []
 
 
 def test_engine_killed_during_start_is_survived(make, engine):

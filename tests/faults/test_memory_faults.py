@@ -9,10 +9,10 @@ import gymnasium as gym
 import pytest
 
 from tests.faults.episodes import SMALL, outcome, shown
-from tests.support.sandbox_faults import eventually
 from tests.support.sandbox_processes import server_of, zygote_of
+from tests.support.timing import eventually
 
-pytestmark = [pytest.mark.lifecycle, pytest.mark.docker, pytest.mark.usefixtures("programs_in_memory")]
+pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("programs_in_memory")]
 
 # The file systems are larger than the memory, so files can exhaust it, too.
 MEMORY = {"provider": "docker", "mem": "160m", "disk": "512m", "shm_size": "512m"}

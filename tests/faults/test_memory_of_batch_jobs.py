@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.sandbox_faults import eventually
-
-pytestmark = [pytest.mark.lifecycle]
+from tests.support.timing import eventually
 
 JOB = """
     import gymnasium as gym

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import gymnasium as gym
@@ -16,12 +15,13 @@ from docker.errors import APIError
 from coding_gym.errors import ProtocolError
 from tests.faults.episodes import SMALL, after, assert_infrastructure, assert_starts_over, outcome, shown
 from tests.support.running_server import gone_within
-from tests.support.sandbox_faults import eventually, is_gone
+from tests.support.sandbox_faults import is_gone
 from tests.support.sandbox_processes import host_process, processes_of, server_of, workers_of, zygote_of
+from tests.support.timing import eventually, promptly
 
-pytestmark = [pytest.mark.lifecycle, pytest.mark.every_provider]
+pytestmark = pytest.mark.every_provider
 
-SLEEP = "import time; time.sleep(30)"
+SLEEP = "import time; time.sleep(60)"
 IGNORE_INTERRUPTS = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 
 
@@ -83,15 +83,6 @@ def hasty(hasty_shared):
     return hasty_shared
 
 
-@pytest.fixture
-def impatient(monkeypatch):
-    """Shorten the timeouts after which an unresponsive server is given up."""
-    monkeypatch.setattr("coding_gym.envs.episode._ANSWER_SLACK", 2.0)
-    monkeypatch.setattr("coding_gym.envs.coding_env.RESET_TIMEOUT", 5.0)
-    monkeypatch.setattr("coding_gym.sandbox.managed._CONNECT_SECONDS", 5.0)
-    monkeypatch.setattr("coding_gym.sandbox.local.provider._EXIT_TIMEOUT", 1.0)
-
-
 def worker_of(env):
     return host_process(env.sandbox, int(shown(env, "import os; os.getpid()")))
 
@@ -134,9 +125,8 @@ def test_stopped_server_is_replaced(hasty, impatient):
 
     def stop_in_step(env):
         stopper = after(0.3, server_of(env.sandbox).suspend)
-        started = time.monotonic()
-        assert_infrastructure(env.step(SLEEP))
-        assert time.monotonic() - started < 25
+        with promptly():
+            assert_infrastructure(env.step(SLEEP))
         stopper.join()
         assert_starts_over(env)
 
@@ -163,7 +153,7 @@ def test_sessions_outlive_the_zygote(envs):
         assert list(infos["outcome"]) == ["ok"] * 3
         assert not truncations.any()
     killer.join()
-    assert gone_within([zygote], 1) == []
+    assert gone_within([zygote]) == []
     assert server_of(sandbox) == server
 
 
@@ -196,7 +186,7 @@ def test_dead_zygote_is_replaced_until_repeated(alone):
             zygote_of(sandbox).kill()
         return is_gone(server)
 
-    assert eventually(kill, 30)
+    assert eventually(kill)
     assert_infrastructure(alone.step("1"))
     assert_starts_over(alone)
     assert alone.sandbox is not sandbox
@@ -210,9 +200,8 @@ def test_root_killed_between_steps_truncates_episode(envs):
     root = worker_of(victim).parent()
     root.kill()
     assert gone_within([root]) == []
-    started = time.monotonic()
-    observations, _, _, truncations, infos = envs.step(["mark"] * 3)
-    assert time.monotonic() - started < 20
+    with promptly():
+        observations, _, _, truncations, infos = envs.step(["mark"] * 3)
     assert list(infos["outcome"]) == ["ok", "infrastructure", "ok"]
     assert list(observations["exit_code"]) == [0, 255, 0]
     assert list(truncations) == [False, True, False]
@@ -227,11 +216,10 @@ def test_root_killed_during_step_truncates_episode(envs):
     victim, sandbox = envs.envs[1], envs.envs[1].sandbox
     worker = worker_of(victim)
     killer = after(0.5, worker.parent().kill)
-    started = time.monotonic()
-    observations, _, _, truncations, infos = envs.step(
-        ["mark", f"{IGNORE_INTERRUPTS}; {SLEEP}", "import time; time.sleep(1); mark"]
-    )
-    assert time.monotonic() - started < 20
+    with promptly():
+        observations, _, _, truncations, infos = envs.step(
+            ["mark", f"{IGNORE_INTERRUPTS}; {SLEEP}", "import time; time.sleep(1); mark"]
+        )
     killer.join()
     assert list(infos["outcome"]) == ["ok", "infrastructure", "ok"]
     assert observations["stdout"] == ("0\n", "", "2\n")

@@ -15,9 +15,9 @@ import pytest
 from coding_gym.sandbox import ownership as owner
 from coding_gym.sandbox.docker.cleanup import our_containers, remove_orphans
 from coding_gym.sandbox.ownership import OwnerProcess, remove_orphaned_directories
-from tests.support.sandbox_faults import eventually
+from tests.support.timing import eventually
 
-pytestmark = [pytest.mark.lifecycle, pytest.mark.every_provider]
+pytestmark = pytest.mark.every_provider
 
 MOMENTS = [("idle", 0.0), ("reset", 0.01), ("step", None), ("close", 0.001), ("close", 0.05), ("start", 0.1), ("start", 0.5)]
 """When a trainer is killed, and after how many seconds; None if the test kills it."""

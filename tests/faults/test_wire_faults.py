@@ -26,14 +26,12 @@ from websockets.frames import Opcode
 from coding_gym_server.protocol import MAX_FRAME_BYTES
 from tests.support.requirements import import_extra
 from tests.support.running_server import RunningServer
-from tests.support.sandbox_faults import eventually
+from tests.support.timing import eventually, promptly
 
 PLACES = 30
 TOKEN = "correct horse"
 CONT, TEXT, BINARY, CLOSE, PING, PONG = Opcode
 STATE = b'{"type":"state"}'
-# Seconds; on a machine with three times the load it can take, a step beside an attack took 5.4.
-_PROMPTLY = 15
 _MB = 1_000_000
 
 fuzz = functools.partial(
@@ -54,10 +52,9 @@ class Server(RunningServer):
     def rss(self):
         return psutil.Process(self.process.pid).memory_info().rss
 
-    def peak_rss(self, seconds):
-        deadline = time.monotonic() + seconds
-        peak = self.rss()
-        while time.monotonic() < deadline:
+    def peak_rss(self):
+        peak = 0
+        for _ in range(35):
             peak = max(peak, self.rss())
             time.sleep(0.02)
         return peak
@@ -79,7 +76,7 @@ class UnixServer(Server):
         return self.path
 
     def _wait_until_healthy(self):
-        assert wait_for(self._listens, 30)
+        assert eventually(self._listens)
         with Peer(self.address) as peer:
             assert peer.request(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")[0] == 200
 
@@ -97,7 +94,7 @@ class Peer:
 
     def __init__(self, address):
         self.socket = socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET)
-        self.socket.settimeout(20)
+        self.socket.settimeout(60)
         try:
             self.socket.connect(address)
         except OSError:
@@ -213,10 +210,6 @@ def step_request(code):
     return post(b"/step", body, b"Content-Length: %d" % len(body))
 
 
-def wait_for(condition, seconds=_PROMPTLY):
-    return eventually(condition, seconds)
-
-
 def opened(stack, server):
     peer = stack.enter_context(Peer(server.address))
     assert peer.upgrade() == 101
@@ -233,7 +226,7 @@ def free_places(server):
 
 
 def all_places_are_free(server):
-    return wait_for(lambda: free_places(server) == server.places)
+    return eventually(lambda: free_places(server) == server.places)
 
 
 class Bystander:
@@ -247,7 +240,6 @@ class Bystander:
         self._failure = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.steps = 0
-        self.slowest = 0.0
         self._thread.start()
 
     def close(self):
@@ -257,20 +249,18 @@ class Bystander:
 
     @contextlib.contextmanager
     def undisturbed(self):
-        """Assert that within the context, the session keeps its variables and its steps are prompt."""
-        self.slowest, before = 0.0, self.steps
+        """Assert that within the context, the session keeps its variables and its steps are answered."""
+        before = self.steps
         yield
         # The step in progress and the one after it.
-        assert wait_for(lambda: self.steps >= before + 2 or self._failure is not None, 30)
+        assert eventually(lambda: self.steps >= before + 2 or self._failure is not None)
         assert self._failure is None, self._failure
-        assert self.slowest < _PROMPTLY
 
     def _run(self):
         try:
             while not self._stop.wait(0.004):
-                started = time.perf_counter()
-                assert self._peer.run("count += 1; count") == f"{self.steps + 1}\n"
-                self.slowest = max(self.slowest, time.perf_counter() - started)
+                with promptly():
+                    assert self._peer.run("count += 1; count") == f"{self.steps + 1}\n"
                 self.steps += 1
         except Exception as failure:
             self._failure = failure
@@ -405,7 +395,6 @@ def with_replaced(message, path, value):
     return message
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("opcode", [TEXT, BINARY])
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: request["type"])
 def test_replaced_fields_never_break_server(sender, opcode, request_):
@@ -438,7 +427,6 @@ def _mutated(encoded):
     return st.lists(flip | cut | double | insert, min_size=1, max_size=4).map(mutate)
 
 
-@pytest.mark.slow
 @fuzz(max_examples=150)
 @given(st.sampled_from(REQUESTS).flatmap(lambda request: _mutated(msgspec.msgpack.encode(request))))
 def test_mutated_msgpack_never_breaks_server(sender, data):
@@ -446,7 +434,6 @@ def test_mutated_msgpack_never_breaks_server(sender, data):
     sender(data, BINARY)
 
 
-@pytest.mark.slow
 @fuzz(max_examples=150)
 @given(st.sampled_from(REQUESTS).flatmap(lambda request: _mutated(json.dumps(request).encode())))
 def test_mutated_json_never_breaks_server(sender, data):
@@ -652,13 +639,12 @@ def test_protocol_violation_ends_running_session(server):
         peer.send(frame(b"", 3))
         assert peer.closing_code() == 1002
     # The recycled executor may remain as a spare.
-    assert wait_for(lambda: len(server.family()) <= before + 2)
+    assert eventually(lambda: len(server.family()) <= before + 2)
 
 
 _controls = st.builds(lambda opcode, payload: frame(payload, opcode), st.sampled_from([PING, PONG]), st.binary(max_size=125))
 
 
-@pytest.mark.slow
 @fuzz()
 @given(
     message=st.sampled_from([step("'\U0001f389é'"), STATE, b'{"type":"mcp","data":{"id":"\xc3\xa9"}}']),
@@ -687,7 +673,6 @@ def test_control_frames_may_interleave_message_fragments(server, message, cuts, 
     assert frames[-1][0] is CLOSE
 
 
-@pytest.mark.slow
 @fuzz(max_examples=100)
 @given(st.lists(st.binary(max_size=40) | _controls | st.sampled_from([frame(STATE), frame(step("1"))]), max_size=6))
 def test_arbitrary_bytes_after_handshake_never_break_server(server, pieces):
@@ -699,7 +684,6 @@ def test_arbitrary_bytes_after_handshake_never_break_server(server, pieces):
             assert peer.closing_code() in (None, 0, *range(1000, 5000))
 
 
-@pytest.mark.slow
 def test_many_tiny_fragments_use_bounded_memory(server, peer):
     before = server.rss()
     peer.send(frame(b"x", fin=False) + frame(b"x", CONT, fin=False) * 400_000)
@@ -709,7 +693,6 @@ def test_many_tiny_fragments_use_bounded_memory(server, peer):
     assert server.rss() - before < 15 * _MB
 
 
-@pytest.mark.slow
 def test_pings_of_non_reading_client_use_bounded_memory(server, peer):
     before = server.rss()
     for _ in range(100):
@@ -717,13 +700,12 @@ def test_pings_of_non_reading_client_use_bounded_memory(server, peer):
     assert server.rss() - before < 15 * _MB
 
 
-@pytest.mark.slow
 def test_fast_sender_does_not_starve_other_clients(peer, bystander):
-    began = time.perf_counter()
     with bystander.undisturbed():
+        before = bystander.steps
         peer.send(frame(b"x" * 40, PING) * 400_000)
-    # On a loaded machine, everything takes longer.
-    assert bystander.slowest < max(1, (time.perf_counter() - began) / 3)
+        # The server has read nearly all of it, and several steps in the meantime.
+        assert bystander.steps > before + 3
 
 
 @pytest.mark.parametrize(
@@ -771,7 +753,6 @@ CONVERSATIONS = {
 WAYS = {"close": lambda peer: peer.socket.close(), "reset": Peer.reset, "half": Peer.half_close}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("conversation", CONVERSATIONS)
 @pytest.mark.parametrize("way", WAYS)
 def test_connection_cut_anywhere_leaks_nothing(any_server, conversation, way):
@@ -791,7 +772,7 @@ def test_connection_cut_anywhere_leaks_nothing(any_server, conversation, way):
                 while peer.read(1):
                     pass
     # The executor last used and a spare one each keep a few pipes open.
-    assert wait_for(lambda: any_server.descriptors() <= before + 10)
+    assert eventually(lambda: any_server.descriptors() <= before + 10)
     assert all_places_are_free(any_server)
 
 
@@ -802,15 +783,13 @@ def test_slow_headers_do_not_block_server(server):
         for byte in b"GET /state HTTP/1.1\r\nX: ":
             for peer in peers:
                 peer.send(bytes([byte]))
-        started = time.perf_counter()
-        assert httpx.get(f"{server.url}/health").json()["status"] == "healthy"
-        assert time.perf_counter() - started < _PROMPTLY
+        with promptly():
+            assert httpx.get(f"{server.url}/health", timeout=60).json()["status"] == "healthy"
         # Connections that complete their requests get a response.
         assert peers[0].request(b"x\r\n\r\n")[0] == 200
-    assert wait_for(lambda: server.descriptors() <= before + 10)
+    assert eventually(lambda: server.descriptors() <= before + 10)
 
 
-@pytest.mark.slow
 def test_thousands_of_short_connections_leak_nothing(server):
     def churn(number):
         for turn in range(number):
@@ -829,7 +808,7 @@ def test_thousands_of_short_connections_leak_nothing(server):
     churn(400)
     before, descriptors, family = server.rss(), server.descriptors(), len(server.family())
     churn(3_000)
-    assert wait_for(lambda: server.descriptors() <= descriptors + 10)
+    assert eventually(lambda: server.descriptors() <= descriptors + 10)
     assert len(server.family()) <= family + 2
     assert server.rss() - before < 10 * _MB
     assert all_places_are_free(server)
@@ -838,7 +817,6 @@ def test_thousands_of_short_connections_leak_nothing(server):
 # Clients that do not read
 
 
-@pytest.mark.slow
 def test_unread_output_uses_bounded_memory(server, bystander):
     family, descriptors = len(server.family()), server.descriptors()
     sizes = []
@@ -851,9 +829,9 @@ def test_unread_output_uses_bounded_memory(server, bystander):
                 peer.send(frame(step("print('x' * 999_000)")) * 300)
             with bystander.undisturbed():
                 # The output of all steps would be 900 MB.
-                assert server.peak_rss(0.7) - before < 60 * _MB
-        assert wait_for(lambda: server.descriptors() <= descriptors + 10)
-        assert wait_for(lambda: len(server.family()) <= family + 2)
+                assert server.peak_rss() - before < 60 * _MB
+        assert eventually(lambda: server.descriptors() <= descriptors + 10)
+        assert eventually(lambda: len(server.family()) <= family + 2)
         assert all_places_are_free(server)
         sizes.append(server.rss())
     assert sizes[-1] - sizes[0] < 15 * _MB
@@ -890,7 +868,7 @@ def test_non_reading_unix_socket_client_leaks_nothing(unix_server):
         time.sleep(0.5)
         assert free_places(unix_server) == 1
     assert all_places_are_free(unix_server)
-    assert wait_for(lambda: unix_server.descriptors() <= descriptors + 10)
+    assert eventually(lambda: unix_server.descriptors() <= descriptors + 10)
 
 
 # Clients without the token
@@ -1015,7 +993,6 @@ def api(server):
     return import_extra("schemathesis").openapi.from_url(f"{server.url}/openapi.json")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/health", "/metadata", "/schema", "/state"])
 def test_get_responses_conform_to_openapi_document(api, path):
     @fuzz(max_examples=5)
@@ -1026,7 +1003,6 @@ def test_get_responses_conform_to_openapi_document(api, path):
     check()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "mode"),
     [
@@ -1179,7 +1155,7 @@ def test_disconnect_after_pipelined_request_frees_session(any_server, second):
     body = json.dumps({"action": {"code": "import time; time.sleep(60)"}, "timeout_s": 60}).encode()
     with Peer(any_server.address) as peer:
         peer.send(post(b"/step", body, b"Content-Length: %d" % len(body)))
-        assert wait_for(lambda: free_places(any_server) == any_server.places - 1)
+        assert eventually(lambda: free_places(any_server) == any_server.places - 1)
         peer.send(second)
     assert all_places_are_free(any_server)
 

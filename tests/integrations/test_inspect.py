@@ -18,7 +18,7 @@ from inspect_ai.util._sandbox.registry import registry_find_sandboxenv
 from coding_gym.errors import ConfigurationError
 from coding_gym.integrations.inspect import CodingGymSandbox, CodingGymSandboxConfig
 
-pytestmark = [pytest.mark.slow, pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
+pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
 
 NEEDS_ROOT = {"test_exec_as_user"}
 CHECKS = sorted(set(self_check.__all__) - NEEDS_ROOT)

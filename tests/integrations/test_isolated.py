@@ -12,7 +12,6 @@ from tests.support.isolated import Requirements, find_python, read_requirements,
 FILES = sorted(path for path in Path(__file__).with_name("isolated").glob("*.py") if path.name != "__init__.py")
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_isolated_tests_pass(file, request, record_property):
@@ -41,7 +40,6 @@ def test_requirements_are_inline_metadata(tmp_path):
     assert read_requirements(file) == Requirements(">=3.12", ("a==1", "b==2"), ("c==3",))
 
 
-@pytest.mark.slow
 def test_python_is_found_by_version():
     assert find_python("") == sys.executable
     assert find_python(">=3.11") == sys.executable

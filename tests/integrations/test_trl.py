@@ -13,8 +13,6 @@ from coding_gym.integrations.trl import TaskEnvironments, TaskReward, prompt_row
 from coding_gym.tasks import Asserts, Grader, Task, TaskSuite
 from coding_gym.wrappers.actions.fenced_code import extract_code
 
-pytestmark = pytest.mark.slow
-
 FAST = {"provider": "local", "preload": ()}
 TESTS = Asserts(cases=("assert one() == 1", "assert one() > 0", "assert str(one()) == '1'", "assert one() < 3"))
 SUITE = TaskSuite("few", [Task(id=name, prompt=f"Write {name}().", entry_point="one", tests=TESTS) for name in "ab"])

@@ -7,7 +7,6 @@ import gc
 import json
 import subprocess
 import sys
-import time
 from collections import UserDict, UserList
 from concurrent.futures import ThreadPoolExecutor
 
@@ -21,9 +20,8 @@ from coding_gym.tasks.verdict import Verdict
 from coding_gym_server.protocol.grading import VerdictOutcome
 from tests.cli.conftest import Served
 from tests.support.sandbox_faults import kill_sandbox
+from tests.support.timing import promptly
 from tests.support.verl_modules import import_verl
-
-pytestmark = pytest.mark.slow
 
 BAD_CALLS = [
     {"inputs": ["1\n{"], "outputs": ["3"], "fn_name": "f"},
@@ -199,10 +197,8 @@ def test_closed_pool_is_no_fault_to_wait_for(monkeypatch):
         raise PoolClosedError
 
     monkeypatch.setattr(Grader, "grade", grade)
-    began = time.monotonic()
-    with pytest.raises(PoolClosedError):
+    with promptly(), pytest.raises(PoolClosedError):
         score("1", SUMS, patience=60, on_fault=0)
-    assert time.monotonic() - began < 30
 
 
 def test_faults_have_a_chosen_score(failing):

@@ -17,12 +17,9 @@ from coding_gym_server.isolation.probe import probe
 from coding_gym_server.worker.backends.jupyter.kernelspecs import installed_kernels
 from coding_gym_server.worker.backends.registry import UnknownBackendError, backend_class, check_backend, check_installed
 from tests.support.requirements import import_extra
+from tests.support.timing import eventually
 
-pytestmark = [
-    # A kernel takes a second to start.
-    pytest.mark.slow,
-    pytest.mark.skipif(probe().landlock_abi < 4, reason="requires Landlock ABI 4, which covers TCP"),
-]
+pytestmark = pytest.mark.skipif(probe().landlock_abi < 4, reason="requires Landlock ABI 4, which covers TCP")
 
 for _library in ("deno", "ipykernel", "jupyter_client"):
     import_extra(_library)
@@ -184,7 +181,8 @@ def test_kernel_death_in_cell_loses_state(deno, end, exit_code):
 def test_kernel_death_between_cells_restarts_kernel(deno):
     pid = int(deno.run("Deno.pid")["stdout"])
     psutil.Process(pid).kill()
-    time.sleep(0.2)
+    # The worker has noticed, and reaped it.
+    assert eventually(lambda: not psutil.pid_exists(pid))
     step = deno.run("6 * 7")
     assert (step["stdout"], step["exit_code"], step["state_lost"]) == ("42\n", 0, True)
 

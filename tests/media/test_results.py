@@ -57,7 +57,6 @@ def test_info_contains_results(make, backend):
     assert run(env, "import sys\nsys.exit(3)")[2] == 3
 
 
-@pytest.mark.slow
 def test_rich_results_have_formats(make):
     env = make(backend="notebook", results=True)
     env.reset()
@@ -78,7 +77,6 @@ def test_show_value_false_keeps_results(make):
     assert [result.text for result in info["results"]] == ["1", "2"]
 
 
-@pytest.mark.slow
 def test_timeout_with_results_keeps_variables(make):
     env = make(backend="notebook", results=True, step_timeout=2)
     env.reset()
@@ -133,7 +131,6 @@ def test_unknown_backend_is_refused(make):
                 make(backend=backend)
 
 
-@pytest.mark.slow
 def test_pool_backend_is_session_default():
     with SandboxPool(1, provider="local", preload=(), backend="notebook") as pool:
         env = CodingEnv(pool=pool, screen=None)
@@ -142,7 +139,6 @@ def test_pool_backend_is_session_default():
         env.close()
 
 
-@pytest.mark.slow
 def test_sessions_with_different_backends_share_sandbox(make):
     envs = [make(backend=backend) for backend in ("python", "notebook", None)]
     for env in envs:
@@ -154,7 +150,6 @@ def test_sessions_with_different_backends_share_sandbox(make):
         assert run(env, "x")[2] == 1
 
 
-@pytest.mark.slow
 def test_vector_environment_returns_results():
     env = CodingVectorEnv(2, backend="notebook", results=True, **FAST)
     try:
@@ -173,7 +168,6 @@ async def _async_run() -> tuple[str, list[str]]:
         return obs["stdout"], [result.text for result in info["results"]]
 
 
-@pytest.mark.slow
 def test_async_environment_returns_results():
     import asyncio
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import docker
-import httpx
 import pytest
 
 from coding_gym.sandbox import start_sandbox
@@ -18,11 +16,13 @@ from coding_gym.sandbox.docker.cleanup import remove_container
 from coding_gym.sandbox.docker.images import ensure_image
 from coding_gym.sandbox.docker.provider import LABEL_OWNER
 from coding_gym.sandbox.ownership import OwnerProcess
+from tests.support.running_server import is_healthy
+from tests.support.timing import eventually
 
 
 @pytest.fixture(scope="session", autouse=True)
 def openenv() -> None:
-    """Require OpenEnv's client, and import it before any test measures time."""
+    """Require OpenEnv's client, and import it before the tests, each of which is given a time limit."""
     importlib.import_module("tests.openenv.coding_env")
 
 
@@ -58,7 +58,7 @@ def run_by_hand(docker_engine: docker.DockerClient) -> Iterator[Callable[..., Se
             stack.callback(remove_container, container)
             container.reload()
             server = Server(f"http://127.0.0.1:{container.ports['8000/tcp'][0]['HostPort']}")
-            _wait_until_healthy(server.url)
+            assert eventually(lambda: is_healthy(server.url))
             return server
 
         yield run
@@ -86,15 +86,3 @@ def provided(docker_engine: docker.DockerClient) -> Iterator[Server]:
 @pytest.fixture(scope="session", params=["plain", "provided"])
 def server(request: pytest.FixtureRequest) -> Server:
     return request.getfixturevalue(request.param)
-
-
-def _wait_until_healthy(url: str) -> None:
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            assert httpx.get(f"{url}/health").json()["status"] == "healthy"
-        except httpx.TransportError:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        else:
-            return

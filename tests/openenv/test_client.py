@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextlib
 import shutil
-import time
 
 import pytest
 
 from coding_gym.sandbox.docker.images import ensure_image
 from tests.openenv import peer
+from tests.support.timing import eventually, promptly
 
 pytestmark = [pytest.mark.docker, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
@@ -171,15 +172,19 @@ def test_eight_clients_run_concurrently(server):
     async def episode(number):
         async with peer.GenericEnvClient(**server.options) as env:
             await env.reset(seed=number)
-            await env.step({"code": f"x = {number}; import time; time.sleep(3)"})
-            return (await env.step({"code": "x"})).observation["stdout"]
+            await ready.wait()
+            await env.step({"code": f"x = {number}; import time; began = time.time(); time.sleep(3); ended = time.time()"})
+            return ast.literal_eval((await env.step({"code": "x, began, ended"})).observation["stdout"])
 
     async def main():
+        nonlocal ready
+        ready = asyncio.Barrier(8)
         return await asyncio.gather(*map(episode, range(8)))
 
-    started = time.monotonic()
-    assert asyncio.run(main()) == [f"{number}\n" for number in range(8)]
-    assert time.monotonic() - started < 20
+    ready = None
+    numbers, begins, ends = zip(*asyncio.run(main()), strict=True)
+    assert numbers == tuple(range(8))
+    assert max(begins) < min(ends)
 
 
 # Pings and timeouts
@@ -216,39 +221,43 @@ def test_client_timeout_frees_its_session(small):
     with peer.GenericEnvClient(**small.options, message_timeout_s=0.5).sync() as hurried:
         with pytest.raises(TimeoutError):
             hurried.step({"code": "import time; time.sleep(60)"})
-        with peer.GenericEnvClient(**small.options).sync() as other:
-            assert retry(lambda: run(other, "6 * 7"), within=10) == "42\n"
+        with promptly(), peer.GenericEnvClient(**small.options).sync() as other:
+            assert retry(lambda: run(other, "6 * 7")) == "42\n"
 
 
 # Capacity, rewards and tokens
 
 
-def retry(action, within):
-    deadline = time.monotonic() + within
-    while True:
+def retry(action):
+    results = []
+
+    def succeeds():
         try:
-            return action()
+            results.append(action())
         except RuntimeError as error:
-            if "CAPACITY_REACHED" not in str(error) or time.monotonic() > deadline:
+            if "CAPACITY_REACHED" not in str(error):
                 raise
-            time.sleep(0.02)
+        return results
+
+    assert eventually(succeeds)
+    return results[0]
 
 
 def test_capacity(small):
     with peer.GenericEnvClient(**small.options).sync() as first:
-        retry(first.reset, within=2)
+        retry(first.reset)
         second = peer.GenericEnvClient(**small.options).sync()
         # The connection succeeds; the refusal is the response to the first request.
         with contextlib.closing(second.connect()):
             with pytest.raises(RuntimeError, match=r"Server at capacity: 1/1 .*\(code: CAPACITY_REACHED\)"):
                 second.reset()
             first.close()
-            assert retry(second.reset, within=2).observation["exit_code"] == 0
+            assert retry(second.reset).observation["exit_code"] == 0
 
 
 def test_server_default_rewards_apply(small):
     with peer.CodingEnv(**small.options).sync() as env:
-        assert retry(env.reset, within=2).reward == 0.0
+        assert retry(env.reset).reward == 0.0
         assert env.step(peer.CodeAction(code="print(1)")).reward == 0.1
         result = env.step(peer.CodeAction(code="import os"))
         assert result.reward == -0.9

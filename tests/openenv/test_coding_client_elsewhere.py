@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import httpx
 import pytest
@@ -12,7 +11,8 @@ import pytest
 from coding_gym import CodeAction, CodingClient
 from coding_gym.errors import CapacityError, ProtocolError
 from tests.peers.openenv_steps import OPENENV_SERVER
-from tests.support.running_server import free_port
+from tests.support.running_server import free_port, is_healthy
+from tests.support.timing import eventually
 
 
 @pytest.fixture(scope="module")
@@ -22,16 +22,9 @@ def openenv_server():
     port = free_port()
     process = subprocess.Popen([sys.executable, OPENENV_SERVER, str(port)])
     url = f"http://127.0.0.1:{port}"
-    deadline = time.monotonic() + 60
     try:
-        while True:
-            assert process.poll() is None
-            try:
-                httpx.get(f"{url}/health")
-                break
-            except httpx.TransportError:
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
+        eventually(lambda: process.poll() is not None or is_healthy(url), 60)
+        assert process.poll() is None
         yield url
     finally:
         process.terminate()

@@ -17,7 +17,6 @@ def compare(*arguments: str) -> str:
     return subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True, text=True, timeout=100).stdout
 
 
-@pytest.mark.slow
 def test_unmeasurable_peer_is_skipped_with_reason(tmp_path: Path):
     compare("--only", "openenv", "--json", str(tmp_path / "figures.json"))
     (row,) = json.loads((tmp_path / "figures.json").read_text())["rows"]
@@ -25,7 +24,6 @@ def test_unmeasurable_peer_is_skipped_with_reason(tmp_path: Path):
     assert row["note"] == "skipped: OpenEnv's client requires TCP, so provider docker"
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(bool(probe().missing), reason="the local provider needs Linux 6.12's Landlock")
 def test_jupyter_comparison_writes_both_figures(tmp_path: Path):
     pytest.importorskip("ipykernel")

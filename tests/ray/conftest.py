@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.support.requirements import import_extra
-from tests.support.sandbox_faults import eventually
+from tests.support.timing import eventually
 
 PLACES = 2
 """Places of a node."""
@@ -47,7 +47,7 @@ class Cluster:
         while len(self._nodes) < count:
             node = self._cluster.add_node(resources={"sandbox": PLACES}, **_NODE)
             self._nodes[node.node_id] = node
-        assert eventually(lambda: set(self._nodes) == self._alive() - {self._head()}, 30)
+        assert eventually(lambda: set(self._nodes) == self._alive() - {self._head()})
         return list(self._nodes)
 
     def kill(self, node_id: str) -> None:

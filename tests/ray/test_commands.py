@@ -19,7 +19,6 @@ from tests.support.requirements import import_extra
 
 import_extra("ray")
 
-pytestmark = [pytest.mark.slow, pytest.mark.lifecycle]
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = ["--option", "preload=[]", "--option", f"provider={HOST['provider']}", "--option", "screen=null"]

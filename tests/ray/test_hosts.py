@@ -11,13 +11,12 @@ from coding_gym import CodingEnv
 from coding_gym.errors import ConfigurationError, PoolClosedError, PoolTimeoutError
 from tests.ray.conftest import HOST, PLACES
 from tests.support.requirements import import_extra
-from tests.support.sandbox_faults import eventually, is_gone
+from tests.support.sandbox_faults import is_gone
+from tests.support.timing import eventually
 
 import_extra("ray")
 
 from coding_gym.ray import RayPool  # noqa: E402 - requires the extra
-
-pytestmark = [pytest.mark.slow, pytest.mark.lifecycle]
 
 ENV = {"screen": None, "step_timeout": 20}
 
@@ -29,14 +28,14 @@ def test_nodes_that_join_get_a_host_and_drained_ones_lose_theirs_after_their_epi
         env.reset(seed=1)
         env.step("x = 1")
         cluster.set_nodes(2)
-        assert eventually(lambda: sorted(pool.hosts.values()) == [PLACES, PLACES], 30)
+        assert eventually(lambda: sorted(pool.hosts.values()) == [PLACES, PLACES])
         pool.drain(first)
         assert pool.hosts[first] == 0
         assert env.step("print(x)")[0]["stdout"] == "1\n"
         env.reset(seed=2)
         [url] = [url for url, node_id in pool._nodes.items() if node_id != first]
         assert env._slot.sandbox.address.url == url
-        assert eventually(lambda: list(pool.hosts.values()) == [PLACES], 30)
+        assert eventually(lambda: list(pool.hosts.values()) == [PLACES])
         with pytest.raises(ConfigurationError, match="one of"):
             pool.drain(first)
 
@@ -101,6 +100,6 @@ def test_closed_pool_ends_waiting_callers_and_hosts(cluster, descendants):
     assert len(errors) == 1
     assert taken
     assert env.step("1")[3]
-    assert eventually(lambda: all(map(is_gone, processes)), 15)
+    assert eventually(lambda: all(map(is_gone, processes)))
     with pytest.raises(PoolClosedError):
         pool.acquire()

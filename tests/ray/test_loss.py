@@ -1,10 +1,9 @@
-"""Losses after a sandbox, a host or a node is killed, and the time until they are noticed and made up for."""
+"""Losses after a sandbox, a host or a node is killed, which are soon noticed and made up for."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from contextlib import closing
 
 import numpy as np
@@ -15,18 +14,15 @@ from coding_gym.datasets import collect
 from coding_gym.tasks import load_suite
 from tests.ray.conftest import HOST, PLACES
 from tests.support.requirements import import_extra
-from tests.support.sandbox_faults import eventually, is_gone
+from tests.support.sandbox_faults import is_gone
+from tests.support.timing import eventually, promptly
 
 import_extra("ray")
 
 from coding_gym.ray import RayGrader, RayPool, RayVectorEnv  # noqa: E402 - requires the extra
 
-pytestmark = [pytest.mark.slow, pytest.mark.lifecycle]
-
 ENV = {"screen": None, "step_timeout": 60}
 KINDS = ["sandbox", "host", "node"]
-NOTICED_SECONDS = 30.0
-GONE_SECONDS = 15.0
 
 
 @pytest.fixture
@@ -44,35 +40,31 @@ def test_lost_environments_are_truncated_and_the_others_go_on(pool, kill, descen
         victim = next(iter(pool.hosts))
         hit = [pool._nodes[slot.sandbox.address.url] == victim for slot in envs._slots]
         processes = descendants(pool, victim)
-        began = time.monotonic()
-        kill(kind, pool, victim)
-        lost_after = back_after = None
-        slowest = steps = 0
-        while back_after is None and time.monotonic() < began + 60:
-            at = time.monotonic()
-            observations, _, _, truncated, infos = envs.step(["x += 1; print(x)"] * envs.num_envs)
+        steps = 0
+
+        def step():
+            nonlocal steps
+            with promptly():
+                observations, _, _, truncated, infos = envs.step(["x += 1; print(x)"] * envs.num_envs)
             steps += 1
-            slowest = max(slowest, time.monotonic() - at)
             assert not truncated[~np.array(hit)].any()
             assert [text for text, is_hit in zip(observations["stdout"], hit, strict=True) if not is_hit] == [
                 f"{steps}\n"
             ] * PLACES
             if truncated.any():
-                lost_after = lost_after or time.monotonic() - began
                 # Lost environments may go on one after another.
                 assert truncated.tolist() == infos["lost"].tolist()
                 assert set(infos["outcome"][truncated]) == {"infrastructure"}
-            elif lost_after is not None:
-                back_after = time.monotonic() - began
-            if kind != "sandbox" and lost_after is not None and steps > 5:
-                break
-        assert lost_after is not None
-        assert lost_after < NOTICED_SECONDS
-        assert slowest < NOTICED_SECONDS
+            return truncated.any()
+
+        kill(kind, pool, victim)
+        assert eventually(step)
         if kind == "sandbox":
-            assert back_after is not None
+            assert eventually(lambda: not step())
         else:
-            assert eventually(lambda: all(map(is_gone, processes)), GONE_SECONDS)
+            while steps < 6:
+                step()
+            assert eventually(lambda: all(map(is_gone, processes)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -91,19 +83,16 @@ def test_asynchronous_episodes_end_truncated_and_begin_again(pool, kill, kind):
         async with AsyncCodingEnv(pool=pool, **ENV) as env:
             await env.reset(seed=1)
             victim = pool._nodes[env._slot.sandbox.address.url]
-            step = asyncio.create_task(env.step("import time; time.sleep(50)"))
+            step = asyncio.create_task(env.step("import time; time.sleep(60)"))
             await asyncio.sleep(0.3)
-            began = time.monotonic()
-            await asyncio.to_thread(kill, kind, pool, victim)
-            _, _, _, truncated, info = await step
-            took = time.monotonic() - began
+            with promptly():
+                await asyncio.to_thread(kill, kind, pool, victim)
+                _, _, _, truncated, info = await step
             await env.reset(seed=2)
             observation, *_ = await env.step("print(1)")
-            return truncated, info["outcome"], info["lost"], took, observation["stdout"]
+            return truncated, info["outcome"], info["lost"], observation["stdout"]
 
-    truncated, outcome, lost, took, stdout = asyncio.run(main())
-    assert (truncated, outcome, lost, stdout) == (True, "infrastructure", True, "1\n")
-    assert took < NOTICED_SECONDS
+    assert asyncio.run(main()) == (True, "infrastructure", True, "1\n")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -22,8 +22,6 @@ import_extra("ray")
 
 from coding_gym.ray import RayPool, RayVectorEnv  # noqa: E402 - requires the extra
 
-pytestmark = [pytest.mark.slow, pytest.mark.lifecycle]
-
 ENV = {"screen": None, "step_timeout": 20, "max_episode_steps": 3}
 NUM_ENVS = 2 * PLACES
 SCRIPT = [

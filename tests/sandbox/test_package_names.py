@@ -229,7 +229,6 @@ def single_slips():
             yield name[:index] + name[index : index + 2][::-1] + name[index + 2 :]
 
 
-@pytest.mark.slow
 def test_single_slips_never_install_another_distribution():
     slips = {name for name in single_slips() if name not in ALIASES}
     refused = 0

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import threading
@@ -28,7 +29,8 @@ from coding_gym.tasks import (
     VerdictOutcome,
     WindowCount,
 )
-from tests.support.sandbox_faults import eventually, kill_sandbox
+from tests.support.sandbox_faults import kill_sandbox
+from tests.support.timing import eventually, promptly
 
 DOUBLE = Task(
     id="double",
@@ -44,6 +46,7 @@ RIGHT, WRONG, SLOW, FOREVER = (
     "    import time\n    time.sleep(0.5)\n    return 2 * x",
     "    while True: pass",
 )
+PATIENT = dataclasses.replace(DOUBLE, limits=GradingLimits(cpu_timeout=90, wall_timeout=90))
 
 
 def members(grader: Grader) -> list[Sandbox]:
@@ -80,7 +83,6 @@ def test_every_kind_of_tests_is_graded(grader: Grader) -> None:
     assert outcomes(grader.grade_many((task, solution) for task in tasks)) == {"passed": 3}
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("xvfb")
 def test_screen_tests_are_graded(grader: Grader) -> None:
     steps = (ScreenStep(name="opens", expect=(WindowCount(count=1),)), ScreenStep(expect=(WindowCount(count=1),)))
@@ -90,7 +92,6 @@ def test_screen_tests_are_graded(grader: Grader) -> None:
     assert grader.grade(task, "\ud800").cases[0].name == "opens"
 
 
-@pytest.mark.slow
 def test_sample_of_human_eval_is_graded_correctly(grader: Grader, humaneval: TaskSuite) -> None:
     some = humaneval[::5].merge(TaskSuite("", [humaneval["HumanEval/32"], humaneval["HumanEval/33"]]))
     assert outcomes(grader.grade_many((task, task.reference or "") for task in some)) == {"passed": 35}
@@ -115,18 +116,18 @@ def test_all_references_pass(grader: Grader, humaneval: TaskSuite, mbpp: TaskSui
     assert outcomes(grader.grade_many([(task, "    pass") for task in humaneval])) == {"failed": 164}
 
 
-@pytest.mark.slow
-def test_verdicts_keep_order_without_blocking_workers(grader: Grader) -> None:
-    tasks = [Task(id=str(n), prompt="", entry_point="f", tests=Asserts(cases=(f"assert f() == {n}",))) for n in range(40)]
-    solutions = [f"import time\ntime.sleep({12 if n == 0 else 0})\ndef f(): return {n}" for n in range(40)]
-    verdicts = grader.grade_many(zip(tasks, solutions, strict=True))
-    first = next(verdicts)
-    began = time.monotonic()
-    rest = list(verdicts)
-    # The others were graded while the first one slept.
-    assert time.monotonic() - began < 10
+def test_verdicts_keep_order_without_blocking_workers() -> None:
+    tasks = [Task(id=str(n), prompt="", entry_point="f", tests=Asserts(cases=(f"assert f() == {n}",))) for n in range(24)]
+    solutions = [f"import time\ntime.sleep({8 if n == 0 else 0})\ndef f(): return {n}" for n in range(24)]
+    left = iter(zip(tasks, solutions, strict=True))
+    with Grader(provider="local", preload=(), workers=2) as other:
+        verdicts = other.grade_many(left)
+        first = next(verdicts)
+        # While the first one slept, the others were graded, all but the few that are taken in advance.
+        assert next(left, None) is None
+        rest = list(verdicts)
     assert [verdict.task_id for verdict in (first, *rest)] == [task.id for task in tasks]
-    assert outcomes([first, *rest]) == {"passed": 40}
+    assert outcomes([first, *rest]) == {"passed": 24}
 
 
 def test_submissions_are_consumed_lazily(grader: Grader) -> None:
@@ -155,13 +156,12 @@ def test_verdicts_do_not_wait_for_submissions(grader: Grader) -> None:
 
 
 def test_closing_iterator_cancels_grading(grader: Grader) -> None:
-    verdicts = grader.grade_many(itertools.chain([(DOUBLE, RIGHT)], itertools.repeat((DOUBLE, FOREVER))))
+    verdicts = grader.grade_many(itertools.chain([(DOUBLE, RIGHT)], itertools.repeat((PATIENT, FOREVER))))
     assert next(verdicts).solved
     time.sleep(0.3)
-    began = time.monotonic()
-    verdicts.close()
-    assert grader.grade(DOUBLE, RIGHT).solved
-    assert time.monotonic() - began < 9
+    with promptly():
+        verdicts.close()
+        assert grader.grade(DOUBLE, RIGHT).solved
 
 
 def test_submissions_that_raise_end_the_run(grader: Grader) -> None:
@@ -217,7 +217,6 @@ def test_inputs_larger_than_frame_are_split(grader: Grader) -> None:
         grader.grade(Task(id="huge", prompt="", tests=too_large), RIGHT)
 
 
-@pytest.mark.lifecycle
 def test_dead_sandbox_is_replaced() -> None:
     with Grader(provider="local", preload=(), workers=3) as grader:
         verdicts = grader.grade_many([(DOUBLE, SLOW)] * 6)
@@ -228,7 +227,6 @@ def test_dead_sandbox_is_replaced() -> None:
         assert grader.pool.stats.lost == 1
 
 
-@pytest.mark.slow
 def test_persistent_infrastructure_failure_has_no_score() -> None:
     with Grader(provider="local", preload=(), workers=1, retries=0) as grader:
         assert grader.grade(DOUBLE, RIGHT).solved
@@ -241,7 +239,6 @@ def test_persistent_infrastructure_failure_has_no_score() -> None:
         assert right.solved
 
 
-@pytest.mark.slow
 def test_grader_shares_given_pool() -> None:
     with SandboxPool(1, provider="local", preload=(), sessions=3, max_episodes=10) as pool:
         with Grader(pool=pool, workers=64) as grader:
@@ -280,20 +277,17 @@ def test_grading_without_sandbox_raises(monkeypatch: pytest.MonkeyPatch) -> None
     grader.close()
 
 
-@pytest.mark.slow
 def test_close_cancels_all_grading() -> None:
     with Grader(provider="local", preload=(), workers=2) as other:
-        verdicts = other.grade_many([(DOUBLE, RIGHT), (DOUBLE, FOREVER), (DOUBLE, FOREVER)])
+        verdicts = other.grade_many([(DOUBLE, RIGHT), (PATIENT, FOREVER), (PATIENT, FOREVER)])
         assert next(verdicts).solved
         time.sleep(0.2)
-        began = time.monotonic()
-        other.close()
-        other.close()
-        assert time.monotonic() - began < 9
+        with promptly():
+            other.close()
+            other.close()
         assert {verdict.outcome for verdict in _as_far_as_there_are(verdicts)} <= {VerdictOutcome.INFRASTRUCTURE}
 
 
-@pytest.mark.slow
 def test_close_does_not_wait_for_leased_sessions() -> None:
     with SandboxPool(1, provider="local", preload=()) as pool:
         lease = pool.acquire()

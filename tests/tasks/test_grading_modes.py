@@ -66,7 +66,6 @@ def test_rows_without_solutions_are_isolated(tmp_path: Path) -> None:
     assert (task.grading, task.reference) == ("isolated", None)
 
 
-@pytest.mark.slow
 def test_option_overrides_the_mode_of_rows(tmp_path: Path, humaneval: TaskSuite) -> None:
     assert {task.grading for task in load(tmp_path, ASSERTS, PUBLISHED, grading="isolated")} == {"isolated"}
     faithful = load(tmp_path, ASSERTS, PUBLISHED, grading="faithful")

@@ -541,7 +541,6 @@ SOLUTIONS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_task_of_every_format_is_graded(tmp_path: Path, grader: Grader, name: str) -> None:
     task = load(tmp_path, FORMATS[name])[0]
@@ -554,7 +553,6 @@ def test_task_of_every_format_is_graded(tmp_path: Path, grader: Grader, name: st
         assert grader.grade(task, task.reference).solved
 
 
-@pytest.mark.slow
 def test_answers_to_ds_1000_are_text(tmp_path: Path, grader: Grader) -> None:
     task = load(tmp_path, DS_1000)[0]
     assert (task.id, task.grading, task.metadata["library"]) == ("DS-1000/7", "faithful", "Numpy")

@@ -60,7 +60,6 @@ def test_documented_suites_exist():
     assert sum(len(load_suite(name)) for name in SUITES) >= 64
 
 
-@pytest.mark.slow
 def test_references_pass(problems, grader):
     verdicts = grade(grader, problems, lambda problem: [problem.task.reference])
     assert not {task: verdict for task, (verdict,) in verdicts.items() if not verdict.solved}
@@ -73,20 +72,17 @@ def test_stubs_fail(problems, grader):
     assert not [task for task, (verdict,) in verdicts.items() if verdict.passed > verdict.total / 2]
 
 
-@pytest.mark.slow
 def test_mutants_are_detected(mutants):
     survived = (VerdictOutcome.PASSED, VerdictOutcome.INFRASTRUCTURE)
     assert not [(task, verdict) for task, verdicts in mutants.items() for verdict in verdicts if verdict.outcome in survived]
 
 
-@pytest.mark.slow
 def test_mutants_load_without_errors(mutants):
     # Any test would detect a mutant that fails to load, even a useless one.
     verdicts = [(task, verdict) for task, verdicts in mutants.items() for verdict in verdicts]
     assert not [(task, verdict.message) for task, verdict in verdicts if verdict.outcome is VerdictOutcome.ERROR]
 
 
-@pytest.mark.slow
 def test_each_test_detects_a_mutant(mutants):
     idle = {}
     for task, verdicts in mutants.items():

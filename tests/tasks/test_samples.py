@@ -117,7 +117,6 @@ def test_grade_command_takes_a_grading_mode(tmp_path: Path, humaneval: TaskSuite
     assert grade(path, "--suite", "humaneval", "--grading", "fast").exit_code == 2
 
 
-@pytest.mark.slow
 def test_grade_command_reports_and_writes_results(tmp_path: Path, humaneval: TaskSuite) -> None:
     tasks = humaneval[:3]
     rows = (
@@ -137,7 +136,6 @@ def test_grade_command_reports_and_writes_results(tmp_path: Path, humaneval: Tas
     assert [row["passed"] for row in results(path)] == [True] * 3 + [False] * 4
 
 
-@pytest.mark.slow
 def test_grade_command_refuses_invalid_arguments(tmp_path: Path, humaneval: TaskSuite) -> None:
     path = write(tmp_path / "s.jsonl", sample(humaneval[0]))
     for arguments, complaint in (
@@ -151,7 +149,6 @@ def test_grade_command_refuses_invalid_arguments(tmp_path: Path, humaneval: Task
     assert grade(tmp_path / "nowhere.jsonl", "--suite", "humaneval").exit_code == 2
 
 
-@pytest.mark.slow
 def test_grade_command_shows_forged_and_weak_results(tmp_path: Path) -> None:
     adds = Asserts(cases=("assert add(1, 2) == 3", "assert add(5, 5) == 10", "assert add(2, 2) == 4"))
     makes = Asserts(cases=("x = make()\nassert x is x",))

@@ -91,7 +91,6 @@ def outcomes(graded: Graded) -> list[str]:
 # Programs
 
 
-@pytest.mark.slow
 def test_correct_program_passes_repeatedly(grade):
     for _ in range(2):
         graded = grade(PROGRAM)
@@ -143,7 +142,6 @@ def test_broken_program_skips_further_steps(grade, code, outcome, message):
     assert message in graded.cases[0].message
 
 
-@pytest.mark.slow
 def test_wall_timeout_covers_all_steps(grade):
     graded = grade(PROGRAM.replace("root.mainloop()", "import time; time.sleep(60)"), limits=GradingLimits(wall_timeout=1))
     assert outcomes(graded) == ["timeout", "not_run", "not_run"]

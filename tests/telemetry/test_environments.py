@@ -23,7 +23,6 @@ def rows(table):
     return sorted(table.changes({}).sessions, key=lambda row: row.index)
 
 
-@pytest.mark.slow
 def test_single_environment(table):
     env = gym.make("CodingEnv-v0", provider="local", screen=None)
     env.reset(seed=1)
@@ -41,7 +40,6 @@ def test_single_environment(table):
     assert rows(table)[0].state == "closed"
 
 
-@pytest.mark.slow
 def test_vector_environment_with_a_pool(table):
     with SandboxPool(size=1, sessions=3, provider="local") as pool:
         assert pool in observed_pools()
@@ -60,7 +58,6 @@ def test_vector_environment_with_a_pool(table):
     assert table.summary().outcomes["ok"] == 5
 
 
-@pytest.mark.slow
 def test_tasks_are_reported_once_they_are_graded(table):
     env = gym.make("CodingTask-v0", suite="basics", provider="local", screen=None)
     env.reset(seed=1, options={"task_id": env.unwrapped.suite.ids[0]})
@@ -73,7 +70,6 @@ def test_tasks_are_reported_once_they_are_graded(table):
     env.close()
 
 
-@pytest.mark.slow
 def test_refused_resets_leave_no_session_waiting(table):
     env = gym.make("CodingEnv-v0", provider="local", screen=None)
     env.reset(seed=1)
@@ -83,7 +79,6 @@ def test_refused_resets_leave_no_session_waiting(table):
     env.close()
 
 
-@pytest.mark.slow
 def test_asynchronous_environment(table):
     async def run():
         async with AsyncCodingEnv(provider="local", screen=None) as env:

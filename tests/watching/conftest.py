@@ -9,7 +9,7 @@ import pytest
 from coding_gym.telemetry import observation
 from coding_gym.watching.client import TrainerConnection
 from coding_gym.watching.directory import socket_paths
-from tests.watching.trainers import wait_for
+from tests.support.timing import eventually
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def connect():
         return TrainerConnection.open(paths[0]) if paths else None
 
     def connect(target):
-        connection = wait_for(lambda: find(target)) if isinstance(target, int) else TrainerConnection.open(target)
+        connection = eventually(lambda: find(target)) if isinstance(target, int) else TrainerConnection.open(target)
         if connection is not None:
             opened.append(connection)
         return connection

@@ -16,7 +16,8 @@ from coding_gym.watching.client import TrainerEnded, find_trainers
 from coding_gym.watching.directory import connect as connect_socket
 from coding_gym.watching.directory import prepare_directory, socket_paths, watching_directory
 from coding_gym.watching.messages import receive
-from tests.watching.trainers import PREAMBLE, running_trainer, tell, wait_for
+from tests.support.timing import eventually
+from tests.watching.trainers import PREAMBLE, running_trainer, tell
 
 pytestmark = pytest.mark.usefixtures("runtime_directory")
 
@@ -58,7 +59,7 @@ def test_environments_that_exist_already_appear(connect):
         connection = connect(process.pid)
         assert connection.changes().sessions == []
         tell(process)
-        assert wait_for(lambda: connection.changes().sessions)[0].action == "1"
+        assert eventually(lambda: connection.changes().sessions)[0].action == "1"
 
 
 def test_orderly_end_says_farewell(connect):
@@ -120,7 +121,7 @@ os.kill(child, 9); os.waitpid(child, 0)
         assert (child.hello.name, child.hello.root) == ("parent", process.pid)
         tell(process)
         with pytest.raises(TrainerEnded):
-            wait_for(lambda: child.changes().sessions and None)
+            assert eventually(lambda: child.changes().sessions and None)
 
 
 def test_a_fork_without_environments_is_silent_and_keeps_nothing_open(connect):
@@ -168,11 +169,10 @@ os.kill(child, 9); os.waitpid(child, 0)
         tell(process)
         child = connect(int(process.stdout.readline()))
         # It publishes from the beginning of its first step on.
-        assert wait_for(lambda: [row.action for row in child.changes().sessions]) == ["in the child"]
+        assert eventually(lambda: [row.action for row in child.changes().sessions]) == ["in the child"]
         assert [row.action for row in connect(process.pid).changes().sessions] == [""]
 
 
-@pytest.mark.slow
 def test_a_process_that_is_started_by_the_trainer_is_its_worker(connect):
     program = """
 import subprocess
@@ -232,7 +232,6 @@ print('trained')
     assert found.stderr.count("Watching has failed, and has been turned off in this process.") == 1
 
 
-@pytest.mark.slow
 def test_a_trainer_without_free_file_descriptors_is_watched_later(connect, tmp_path):
     program = f"""
 import resource
@@ -252,7 +251,7 @@ wait()
     with running_trainer(program) as process:
         (path,) = socket_paths()
         waiting = connect_socket(path, timeout=20)
-        wait_for(lambda: (tmp_path / "log").read_text())
+        assert eventually(lambda: (tmp_path / "log").read_text())
         time.sleep(1.5)
         tell(process)
         assert receive(waiting), "it has waited for the hello"
@@ -276,7 +275,7 @@ wait()
 """
     with running_trainer(program) as process:
         tell(process)
-        wait_for(lambda: not list(watching_directory().iterdir()))
+        assert eventually(lambda: not list(watching_directory().iterdir()))
         tell(process)
         assert process.stdout.readline() == "None False\n"
         assert len(connect(process.pid).changes().sessions) == 1

@@ -7,7 +7,8 @@ import pytest
 from coding_gym.watching import client
 from coding_gym.watching.directory import socket_paths
 from coding_gym.watching.follower import Follower
-from tests.watching.trainers import PREAMBLE, running_trainer, tell, wait_for
+from tests.support.timing import eventually
+from tests.watching.trainers import PREAMBLE, running_trainer, tell
 
 pytestmark = pytest.mark.usefixtures("runtime_directory")
 
@@ -29,54 +30,50 @@ def rows(process):
     return [row for _, row in process.rows.values()]
 
 
-@pytest.mark.slow
 def test_trainers_that_begin_later_are_followed():
     with Follower(lambda hello: hello.name == "wanted") as follower:
         follower.attend()
         assert follower.processes == []
         with running_trainer(TRAINER.format(name="other")), running_trainer(TRAINER.format(name="wanted")) as trainer:
-            (process,) = wait_for(lambda: follower.processes)
+            (process,) = eventually(lambda: follower.processes)
             assert process.hello.pid == trainer.pid
             first = rows(process)[0].all_steps
-            wait_for(lambda: rows(process)[0].all_steps > first)
+            assert eventually(lambda: rows(process)[0].all_steps > first)
             assert process.history(rows(process)[0].id)
-        wait_for(lambda: process.status == "ended")
+        assert eventually(lambda: process.status == "ended")
         assert [row.state for row in rows(process)] in (["idle"], ["running"])
         assert process.ended_at is not None
 
 
-@pytest.mark.slow
 def test_a_killed_trainer_is_lost_and_its_last_picture_stays():
     with Follower(lambda hello: True) as follower:
         follower.attend()
         with running_trainer(TRAINER.format(name="run")) as trainer:
-            (process,) = wait_for(lambda: follower.processes)
-            wait_for(lambda: rows(process)[0].all_steps > 3)
+            (process,) = eventually(lambda: follower.processes)
+            assert eventually(lambda: rows(process)[0].all_steps > 3)
             trainer.kill()
-            wait_for(lambda: process.status == "lost")
+            assert eventually(lambda: process.status == "lost")
         assert rows(process)
         with running_trainer(TRAINER.format(name="run")) as restarted:
-            wait_for(lambda: [process.hello.pid for process in follower.processes] == [restarted.pid])
+            assert eventually(lambda: [process.hello.pid for process in follower.processes] == [restarted.pid])
 
 
-@pytest.mark.slow
 def test_a_stopped_trainer_is_lost_until_it_goes_on(monkeypatch):
     monkeypatch.setattr(client, "_TIMEOUT", 0.5)
     with Follower(lambda hello: True) as follower, running_trainer(TRAINER.format(name="run")) as trainer:
         follower.attend()
-        (process,) = wait_for(lambda: follower.processes)
+        (process,) = eventually(lambda: follower.processes)
         trainer.send_signal(signal.SIGSTOP)
-        wait_for(lambda: process.status == "lost")
+        assert eventually(lambda: process.status == "lost")
         trainer.send_signal(signal.SIGCONT)
-        wait_for(lambda: [process.status for process in follower.processes] == ["live"])
+        assert eventually(lambda: [process.status for process in follower.processes] == ["live"])
         (again,) = follower.processes
         assert (again.hello, again.key > process.key) == (process.hello, True)
         first = rows(again)[0].all_steps
-        wait_for(lambda: rows(again)[0].all_steps > first)
+        assert eventually(lambda: rows(again)[0].all_steps > first)
         assert again.history(rows(again)[0].id)
 
 
-@pytest.mark.slow
 def test_workers_that_end_as_planned_disappear():
     program = """
 coding_gym.watch("run")
@@ -92,11 +89,10 @@ os.waitpid(child, 0)
     with Follower(lambda hello: True) as follower:
         follower.attend()
         with running_trainer(program) as trainer:
-            wait_for(lambda: len(follower.processes) == 2)
-            wait_for(lambda: [process.hello.pid for process in follower.processes] == [trainer.pid])
+            assert eventually(lambda: len(follower.processes) == 2)
+            assert eventually(lambda: [process.hello.pid for process in follower.processes] == [trainer.pid])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_processes_of_multiprocessing_end_in_an_orderly_way(method, tmp_path):
     (tmp_path / "trainer.py").write_text(
@@ -124,8 +120,8 @@ if __name__ == "__main__":
     with Follower(lambda hello: True) as follower:
         follower.attend()
         with running_trainer(program, CODING_GYM_WATCH="run") as trainer:
-            wait_for(lambda: len(follower.processes) == 3)
+            assert eventually(lambda: len(follower.processes) == 3)
             tell(trainer)
             assert trainer.stdout.readline() == "joined\n"
             assert len(list(socket_paths())) == 1
-            wait_for(lambda: [process.hello.pid for process in follower.processes] == [trainer.pid])
+            assert eventually(lambda: [process.hello.pid for process in follower.processes] == [trainer.pid])

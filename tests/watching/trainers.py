@@ -6,11 +6,9 @@ import contextlib
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
-__all__ = ["PREAMBLE", "running_trainer", "tell", "wait_for"]
+__all__ = ["PREAMBLE", "running_trainer", "tell"]
 
 PREAMBLE = """
 import os, sys, threading, time
@@ -69,12 +67,3 @@ def tell(process: subprocess.Popen[str]) -> None:
     assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()
-
-
-def wait_for(condition: Callable[[], Any], *, seconds: float = 20) -> Any:
-    """Return the first true result of a function that is called again and again."""
-    deadline = time.monotonic() + seconds
-    while not (result := condition()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
-    return result

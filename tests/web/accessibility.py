@@ -24,7 +24,5 @@ def serious_violations(page: Any) -> list[str]:
         page.emulate_media(color_scheme=scheme)
         page.evaluate(_END_OF_TRANSITIONS)
         found = axe.run(page).response["violations"]
-        serious += [
-            f"{scheme}: {rule['id']}: {rule['nodes'][0]['html'][:200]}" for rule in found if rule["impact"] in _SERIOUS
-        ]
+        serious += [f"{scheme}: {rule['id']}: {rule['nodes'][0]['html'][:200]}" for rule in found if rule["impact"] in _SERIOUS]
     return serious

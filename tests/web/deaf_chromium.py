@@ -1,6 +1,6 @@
 """Chromium that hears nothing of network interfaces, which would make it give up its connections.
 
-The interfaces of containers come and go while the tests run. Without netlink sockets, which a seccomp filter refuses it, Chromium
+The interfaces of containers come and go while tests run. Without netlink sockets, which a seccomp filter refuses it, Chromium
 assumes a network that never changes.
 """
 

@@ -141,7 +141,6 @@ def _largest_region(maps: str) -> int:
     return max(int(end, 16) - int(start, 16) for start, end in regions)
 
 
-@pytest.mark.slow
 @pytest.mark.docker
 def test_image_interpreter_is_tuned(run_in_image: Callable[[str], str]) -> None:
     assert run_in_image(IS_TUNED) == "True\n"

@@ -79,7 +79,6 @@ def test_other_environment_is_refused():
 # Programs
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("program", "hint"), [("print('hi')", "outcome ok, exit code 0.*hi"), ("1/0", "ZeroDivisionError")])
 def test_program_that_ends_is_refused(play, program, hint):
     with pytest.raises(ConfigurationError, match=f"(?s)Expected a program that shows a window.*{hint}"):
@@ -120,7 +119,6 @@ window.mainloop()
 """
 
 
-@pytest.mark.slow
 def test_game_is_playable_until_won(play):
     env = play(
         GAME,

@@ -71,7 +71,6 @@ def play(envs, mode):
             yield envs.reset(options={"reset_mask": done})
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.screen) if "Screen" in name else name for name in FORMS])
 def test_vector_forms_equal_single_forms(make, name, mode):

@@ -58,7 +58,6 @@ def env(pool, xvfb):
         yield env
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", STACKS)
 def test_gymnasium_check_passes(env, name):
     wrapped = STACKS[name](env)
@@ -68,7 +67,6 @@ def test_gymnasium_check_passes(env, name):
         check_env(wrapped, skip_render_check=True, skip_close_check=True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["learner", "token learner"])
 def test_stable_baselines3_check_passes_without_warning(env, name):
     checker = import_extra("stable_baselines3.common.env_checker")

@@ -18,33 +18,32 @@ from coding_gym.errors import PoolClosedError
 from tests.envs.first_come.answers import ENV, SLEEP, outputs, receive
 from tests.support.environments import make_envs
 from tests.support.running_server import gone_within
-from tests.support.sandbox_faults import eventually, kill_sandbox, living_children
+from tests.support.sandbox_faults import kill_sandbox, living_children
 from tests.support.sandbox_processes import server_of
+from tests.support.timing import eventually, promptly
 
 # Faults
 
 
-@pytest.mark.lifecycle
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 def test_death_of_sandbox_ends_its_episodes_while_others_go_on(mode, make_own):
     envs = make_own(4, sessions_per_sandbox=2, autoreset_mode=mode)
     envs.reset(seed=1)
     dead, alive = envs.envs[0].sandbox, envs.envs[2].sandbox
-    envs.send([SLEEP.format(50)] * 2 + ["n = 0"] * 2)
+    envs.send([SLEEP.format(60)] * 2 + ["n = 0"] * 2)
     killer = subprocess.Popen(["sh", "-c", f"sleep 0.5; kill -9 {server_of(dead).pid}"])
     answers = {}
     steps = 0
-    started = time.perf_counter()
-    while len(answers) < 2:
-        for index, answer in receive(envs).items():
-            if index < 2:
-                answers[index] = answer
-            else:
-                assert not answer[3]
-                steps += 1
-                envs.send(["n += 1"], [index])
-    killer.wait()
-    assert time.perf_counter() - started < 30
+    with promptly():
+        while len(answers) < 2:
+            for index, answer in receive(envs).items():
+                if index < 2:
+                    answers[index] = answer
+                else:
+                    assert not answer[3]
+                    steps += 1
+                    envs.send(["n += 1"], [index])
+        killer.wait()
     assert steps > 20
     for obs, reward, terminated, truncated, info in answers.values():
         assert (reward, terminated, truncated) == (0.0, False, True)
@@ -62,7 +61,6 @@ def test_death_of_sandbox_ends_its_episodes_while_others_go_on(mode, make_own):
     assert envs.envs[2].sandbox is alive
 
 
-@pytest.mark.lifecycle
 def test_environment_dead_between_episodes_is_reset_in_new_sandbox(make_own):
     envs = make_own(2, sessions_per_sandbox=1)
     envs.reset()
@@ -73,7 +71,6 @@ def test_environment_dead_between_episodes_is_reset_in_new_sandbox(make_own):
     assert outputs(receive(envs, min_ready=2)) == {0: "1\n", 1: "2\n"}
 
 
-@pytest.mark.lifecycle
 def test_failed_reset_is_raised_once_for_each_environment():
     with SandboxPool(provider="local", preload=(), sessions=3) as pool, ExitStack() as stack:
         envs = make_envs(stack, 3, pool=pool, **ENV)
@@ -94,13 +91,12 @@ def env_threads():
     return [thread for thread in threading.enumerate() if thread.name.startswith("coding_gym_env_")]
 
 
-@pytest.mark.lifecycle
 def test_close_cancels_pending_environments(make_own):
     before = set(env_threads())
     envs = make_own(3, sessions_per_sandbox=3)
     envs.reset()
     server = server_of(envs.envs[0].sandbox)
-    envs.send([SLEEP.format(50), "while True: pass"], [0, 2])
+    envs.send([SLEEP.format(60), "while True: pass"], [0, 2])
     errors = []
 
     def wait():
@@ -112,9 +108,8 @@ def test_close_cancels_pending_environments(make_own):
     receiver = threading.Thread(target=wait)
     receiver.start()
     time.sleep(0.3)
-    started = time.perf_counter()
-    envs.close()
-    assert time.perf_counter() - started < 30
+    with promptly():
+        envs.close()
     receiver.join(30)
     assert len(errors) == 1
     assert gone_within([server]) == []
@@ -124,22 +119,19 @@ def test_close_cancels_pending_environments(make_own):
             call()
 
 
-@pytest.mark.slow
 def test_close_returns_sessions_of_pending_environments_to_pool(roomy_pool, make):
     assert eventually(lambda: roomy_pool.busy == 0)
     envs = make(2)
     envs.reset()
-    envs.send([SLEEP.format(50)] * 2)
-    started = time.perf_counter()
-    envs.close()
-    assert time.perf_counter() - started < 30
+    envs.send([SLEEP.format(60)] * 2)
+    with promptly():
+        envs.close()
     assert roomy_pool.busy == 0
     again = make(8)
     again.reset()
     assert again.step(["1"] * 8)[0]["stdout"] == ("1\n",) * 8
 
 
-@pytest.mark.lifecycle
 def test_close_during_async_reset_leaves_nothing(make_own):
     before = living_children()
     envs = make_own(4, sessions_per_sandbox=2)
@@ -149,18 +141,15 @@ def test_close_during_async_reset_leaves_nothing(make_own):
     assert eventually(lambda: living_children() <= before)
 
 
-@pytest.mark.slow
-@pytest.mark.lifecycle
 def test_process_exit_does_not_wait_for_pending_environments():
     script = """
         import coding_gym, gymnasium as gym, time
-        envs = gym.make_vec("CodingEnv-v0", num_envs=2, provider="local", preload=(), screen=None, step_timeout=50)
+        envs = gym.make_vec("CodingEnv-v0", num_envs=2, provider="local", preload=(), screen=None, step_timeout=60)
         envs.reset()
-        envs.send(["import time; time.sleep(45)"] * 2)
+        envs.send(["import time; time.sleep(60)"] * 2)
         time.sleep(0.2)
         print(envs.envs[0].sandbox.description, flush=True)
     """
-    started = time.perf_counter()
-    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=90)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert time.perf_counter() - started < 25
+    with promptly():
+        ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=110)
+        assert (ended.returncode, ended.stderr) == (0, "")

@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode, VectorWrapper
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from tests.envs.first_come.answers import SLEEP, assert_equal, info_of, outputs, receive, row_of, without_ids
+from tests.support.timing import promptly
 
 # Equality with lock-step
 
@@ -39,7 +40,6 @@ def test_receiving_all_equals_step(mode, screen, make):
         assert_equal(ours.step(["1", "2", "3"]), theirs.step(["1", "2", "3"]), "step")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_each_environment_answers_as_in_lock_step(mode, make):
     options = {"max_episode_steps": 2, "autoreset_mode": mode}
@@ -149,7 +149,6 @@ def test_wrappers_have_no_send(make):
     assert outputs(receive(envs.unwrapped)) == {1: "1\n"}
 
 
-@pytest.mark.slow
 def test_submissions_are_graded_first_come(make_own):
     envs = make_own(3, id="CodingTask-v0", suite="basics", sessions_per_sandbox=3, max_turns=2)
     envs.async_reset(seed=1, options={"task_id": "basics/add_up"})
@@ -169,12 +168,10 @@ def test_submissions_are_graded_first_come(make_own):
     # A pending submission does not delay the end either.
     envs.send([endless], [1])
     time.sleep(0.2)
-    started = time.perf_counter()
-    envs.close()
-    assert time.perf_counter() - started < 30
+    with promptly():
+        envs.close()
 
 
-@pytest.mark.slow
 def test_shell_environments(make_own):
     envs = make_own(2, id="CodingShellEnv-v0")
     envs.async_reset(seed=1)

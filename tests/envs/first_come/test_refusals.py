@@ -11,7 +11,7 @@ import pytest
 
 from coding_gym.errors import ConcurrentUseError, ConfigurationError, InvalidActionError
 from tests.envs.first_come.answers import NAP, SLEEP, outputs, receive
-from tests.support.sandbox_faults import eventually
+from tests.support.timing import eventually
 
 
 def test_send_before_reset_is_refused(make):

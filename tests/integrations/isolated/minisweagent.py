@@ -135,7 +135,6 @@ def test_invalid_options_are_refused():
         SandboxEnvironment(sandbox={"no_such_option": 1})
 
 
-@pytest.mark.lifecycle
 def test_command_that_exceeds_limit_is_an_output():
     with SandboxEnvironment(sandbox={"provider": "local", "pids_limit": 60}) as env:
         run(env, "touch kept")
@@ -145,7 +144,6 @@ def test_command_that_exceeds_limit_is_an_output():
         assert run(env, "ls")["output"] == "kept\n"
 
 
-@pytest.mark.lifecycle
 def test_lost_session_is_not_an_output():
     with SandboxEnvironment(sandbox={"provider": "local"}) as env:
         kill_sessions(env._env.sandbox)
@@ -154,7 +152,6 @@ def test_lost_session_is_not_an_output():
                 run(env, "echo hi")
 
 
-@pytest.mark.lifecycle
 def test_lost_sandbox_is_not_an_output():
     with SandboxEnvironment(sandbox={"provider": "local"}) as env:
         env._env.sandbox.close()

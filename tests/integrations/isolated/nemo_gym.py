@@ -22,7 +22,8 @@ from nemo_gym.sandbox.providers.base import SandboxProvider
 from coding_gym.envs.async_coding_env import AsyncCodingEnv
 from coding_gym.errors import ConfigurationError
 from coding_gym.integrations.nemo_gym import CodingGymProvider
-from tests.support.sandbox_faults import eventually, kill_sessions, living_children
+from tests.support.sandbox_faults import kill_sessions, living_children
+from tests.support.timing import eventually
 
 CONFIG = {"coding_gym": {"provider": "local", "preload": ()}}
 

@@ -17,7 +17,8 @@ from smolagents.utils import AgentError
 from coding_gym.code_interpreter import CodeInterpreter
 from coding_gym.errors import ConfigurationError, TransportError
 from coding_gym.integrations.smolagents import SandboxExecutor
-from tests.support.sandbox_faults import eventually, kill_sandbox
+from tests.support.sandbox_faults import kill_sandbox
+from tests.support.timing import eventually
 
 
 class Scripted(Model):
@@ -189,7 +190,6 @@ def test_options_with_interpreter_are_refused(interpreter):
         SandboxExecutor(interpreter, provider="local")
 
 
-@pytest.mark.lifecycle
 def test_lost_sandbox_is_an_error():
     with SandboxExecutor(provider="local", preload=()) as executor:
         assert executor("1").output == "1"

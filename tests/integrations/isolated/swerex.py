@@ -34,7 +34,8 @@ from swerex.runtime.local import LocalRuntime
 from coding_gym.code_interpreter import CodeInterpreter
 from coding_gym.errors import ConfigurationError, TransportError
 from coding_gym.integrations.swerex import SandboxDeployment, SandboxRuntime
-from tests.support.sandbox_faults import eventually, kill_sandbox, living_children
+from tests.support.sandbox_faults import kill_sandbox, living_children
+from tests.support.timing import eventually
 
 DEFAULT = CreateBashSessionRequest()
 
@@ -297,7 +298,6 @@ def test_merged_output_says_why_program_did_not_start(check):
     check(test)
 
 
-@pytest.mark.lifecycle
 def test_sandbox_that_is_lost_during_command_is_an_error():
     async def test():
         deployment = SandboxDeployment(provider="local")
@@ -319,7 +319,6 @@ def test_sandbox_that_is_lost_during_command_is_an_error():
     asyncio.run(test())
 
 
-@pytest.mark.lifecycle
 def test_deployment_removes_each_sandbox_that_it_starts():
     async def test():
         before = living_children()
@@ -340,7 +339,6 @@ def test_deployment_removes_each_sandbox_that_it_starts():
     asyncio.run(test())
 
 
-@pytest.mark.lifecycle
 def test_deployment_starts_and_stops():
     async def test():
         deployment = SandboxDeployment(provider="local")

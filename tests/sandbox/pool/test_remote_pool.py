@@ -22,7 +22,7 @@ from coding_gym.datasets import collect, load, replay
 from coding_gym.errors import ConfigurationError, PoolTimeoutError, ProtocolError, TransportError
 from coding_gym.tasks import Asserts, Grader, Task, TaskSuite
 from tests.cli.conftest import Served
-from tests.support.sandbox_faults import eventually
+from tests.support.timing import eventually
 
 TOKEN = "secret"
 ENV = {"screen": None, "step_timeout": 60}
@@ -103,7 +103,6 @@ def test_many_threads_and_vector_environments_leave_no_session_behind(servers):
     assert unused(servers)
 
 
-@pytest.mark.slow
 def test_vector_environment_and_grader_make_a_pool_of_their_own(servers):
     assert unused(servers)
     options = {"provider": "remote", "base_urls": servers, "token": TOKEN}
@@ -131,7 +130,6 @@ def test_episodes_are_collected_on_all_servers(servers, tmp_path):
     assert unused(servers)
 
 
-@pytest.mark.slow
 def test_vector_environment_of_tasks_takes_two_sessions_each(servers):
     assert unused(servers)
     options = {"base_urls": servers, "provider": "remote", "token": TOKEN, "suite": TaskSuite("doubling", [TASK]), **ENV}
@@ -148,7 +146,6 @@ def test_vector_environment_of_tasks_takes_two_sessions_each(servers):
     assert unused(servers)
 
 
-@pytest.mark.slow
 def test_collection_is_limited_to_sessions_of_servers(servers, tmp_path):
     assert unused(servers)
     options = {"provider": "remote", "base_urls": servers, "token": TOKEN, "screen": None}
@@ -174,7 +171,6 @@ def test_collect_command_is_limited_to_sessions_of_servers(servers, tmp_path):
     assert (len(dataset), dataset.faults, dataset.manifest.runs[0].sessions) == (20, 0, 8)
 
 
-@pytest.mark.slow
 def test_full_server_is_waited_for(servers):
     assert unused(servers)
     with pool_of(servers[:1], acquire_timeout=30) as pool, ExitStack() as others:
@@ -203,7 +199,6 @@ def test_full_server_is_waited_for(servers):
             asyncio.run(wait_in_vain())
 
 
-@pytest.mark.slow
 def test_grader_waits_for_a_full_server(servers):
     assert unused(servers)
     with pool_of(servers[:1], acquire_timeout=30) as pool, Grader(pool=pool, retries=0) as grader, ExitStack() as others:
@@ -218,7 +213,6 @@ def test_grader_waits_for_a_full_server(servers):
             assert waiting.result(20).solved
 
 
-@pytest.mark.slow
 def test_killed_server_is_left_out_until_it_returns(serve, servers):
     doomed = serve(6)
     port = int(doomed.url.rpartition(":")[2])

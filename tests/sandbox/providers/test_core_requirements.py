@@ -8,8 +8,6 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 PROGRAM = """
 import gymnasium as gym
 
@@ -37,7 +35,6 @@ def modules_of_extras():
     }
 
 
-@pytest.mark.slow
 def test_core_requirements_suffice(tmp_path):
     missing = sorted(modules_of_extras())
     assert {"xcffib", "pytest"} <= set(missing)

@@ -10,7 +10,7 @@ from coding_gym.errors import SandboxStartError
 from coding_gym.sandbox import start_sandbox
 from coding_gym.sandbox.config import SandboxConfig
 
-pytestmark = [pytest.mark.lifecycle, pytest.mark.docker]
+pytestmark = pytest.mark.docker
 GVISOR = {"provider": "docker", "runtime": "runsc", "transport": "tcp", "preload": ()}
 
 

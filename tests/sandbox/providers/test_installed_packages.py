@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -30,9 +29,8 @@ from coding_gym.sandbox.docker.images import ensure_image
 from coding_gym.sandbox.docker.provider import LABEL_OWNER
 from coding_gym.sandbox.local.overlay import ensure_overlay
 from coding_gym.sandbox.packages import check_installed_on_machine
-from tests.support.running_server import RunningServer, free_port
-
-pytestmark = pytest.mark.lifecycle
+from tests.support.running_server import RunningServer, free_port, is_healthy
+from tests.support.timing import eventually
 
 MISSING = "surely-nobody-calls-a-package-this"
 PACKAGES = ("toolz", "yaml", "math", "dataclasses")
@@ -311,13 +309,6 @@ def containers_of(engine, pid):
     return [container for container, owner in our_containers(engine) if owner.pid == pid]
 
 
-def is_healthy(url):
-    # A published port accepts connections before the server listens.
-    with contextlib.suppress(httpx.TransportError):
-        return httpx.get(f"{url}/health", timeout=0.5).status_code == 200
-    return False
-
-
 @pytest.mark.docker
 def test_docker_pool_installs_packages_once(docker_engine, image, derived, caplog):
     # Remove the leftovers of a previous run that was killed.
@@ -366,7 +357,6 @@ def test_docker_unknown_package_fails_with_pip_error(docker_engine, image):
 
 
 @pytest.mark.docker
-@pytest.mark.slow
 def test_docker_installs_debian_packages(docker_engine, image, caplog):
     # Small ones: a compiler and GTK take a minute.
     options = {"provider": "docker", "preload": (), "system_packages": ["hello", "python3-toolz"]}
@@ -387,7 +377,6 @@ def test_docker_installs_debian_packages(docker_engine, image, caplog):
 
 
 @pytest.mark.docker
-@pytest.mark.slow
 def test_docker_unknown_debian_package_fails_with_reason(docker_engine, image):
     with pytest.raises(PackageInstallError, match=f"apt-get says:\\n.*Unable to locate package {MISSING}") as caught:
         ensure_system_packages(docker_engine, image, [MISSING])
@@ -411,10 +400,7 @@ def test_container_of_killed_build_is_swept(docker_engine, image):
         ensure_packages(connect_to_engine(), {image!r}, ["x @ http://127.0.0.1:9/x-1.0-py3-none-any.whl"])
     """
     with subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stderr=subprocess.DEVNULL) as builder:
-        deadline = time.monotonic() + 20
-        while not (left := containers_of(docker_engine, builder.pid)):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        left = eventually(lambda: containers_of(docker_engine, builder.pid))
         builder.send_signal(signal.SIGKILL)
     remove_orphans(docker_engine)
     assert left[0].name not in [container.name for container in docker_engine.containers.list(all=True, ignore_removed=True)]
@@ -435,10 +421,7 @@ def test_manually_run_container_installs_packages(docker_engine, image):
     )
     try:
         url = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + 60
-        while not is_healthy(url):
-            assert time.monotonic() < deadline, container.logs().decode()
-            time.sleep(0.1)
+        assert eventually(lambda: is_healthy(url), 60), container.logs().decode()
         code = "import humanize, yaml; print(yaml.__with_libyaml__, humanize.intcomma(12345))"
         answer = httpx.post(f"{url}/step", json={"action": {"code": code}}, timeout=20).json()
         assert answer["observation"]["stdout"] == "True 12,345\n", answer

@@ -22,6 +22,7 @@ from coding_gym.sandbox.local.provider import LocalSandbox, start_local
 from coding_gym_server.isolation.probe import probe
 from tests.support.running_server import gone_within
 from tests.support.sandbox_processes import processes_of, server_of
+from tests.support.timing import promptly
 
 FAST = {"provider": "local", "preload": ()}
 
@@ -77,7 +78,6 @@ def test_kernel_without_isolation_is_refused(monkeypatch, abi, found):
     assert "Docker" in caught.value.reason
 
 
-@pytest.mark.slow
 def test_isolation_prefer_starts_without_landlock(monkeypatch):
     monkeypatch.setattr(local, "probe", lambda: msgspec.structs.replace(probe(), landlock_abi=0))
     with (
@@ -95,7 +95,6 @@ def test_auto_reports_why_both_providers_fail(monkeypatch):
         start_sandbox(SandboxConfig(provider="auto"))
 
 
-@pytest.mark.slow
 def test_auto_falls_back_to_local_with_warning(monkeypatch, caplog):
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
     with caplog.at_level(logging.INFO, "coding_gym"):
@@ -109,7 +108,6 @@ def test_auto_falls_back_to_local_with_warning(monkeypatch, caplog):
         assert "\n" not in record.getMessage()
 
 
-@pytest.mark.slow
 @pytest.mark.docker
 def test_auto_prefers_docker_and_logs_choice(docker_engine, caplog):
     with caplog.at_level(logging.INFO, "coding_gym"):
@@ -126,7 +124,6 @@ def test_failed_server_start_shows_log(monkeypatch):
         start_local(SandboxConfig(**FAST))
 
 
-@pytest.mark.lifecycle
 def test_server_exceeding_start_timeout_is_killed():
     before = {child.pid for child in psutil.Process().children()}
     with pytest.raises(SandboxStartError, match="start_timeout"):
@@ -230,11 +227,10 @@ def test_tcp_sockets_are_refused(run):
         print(attempt(lambda: socket.socket(family).bind((host, 0))))
     """
     )
-    started = time.perf_counter()
-    results = printed(run(code)).split()
-    assert results[0] == results[1] == results[2] == "PermissionError"
-    assert "done" not in results
-    assert time.perf_counter() - started < 20
+    with promptly():
+        results = printed(run(code)).split()
+        assert results[0] == results[1] == results[2] == "PermissionError"
+        assert "done" not in results
 
 
 @pytest.mark.parametrize("name", ["docker", "docker/containerd/containerd"])
@@ -305,7 +301,6 @@ def test_server_socket_and_token_are_unreachable(sandbox, run):
     assert sandbox.address.token not in printed(run("import os; print(dict(os.environ), open('/proc/self/cmdline').read())"))
 
 
-@pytest.mark.slow
 def test_environment_variables_of_trainer_stay_hidden(monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
     with contextlib.closing(start_sandbox(SandboxConfig(**FAST))) as sandbox, contextlib.closing(sandbox.connect()) as session:
@@ -362,7 +357,6 @@ def test_oversized_file_is_an_observation(run):
 # Lifecycle
 
 
-@pytest.mark.slow
 def test_closing_removes_everything(tmp_path):
     sandbox = start_sandbox(SandboxConfig(**FAST, sessions=2))
     directory = os.path.dirname(os.path.dirname(str(sandbox.address)))
@@ -374,9 +368,8 @@ def test_closing_removes_everything(tmp_path):
         session.ask_step("import time; time.sleep(60)")
         time.sleep(0.2)
         family = processes_of(sandbox)
-        started = time.perf_counter()
-        sandbox.close()
-        assert time.perf_counter() - started < 40
+        with promptly():
+            sandbox.close()
         assert gone_within(family) == []
         assert not os.path.exists(directory)
         with pytest.raises(TransportError):
@@ -386,7 +379,6 @@ def test_closing_removes_everything(tmp_path):
         sandbox.connect()
 
 
-@pytest.mark.lifecycle
 def test_idle_server_ends_after_timeout():
     with contextlib.closing(start_sandbox(SandboxConfig(**FAST, idle_timeout=0.5))) as sandbox:
         server = server_of(sandbox)
@@ -397,7 +389,6 @@ def test_idle_server_ends_after_timeout():
         assert gone_within(family) == []
 
 
-@pytest.mark.lifecycle
 def test_directory_of_dead_owner_is_swept():
     with subprocess.Popen(["true"]) as process:
         dead = owner.OwnerProcess(owner.OwnerProcess.current().host, process.pid, 1)

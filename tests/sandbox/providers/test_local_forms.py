@@ -116,7 +116,6 @@ def look(sandbox):
     return printed
 
 
-@pytest.mark.slow
 @as_root
 def test_sessions_of_root_have_users():
     with contextlib.closing(start_sandbox(SANDBOX)) as sandbox:
@@ -152,25 +151,21 @@ def run_as_other_user(program):
     return printed
 
 
-@pytest.mark.slow
 @as_root
 def test_sessions_of_other_users_have_mounts():
     assert run_as_other_user(SESSIONS) == [OWN + "terminal\r\n", OWN + "terminal\r\n", ["", "passed", "failed"]]
 
 
-@pytest.mark.slow
 @as_root
 def test_contexts_of_other_users_share_mounts():
     assert run_as_other_user(CONTEXTS) == [OWN, "('early', 'late')", "('early', 'late')"]
 
 
-@pytest.mark.slow
 @as_root
 def test_submissions_of_other_users_have_mounts():
     assert run_as_other_user(SUBMISSIONS) == [[OWN, "passed"]] * 2
 
 
-@pytest.mark.slow
 @as_root
 def test_sessions_share_user_if_only_root_can_read_modules(tmp_path):
     config = SandboxConfig(provider="local", preload=(), environment={"PYTHONPATH": str(tmp_path)})
@@ -184,7 +179,6 @@ def test_sessions_share_user_if_only_root_can_read_modules(tmp_path):
             assert session.wait(timeout=20).observation.stdout == "42\n"
 
 
-@pytest.mark.slow
 def test_sessions_share_user_and_file_system_on_request():
     config = SandboxConfig(provider="local", preload=(), sessions=2, session_users=False)
     with contextlib.closing(start_sandbox(config)) as sandbox:
@@ -201,7 +195,6 @@ def test_sessions_share_user_and_file_system_on_request():
             assert Judge(session).asserts("", "assert workspace.listdir() == []").outcome.value == "passed"
 
 
-@pytest.mark.slow
 @as_root
 def test_terminals_of_the_machine_are_hidden():
     controller, terminal = os.openpty()
@@ -224,7 +217,6 @@ def test_terminals_of_the_machine_are_hidden():
         os.close(terminal)
 
 
-@pytest.mark.slow
 def test_replaced_links_to_python_redirect_no_program():
     code = """
         import os

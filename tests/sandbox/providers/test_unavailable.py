@@ -7,7 +7,6 @@ import io
 import logging
 import socket
 import tarfile
-import time
 
 import gymnasium as gym
 import pytest
@@ -16,6 +15,7 @@ from coding_gym import CodeInterpreter, CodingClient, SandboxConfig, SandboxPool
 from coding_gym.errors import ConfigurationError, ProviderUnavailableError, SandboxStartError, TransportError
 from coding_gym.sandbox import start_sandbox
 from coding_gym.sandbox.docker.engine import connect_to_engine
+from tests.support.timing import promptly
 
 _SERVE = "Start a server with 'coding-gym serve', or correct the URL"
 
@@ -28,15 +28,13 @@ def closed_url():
         yield f"http://127.0.0.1:{bound.getsockname()[1]}"
 
 
-@pytest.mark.slow
 def test_closed_port_fails_soon(closed_url):
-    began = time.monotonic()
     with (
+        promptly(),
         gym.make("CodingEnv-v0", provider="remote", base_url=closed_url) as env,
         pytest.raises(SandboxStartError, match=f"There is no server at base_url=: .*Connection refused. {_SERVE}"),
     ):
         env.reset()
-    assert time.monotonic() - began < 20
 
 
 def test_clients_of_closed_port_name_the_command(closed_url):
@@ -71,7 +69,6 @@ def test_engine_problems_have_remedies(monkeypatch, tmp_path):
         connect_to_engine()
 
 
-@pytest.mark.slow
 def test_automatic_fallback_says_what_is_missing(monkeypatch, caplog):
     monkeypatch.setenv("DOCKER_HOST", "unix:///no/such.sock")
     monkeypatch.setenv("PATH", "/nowhere")
@@ -90,7 +87,6 @@ def test_option_of_containers_is_refused_elsewhere(option):
 
 
 @pytest.mark.docker
-@pytest.mark.lifecycle
 def test_image_without_server_is_explained(docker_engine):
     archive = io.BytesIO()
     tarfile.open(fileobj=archive, mode="w").close()
@@ -103,7 +99,6 @@ def test_image_without_server_is_explained(docker_engine):
 
 
 @pytest.mark.docker
-@pytest.mark.lifecycle
 @pytest.mark.parametrize("mem", ["1m", "8m"])
 def test_too_little_memory_is_named(docker_engine, mem):
     with pytest.raises(SandboxStartError, match="mem="):

@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from coding_gym._listening import listen
 from coding_gym.web.guard import Guard
 from coding_gym.web.view.app import dataset_routes, view_app
 from coding_gym.web.view.index import EpisodeIndex
+from tests.support.timing import eventually
 from tests.web.view.datasets import varied, write
 
 TOKEN = "t0k3n"
@@ -74,10 +74,7 @@ def serving(path: Path) -> Iterator[str]:
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
-        deadline = time.monotonic() + 20
-        while not server.started:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        assert eventually(lambda: server.started)
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
         server.should_exit = True
         thread.join(30)

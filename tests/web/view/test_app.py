@@ -4,7 +4,6 @@ import base64
 import io
 import json
 import shutil
-import time
 from urllib.parse import quote
 
 import msgspec
@@ -19,6 +18,7 @@ from coding_gym.datasets.episode_log import EpisodeLog
 from coding_gym.datasets.manifest import Manifest
 from coding_gym.datasets.packed_array import PackedArray
 from coding_gym.web.view.index import EpisodeIndex
+from tests.support.timing import eventually
 from tests.web.view.datasets import HOSTILE, MEGABYTE, SCREEN, episode, rich, varied, write
 
 
@@ -208,9 +208,7 @@ def test_file_may_shrink_while_it_is_read(tmp_path):
     log = path / "episodes.log"
     index = EpisodeIndex(path)
     index.start()
-    deadline = time.monotonic() + 20
-    while not len(index.summaries):
-        assert time.monotonic() < deadline
+    assert eventually(lambda: len(index.summaries))
     with log.open("r+b") as file:
         file.truncate(index.summaries.offsets[-1])
     index.read()

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from tests.watching.trainers import running_trainer, tell, wait_for
+from tests.support.timing import eventually
+from tests.watching.trainers import running_trainer, tell
 from tests.web import main_thread
 from tests.web.watch.conftest import watching
 
@@ -120,16 +121,16 @@ def test_keyboard(six):
 def test_filters_and_order(six):
     page, _ = six
     page.click(".filters >> text=idle")
-    wait_for(lambda: tiles(page).count() == 3)
+    assert eventually(lambda: tiles(page).count() == 3)
     page.select_option(".filters label:has-text('outcome') select", "error")
-    wait_for(lambda: tiles(page).count() == 1)
+    assert eventually(lambda: tiles(page).count() == 1)
     page.click(".filters >> text=waiting")
     page.wait_for_selector("text=No session is like that at the moment.")
     page.click(".filters >> text=all")
     page.select_option(".filters label:has-text('outcome') select", "")
     page.select_option(".filters label:has-text('order') select", "high")
     first = page.locator(".tile[aria-posinset='1']")
-    wait_for(lambda: first.get_attribute("data-key") == "1-1")
+    assert eventually(lambda: first.get_attribute("data-key") == "1-1")
     assert page.locator(".tile[aria-posinset='6']").get_attribute("data-key") == "1-3"
 
 
@@ -175,14 +176,14 @@ wait()
     }"""
     with running_trainer(program) as trainer, watching() as address:
         page = open_page(address)
-        wait_for(lambda: page.evaluate(color) == "255,0,0,255")
+        assert eventually(lambda: page.evaluate(color) == "255,0,0,255")
         page.click(".tile")
         page.wait_for_selector("#detail .screen img")
         tell(trainer)
-        wait_for(lambda: page.evaluate(color) == "0,0,255,255")
+        assert eventually(lambda: page.evaluate(color) == "0,0,255,255")
         tell(trainer)
         page.wait_for_selector("text=The screen is black")
-        wait_for(lambda: page.get_attribute(".tile-screen", "src") is None)
+        assert eventually(lambda: page.get_attribute(".tile-screen", "src") is None)
 
 
 def test_hostile_texts_are_texts(open_page):
@@ -245,7 +246,7 @@ wait()
         page = open_page(address)
         code = page.locator(".tile-code")
         first = code.inner_text()
-        wait_for(lambda: code.inner_text() != first)
+        assert eventually(lambda: code.inner_text() != first)
         assert float(page.inner_text("#rate").replace(",", "")) >= 0
         page.click("text=Pause")
         frozen = code.inner_text()
@@ -254,7 +255,7 @@ wait()
         assert code.inner_text() == frozen
         assert page.inner_text(".app-header .badge") == "paused"
         page.click("text=Resume")
-        wait_for(lambda: code.inner_text() != frozen)
+        assert eventually(lambda: code.inner_text() != frozen)
 
 
 def test_trainer_that_is_killed(six):
@@ -321,7 +322,7 @@ print("ready", flush=True); sys.stdin.readline()
 """
     with running_trainer(program) as trainer, watching() as address:
         page = open_page(address)
-        wait_for(lambda: tiles(page).count() == 3)
+        assert eventually(lambda: tiles(page).count() == 3)
         assert len(set(texts(page, ".tile-index"))) == 3
         tell(trainer)
         page.wait_for_selector("text=2 processes have died")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.watching.trainers import running_trainer, wait_for
+from tests.support.timing import eventually
+from tests.watching.trainers import running_trainer
 from tests.web import main_thread
 from tests.web.accessibility import serious_violations
 from tests.web.watch.conftest import watching
@@ -45,7 +46,7 @@ def test_four_thousand_sessions_stay_smooth(browser, open_page):
         page.wait_for_selector(".tile")
         assert "4,096" in page.inner_text("#filters")
         page.select_option(".filters label:has-text('tiles') select", "detailed")
-        wait_for(lambda: page.locator(".tile-code").first.is_visible())
+        assert eventually(lambda: page.locator(".tile-code").first.is_visible())
         assert tiles(page).count() < 80
         with main_thread.recorded(browser) as load:
             assert page.evaluate(FRAMES) > 20
@@ -56,7 +57,7 @@ def test_four_thousand_sessions_stay_smooth(browser, open_page):
         page.wait_for_selector(".tile.active >> text=#4095")
         assert page.locator(".tile.active").get_attribute("aria-posinset") == "4096"
         page.select_option(".filters label:has-text('tiles') select", "compact")
-        wait_for(lambda: tiles(page).count() > 100)
+        assert eventually(lambda: tiles(page).count() > 100)
 
 
 def test_first_load_is_light(browser):
