@@ -37,8 +37,7 @@ def run_console(text: str, directory: Path) -> None:
         AssertionError: A command fails, or its standard output differs from the one shown.
     """
     for command, expected in commands_of(text):
-        run = _run_here if command.startswith("coding-gym ") and not _SHELL_SYNTAX.search(command) else _run_in_shell
-        code, stdout, stderr = run(command, directory)
+        code, stdout, stderr = _run(command, directory)
         stdout = stdout.replace(_KEEPALIVE, "")
         assert code == 0, f"$ {command}\n{stdout}{stderr}[exit code {code}]"
         assert not expected.strip() or same_output(expected, stdout), f"$ {command}\nshown:\n{expected}found:\n{stdout}"
@@ -94,6 +93,15 @@ class CommandServer:
         assert is_healthy(url), self._log.read_text()
 
 
+def _run(command: str, directory: Path) -> tuple[int, str, str]:
+    """Run a command: one of ours in this process, which has imported everything already, after what a pipe feeds it with."""
+    feed, _, ours = command.rpartition(" | ")
+    if not ours.startswith("coding-gym ") or _SHELL_SYNTAX.search(ours):
+        return _run_in_shell(command, directory)
+    code, stdin, stderr = _run_in_shell(feed, directory) if feed else (0, "", "")
+    return (code, stdin, stderr) if code else _run_here(ours, directory, stdin)
+
+
 def _run_in_shell(command: str, directory: Path) -> tuple[int, str, str]:
     done = subprocess.run(
         ["bash", "-c", command],
@@ -107,10 +115,9 @@ def _run_in_shell(command: str, directory: Path) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def _run_here(command: str, directory: Path) -> tuple[int, str, str]:
-    """Run a command of ours in this process, which has imported everything already."""
+def _run_here(command: str, directory: Path, stdin: str) -> tuple[int, str, str]:
     with contextlib.chdir(directory):
-        done = CliRunner().invoke(app, shlex.split(command)[1:])
+        done = CliRunner().invoke(app, shlex.split(command)[1:], stdin)
     trace = "".join(traceback.format_exception(done.exception)) if done.exit_code else ""
     return done.exit_code, done.stdout, done.stderr + trace
 

@@ -58,13 +58,34 @@ def test_python_sessions_are_compared(runner, shown, is_true):
 
 
 @pytest.mark.parametrize(
-    "text", ["$ echo a\na\n", "$ echo a \\\n    b\na b\n", "$ echo a b\na ...\n", "$ true\n$ echo b\nb\n", "$ echo a\n"]
+    "text",
+    [
+        "$ echo a\na\n",
+        "$ echo a \\\n    b\na b\n",
+        "$ echo a b\na ...\n",
+        "$ true\n$ echo b\nb\n",
+        "$ echo a\n",
+        "$ coding-gym --version\ncoding-gym ...\n",
+        "$ echo --version | xargs coding-gym\n",
+        "$ echo a | coding-gym --version\ncoding-gym ...\n",
+        "$ coding-gym --version | wc -l\n1\n",
+    ],
 )
 def test_console_output_is_accepted(tmp_path, text):
     run_console(text, tmp_path)
 
 
-@pytest.mark.parametrize("text", ["$ echo a\nb\n", "$ false\n", "$ echo a\na\n$ echo b\na\n", "echo a\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$ echo a\nb\n",
+        "$ false\n",
+        "$ echo a\na\n$ echo b\na\n",
+        "echo a\n",
+        "$ false | coding-gym --version\n",
+        "$ coding-gym no\n",
+    ],
+)
 def test_false_console_output_is_refused(tmp_path, text):
     with pytest.raises(AssertionError):
         run_console(text, tmp_path)

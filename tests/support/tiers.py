@@ -4,8 +4,8 @@
 * ``pytest --docker`` adds the tests that need Docker, and all of ``tests/security``.
 * ``pytest --full`` runs everything: slow tests and all suites (``suites.py``), too.
 
-Suites and single tests that are named on the command line (``pytest tests/web``, ``pytest path::test``) run as well, the latter
-even if they are slow.
+Of suites, what the command line names runs (``pytest tests/web``), and so does each single test that it names, slow or not (``pytest
+path::test``).
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Ignore the tests of suites, unless the command line names them."""
-    path = collection_path.relative_to(ROOT).as_posix() if collection_path.is_relative_to(ROOT) else ""
-    suite = suite_of(path)
-    if suite is None or config.getoption("full"):
+    is_of_suite = collection_path.is_relative_to(ROOT) and suite_of(collection_path.relative_to(ROOT).as_posix()) is not None
+    if not is_of_suite or config.getoption("full"):
         return None
     named = (config.invocation_params.dir.joinpath(argument.partition("::")[0]).resolve() for argument in config.args)
-    return None if any(name.is_relative_to(ROOT / tests) for name in named for tests in suite.tests) else True
+    below = [path for path in named if _TESTS in path.parents]
+    return None if any(collection_path.is_relative_to(path) or path.is_relative_to(collection_path) for path in below) else True
 
 
 def pytest_report_header(config: pytest.Config) -> str:
