@@ -1,6 +1,6 @@
 """Suites of tests, and which of them a change may have broken: ``tests/suites.toml`` is their table.
 
-    python -m tests.support.suites
+    python tests/support/suites.py
 
 prints the paths of the tests of suites that may have changed since the last complete run, whose commit ``.ci/full`` names; with
 ``--full``, of all suites. A suite may have changed if a file has that belongs to it, to a product that it uses, to what it
