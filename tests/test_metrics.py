@@ -34,7 +34,7 @@ def test_metrics_follow_the_pool():
         registry = registry_of(pool)
         assert value(registry, "sandboxes") == value(registry, "sandboxes_wanted") == value(registry, "started_total") == 1
         assert value(registry, "start_duration_seconds_count") == 1
-        assert 0 < value(registry, "start_duration_seconds_sum") < 60
+        assert value(registry, "start_duration_seconds_sum") > 0
         lease = pool.acquire()
         assert value(registry, "places", state="busy") == 1
         assert value(registry, "places", state="idle") == 0

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import av
 import pytest
 from PIL import Image
@@ -104,7 +106,7 @@ def test_waiting_and_endless_programs_are_recorded(program, tmp_path, local):
     program.write_text(ANIMATION.partition("window.after")[0] + draw)
     result = record(program, tmp_path / "out.gif", "--seconds", 3, *local)
     assert result.exit_code == 0, result.output
-    assert "was stopped after 3." in result.stderr
+    assert re.search(r"was stopped after \d+\.\d", result.stderr)
     assert (tmp_path / "out.gif").stat().st_size > 0
 
 

@@ -8,7 +8,6 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from coding_gym_server.display.windows import WindowList
 from coding_gym_server.protocol import Window
 from tests.support.timing import eventually
 
-__all__ = ["TOOLKITS", "Program", "XServer", "until", "window_of"]
+__all__ = ["TOOLKITS", "Program", "XServer", "window_of"]
 
 _PATIENCE = 5.0
 
@@ -72,18 +71,8 @@ class Program:
         self.process.communicate()
 
 
-def until(condition: Callable[[], bool], *, within: float = _PATIENCE) -> bool:
-    """Wait for a condition; return whether it became true."""
-    return eventually(condition, within)
-
-
 def window_of(desktop: WindowList, title: str) -> Window:
     """Return the window with a title, waiting until it is shown."""
-    found: list[Window] = []
-
-    def look() -> Iterable[Window]:
-        found[:] = [window for window in desktop.windows() if window.title == title]
-        return found
-
-    assert until(lambda: bool(look())), f"there is no window {title!r}"
+    found = eventually(lambda: [window for window in desktop.windows() if window.title == title])
+    assert found, f"there is no window {title!r}"
     return found[0]

@@ -14,7 +14,8 @@ from xcffib.xproto import CW, EventMask, MotionNotifyEvent, WindowError
 
 from coding_gym_server.display.connection import DisplayLostError, DisplayTimeoutError, X11Connection
 from coding_gym_server.workspace.xauthority import write_authority
-from tests.display.display_programs import Program, XServer, until
+from tests.display.display_programs import Program, XServer
+from tests.support.timing import eventually
 
 PATIENCE = 0.1
 
@@ -63,7 +64,7 @@ def test_sending_to_stopped_server_times_out(connection, x_server):
     with pytest.raises(DisplayTimeoutError, match=r"0\.1 s"):
         send()
     x_server.process.send_signal(signal.SIGCONT)
-    assert until(lambda: connection.core.QueryPointer(connection.root).reply().root_x == 1)
+    assert eventually(lambda: connection.core.QueryPointer(connection.root).reply().root_x == 1)
 
 
 def test_ended_server_is_lost(connection, x_server):
@@ -132,6 +133,6 @@ def test_event_of_any_kind_is_accepted(connection, start: Callable[[str], Progra
         connection.process_events()
         return any(b"all sent" in message for message in list(connection.messages)[-1:] if message[0] == 0x80 | 33)
 
-    assert until(has_come)
+    assert eventually(has_come)
     connection.sync()
     assert {message[0] & 0x7F for message in connection.messages} == {31, 33}

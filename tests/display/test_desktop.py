@@ -14,7 +14,8 @@ from coding_gym_server.display.window_manager import start_window_manager
 from coding_gym_server.display.windows import WindowList, WindowNotFoundError
 from coding_gym_server.protocol import Rectangle
 from coding_gym_server.workspace.xauthority import write_authority
-from tests.display.display_programs import TOOLKITS, until, window_of
+from tests.display.display_programs import TOOLKITS, window_of
+from tests.support.timing import eventually
 
 RAW = """
 import sys, time
@@ -165,12 +166,12 @@ def test_ping_distinguishes_event_loop_from_sleep(desktop, start, toolkit):
     start(EVENT_LOOPS[toolkit])
     window = window_of(desktop, "loop")
     desktop.ping()
-    assert until(lambda: desktop.answered() and desktop.received_by_all)
+    assert eventually(lambda: desktop.answered() and desktop.received_by_all)
     assert desktop.ping().supporting == (window.id,)
-    assert until(desktop.answered)
+    assert eventually(desktop.answered)
     time.sleep(1.2)
     desktop.ping()
-    assert not until(desktop.answered, within=0.3)
+    assert not eventually(desktop.answered, within=0.3)
 
 
 @pytest.mark.parametrize("toolkit", TOOLKITS)
@@ -192,10 +193,10 @@ def test_close_reports_windows_without_delete_protocol(desktop, start):
 def test_destroyed_window_owes_no_ping_answer(desktop, start):
     program = start(RAW + "w = window(0, 0, 9, 9); w.set_wm_protocols([d.get_atom('_NET_WM_PING')]); show(w.id)")
     assert desktop.ping().supporting == () or program.read()
-    assert until(lambda: bool(desktop.ping().supporting))
+    assert eventually(lambda: bool(desktop.ping().supporting))
     assert not desktop.answered()
     program.end()
-    assert until(desktop.answered)
+    assert eventually(desktop.answered)
 
 
 def test_wake_lets_interrupt_end_main_loop(desktop, start):
@@ -205,7 +206,7 @@ def test_wake_lets_interrupt_end_main_loop(desktop, start):
     time.sleep(0.3)
     # The main loop notices the signal only when it has an event to process.
     program.process.send_signal(signal.SIGINT)
-    assert until(lambda: desktop.wake() or program.process.poll() is not None)
+    assert eventually(lambda: desktop.wake() or program.process.poll() is not None)
     assert program.process.returncode != 0
 
 
@@ -244,7 +245,7 @@ def test_wrong_cookie_is_refused(x_server, tmp_path):
 
 def start_openbox(x_server, desktop, directory):
     manager = subprocess.Popen(["openbox"], env=x_server.environment, stderr=subprocess.DEVNULL)
-    assert until(desktop.is_managed)
+    assert eventually(desktop.is_managed)
     return manager
 
 
@@ -269,7 +270,7 @@ def test_managed_windows_are_application_windows(desktop, start, x_server, tmp_p
         assert desktop.applications() == [window.id]
         assert desktop.close_windows([window.id]).supporting == (window.id,)
         assert program.process.wait(30) == 0
-        assert until(lambda: not desktop.has_windows())
+        assert eventually(lambda: not desktop.has_windows())
     finally:
         manager.kill()
         manager.wait()

@@ -22,7 +22,8 @@ from coding_gym_server.protocol import (
     Text,
     Wait,
 )
-from tests.display.display_programs import TOOLKITS, Program, until, window_of
+from tests.display.display_programs import TOOLKITS, Program, window_of
+from tests.support.timing import eventually
 
 # Programs that print each line typed; the line "sleep" makes them sleep for half a second.
 LINES = {
@@ -277,4 +278,4 @@ input()
 """
     start(source).read()
     act(Text("ab漢"), Key("ctrl+b"), Key("F5"))
-    assert until(lambda: not desktop.has_windows())
+    assert eventually(lambda: not desktop.has_windows())

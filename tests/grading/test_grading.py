@@ -98,10 +98,10 @@ def test_exit_in_case_is_reported_as_killed(judge: Judge) -> None:
 
 def test_sleep_hits_wall_timeout(judge: Judge) -> None:
     limits = GradingLimits(cpu_timeout=5, wall_timeout=0.5)
-    graded = judge.asserts("import time\ndef f(): time.sleep(60)", "f()", "assert True", limits=limits)
+    with promptly():
+        graded = judge.asserts("import time\ndef f(): time.sleep(60)", "f()", "assert True", limits=limits)
     assert graded.outcome is VerdictOutcome.TIMEOUT
     assert _outcomes(graded) == {"0": "timeout", "1": "not_run"}
-    assert graded.seconds < 20
     assert graded.cpu_seconds < 0.5
 
 

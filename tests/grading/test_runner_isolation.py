@@ -154,7 +154,11 @@ LEFTOVERS = {
     "signal mask": ("import signal; signal.pthread_sigmask(0, {10})", "signal.pthread_sigmask(0, ())"),
     "timers": ("import signal; signal.setitimer(signal.ITIMER_REAL, 999)", "signal.getitimer(signal.ITIMER_REAL)"),
     "resource limits": ("import resource; resource.setrlimit(7, (9, 9))", "resource.getrlimit(7)"),
-    "priority": ("import os; os.nice(5)", "os.nice(0)"),
+    # The niceness may be the highest already.
+    "priority": (
+        "import os; os.nice(5); os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))",
+        "os.nice(0), os.sched_getscheduler(0)",
+    ),
     "processors": ("import os; os.sched_setaffinity(0, {0})", "os.sched_getaffinity(0)"),
     "warning filters": ("import warnings; warnings.simplefilter('error')", "warnings.filters"),
     "random state": ("import random; random.seed(5)", "random.getstate()"),

@@ -46,7 +46,6 @@ def test_fork_bomb_leaves_processes_for_others(small_sandbox: Sandbox) -> None:
         bomb.join()
     assert [graded.outcome for graded in found] == [VerdictOutcome.KILLED] * 2
     assert "processes" in found[0].message
-    assert max(graded.seconds for graded in found) < 10
 
 
 def test_submission_main_thread_id_equals_pid(judge: Judge) -> None:

@@ -103,7 +103,7 @@ def test_steps_are_counted_by_outcome(server, env):
     assert growth("coding_gym_reset_duration_seconds_count") == 2
     assert growth("coding_gym_worker_wait_seconds_count") == 2
     assert growth("coding_gym_step_duration_seconds_count") == 5
-    assert 0.5 < growth("coding_gym_step_duration_seconds_sum") < 5
+    assert growth("coding_gym_step_duration_seconds_sum") > 0.5
     assert growth("coding_gym_step_duration_seconds_bucket", le="0.25") == 4
 
 

@@ -4,8 +4,8 @@
 * ``pytest --docker`` adds the tests that need Docker, and all of ``tests/security``.
 * ``pytest --full`` runs everything: slow tests and all suites (``suites.py``), too.
 
-Of suites, what the command line names runs (``pytest tests/web``), and so does each single test that it names, slow or not (``pytest
-path::test``).
+Of suites, what the command line names runs (``pytest tests/web``), and so does each single test that it names, slow or not
+(``pytest path::test``).
 """
 
 from __future__ import annotations

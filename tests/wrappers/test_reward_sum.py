@@ -68,7 +68,7 @@ def test_terms_receive_previous_observation_and_info(env):
         (2, "1\n", "2\n"),
     ]
     assert seen[1].previous_info["outcome"] == "ok"
-    assert 0 < seen[0].seconds < 10
+    assert seen[0].seconds > 0
 
 
 def test_environment_reward_is_available_as_term(env):
