@@ -107,6 +107,13 @@ def test_steps_are_counted_by_outcome(server, env):
     assert growth("coding_gym_step_duration_seconds_bucket", le="0.25") == 4
 
 
+def children(process):
+    """Return the children of a process, none if it has ended."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.children()
+    return []
+
+
 def test_a_lost_step_is_an_infrastructure_error(server, env):
     growth = Growth(server)
     env.reset()
@@ -115,9 +122,9 @@ def test_a_lost_step_is_an_infrastructure_error(server, env):
     other = env_of(server)
     with contextlib.closing(other):
         other.reset()
-        roots = [process for process in before if process.children() and process.pid != server.process.pid]
+        roots = [process for process in before if children(process) and process.pid != server.process.pid]
         assert roots
-        workers = [worker for root in roots for worker in root.children()]
+        workers = [worker for root in roots for worker in children(root)]
         for process in roots:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
