@@ -200,16 +200,15 @@ def test_memory_of_the_sandbox_includes_that_of_sessions(server, has_zygote):
         assert before > 10 << 20
         if not has_zygote:
             # Sessions outlive it, with another parent.
-            zygotes = [child for child in psutil.Process(server.process.pid).children() if child.children()]
+            zygotes = [child for child in children(psutil.Process(server.process.pid)) if children(child)]
             assert zygotes
             for zygote in zygotes:
                 zygote.kill()
             assert gone_within(zygotes) == []
         observation, *_ = env.step("block = b'x' * (256 << 20); len(block)")
         assert (observation["stdout"], observation["stderr"]) == (f"{256 << 20}\n", "")
-        growth = read(server).value("coding_gym_memory_bytes") - before
-    # Spare workers may have started or ended in the meantime.
-    assert 200 << 20 < growth < 340 << 20
+        # Spare workers may start or end in the meantime.
+        assert eventually(lambda: 200 << 20 < read(server).value("coding_gym_memory_bytes") - before < 340 << 20)
 
 
 @pytest.fixture(params=[1, 2])
