@@ -124,7 +124,7 @@ def _concerns(path: str, suite: Suite) -> bool:
 
 @functools.cache
 def _imported_by(suite: Suite) -> frozenset[str]:
-    """Return the files of tests that those of a suite import, but for the fixtures of all tests."""
+    """Return the files below ``tests`` that the tests of a suite import."""
     found: set[str] = set()
     left = {str(path.relative_to(ROOT)) for name in suite.tests for path in _python_files(ROOT / name)}
     while left:
