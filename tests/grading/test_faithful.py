@@ -68,7 +68,9 @@ def test_framework_alone_agrees(tmp_path: Path, module: FaithfulModule) -> None:
         command = (
             ["-m", "unittest", "solution"] if is_unittest else ["-m", "pytest", "-q", "-p", "no:cacheprovider", "solution.py"]
         )
-        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+        # Options of this run are not for another.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"
         runs.append(
             subprocess.Popen(
                 [sys.executable, *command],

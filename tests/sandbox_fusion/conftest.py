@@ -14,12 +14,12 @@ from tests.support.requirements import import_extra
 
 
 class _PatientTransport(httpx.HTTPTransport):
-    """Transport that repeats requests, as verl does, while the first processes start on a busy machine."""
+    """Transport that repeats requests, as verl does, while a busy machine starts processes or ends those of the last program."""
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         while True:
             response = super().handle_request(request)
-            if response.status_code != 504 or b"no process was ready" not in response.read():
+            if response.status_code != 504 or b"The sandbox is overloaded" not in response.read():
                 return response
 
 
@@ -28,7 +28,7 @@ def client_of(sandbox: Sandbox, *, is_patient: bool = True) -> httpx.Client:
 
     Args:
         sandbox: The sandbox.
-        is_patient: Whether it repeats requests while the first processes start.
+        is_patient: Whether it repeats requests that an overloaded sandbox refuses.
     """
     address = sandbox.address
     transport = (_PatientTransport if is_patient else httpx.HTTPTransport)(uds=address.socket_path)
