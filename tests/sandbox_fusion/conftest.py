@@ -14,7 +14,7 @@ from tests.support.requirements import import_extra
 
 
 class _PatientTransport(httpx.HTTPTransport):
-    """Transport that repeats requests, as verl does, while a busy machine starts processes or ends those of the last program."""
+    """Transport that repeats requests, as verl does, while a busy machine starts processes or ends the last program."""
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         while True:
