@@ -78,7 +78,8 @@ def small(run_by_hand: Callable[..., Server]) -> Server:
 @pytest.fixture(scope="session")
 def provided(docker_engine: docker.DockerClient) -> Iterator[Server]:
     """Container of the docker provider: hardened, with a token."""
-    config = SandboxConfig(provider="docker", transport="tcp", sessions=16, preload=(), idle_timeout=60)
+    # Tests of other files may run in the meantime.
+    config = SandboxConfig(provider="docker", transport="tcp", sessions=16, preload=(), idle_timeout=3600)
     with contextlib.closing(start_sandbox(config)) as sandbox:
         yield Server(sandbox.address.url, sandbox.address.headers)
 

@@ -11,15 +11,16 @@ import pytest
 
 from coding_gym.sandbox import Sandbox
 from tests.support.requirements import import_extra
+from tests.support.timing import eventually
 
 
 class _PatientTransport(httpx.HTTPTransport):
-    """Transport that repeats requests, as verl does, while a busy machine starts processes or ends the last program."""
+    """Transport that repeats requests, as verl does, while the first processes start on a busy machine."""
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         while True:
             response = super().handle_request(request)
-            if response.status_code != 504 or b"The sandbox is overloaded" not in response.read():
+            if response.status_code != 504 or b"no process was ready" not in response.read():
                 return response
 
 
@@ -28,7 +29,7 @@ def client_of(sandbox: Sandbox, *, is_patient: bool = True) -> httpx.Client:
 
     Args:
         sandbox: The sandbox.
-        is_patient: Whether it repeats requests that an overloaded sandbox refuses.
+        is_patient: Whether it repeats requests while the first processes start.
     """
     address = sandbox.address
     transport = (_PatientTransport if is_patient else httpx.HTTPTransport)(uds=address.socket_path)
@@ -52,7 +53,14 @@ def run_code(provider: str, http: httpx.Client) -> Callable[..., dict[str, Any]]
             import_extra("deno")
         # On a busy machine, memory takes seconds to allocate.
         body = {"code": code, "language": language, "run_timeout": 60, **fields}
-        answer = http.post("/run_code", json=body)
+
+        def answer_unless_overloaded() -> httpx.Response | None:
+            # The places of earlier programs become free once their processes have ended.
+            response = http.post("/run_code", json=body)
+            return None if b"The sandbox is overloaded" in response.content else response
+
+        answer = eventually(answer_unless_overloaded)
+        assert answer is not None, "the sandbox stays overloaded"
         assert answer.status_code == 200, answer.text
         return answer.json()
 
