@@ -17,7 +17,6 @@ from coding_gym_server.isolation.probe import probe
 from coding_gym_server.worker.backends.jupyter.kernelspecs import installed_kernels
 from coding_gym_server.worker.backends.registry import UnknownBackendError, backend_class, check_backend, check_installed
 from tests.support.requirements import import_extra
-from tests.support.timing import eventually
 
 pytestmark = pytest.mark.skipif(probe().landlock_abi < 4, reason="requires Landlock ABI 4, which covers TCP")
 
@@ -181,8 +180,8 @@ def test_kernel_death_in_cell_loses_state(deno, end, exit_code):
 def test_kernel_death_between_cells_restarts_kernel(deno):
     pid = int(deno.run("Deno.pid")["stdout"])
     psutil.Process(pid).kill()
-    # The worker has noticed, and reaped it.
-    assert eventually(lambda: not psutil.pid_exists(pid))
+    # A cell that is sent before the worker has noticed is lost with the kernel.
+    time.sleep(1)
     step = deno.run("6 * 7")
     assert (step["stdout"], step["exit_code"], step["state_lost"]) == ("42\n", 0, True)
 
