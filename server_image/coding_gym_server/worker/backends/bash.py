@@ -5,7 +5,7 @@ command that fails under ``set -e``, or SIGINT) ends the cell: on exit the shell
 
 A shell that is interrupted before it has restored that state would lose it: it has a process group of its own, therefore, and
 receives an interrupt once the cell has begun. The interrupt is repeated until the cell ends, because a command between bash's
-fork and exec ignores it.
+fork and exec ignores it. The shell ignores all but the first, since another would end it before it has saved its state.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _coding_gym_save() {{
   {{ declare -p; declare -fp; alias -p; printf 'cd -- %q\\n' "$PWD"; }} >{state}
 }} 2>/dev/null
 trap _coding_gym_save EXIT
-trap 'exit 130' INT
+trap 'trap "" INT; exit 130' INT
 """
 # Errors are discarded because some variables that bash itself maintains are read-only.
 _RESUME = "{{ builtin source {state}; builtin source {options}; }} 2>/dev/null\n"
