@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
@@ -17,6 +18,7 @@ from coding_gym_server.isolation.probe import probe
 from coding_gym_server.worker.backends.jupyter.kernelspecs import installed_kernels
 from coding_gym_server.worker.backends.registry import UnknownBackendError, backend_class, check_backend, check_installed
 from tests.support.requirements import import_extra
+from tests.support.timing import eventually
 
 pytestmark = pytest.mark.skipif(probe().landlock_abi < 4, reason="requires Landlock ABI 4, which covers TCP")
 
@@ -177,11 +179,13 @@ def test_kernel_death_in_cell_loses_state(deno, end, exit_code):
     assert deno.run("typeof x")["stdout"] == '"undefined"\n'
 
 
-def test_kernel_death_between_cells_restarts_kernel(deno):
-    pid = int(deno.run("Deno.pid")["stdout"])
-    psutil.Process(pid).kill()
-    # A cell that is sent before the worker has noticed is lost with the kernel.
-    time.sleep(1)
+def test_kernel_death_between_cells_restarts_kernel(deno, server):
+    kernel = psutil.Process(int(deno.run("Deno.pid")["stdout"]))
+    worker = kernel.parent()
+    kernel.kill()
+    # A cell that is sent before the server has noticed is lost with the kernel.
+    assert eventually(lambda: not worker.is_running())
+    httpx.get(f"{server.url}/health", trust_env=False).raise_for_status()
     step = deno.run("6 * 7")
     assert (step["stdout"], step["exit_code"], step["state_lost"]) == ("42\n", 0, True)
 
