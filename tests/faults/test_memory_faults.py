@@ -44,8 +44,8 @@ EAT_TOGETHER_AS_PROGRAMS = """
 def programs_in_memory(docker_engine):
     """Read what interpreters need into the page cache, which is charged to the container that reads a file first.
 
-    The kernel reclaims it for as long as it can, so if these pages were charged to the container under test, everything in it would
-    slow down before anything is killed.
+    The kernel reclaims it for as long as it can, so if these pages were charged to the container under test, everything in it
+    would slow down before anything is killed.
     """
     options = {**SMALL, "provider": "docker", "mem": "2g"}
     with contextlib.closing(gym.make("CodingEnv-v0", **options).unwrapped) as env:
