@@ -15,6 +15,7 @@ from coding_gym.errors import SandboxStartError
 from coding_gym.sandbox.docker.cleanup import our_containers
 from coding_gym.sandbox.ownership import OwnerProcess
 from tests.faults.episodes import SMALL, after, assert_infrastructure, assert_starts_over, shown
+from tests.support.containers import pause
 from tests.support.sandbox_processes import server_of
 from tests.support.timing import eventually, promptly
 
@@ -180,21 +181,6 @@ def test_container_killed_during_close_is_removed(alone, containers, caplog):
 # Paused
 
 
-def pause(container):
-    """Pause a container; with control groups of version 1, the engine sometimes fails to freeze processes that are busy."""
-
-    def try_to():
-        try:
-            container.pause()
-        except docker.errors.APIError as error:
-            if "unable to freeze" not in str(error):
-                raise
-            return False
-        return True
-
-    assert eventually(try_to)
-
-
 def test_paused_containers_are_replaced(make, impatient, containers):
     def pause_before_step(env):
         pause(env.sandbox.container)
@@ -240,7 +226,7 @@ def test_pause_does_not_count_as_time_for_timers(make, docker_engine):
     env.reset(seed=1)
 
     def pause_for_a_while():
-        env.sandbox.container.pause()
+        pause(env.sandbox.container)
         time.sleep(2.4)
         env.sandbox.container.unpause()
 
@@ -263,7 +249,7 @@ def test_paused_container_affects_only_its_environments(make, docker_engine, imp
     envs = make(provider="docker", num_envs=4, sessions_per_sandbox=2, step_timeout=3)
     envs.reset(seed=1)
     envs.step(["mark = 1"] * 4)
-    envs.envs[0].sandbox.container.pause()
+    pause(envs.envs[0].sandbox.container)
     observations, _, _, truncations, infos = envs.step(["mark"] * 4)
     assert list(truncations) == [True, True, False, False]
     assert list(infos["outcome"]) == ["infrastructure"] * 2 + ["ok"] * 2

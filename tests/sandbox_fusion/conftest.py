@@ -37,6 +37,18 @@ def client_of(sandbox: Sandbox, *, is_patient: bool = True) -> httpx.Client:
     return httpx.Client(transport=transport, base_url=address.url, headers=headers, timeout=150)
 
 
+def post_program(http: httpx.Client, body: dict[str, Any]) -> httpx.Response:
+    """Return the answer to a program, repeating the request while the places of earlier programs become free."""
+
+    def answer_unless_overloaded() -> httpx.Response | None:
+        response = http.post("/run_code", json=body)
+        return None if b"The sandbox is overloaded" in response.content else response
+
+    answer = eventually(answer_unless_overloaded)
+    assert answer is not None, "the sandbox stays overloaded"
+    return answer
+
+
 @pytest.fixture(scope="session")
 def http(provider: str, sandbox_of: Callable[..., Sandbox]) -> Iterator[httpx.Client]:
     with client_of(sandbox_of(provider=provider)) as client:
@@ -52,15 +64,7 @@ def run_code(provider: str, http: httpx.Client) -> Callable[..., dict[str, Any]]
             # Images contain it.
             import_extra("deno")
         # On a busy machine, memory takes seconds to allocate.
-        body = {"code": code, "language": language, "run_timeout": 60, **fields}
-
-        def answer_unless_overloaded() -> httpx.Response | None:
-            # The places of earlier programs become free once their processes have ended.
-            response = http.post("/run_code", json=body)
-            return None if b"The sandbox is overloaded" in response.content else response
-
-        answer = eventually(answer_unless_overloaded)
-        assert answer is not None, "the sandbox stays overloaded"
+        answer = post_program(http, {"code": code, "language": language, "run_timeout": 60, **fields})
         assert answer.status_code == 200, answer.text
         return answer.json()
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from coding_gym.sandbox import Sandbox
-from tests.sandbox_fusion.conftest import client_of
+from tests.sandbox_fusion.conftest import client_of, post_program
 from tests.sandbox_fusion.waiting import signal_waiting
 from tests.support.timing import promptly
 
@@ -41,17 +41,17 @@ def sandbox(sandbox_of: Callable[..., Sandbox]) -> Sandbox:
 def test_full_disk_is_answered_with_504(provider, sandbox_of, body, reason):
     with client_of(sandbox_of(provider=provider, disk="1m", inodes=1000)) as http:
         for _ in range(2):
-            answer = http.post("/run_code", json=body)
+            answer = post_program(http, body)
             assert answer.status_code == 504, answer.text
             assert answer.json()["detail"].startswith((f"{reason}No space left on device: ", f"{reason}File too large: "))
-        assert http.post("/run_code", json=RUN).json()["run_result"]["stdout"] == "1\n"
+        assert post_program(http, RUN).json()["run_result"]["stdout"] == "1\n"
 
 
 @pytest.mark.parametrize("body", [{**RUN, "stdin": LARGE}, {"code": "cat", "language": "bash", "stdin": LARGE}])
 def test_too_large_stdin_is_answered_with_504(sandbox_of, body):
     # A local sandbox limits the size of any file, and stdin is one.
     with client_of(sandbox_of(provider="local", disk="1m", inodes=1000)) as http:
-        answer = http.post("/run_code", json=body)
+        answer = post_program(http, body)
         assert (answer.status_code, answer.json()) == (504, {"detail": f"{START}File too large: stdin"})
 
 
@@ -60,10 +60,10 @@ def test_program_that_fills_the_disk_fails(provider, sandbox_of):
     body = {"code": "open('large', 'w').write('x' * (2 << 20))", "language": "python", "fetch_files": ["large"]}
     with client_of(sandbox_of(provider=provider, disk="1m", inodes=1000)) as http:
         for _ in range(2):
-            answer = http.post("/run_code", json=body).json()
+            answer = post_program(http, body).json()
             assert answer["status"] == "Failed"
             assert "OSError: [Errno 2" in answer["run_result"]["stderr"]
-            assert http.post("/run_code", json=RUN).json()["run_result"]["stdout"] == "1\n"
+            assert post_program(http, RUN).json()["run_result"]["stdout"] == "1\n"
 
 
 def test_full_disk_of_notebooks_is_answered_with_504(sandbox_of):
@@ -82,7 +82,7 @@ def test_directory_in_the_place_of_the_program_is_refused(run_code, files):
 def test_killed_process_is_not_the_fault_of_the_program(sandbox):
     with client_of(sandbox) as http:
         for _ in range(10):
-            assert http.post("/run_code", json=RUN).json()["status"] == "Success"
+            assert post_program(http, RUN).json()["status"] == "Success"
             # The request may arrive before the server is told.
             assert signal_waiting(signal.SIGKILL) > 0
 
@@ -90,10 +90,10 @@ def test_killed_process_is_not_the_fault_of_the_program(sandbox):
 @pytest.mark.parametrize("stdin", ["", LARGE], ids=["small", "large"])
 def test_process_that_does_not_start_is_no_timeout(sandbox, stdin):
     with client_of(sandbox) as http:
-        assert http.post("/run_code", json=RUN).json()["status"] == "Success"
+        assert post_program(http, RUN).json()["status"] == "Success"
         assert signal_waiting(signal.SIGSTOP) > 0
         with promptly(after=0.5):
             answer = http.post("/run_code", json={**RUN, "stdin": stdin, "run_timeout": 0.5})
         assert answer.status_code == 504
         assert answer.json()["detail"].startswith(START)
-        assert http.post("/run_code", json=RUN).json()["status"] == "Success"
+        assert post_program(http, RUN).json()["status"] == "Success"

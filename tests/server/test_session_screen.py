@@ -320,7 +320,7 @@ def test_managed_program_is_closed_with_its_variables(session, provider):
     session.reset(screen=(320, 240), capture="auto", window_manager=True)
     code = WINDOW + "root.title('framed'); tip = tkinter.Toplevel(root); tip.overrideredirect(True); tip.geometry('9x9+0+0')\n"
     assert session.run(code + "root.mainloop()", on_idle="return").metadata.outcome is Outcome.RUNNING
-    assert [window.title for window in look(session).windows if window.width > 9] == ["framed"]
+    assert eventually(lambda: [window.title for window in look(session).windows if window.width > 9] == ["framed"])
     observation = session.run("print('next')")
     assert (observation.stdout, observation.stderr, observation.metadata.state_lost) == ("next\n", "", False)
     observation = session.run(code + "root.mainloop(); print('closed')")

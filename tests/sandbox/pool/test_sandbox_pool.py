@@ -33,6 +33,7 @@ from coding_gym.errors import (
 from coding_gym.sandbox.docker.cleanup import our_containers
 from coding_gym.sandbox.pool import state as pool_state
 from coding_gym.sandbox.pool.pooled import PooledSandbox
+from tests.support.containers import pause
 from tests.support.interruption import interrupted_after
 from tests.support.sandbox_faults import is_gone, kill_sandbox, living_children
 from tests.support.sandbox_processes import processes_of, server_of
@@ -484,7 +485,7 @@ def test_two_late_health_answers_replace_sandbox(make_pool, starts, late_answers
 def test_only_paused_container_is_replaced(docker_engine):
     with SandboxPool(2, provider="docker", preload=(), idle_timeout=4) as pool:
         paused, other = (member.sandbox for member in pool._members)
-        paused.container.pause()
+        pause(paused.container)
         assert eventually(lambda: pool.stats.lost == 1)
         assert eventually(lambda: figures(pool) == (2, 0, 0))
         assert other in [member.sandbox for member in pool._members]
