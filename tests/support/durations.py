@@ -18,7 +18,7 @@ import pytest
 
 __all__ = ["SLOW_SECONDS", "duration_of", "is_slow"]
 
-SLOW_SECONDS = 2.0
+SLOW_SECONDS = 1.0
 """Tests that take as long, or longer, do not run by default."""
 
 _FILE = Path(__file__).parents[1] / "durations.json"

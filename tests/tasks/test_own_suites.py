@@ -35,12 +35,6 @@ def problems(request: pytest.FixtureRequest) -> list[Problem]:
     return problems
 
 
-@pytest.fixture(scope="module")
-def mutants(problems: list[Problem], grader: Grader) -> dict[str, list[Verdict]]:
-    """Verdicts on the mutants of each problem, by problem id."""
-    return grade(grader, problems, lambda problem: problem.mutants)
-
-
 def grade(grader: Grader, problems: list[Problem], codes: Callable[[Problem], Sequence[str]]) -> dict[str, list[Verdict]]:
     submissions = [(problem.task, code) for problem in problems for code in codes(problem)]
     found: dict[str, list[Verdict]] = {problem.task.id: [] for problem in problems}
@@ -72,18 +66,14 @@ def test_stubs_fail(problems, grader):
     assert not [task for task, (verdict,) in verdicts.items() if verdict.passed > verdict.total / 2]
 
 
-def test_mutants_are_detected(mutants):
+def test_mutants_are_detected(problems, grader):
+    mutants = grade(grader, problems, lambda problem: problem.mutants)
     survived = (VerdictOutcome.PASSED, VerdictOutcome.INFRASTRUCTURE)
     assert not [(task, verdict) for task, verdicts in mutants.items() for verdict in verdicts if verdict.outcome in survived]
-
-
-def test_mutants_load_without_errors(mutants):
     # Any test would detect a mutant that fails to load, even a useless one.
     verdicts = [(task, verdict) for task, verdicts in mutants.items() for verdict in verdicts]
     assert not [(task, verdict.message) for task, verdict in verdicts if verdict.outcome is VerdictOutcome.ERROR]
-
-
-def test_each_test_detects_a_mutant(mutants):
+    # Each test detects one.
     idle = {}
     for task, verdicts in mutants.items():
         by_test = zip(*(verdict.cases for verdict in verdicts), strict=True)
