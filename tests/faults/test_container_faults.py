@@ -10,12 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 import docker.errors
 import gymnasium as gym
 import pytest
+from docker.models.containers import Container
 
 from coding_gym.errors import SandboxStartError
 from coding_gym.sandbox.docker.cleanup import our_containers
 from coding_gym.sandbox.ownership import OwnerProcess
 from tests.faults.episodes import SMALL, after, assert_infrastructure, assert_starts_over, shown
-from tests.support.containers import pause
+from tests.support.sandbox_faults import pause
 from tests.support.sandbox_processes import server_of
 from tests.support.timing import eventually, promptly
 
@@ -74,7 +75,7 @@ def strike_the_next_one(docker_engine):
         def strike_it():
             for container, owner in our_containers(docker_engine):
                 if owner == OwnerProcess.current() and container.id not in old and container.status == "running":
-                    getattr(container, action)()
+                    action(container)
                     return True
             return False
 
@@ -158,7 +159,7 @@ def test_container_killed_during_reset_is_replaced(env):
 
 def test_container_killed_during_start_raises(make, docker_engine, containers, strike_the_next_one):
     env = make(provider="docker")
-    strike_the_next_one("kill")
+    strike_the_next_one(Container.kill)
     with pytest.raises(SandboxStartError, match="ended before it was ready"):
         env.reset()
     assert eventually(lambda: not containers())
@@ -239,7 +240,7 @@ def test_pause_does_not_count_as_time_for_timers(make, docker_engine):
 
 def test_container_paused_during_start_raises(make, docker_engine, containers, strike_the_next_one):
     env = make(provider="docker", start_timeout=2)
-    strike_the_next_one("pause")
+    strike_the_next_one(pause)
     with promptly(), pytest.raises(SandboxStartError):
         env.reset()
     assert eventually(lambda: not containers())

@@ -50,7 +50,7 @@ def programs_in_memory(docker_engine):
     options = {**SMALL, "provider": "docker", "mem": "2g"}
     with contextlib.closing(gym.make("CodingEnv-v0", **options).unwrapped) as env:
         env.reset(seed=1)
-        assert outcome(env, "import os, subprocess, sys; os.kill(os.getpid(), 9)") == ("killed", 137, True)
+        assert outcome(env, "import os; os.kill(os.getpid(), 9)") == ("killed", 137, True)
         assert shown(env, "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time']).returncode") == "0\n"
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 
+import docker.errors
 import psutil
+from docker.models.containers import Container
 
 from coding_gym.sandbox import Sandbox
 from tests.support.running_server import gone_within, is_alive
 from tests.support.sandbox_processes import server_of, workers_of
+from tests.support.timing import eventually
 
-__all__ = ["is_gone", "kill_sandbox", "kill_sessions", "living_children", "settled_descriptors"]
+__all__ = ["is_gone", "kill_sandbox", "kill_sessions", "living_children", "pause", "settled_descriptors"]
 
 
 def kill_sandbox(sandbox: Sandbox) -> None:
@@ -27,6 +30,21 @@ def kill_sessions(sandbox: Sandbox) -> None:
     for root in roots:
         root.kill()
     assert gone_within(roots) == []
+
+
+def pause(container: Container) -> None:
+    """Pause a container; with control groups of version 1, the engine sometimes fails to freeze processes that are busy."""
+
+    def try_to() -> bool:
+        try:
+            container.pause()
+        except docker.errors.APIError as error:
+            if "unable to freeze" not in str(error):
+                raise
+            return False
+        return True
+
+    assert eventually(try_to)
 
 
 def is_gone(process: psutil.Process | int) -> bool:

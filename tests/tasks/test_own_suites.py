@@ -68,10 +68,10 @@ def test_stubs_fail(problems, grader):
 
 def test_mutants_are_detected(problems, grader):
     mutants = grade(grader, problems, lambda problem: problem.mutants)
-    survived = (VerdictOutcome.PASSED, VerdictOutcome.INFRASTRUCTURE)
-    assert not [(task, verdict) for task, verdicts in mutants.items() for verdict in verdicts if verdict.outcome in survived]
-    # Any test would detect a mutant that fails to load, even a useless one.
     verdicts = [(task, verdict) for task, verdicts in mutants.items() for verdict in verdicts]
+    survived = (VerdictOutcome.PASSED, VerdictOutcome.INFRASTRUCTURE)
+    assert not [(task, verdict) for task, verdict in verdicts if verdict.outcome in survived]
+    # Any test would detect a mutant that fails to load, even a useless one.
     assert not [(task, verdict.message) for task, verdict in verdicts if verdict.outcome is VerdictOutcome.ERROR]
     # Each test detects one.
     idle = {}

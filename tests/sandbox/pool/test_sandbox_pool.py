@@ -33,9 +33,8 @@ from coding_gym.errors import (
 from coding_gym.sandbox.docker.cleanup import our_containers
 from coding_gym.sandbox.pool import state as pool_state
 from coding_gym.sandbox.pool.pooled import PooledSandbox
-from tests.support.containers import pause
 from tests.support.interruption import interrupted_after
-from tests.support.sandbox_faults import is_gone, kill_sandbox, living_children
+from tests.support.sandbox_faults import is_gone, kill_sandbox, living_children, pause
 from tests.support.sandbox_processes import processes_of, server_of
 from tests.support.timing import eventually, promptly
 
