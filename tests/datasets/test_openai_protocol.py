@@ -62,12 +62,15 @@ def test_official_client_understands_test_endpoint(openai):
 
     with ChatEndpoint(answer, api_key="sk-1") as endpoint:
         messages = [{"role": "user", "content": "Hi."}]
-        client = openai.OpenAI(api_key="sk-1", base_url=endpoint.url)
-        response = client.chat.completions.create(model="tiny", messages=messages)
-        assert (response.choices[0].message.content, response.usage.total_tokens) == ("Hello.", 8)
-        with pytest.raises(openai.BadRequestError, match="only users"):
-            client.chat.completions.create(
-                model="tiny", messages=[{"role": "system", "content": [{"type": "text", "text": ""}]}]
-            )
-        with pytest.raises(openai.AuthenticationError, match="Incorrect API key"):
-            openai.OpenAI(api_key="sk-2", base_url=endpoint.url).chat.completions.create(model="tiny", messages=messages)
+        with openai.OpenAI(api_key="sk-1", base_url=endpoint.url) as client:
+            response = client.chat.completions.create(model="tiny", messages=messages)
+            assert (response.choices[0].message.content, response.usage.total_tokens) == ("Hello.", 8)
+            with pytest.raises(openai.BadRequestError, match="only users"):
+                client.chat.completions.create(
+                    model="tiny", messages=[{"role": "system", "content": [{"type": "text", "text": ""}]}]
+                )
+        with (
+            openai.OpenAI(api_key="sk-2", base_url=endpoint.url) as client,
+            pytest.raises(openai.AuthenticationError, match="Incorrect API key"),
+        ):
+            client.chat.completions.create(model="tiny", messages=messages)
