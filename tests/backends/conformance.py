@@ -35,7 +35,7 @@ class Behavior(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, frozen=
     exit_code: int = 0
     outcome: str = "ok"
     mime: str | None = None
-    timeout: float = 10.0
+    timeout: float = 60.0
 
 
 _document = tomllib.loads((Path(__file__).parent / "conformance.toml").read_text())
