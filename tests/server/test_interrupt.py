@@ -10,6 +10,7 @@ import pytest
 from websockets.sync.client import connect
 
 from tests.support.running_server import RunningServer
+from tests.support.timing import eventually
 
 LOOP = "held = 42\nimport time\nwhile True: time.sleep(0.01)"
 STUBBORN = "held = 42\nimport signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
@@ -104,6 +105,35 @@ def test_interrupt_applies_only_to_preceding_step(wire):
     wire.send("step", code="import time; time.sleep(0.3); print('whole')")
     assert wire.receive()["stdout"] in ("1\n", "")
     assert wire.receive()["stdout"] == "whole\n"
+
+
+BLINKING = """
+import subprocess, sys
+program = subprocess.Popen([sys.executable, "-c", '''
+import itertools, tkinter
+root = tkinter.Tk()
+for color in itertools.cycle(["red", "blue"]):
+    root["background"] = color
+    root.update()
+'''])
+"""
+
+
+@pytest.mark.parametrize("following", ["step", "reset"])
+def test_interrupt_while_screen_is_captured_leaves_next_step_alone(wire, following):
+    wire.send("reset", screen=[64, 48], capture="auto")
+    assert wire.receive()["exit_code"] == 0
+    assert wire.step(BLINKING)["exit_code"] == 0
+    assert eventually(lambda: "screenshot" in wire.step(""))
+    # The cell has long ended while the blinking screen is still waited for.
+    wire.send("step", code="1")
+    time.sleep(0.2)
+    wire.send("interrupt")
+    wire.receive()
+    if following == "reset":
+        wire.send("reset")
+        wire.receive()
+    assert wire.step("import time; time.sleep(0.3); print('whole')")["stdout"] == "whole\n"
 
 
 @pytest.mark.parametrize("body", [{"type": "interrupt", "data": {}}, {"type": "interrupt", "more": 1}])

@@ -173,7 +173,7 @@ def test_sandbox_without_packages_has_no_overlay(local):
 
 
 def test_present_packages_are_not_reinstalled(cache):
-    assert ensure_overlay(("numpy", "pyyaml")) is None
+    assert ensure_overlay(("numpy", "pillow")) is None
     assert ensure_overlay(()) is None
     assert not cache.exists()
 

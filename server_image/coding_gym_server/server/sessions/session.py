@@ -312,6 +312,8 @@ class ServerSession:
     @contextlib.contextmanager
     def _stepping(self) -> Iterator[None]:
         self._is_stepping, self._interrupt_due = True, False
+        if self._executor is not None:
+            self._executor.forget_interrupt()
         try:
             yield
         finally:

@@ -266,6 +266,10 @@ class Executor:
         if self._run is not None:
             self._run.interrupt()
 
+    def forget_interrupt(self) -> None:
+        """Forget an interrupt that came after the cell had ended."""
+        self._interrupt_due = False
+
     def kill_with_reason(self, reason: str) -> None:
         """Kill all processes of the session immediately, and report the reason in the next observation.
 
@@ -300,6 +304,7 @@ class Executor:
         self.configuration = None
         self._run = None
         self._kill_reason = ""
+        self.forget_interrupt()
         self.on_interrupted = lambda: None
         if not self._is_killed:
             await self.kill()
