@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import json
+import re
+import signal
+import socket
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -12,28 +15,38 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coding_gym.errors import CodingGymError
+from coding_gym.errors import CodingGymError, ConfigurationError
 
 if TYPE_CHECKING:
     from coding_gym.sandbox.config import SandboxConfig
 
 __all__ = [
     "BackendOption",
+    "HostOption",
+    "NoTokenOption",
     "PackagesOption",
+    "PoolOption",
+    "PortOption",
     "Provider",
     "ProviderOption",
-    "RayOption",
+    "RequiredTokenOption",
     "SandboxOptions",
+    "SessionsOption",
     "TokenOption",
     "UrlOption",
     "check_picture_path",
+    "check_token",
     "errors_in_red",
     "parse_size_option",
     "parse_values",
     "parse_variables",
     "sandbox_config_of",
+    "stoppable",
     "url_of",
 ]
+
+
+_TOKEN = re.compile(r"[\x21-\x7e]+")
 
 
 class Provider(StrEnum):
@@ -45,9 +58,13 @@ class Provider(StrEnum):
 
 
 ProviderOption = Annotated[Provider, typer.Option(help="Sandbox provider.")]
-RayOption = Annotated[
-    bool,
-    typer.Option("--ray", help="Use the sandboxes of a Ray cluster: that of RAY_ADDRESS or this machine, or a new one here."),
+PoolOption = Annotated[
+    str | None,
+    typer.Option(
+        "--pool",
+        metavar="NAME",
+        help="Use a pool that a plug-in adds; ray: that of the Ray cluster of RAY_ADDRESS or this machine, or a new one.",
+    ),
 ]
 BackendOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="What executes the code: python, restricted, bash, jupyter:KERNEL ...")
@@ -62,6 +79,13 @@ SandboxOptions = Annotated[
 UrlOption = Annotated[
     str | None, typer.Option("--url", metavar="URL", help="Use a running server, such as http://127.0.0.1:8000, instead.")
 ]
+HostOption = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all interfaces.")]
+PortOption = Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 for a free one.")]
+RequiredTokenOption = Annotated[
+    str | None, typer.Option("--token", envvar="CODING_GYM_TOKEN", help="Bearer token that clients must send; none by default.")
+]
+NoTokenOption = Annotated[bool, typer.Option("--no-token", help="Listen beyond this machine although there is no token.")]
+SessionsOption = Annotated[int, typer.Option(min=1, help="Maximum number of concurrent sessions.")]
 TokenOption = Annotated[str | None, typer.Option(envvar="CODING_GYM_TOKEN", help="Token of the server at --url.")]
 
 
@@ -190,3 +214,48 @@ def errors_in_red() -> Iterator[None]:
     except (CodingGymError, DockerException, gym.error.Error) as error:
         typer.secho(str(error), fg="red", err=True)
         raise typer.Exit(1) from None
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[None]:
+    """End the block quietly at Ctrl-C, SIGTERM and SIGHUP."""
+    previous = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def check_token(token: str | None, *, host: str, may_be_open: bool) -> None:
+    """Check that a token is one, and that there is one if others reach the address.
+
+    Args:
+        token: The token of clients; None or empty to admit all.
+        host: Address to listen on.
+        may_be_open: Whether all may be admitted at any address.
+
+    Raises:
+        ConfigurationError: If not.
+    """
+    if token and not _TOKEN.fullmatch(token):
+        message = "Expected the token to consist of printable ASCII characters without spaces"
+        raise ConfigurationError(message)
+    if not token and not may_be_open and not _is_loopback(host):
+        message = (
+            f"Listening on {host} without a token would let everyone who reaches this machine run code: set --token or "
+            "CODING_GYM_TOKEN, or pass --no-token"
+        )
+        raise ConfigurationError(message)
+
+
+def _is_loopback(host: str) -> bool:
+    """Return whether a host is reached from this machine only; names count if all their addresses are."""
+    try:
+        found = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
+    except (OSError, UnicodeError):
+        # To be reported when the address is bound.
+        return True
+    return all(ipaddress.ip_address(address).is_loopback for address in found)

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coding_gym.cli.common import RayOption, errors_in_red, parse_values
+from coding_gym import plugins
+from coding_gym.cli.common import PoolOption, errors_in_red, parse_values
 
 if TYPE_CHECKING:
     from coding_gym.datasets.policies.base import Policy
-    from coding_gym.ray import RayPool
+    from coding_gym.sandbox.pool import SandboxPool
 
 __all__ = ["collect", "export", "replay"]
 
@@ -67,13 +68,13 @@ def collect(
         ),
     ] = None,
     option: _Options = None,
-    ray: RayOption = False,
+    pool: PoolOption = None,
 ) -> None:
     """Run episodes of a policy and write them to a directory. After an interruption, the same command continues."""
     from coding_gym.datasets import collect as collect_episodes
 
     options = parse_values(option)
-    with errors_in_red(), _interruptible(out), _ray_pool(options) if ray else contextlib.nullcontext() as pool:
+    with errors_in_red(), _interruptible(out), _pool(pool, options) if pool else contextlib.nullcontext() as shared:
         dataset = collect_episodes(
             env,
             _policy(policy, base_url, parse_values(parameter)),
@@ -85,7 +86,7 @@ def collect(
             max_steps=max_steps,
             sessions=sessions,
             sandboxes=sandboxes,
-            pool=pool,
+            pool=shared,
         )
     typer.echo(f"{out}: {len(dataset)} episodes, SHA-256 {dataset.sha256}")
 
@@ -135,12 +136,14 @@ def export(
                 typer.echo(f"wrote {export_minari(dataset, target).spec.data_path}")
 
 
-def _ray_pool(options: dict[str, Any]) -> RayPool:
-    """Return a pool of the Ray cluster, and remove the options of its sandboxes from those of the environment."""
-    from coding_gym.ray import RayPool
+def _pool(name: str, options: dict[str, Any]) -> SandboxPool:
+    """Return the pool of that name, and remove the options of its sandboxes from those of the environment."""
     from coding_gym.sandbox.config import SandboxKwargs
 
-    return RayPool(**{name: options.pop(name) for name in list(options) if name in SandboxKwargs.__annotations__})
+    pool: SandboxPool = plugins.load("pools", name)(
+        **{option: options.pop(option) for option in list(options) if option in SandboxKwargs.__annotations__}
+    )
+    return pool
 
 
 def _policy(text: str, base_url: str | None, parameters: dict[str, Any]) -> Any:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from rich.table import Table
 
+from coding_gym import plugins
 from coding_gym.errors import ConfigurationError
 from coding_gym.sandbox.config import SandboxKwargs
 from coding_gym.tasks import Grader, Verdict, VerdictOutcome, load_suite, pass_at_k
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["grade_samples", "parse_ks"]
 
+_MAX_WORKERS = 256
+"""Most submissions that are graded in parallel in a pool by default."""
+
 
 def grade_samples(
     console: Console,
@@ -32,7 +37,7 @@ def grade_samples(
     output: Path | None = None,
     workers: int | None = None,
     progress: bool = True,
-    ray: bool = False,
+    pool: str | None = None,
     **sandbox_options: Unpack[SandboxKwargs],
 ) -> None:
     """Grade a file of samples, write the results, and print pass@k.
@@ -46,7 +51,7 @@ def grade_samples(
         output: Output file for the results; next to the samples if None.
         workers: Maximum number of samples to grade concurrently; the default of ``Grader`` if None.
         progress: Whether to show a progress bar.
-        ray: Whether to grade on the nodes of a Ray cluster; see ``RayGrader``.
+        pool: Name of a pool that a plug-in adds, such as ``ray``.
         sandbox_options: Fields of ``SandboxConfig``.
 
     Raises:
@@ -56,7 +61,7 @@ def grade_samples(
     tasks = load_suite(suite, grading=grading)
     samples = read_samples(path, tasks)
     output = output or results_path(path)
-    with _grader(ray=ray)(workers=workers, **sandbox_options) as grader:
+    with _grader(pool, workers, sandbox_options) as grader:
         submissions = [(tasks[sample.task_id], sample.completion) for sample in samples]
         verdicts = grader.grade_many(submissions, progress=progress)
         graded = list(write_results(output, zip(samples, verdicts, strict=True)))
@@ -64,12 +69,16 @@ def grade_samples(
     console.print(f"wrote {output}", soft_wrap=True, markup=False)
 
 
-def _grader(*, ray: bool) -> type[Grader]:
-    if not ray:
-        return Grader
-    from coding_gym.ray import RayGrader
-
-    return RayGrader
+@contextlib.contextmanager
+def _grader(pool: str | None, workers: int | None, sandbox_options: SandboxKwargs) -> Iterator[Grader]:
+    if pool is None:
+        with Grader(workers=workers, **sandbox_options) as grader:
+            yield grader
+        return
+    with plugins.load("pools", pool)(**sandbox_options) as shared:
+        shared.start()
+        with Grader(pool=shared, workers=workers or min(shared.capacity, _MAX_WORKERS)) as grader:
+            yield grader
 
 
 def parse_ks(text: str) -> list[int]:

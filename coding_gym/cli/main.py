@@ -8,21 +8,19 @@ from collections.abc import Iterator
 from datetime import datetime
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from coding_gym.bench import Group, run_benchmarks
+from coding_gym import plugins
 from coding_gym.cli import datasets as commands
-from coding_gym.cli.common import Provider, RayOption, errors_in_red, parse_size_option
-from coding_gym.cli.compat import compat
+from coding_gym.cli.common import PoolOption, Provider, errors_in_red, parse_size_option
 from coding_gym.cli.completion import completion
 from coding_gym.cli.logs import age, logs, owner_state
 from coding_gym.cli.run import ARGUMENTS_AFTER_FILE, run
 from coding_gym.cli.serve import serve
 from coding_gym.cli.shell import shell
-from coding_gym.cli.view import view
-from coding_gym.cli.watch import watch
 from coding_gym_server.protocol.grading import GradingMode
 
 if TYPE_CHECKING:
@@ -37,10 +35,28 @@ __all__ = ["app"]
 _WIDTH_WITHOUT_TERMINAL = 160
 _CONFLICT = 409
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_show_locals=False)
+
+class _Commands(TyperGroup):
+    """The commands. That of a plug-in may look like an option: ``serve --e2b`` is the command ``serve-e2b``."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        for option in args[1:]:
+            if option.startswith("--") and f"{args[0]}{option[1:]}" in self.commands:
+                rest = list(args)
+                rest.remove(option)
+                return super().resolve_command(ctx, [f"{args[0]}{option[1:]}", *rest[1:]])
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(cls=_Commands, no_args_is_help=True, pretty_exceptions_show_locals=False)
 app.command(context_settings=ARGUMENTS_AFTER_FILE)(run)
-for _command in (shell, serve, watch, logs, compat, completion, commands.collect, commands.replay, commands.export, view):
+for _command in (shell, serve, logs, completion, commands.collect, commands.replay, commands.export):
     app.command()(_command)
+for _name, _added in plugins.load_all("commands").items():
+    if isinstance(_added, typer.Typer):
+        app.add_typer(_added, name=_name)
+    else:
+        app.command(_name)(_added)
 
 
 def _show_version(is_requested: bool) -> None:
@@ -174,31 +190,6 @@ def doctor(
 
 
 @app.command()
-def bench(
-    provider: Annotated[Provider, typer.Option(help="Sandbox provider.")] = Provider.AUTO,
-    quick: Annotated[bool, typer.Option("--quick", help="Take a tenth of the samples.")] = False,
-    only: Annotated[
-        list[Group] | None,
-        typer.Option(metavar="GROUP", help=f"Measure only this group; repeatable: {', '.join(Group)}."),
-    ] = None,
-    display: Annotated[bool, typer.Option("--display", help="The same as --only display.")] = False,
-    grading: Annotated[bool, typer.Option("--grading", help="The same as --only grading.")] = False,
-    json: Annotated[
-        Path | None,
-        typer.Option(metavar="PATH", dir_okay=False, writable=True, help="Also write the results to this JSON file."),
-    ] = None,
-) -> None:
-    """Benchmark sandboxes and compare the results with their thresholds. The exit code is 1 if a group cannot be measured."""
-    if json is not None and not json.parent.is_dir():
-        message = f"there is no directory {json.parent}"
-        raise typer.BadParameter(message)
-    groups = list(dict.fromkeys([*(only or []), *([Group.DISPLAY] if display else []), *([Group.GRADING] if grading else [])]))
-    with errors_in_red():
-        rows = run_benchmarks(_console(), provider=provider.value, quick=quick, only=groups, json_path=json)
-    raise typer.Exit(1 if any(row.failed for row in rows) else 0)
-
-
-@app.command()
 def grade(
     samples: Annotated[
         Path,
@@ -219,7 +210,7 @@ def grade(
     workers: Annotated[int | None, typer.Option(min=1, help="Number of concurrent gradings; two per core by default.")] = None,
     provider: Annotated[Provider, typer.Option(help="Sandbox provider.")] = Provider.AUTO,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress.")] = False,
-    ray: RayOption = False,
+    pool: PoolOption = None,
 ) -> None:
     """Grade samples, write one result per line, and print pass@k. The exit code is 0 even if samples fail."""
     from coding_gym.cli.grade import grade_samples, parse_ks
@@ -234,7 +225,7 @@ def grade(
             output=output,
             workers=workers,
             progress=not quiet,
-            ray=ray,
+            pool=pool,
             provider=provider.value,
         )
 
@@ -256,7 +247,6 @@ def record(
     system_packages: Annotated[
         list[str] | None, typer.Option("--system-packages", metavar="NAME", help="Debian package to install; repeatable.")
     ] = None,
-    fix_typos: Annotated[bool, typer.Option("--fix-typos", help="Accept suggestions for misspelled package names.")] = False,
 ) -> None:
     """Run a program in a sandbox and record its screen to a file.
 
@@ -276,7 +266,6 @@ def record(
             provider=provider.value,
             packages=packages or (),
             system_packages=system_packages or (),
-            fix_typos=fix_typos,
         )
         typer.echo(recording.stdout, nl=False)
         typer.echo(recording.stderr, nl=False, err=True)

@@ -213,7 +213,7 @@ def test_failed_build_is_explained_on_stderr(docker_engine, monkeypatch: pytest.
     assert "Traceback" not in result.output
 
 
-@pytest.mark.parametrize("command", [["ps"], ["prune"], ["build-image"], ["bench", "--provider", "docker"]])
+@pytest.mark.parametrize("command", [["ps"], ["prune"], ["build-image"]])
 def test_command_without_engine_reports_unavailable_provider(command: list[str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
     result = run(*command)

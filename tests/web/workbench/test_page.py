@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.web.accessibility import serious_violations
+from tests.support.browser.accessibility import serious_violations
 
 MOST_BYTES = 300_000
 CODE = "import sys\nprint('out', 'x' * 300)\nprint('err', file=sys.stderr)\nopen('a.txt', 'w').close()\n1 / 0"

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.web import main_thread
+from tests.support.browser import main_thread
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 HOSTILE = """

@@ -1,1 +1,0 @@
-"""Pages in the browser, served on this machine."""

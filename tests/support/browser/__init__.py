@@ -1,0 +1,1 @@
+"""A real browser for the tests of pages."""
