@@ -1,1 +1,1 @@
-"""Tests of coding_gym.bench."""
+"""Tests of benchmarks."""

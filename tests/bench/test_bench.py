@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from coding_gym.bench import branching, display, latency
-from coding_gym.bench.baselines import BaselineError, bare_worker
-from coding_gym.bench.branching import prefix_of_equal_cost
-from coding_gym.bench.plan import BenchPlan
-from coding_gym.bench.processes import NotMeasurableError, RssPeak, find_server, pss, rss
-from coding_gym.bench.report import Row
-from coding_gym.cli.main import app
+from benchmarks import branching, display, latency
+from benchmarks.__main__ import app
+from benchmarks.baselines import BaselineError, bare_worker
+from benchmarks.branching import prefix_of_equal_cost
+from benchmarks.plan import BenchPlan
+from benchmarks.processes import NotMeasurableError, RssPeak, find_server, pss, rss
+from benchmarks.report import Row
 from coding_gym_server.isolation.probe import probe
 
 needs_landlock = pytest.mark.skipif(bool(probe().missing), reason="the local provider needs Linux 6.12's Landlock")
@@ -24,7 +24,7 @@ needs_landlock = pytest.mark.skipif(bool(probe().missing), reason="the local pro
 def test_quick_run_prints_and_writes_figures(tmp_path: Path):
     path = tmp_path / "figures.json"
     result = CliRunner().invoke(
-        app, ["bench", "--quick", "--provider", "local", "--only", "deadline", "--json", str(path)], catch_exceptions=False
+        app, ["--quick", "--provider", "local", "--only", "deadline", "--json", str(path)], catch_exceptions=False
     )
     assert result.exit_code == 0
     assert "provider local, quick" in result.output
@@ -51,8 +51,8 @@ def test_baseline_worker_executes_code():
 
 
 def test_unknown_group_and_invalid_path_are_refused_early(tmp_path: Path):
-    assert CliRunner().invoke(app, ["bench", "--only", "nonsense"]).exit_code == 2
-    assert CliRunner().invoke(app, ["bench", "--json", str(tmp_path / "missing" / "figures.json")]).exit_code == 2
+    assert CliRunner().invoke(app, ["--only", "nonsense"]).exit_code == 2
+    assert CliRunner().invoke(app, ["--json", str(tmp_path / "missing" / "figures.json")]).exit_code == 2
 
 
 def test_row_reports_whether_target_is_met():
@@ -85,10 +85,10 @@ def test_non_server_process_is_not_measurable():
         find_server([os.getpid()])
 
 
-def test_display_option_runs_only_display_benchmarks(monkeypatch: pytest.MonkeyPatch):
+def test_chosen_group_runs_alone(monkeypatch: pytest.MonkeyPatch):
     measured = [Row(what="nothing but the option", unit="ms", median=1.0)]
     monkeypatch.setattr(display, "measure_display", lambda plan: measured)
-    result = CliRunner().invoke(app, ["bench", "--display", "--provider", "local"], catch_exceptions=False)
+    result = CliRunner().invoke(app, ["--only", "display", "--provider", "local"], catch_exceptions=False)
     assert result.exit_code == 0
     assert "nothing but the option" in result.output
     assert "endless loop" not in result.output
@@ -117,7 +117,7 @@ def test_dead_baseline_worker_is_reported(monkeypatch: pytest.MonkeyPatch):
     # A worker whose sockets are closed breaks the pipe, which click takes for a closed terminal.
     monkeypatch.setattr(latency, "bare_worker", lambda: (_ for _ in ()).throw(BaselineError("the bare worker failed: pipe")))
     monkeypatch.setattr(BenchPlan, "times", lambda self, full, *, least=3: 10)
-    result = CliRunner().invoke(app, ["bench", "--provider", "local", "--only", "step"], catch_exceptions=False)
+    result = CliRunner().invoke(app, ["--provider", "local", "--only", "step"], catch_exceptions=False)
     assert result.exit_code == 1
     assert "env.step(" in result.output
     assert "the bare worker failed" in result.output.replace("\n", " ")
@@ -129,9 +129,16 @@ def test_failed_group_neither_ends_the_run_nor_is_silent(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(latency, "measure_step", fail)
     monkeypatch.setattr(display, "measure_display", lambda plan: [Row(what="the other group", unit="ms", median=1.0)])
-    command = ["bench", "--only", "step", "--only", "display", "--provider", "local"]
+    command = ["--only", "step", "--only", "display", "--provider", "local"]
     result = CliRunner().invoke(app, command, catch_exceptions=False)
     assert result.exit_code == 1
     assert "step: failed" in result.output
     assert "BrokenPipeError: [Errno 32] Broken pipe [/pipe]" in result.output
     assert "the other group" in result.output
+
+
+def test_missing_engine_is_reported(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
+    result = CliRunner().invoke(app, ["--provider", "docker"])
+    assert result.exit_code == 1
+    assert "The docker provider is not available" in result.stderr

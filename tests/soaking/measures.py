@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from coding_gym.bench.processes import pss
+from benchmarks.processes import pss
 from coding_gym.sandbox import Sandbox
 from coding_gym.sandbox.ownership import OwnerProcess
 from tests.support.sandbox_processes import processes_of, server_of, zygote_of

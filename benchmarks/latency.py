@@ -11,9 +11,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from coding_gym.bench.baselines import BaselineError, bare_worker
-from coding_gym.bench.plan import BenchPlan, milliseconds, repeat
-from coding_gym.bench.report import Row
+from benchmarks.baselines import BaselineError, bare_worker
+from benchmarks.plan import BenchPlan, milliseconds, repeat
+from benchmarks.report import Row
 from coding_gym.envs.vector_env import CodingVectorEnv
 
 __all__ = ["measure_deadline", "measure_first_come", "measure_reset", "measure_step", "measure_vector"]

@@ -1,7 +1,7 @@
-"""``coding-gym bench``: benchmarks of the speed and memory consumption of sandboxes.
+"""``python -m benchmarks``: benchmarks of the speed and memory consumption of sandboxes.
 
 They print a table and never assert on durations: on a busy machine, the ratio to a baseline from the same run is more
-meaningful than an absolute figure. A checkout also has comparisons with other projects: ``python -m tests.peers``.
+meaningful than an absolute figure. For comparisons with other projects, see ``python -m tests.peers``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from coding_gym.bench.report import Row
+    from benchmarks.report import Row
 
 __all__ = ["Group", "run_benchmarks"]
 
@@ -57,9 +57,9 @@ def run_benchmarks(
         ProviderError: If no sandbox is available.
     """
     # Imported lazily: the command line's help does not require them.
-    from coding_gym.bench import branching, collecting, display, grading, interpreter, latency, resources
-    from coding_gym.bench.plan import choose_provider
-    from coding_gym.bench.report import measure_and_print
+    from benchmarks import branching, collecting, display, grading, interpreter, latency, resources
+    from benchmarks.plan import choose_provider
+    from benchmarks.report import measure_and_print
 
     measures = {
         Group.STEP: latency.measure_step,
@@ -79,4 +79,4 @@ def run_benchmarks(
     }
     plan = choose_provider(provider, quick=quick)
     chosen = {group.value: measures[group] for group in only or measures}
-    return measure_and_print(console, chosen, plan, title="coding-gym bench", json_path=json_path)
+    return measure_and_print(console, chosen, plan, title="python -m benchmarks", json_path=json_path)

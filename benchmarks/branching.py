@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 import gymnasium as gym
 import numpy as np
 
-from coding_gym.bench.plan import BenchPlan, repeat
-from coding_gym.bench.report import Row
-from coding_gym.search import BranchTree
+from benchmarks.plan import BenchPlan, repeat
+from benchmarks.report import Row
+from coding_gym_search import BranchTree
 
 __all__ = ["measure_branching", "prefix_of_equal_cost"]
 

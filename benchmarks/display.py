@@ -11,9 +11,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from coding_gym.bench.plan import BenchPlan, milliseconds
-from coding_gym.bench.processes import NotMeasurableError, find_processes, find_server, pss
-from coding_gym.bench.report import Row
+from benchmarks.plan import BenchPlan, milliseconds
+from benchmarks.processes import NotMeasurableError, find_processes, find_server, pss
+from benchmarks.report import Row
 from coding_gym.sandbox import start_sandbox
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym_server.protocol import Capture, Click, ResetOptions

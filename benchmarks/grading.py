@@ -6,8 +6,8 @@ import importlib.util
 import time
 from collections.abc import Iterator
 
-from coding_gym.bench.plan import BenchPlan, milliseconds
-from coding_gym.bench.report import Row
+from benchmarks.plan import BenchPlan, milliseconds
+from benchmarks.report import Row
 from coding_gym.tasks import Asserts, Grader, Task, TaskSuite, load_suite
 
 __all__ = ["measure_grading"]

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from coding_gym.bench.plan import BenchPlan
-from coding_gym.bench.report import Row
+from benchmarks.plan import BenchPlan
+from benchmarks.report import Row
 from coding_gym.datasets import collect
 from coding_gym.sandbox.pool import SandboxPool
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 
-from coding_gym.bench.plan import BenchPlan, milliseconds, repeat
-from coding_gym.bench.processes import NotMeasurableError, find_processes, find_server, pss
-from coding_gym.bench.report import Row
+from benchmarks.plan import BenchPlan, milliseconds, repeat
+from benchmarks.processes import NotMeasurableError, find_processes, find_server, pss
+from benchmarks.report import Row
 from coding_gym.code_interpreter import CodeInterpreter, Context
 from coding_gym.sandbox import start_sandbox
 from coding_gym.sandbox.config import SandboxConfig

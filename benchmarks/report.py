@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from coding_gym.bench.plan import BenchPlan
+from benchmarks.plan import BenchPlan
 
 __all__ = ["Row", "build_table", "measure_and_print", "write_json"]
 

@@ -10,9 +10,9 @@ from typing import cast
 
 import gymnasium as gym
 
-from coding_gym.bench.plan import BenchPlan, milliseconds
-from coding_gym.bench.processes import NotMeasurableError, RssPeak, find_processes, find_server, pss, rss
-from coding_gym.bench.report import Row
+from benchmarks.plan import BenchPlan, milliseconds
+from benchmarks.processes import NotMeasurableError, RssPeak, find_processes, find_server, pss, rss
+from benchmarks.report import Row
 from coding_gym.envs.coding_env import CodingEnv
 from coding_gym.sandbox.base import Sandbox
 from coding_gym_server.protocol import ResetOptions
