@@ -11,18 +11,15 @@ import os
 from typing import TYPE_CHECKING
 
 from coding_gym._version import __version__
-from envs_registry import register_when_imported
+from envs_registry import register_envs
 
 if TYPE_CHECKING:
     from coding_gym import branching, inputs
     from coding_gym.code_interpreter import CodeInterpreter
     from coding_gym.envs.async_coding_env import AsyncCodingEnv
     from coding_gym.envs.coding_env import CodingEnv
-    from coding_gym.envs.first_come import FirstComeVectorEnv
-    from coding_gym.envs.gui_env import CodingEnvGUI
-    from coding_gym.envs.gui_vector_env import CodingGuiVectorEnv
-    from coding_gym.envs.shell_env import CodingShellEnv
-    from coding_gym.envs.shell_vector_env import CodingShellVectorEnv
+    from coding_gym.envs.gui_env import CodingEnvGUI, CodingGuiVectorEnv
+    from coding_gym.envs.shell_env import CodingShellEnv, CodingShellVectorEnv
     from coding_gym.envs.snapshot import Snapshot
     from coding_gym.envs.vector_env import CodingVectorEnv
     from coding_gym.media.marks import MarkedScreen, format_widgets, mark_widgets
@@ -32,7 +29,6 @@ if TYPE_CHECKING:
     from coding_gym.sandbox.config import SandboxConfig
     from coding_gym.sandbox.pool import SandboxPool
     from coding_gym.spaces import CodeText
-    from coding_gym.watching.activation import watch
     from coding_gym_server.protocol import Rectangle, Widget, Window
 
 __all__ = [
@@ -49,7 +45,6 @@ __all__ = [
     "CodingShellEnv",
     "CodingShellVectorEnv",
     "CodingVectorEnv",
-    "FirstComeVectorEnv",
     "MarkedScreen",
     "Rectangle",
     "Result",
@@ -64,13 +59,12 @@ __all__ = [
     "format_widgets",
     "inputs",
     "mark_widgets",
-    "watch",
 ]
 
 if not TYPE_CHECKING:
     from coding_gym._lazy import lazy_names
 
-    # Imported when they are used: most commands need few of them, and NumPy and Gymnasium take half a second.
+    # Imported when they are used: most commands need few of them.
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
@@ -83,11 +77,10 @@ if not TYPE_CHECKING:
             "CodingClient": "coding_gym.openenv.client",
             "CodingEnv": "coding_gym.envs.coding_env",
             "CodingEnvGUI": "coding_gym.envs.gui_env",
-            "CodingGuiVectorEnv": "coding_gym.envs.gui_vector_env",
+            "CodingGuiVectorEnv": "coding_gym.envs.gui_env",
             "CodingShellEnv": "coding_gym.envs.shell_env",
-            "CodingShellVectorEnv": "coding_gym.envs.shell_vector_env",
+            "CodingShellVectorEnv": "coding_gym.envs.shell_env",
             "CodingVectorEnv": "coding_gym.envs.vector_env",
-            "FirstComeVectorEnv": "coding_gym.envs.first_come",
             "MarkedScreen": "coding_gym.media.marks",
             "Rectangle": "coding_gym_server.protocol",
             "Result": "coding_gym.media.results",
@@ -101,12 +94,12 @@ if not TYPE_CHECKING:
             "format_widgets": "coding_gym.media.marks",
             "inputs": "coding_gym",
             "mark_widgets": "coding_gym.media.marks",
-            "watch": "coding_gym.watching.activation",
         },
     )
 
-register_when_imported()
+register_envs()
 if os.environ.get("CODING_GYM_WATCH"):
-    from coding_gym.watching.activation import watch_if_asked
+    from coding_gym import plugins
 
-    watch_if_asked()
+    for _observe in plugins.load_all("observers").values():
+        _observe()

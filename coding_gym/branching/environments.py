@@ -21,7 +21,7 @@ __all__ = ["clone_state", "fork", "restore_state"]
 
 
 def clone_state(env: gym.Env[Any, Any], *, replay: bool | None = None) -> WrappedSnapshot:
-    """Return a snapshot of an environment and of its wrappers; the episode goes on unchanged.
+    """Return a snapshot of an environment and of its wrappers; the episode continues unchanged.
 
     The environment is the outermost one with ``clone_state`` and ``restore_state``. Of the wrappers around it, those with
     ``get_branch_state`` and ``set_branch_state`` (see ``StatefulWrapper``) are asked for their state; of the others, the
@@ -58,7 +58,7 @@ def clone_state(env: gym.Env[Any, Any], *, replay: bool | None = None) -> Wrappe
 def restore_state(
     env: gym.Env[Any, Any], snapshot: WrappedSnapshot, *, seed: int | None = None, replay: bool = False
 ) -> tuple[Any, dict[str, Any]]:
-    """Go on from a snapshot, with the wrappers in the state that they were in.
+    """Continue from a snapshot, with the wrappers in the state that they were in.
 
     Args:
         env: The environment that the snapshot was taken of.
@@ -97,13 +97,13 @@ def restore_state(
 
 
 def fork(env: gym.Env[Any, Any], n: int, seeds: Sequence[int | None] | None = None) -> list[gym.Env[Any, Any]]:
-    """Return environments that go on from the state of this one, each with wrappers of its own in the same state.
+    """Return environments that continue from the state of this one, each with its own wrappers in the same state.
 
     A wrapper that records its constructor's arguments (``gymnasium.utils.RecordConstructorArgs``) is made again from them;
     of any other, a shallow copy is made. The state is copied as by ``clone_state``.
 
     Args:
-        env: The environment; it, or one inside of it, has ``fork``. It goes on unchanged.
+        env: The environment; it, or one inside of it, has ``fork``. It continues unchanged.
         n: Number of forks.
         seeds: A seed or None for each fork; see ``CodingEnv.fork``.
 

@@ -25,7 +25,7 @@ def clone_states(
 
     Of the wrappers, those with ``get_branch_state`` and ``set_branch_state`` (see ``StatefulVectorWrapper``) are asked; of the
     others, the rows of arrays with one row per environment are copied. What a wrapper has of all environments, such as the
-    statistics of ``NormalizeObservation``, goes on.
+    statistics of ``NormalizeObservation``, continues.
 
     Args:
         envs: The vector environment.
@@ -53,7 +53,7 @@ def restore_states(
     seeds: list[int | None] | None = None,
     replay: bool = False,
 ) -> tuple[Any, dict[str, Any]]:
-    """Let environments go on from snapshots, with the state that wrappers had of them; those with None go on as they are.
+    """Let environments continue from snapshots, with the state that wrappers had of them; those with None continue as they are.
 
     Args:
         envs: The vector environment that the snapshots were taken of.

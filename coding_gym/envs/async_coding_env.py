@@ -4,70 +4,46 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from queue import SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+import gymnasium as gym
 import numpy as np
-from gymnasium.utils import seeding
 from numpy.typing import NDArray
 
 from coding_gym._validation import check_one_of
-from coding_gym.client.async_processes import run_process
-from coding_gym.envs.async_branching_access import AsyncBranchingAccess
-from coding_gym.envs.episode import (
-    FIRST_RESET_TIMEOUT,
-    RESET_TIMEOUT,
-    SCREEN_TIMEOUT,
-    EpisodeState,
-    Info,
-    Obs,
-    StepResult,
-    Timing,
-    infrastructure_failure,
-    own_screenshot,
-    refuse_action,
-)
-from coding_gym.envs.loop_lock import LoopLock
+from coding_gym.client.processes import run_process
+from coding_gym.envs.coding_env import CLOSED_DURING_RESET, CodingEnv
+from coding_gym.envs.episode import Info, Obs, StepResult, Timing
 from coding_gym.envs.options import CodingEnvKwargs, EnvOptions, split_options
-from coding_gym.envs.reset_retry import ResetRetryPolicy
-from coding_gym.envs.screen_region import WIDGETS_AND_SCREEN, WIDGETS_ONLY, WINDOWS_ONLY, Region, screen_request
-from coding_gym.errors import (
-    CapacityError,
-    ProtocolError,
-    SandboxStartError,
-    StepTimeoutError,
-    TransportError,
-)
-from coding_gym.media.frames import decode_pixels
-from coding_gym.media.marks import MarkedScreen, mark_widgets
-from coding_gym.sandbox import ManagedSandbox, Sandbox
+from coding_gym.envs.screen_region import Region
+from coding_gym.envs.snapshot import Snapshot
+from coding_gym.errors import ConcurrentUseError, SandboxStartError, StepTimeoutError
+from coding_gym.media.marks import MarkedScreen
+from coding_gym.sandbox import Sandbox
 from coding_gym.sandbox.config import SandboxConfig
-from coding_gym.sandbox.pool import SandboxPool, managed_sandbox, resolve_config
-from coding_gym_server.protocol import (
-    ObservationData,
-    Outcome,
-    ResetOptions,
-    Screen,
-    ScreenRequestOptions,
-    StepAction,
-    Widget,
-    Window,
-)
+from coding_gym.sandbox.pool import SandboxPool
+from coding_gym.tracing import in_current_context
+from coding_gym_server.protocol import Outcome, Widget, Window
 
 if TYPE_CHECKING:
-    from coding_gym.client.async_session import AsyncSession
     from coding_gym.client.files import Files
-    from coding_gym.client.process_request import Command, RunKwargs
-    from coding_gym.client.processes import Processes, ProcessResult
+    from coding_gym.client.processes import Command, Processes, ProcessResult, RunKwargs
 
 __all__ = ["AsyncCodingEnv"]
 
 _ON_TIMEOUT = ("observation", "raise")
 
+_T = TypeVar("_T")
 
-class AsyncCodingEnv(AsyncBranchingAccess):
-    """``CodingEnv`` for asyncio: the same actions, observations, rewards and infos, from coroutines.
+
+class AsyncCodingEnv:
+    """``CodingEnv`` for asyncio: the same environment, whose calls are made in a thread.
 
     Calls on one environment are serialized; it belongs to the event loop of the first one. Canceling a ``step``, for example by
     ``asyncio.timeout``, interrupts the code as Ctrl-C does; the environment stays usable, and the namespace is preserved if the
@@ -97,22 +73,17 @@ class AsyncCodingEnv(AsyncBranchingAccess):
         **options: Unpack[CodingEnvKwargs],
     ) -> None:
         check_one_of("on_timeout", on_timeout, _ON_TIMEOUT)
-        self._arguments = {"on_timeout": on_timeout, "pool": pool, "config": config, **options}
-        own, sandbox_options = split_options(options, type(self), AsyncCodingEnv)
-        self.settings = EnvOptions(**own)
-        self.settings.check_without_window()
-        self.config = resolve_config(pool, config, sandbox_options, backend=self.settings.backend)
+        own, _ = split_options(options, type(self), AsyncCodingEnv)
+        EnvOptions(**own).check_without_window()
+        self._use(CodingEnv(pool=pool, config=config, **options), on_timeout)
+
+    def _use(self, env: CodingEnv, on_timeout: str) -> None:
+        self._env = env
         self.on_timeout = on_timeout
-        self._pool = pool
-        self._episode = EpisodeState(self.settings)
-        self.action_space = self._episode.action_space
-        self.observation_space = self._episode.observation_space
-        self.np_random, _ = seeding.np_random()
-        self._slot: ManagedSandbox | None = None
-        self._session: AsyncSession | None = None
-        self._failure = "the session is gone"
-        self._turn = LoopLock()
-        self._is_fork = False
+        self._thread = _CallThread()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._canceled: set[threading.Event] = set()
+        self._is_closed = False
 
     @classmethod
     async def acquire(cls, pool: SandboxPool | None = None, **options: Any) -> Self:
@@ -131,14 +102,39 @@ class AsyncCodingEnv(AsyncBranchingAccess):
         return env
 
     @property
+    def settings(self) -> EnvOptions:
+        """The environment's options, except the sandbox configuration."""
+        return self._env.settings
+
+    @property
+    def config(self) -> SandboxConfig:
+        """The sandbox configuration."""
+        return self._env.config
+
+    @property
+    def action_space(self) -> gym.Space[str]:
+        """The space of actions."""
+        return self._env.action_space
+
+    @property
+    def observation_space(self) -> gym.Space[Obs]:
+        """The space of observations."""
+        return self._env.observation_space
+
+    @property
+    def np_random(self) -> np.random.Generator:
+        """The generator that seeds are drawn from."""
+        return self._env.np_random
+
+    @property
     def sandbox(self) -> Sandbox | None:
         """The sandbox, None before the start and after ``aclose``."""
-        return self._slot.sandbox if self._slot is not None else None
+        return self._env.sandbox
 
     @property
     def last_timing(self) -> Timing | None:
         """Duration of the last reset or step, None before the first."""
-        return self._episode.last_timing
+        return self._env.last_timing
 
     async def start(self) -> None:
         """Start the sandbox and begin a first episode. Idempotent.
@@ -146,9 +142,7 @@ class AsyncCodingEnv(AsyncBranchingAccess):
         Raises:
             ProviderError: If no sandbox is available; with a pool, within its timeout.
         """
-        async with self._turn:
-            if self._session is None:
-                await self._reset(None, None)
+        await self._begin(self._env.begin_unless_begun)
 
     async def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Obs, Info]:
         """Begin an episode: a new interpreter in an empty workspace; see ``CodingEnv.reset``.
@@ -160,8 +154,8 @@ class AsyncCodingEnv(AsyncBranchingAccess):
             ConcurrentUseError: If the environment belongs to another event loop.
             gymnasium.error.ClosedEnvironmentError: If the environment is closed.
         """
-        async with self._turn:
-            return await self._reset(seed, options)
+        chosen = None if options is None else dict(options)
+        return await self._begin(partial(self._env.reset, seed=seed, options=chosen))
 
     async def step(self, action: str) -> StepResult:
         """Run ``action``; see ``CodingEnv.step``.
@@ -173,36 +167,29 @@ class AsyncCodingEnv(AsyncBranchingAccess):
             gymnasium.error.ClosedEnvironmentError: If the environment is closed.
             StepTimeoutError: If the step times out and ``on_timeout`` is ``raise``.
         """
-        self._episode.check_action(action)
-        async with self._turn:
-            self._episode.check_open()
-            try:
-                data = await self._run(self._episode.begin_step(action))
-                obs, reward, terminated, truncated, info = self._episode.finish_step(data)
-            except BaseException as error:
-                self._episode.reports.failed(error)
-                raise
-        obs = own_screenshot(obs)
+        self._env.check_action(action)
+        canceled = threading.Event()
+        result = await self._call(partial(_step, self._env, action, canceled), canceled)
+        obs, _, _, _, info = result
         if self.on_timeout == "raise" and info["outcome"] == Outcome.TIMEOUT:
             raise StepTimeoutError(obs, info)
-        return obs, reward, terminated, truncated, info
+        return result
 
     async def windows(self) -> list[Window]:
         """Return the visible windows, the lowest first; see ``CodingEnv.windows``."""
-        return (await self._request_screen(WINDOWS_ONLY)).windows
+        return await self._call(self._env.windows)
 
     async def capture(self, region: Region = None) -> NDArray[np.uint8]:
         """Return the current screen: uint8, shape (height, width, 3); see ``CodingEnv.capture``."""
-        return decode_pixels((await self._request_screen(screen_request(region))).screenshot)
+        return await self._call(partial(self._env.capture, region))
 
     async def widgets(self) -> list[Widget]:
         """Return the visible widgets of graphical programs, in tree order; see ``CodingEnv.widgets``."""
-        return (await self._request_screen(WIDGETS_ONLY)).widgets
+        return await self._call(self._env.widgets)
 
     async def marked_screen(self) -> MarkedScreen:
         """Return the current screen with numbered boxes around widgets; see ``CodingEnv.marked_screen``."""
-        screen = await self._request_screen(WIDGETS_AND_SCREEN)
-        return mark_widgets(decode_pixels(screen.screenshot), screen.widgets)
+        return await self._call(self._env.marked_screen)
 
     async def exec(self, command: Command, **options: Unpack[RunKwargs]) -> ProcessResult:
         """Run a process to its end, beside the interpreter; see ``CodingEnv.exec``. Canceling the call kills the process."""
@@ -211,37 +198,55 @@ class AsyncCodingEnv(AsyncBranchingAccess):
     @property
     def processes(self) -> Processes:
         """The processes that run beside the interpreter; their methods block. See ``CodingEnv.processes``."""
-        return self._open_session().http.processes
+        return self._env.processes
 
     @property
     def files(self) -> Files:
         """The files of the working directory; their methods block. See ``CodingEnv.files``."""
-        return self._open_session().http.files
+        return self._env.files
+
+    async def clone_state(self, *, replay: bool | None = None) -> Snapshot:
+        """Return a snapshot of the episode, which continues unchanged; see ``CodingEnv.clone_state``."""
+        return await self._call(partial(self._env.clone_state, replay=replay))
+
+    async def restore_state(
+        self, snapshot: Snapshot, *, seed: int | None = None, replay: bool = False, release: bool = False
+    ) -> tuple[Obs, Info]:
+        """Continue from a snapshot of this environment, also of an earlier episode; see ``CodingEnv.restore_state``."""
+        return await self._call(partial(self._env.restore_state, snapshot, seed=seed, replay=replay, release=release))
+
+    async def fork(self, n: int, seeds: Sequence[int | None] | None = None) -> list[Self]:
+        """Return environments that continue from the present state, each in its own session; see ``CodingEnv.fork``."""
+        forks = []
+        for env in await self._call(partial(self._env.fork, n, seeds)):
+            fork = type(self).__new__(type(self))
+            fork._use(env, self.on_timeout)
+            forks.append(fork)
+        return forks
 
     def render(self) -> str | NDArray[np.uint8] | None:
         """Render the episode in ``render_mode``: its transcript, an image of the screen or of the transcript, or None."""
-        return self._episode.render()
+        return self._env.render()
 
     async def aclose(self) -> None:
         """End the session and remove the sandbox, or return it to the pool. Idempotent.
 
         All other methods then raise ``gymnasium.error.ClosedEnvironmentError``.
         """
-        self._episode.close()
-        self._drop_session()
-        self._failure = "the environment is closed"
-        slot, self._slot = self._slot, None
-        if slot is not None:
-            await asyncio.shield(asyncio.to_thread(slot.close))
+        self._is_closed = True
+        self._env.refuse_use()
+        for canceled in self._canceled:
+            canceled.set()
+        self._env.stop_waiting()
+        self._env.abort()
+        closing = self._thread.submit(self._env.close)
+        self._thread.end()
+        await asyncio.shield(asyncio.wrap_future(closing))
 
     def __del__(self) -> None:
-        # A partially constructed object lacks attributes; a closed event loop accepts no calls.
+        # A partially constructed object lacks attributes.
         with contextlib.suppress(Exception):
-            if self._session is not None:
-                self._session.close()
-        with contextlib.suppress(Exception):
-            if self._slot is not None:
-                self._slot.close()
+            self._thread.end()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -252,92 +257,93 @@ class AsyncCodingEnv(AsyncBranchingAccess):
     ) -> None:
         await self.aclose()
 
-    async def _reset(self, seed: int | None, options: Mapping[str, Any] | None) -> tuple[Obs, Info]:
-        """Begin an episode; the caller holds the lock."""
-        self._episode.check_reset(options)
-        if seed is not None:
-            self.np_random, _ = seeding.np_random(seed)
-        request = self._episode.begin(seed=seed, np_random=self.np_random, options=options)
-        if self._is_fork and self._slot is not None:
-            self._is_fork = False
-            self._release(self._slot)
-        if self._slot is None:
-            self._slot = managed_sandbox(self._pool, self.config)
-            self._episode.reports_loss = self._slot.may_lose_servers
-        elif not self._slot.begin_episode():
-            self._drop_session()
-        slot, was_started = self._slot, self._session is not None
+    async def _begin(self, begin: Callable[[], _T]) -> _T:
+        """Begin an episode."""
+        canceled = threading.Event()
+        result = await self._call(partial(self._env.begin_cancelable, begin, canceled), canceled)
+        if self._is_closed:
+            raise SandboxStartError(CLOSED_DURING_RESET)
+        return result
+
+    async def _call(self, call: Callable[[], _T], canceled: threading.Event | None = None) -> _T:
+        """Make a call in the thread of the environment.
+
+        Args:
+            call: The call.
+            canceled: Is set if the task is canceled meanwhile.
+        """
+        self._check_loop()
+        canceled = canceled or threading.Event()
+        future = self._thread.submit(in_current_context(call))
+        self._canceled.add(canceled)
         try:
-            obs, info = self._episode.finish_begin(await self._begin(slot, request))
-        except BaseException as error:
-            self._episode.reports.failed(error)
-            # Close it here: after a failed or canceled start, the caller may not do so.
-            if not (was_started and self._session):
-                self._release(slot)
+            return await asyncio.shield(asyncio.wrap_future(future))
+        except asyncio.CancelledError:
+            if not future.cancel():
+                canceled.set()
+                self._env.stop_waiting()
+                self._env.interrupt()
             raise
-        return own_screenshot(obs), info
+        finally:
+            self._canceled.discard(canceled)
 
-    async def _begin(self, slot: ManagedSandbox, options: ResetOptions) -> ObservationData:
-        attempts = ResetRetryPolicy()
-        while True:
-            timeout = FIRST_RESET_TIMEOUT if self._session is None else RESET_TIMEOUT
+    def _check_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._loop = self._loop or loop
+        if loop is not self._loop:
+            state = "has ended" if self._loop.is_closed() else "is another one"
+            message = (
+                f"This environment belongs to the event loop in which it was started, which {state}: make an environment in "
+                "each event loop, in the coroutine that is passed to asyncio.run()"
+            )
+            raise ConcurrentUseError(message)
+
+
+def _step(env: CodingEnv, action: str, canceled: threading.Event) -> StepResult:
+    with env.exclusive_use:
+        env.check_action(action)
+        env.begin_step(action)
+        if canceled.is_set():
+            # Before there was a step to interrupt.
+            env.interrupt()
+        return env.finish_step()
+
+
+class _CallThread:
+    """A daemon thread that makes calls one after the other. It starts with the first one."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] | None = None
+
+    def submit(self, call: Callable[[], _T]) -> Future[_T]:
+        """Make a call when those before it have returned."""
+        if self._calls is None:
+            self._calls = SimpleQueue()
+            threading.Thread(target=_make_calls, args=(self._calls,), name="coding_gym_env", daemon=True).start()
+        future: Future[_T] = Future()
+        self._calls.put((future, call))
+        return future
+
+    def end(self) -> None:
+        """End the thread when its calls have returned; the next call starts another."""
+        calls, self._calls = self._calls, None
+        if calls is not None:
+            calls.put(None)
+
+
+def _make_calls(calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]) -> None:
+    while (entry := calls.get()) is not None:
+        future, call = entry
+        if future.set_running_or_notify_cancel():
+            outcome = error = None
             try:
-                if self._session is None:
-                    self._episode.reports.watched.waiting()
-                    session = await slot.connect_async()
-                    self._episode.reports.watched.resetting()
-                    if self._slot is not slot:
-                        session.close()
-                        self._raise_closed()
-                    self._session = session
-                return await self._session.reset(options, timeout=timeout)
-            except (CapacityError, TransportError, ProtocolError) as error:
-                if self._slot is not slot:
-                    self._raise_closed()
-                self._drop_session()
-                if not (isinstance(error, CapacityError) and slot.leave_full()):
-                    await asyncio.sleep(attempts.pause_after(error))
-
-    def _open_session(self) -> AsyncSession:
-        self._episode.check_begun()
-        if self._session is None:
-            raise TransportError(self._failure)
-        return self._session
-
-    async def _request_screen(self, options: ScreenRequestOptions) -> Screen:
-        self._episode.check_screen_available()
-        async with self._turn:
-            session = self._open_session()
-            try:
-                return await session.request_screen(options, timeout=SCREEN_TIMEOUT)
-            except TransportError as error:
-                self._fail(error)
-                raise
-
-    async def _run(self, action: StepAction) -> ObservationData:
-        if self._session is not None:
-            try:
-                return await self._session.step(action, timeout=self._episode.response_timeout)
-            except (TransportError, ProtocolError) as error:
-                refuse_action(error)
-                self._fail(error)
-        return infrastructure_failure(self._failure)
-
-    def _fail(self, error: Exception) -> None:
-        self._failure = str(error)
-        self._drop_session()
-
-    def _drop_session(self) -> None:
-        if self._session is not None:
-            self._session.close()
-            self._session = None
-
-    def _release(self, slot: ManagedSandbox) -> None:
-        if self._slot is slot:
-            self._drop_session()
-            self._slot = None
-        asyncio.get_running_loop().run_in_executor(None, slot.close)
-
-    def _raise_closed(self) -> NoReturn:
-        message = "The environment was closed during the reset."
-        raise SandboxStartError(message)
+                outcome = call()
+            except BaseException as caught:  # noqa: BLE001 - raised where the call is awaited
+                error = caught
+            # The environment may be collected as soon as its last call has returned.
+            del entry, call
+            future.set_exception(error) if error is not None else future.set_result(outcome)
+            del outcome, error
+        else:
+            del entry, call
+        del future

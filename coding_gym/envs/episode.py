@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import posixpath
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -13,20 +16,28 @@ import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
 
-from coding_gym._validation import CLOSED_ENVIRONMENT
+from coding_gym._html import caption, colored, document, folded, picture, png, preformatted
+from coding_gym._validation import CLOSED_ENVIRONMENT, check_mapping, check_names
 from coding_gym.envs.episode_reports import EpisodeReports
-from coding_gym.envs.observation import CodingObservation
 from coding_gym.envs.options import EnvOptions
-from coding_gym.envs.reset_options import check_reset_options, encode_files
-from coding_gym.envs.step_info import Info, info_of
 from coding_gym.envs.transcript import DEFAULT_FRAME_SIZE, Turn, draw_transcript, format_transcript
-from coding_gym.errors import ConfigurationError, InvalidActionError, ProtocolError
-from coding_gym.media.frames import black_frame, decode_pixels, is_shared_black, shared_black
+from coding_gym.errors import (
+    CapacityError,
+    ConcurrentUseError,
+    ConfigurationError,
+    InvalidActionError,
+    ProtocolError,
+    TransportError,
+)
+from coding_gym.media.frames import black_frame, decode_pixels
+from coding_gym.media.results import Result
+from coding_gym.media.video import Video
 from coding_gym.spaces import CodeText, action_space, observation_space
 from coding_gym_server.protocol import (
     INFRASTRUCTURE_EXIT_CODE,
     Capture,
     ErrorCode,
+    FileContent,
     Metadata,
     Observation,
     ObservationData,
@@ -41,17 +52,194 @@ __all__ = [
     "FIRST_RESET_TIMEOUT",
     "RESET_TIMEOUT",
     "SCREEN_TIMEOUT",
+    "CodingObservation",
     "EpisodeState",
+    "ExclusiveUse",
     "Info",
     "Obs",
     "RecordedStep",
+    "ResetRetryPolicy",
     "StepResult",
     "Timing",
     "check_code",
+    "check_reset_options",
+    "encode_files",
+    "info_of",
     "infrastructure_failure",
-    "own_screenshot",
     "refuse_action",
 ]
+
+_MAX_NAME_BYTES = 255
+
+
+def check_reset_options(options: Mapping[str, Any] | None, known: Iterable[str]) -> None:
+    """Check the names of options, and those options that every environment has.
+
+    Args:
+        options: The options of ``reset``.
+        known: The valid names.
+
+    Raises:
+        ConfigurationError: If a name is unknown, or a value is invalid.
+    """
+    check_mapping("options", options)
+    options = options or {}
+    check_names(options, known, "reset option")
+    episode_id = options.get("episode_id")
+    if not isinstance(episode_id, str | None):
+        message = f"Expected options['episode_id'] to be a str or None, got {episode_id!r:.200}"
+        raise ConfigurationError(message)
+    encode_files(options.get("files"))
+
+
+def encode_files(files: Any) -> dict[str, str | FileContent]:
+    """Return the files of ``reset(options=...)`` in the wire format.
+
+    Raises:
+        ConfigurationError: If they are not a mapping of relative paths to contents.
+    """
+    if files is None:
+        return {}
+    valid = isinstance(files, Mapping) and all(
+        isinstance(path, str) and isinstance(content, str | bytes) for path, content in files.items()
+    )
+    if not valid:
+        message = f"Expected options['files'] to be a mapping of paths to str or bytes, got {files!r:.200}"
+        raise ConfigurationError(message)
+    normalized = {posixpath.normpath(path) for path in files}
+    for path, content in files.items():
+        if problem := _problem(path, normalized) or _problem_of_content(content):
+            message = (
+                f"Expected options['files'] to have paths relative to the working directory, such as 'data/a.csv'; "
+                f"{path!r:.300} {problem}"
+            )
+            raise ConfigurationError(message)
+    return {path: content if isinstance(content, str) else FileContent(content) for path, content in files.items()}
+
+
+def _problem(path: str, paths: set[str]) -> str:
+    """Return why there cannot be a file of this path, empty if there can.
+
+    Args:
+        path: The path.
+        paths: The normalized paths of all files.
+    """
+    normal = posixpath.normpath(path)
+    if "\0" in path:
+        return "contains a null character"
+    if not _is_unicode(path):
+        return "is not Unicode"
+    if path.startswith("/"):
+        return "is absolute"
+    if not path or normal == ".":
+        return "names no file"
+    if normal.split("/")[0] == "..":
+        return "leads out of it"
+    if any(len(name.encode()) > _MAX_NAME_BYTES for name in normal.split("/")):
+        return f"has a name of more than {_MAX_NAME_BYTES} bytes"
+    parents = (normal[:position] for position, character in enumerate(normal) if character == "/")
+    if file := next((parent for parent in parents if parent in paths), None):
+        return f"is below {file!r}, which is a file"
+    return ""
+
+
+def _problem_of_content(content: str | bytes) -> str:
+    return "" if isinstance(content, bytes) or _is_unicode(content) else "has content that UTF-8 cannot encode: pass bytes"
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+class CodingObservation(dict[str, Any]):
+    """An observation: a dict with a representation for notebooks."""
+
+    def _repr_html_(self) -> str:
+        exit_code, screenshot = int(self["exit_code"]), self.get("screenshot")
+        return document(
+            folded("prompt", preformatted(self.get("prompt", ""))),
+            preformatted(self["stdout"]),
+            preformatted(self["stderr"], is_error=True),
+            picture(png(screenshot), alt="screenshot") if screenshot is not None and screenshot.any() else "",
+            caption("exit code ", colored(str(exit_code), is_good=exit_code == 0)),
+        )
+
+
+Info = dict[str, Any]
+
+
+def info_of(settings: EnvOptions, observation: Observation) -> Info:
+    """Return the ``info`` of a step, with the parts that the options request."""
+    metadata = observation.metadata
+    info: Info = {"outcome": metadata.outcome.value, "state_lost": metadata.state_lost}
+    if metadata.idle is not None:
+        info["idle"] = metadata.idle
+    if settings.results:
+        info["results"] = tuple(map(Result.of, metadata.results))
+    if settings.frames is not None:
+        info["frames"] = Video(observation.frames)
+    if settings.widgets:
+        info["widgets"] = tuple(observation.widgets)
+    return info
+
+
+_RESET_ATTEMPTS = 2
+_SLOT_TIMEOUT = 2.0
+_CAPACITY_TIMEOUT = 5.0
+_RETRY_SECONDS = 0.02
+
+
+class ResetRetryPolicy:
+    """Retry policy of failed resets."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._failures = 0
+
+    def pause_after(self, error: Exception) -> float:
+        """Return the number of seconds to wait before the next attempt, in a new session.
+
+        Raises:
+            Exception: ``error``, if there should be no further attempt.
+        """
+        waited = time.monotonic() - self._started
+        if isinstance(error, CapacityError):
+            # The slot may still belong to the last session, which was just closed.
+            if waited < _SLOT_TIMEOUT:
+                return _RETRY_SECONDS
+        elif isinstance(error, ProtocolError) and error.code == ErrorCode.EXECUTION_ERROR:
+            # No process can be forked until the server has ended the session that uses up the limit.
+            if waited < _CAPACITY_TIMEOUT:
+                return _RETRY_SECONDS
+        elif isinstance(error, (TransportError, ProtocolError)):
+            # The sandbox died since the last episode.
+            self._failures += 1
+            if self._failures < _RESET_ATTEMPTS:
+                return 0.0
+        raise error
+
+
+class ExclusiveUse:
+    """Context manager for the calls of an object that one thread at a time may make.
+
+    Responses carry no ids: a second request would receive the response to the first one. Waiting for the first call instead
+    would make the order of the steps of an episode depend on the scheduling of threads.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise ConcurrentUseError
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._lock.release()
+
 
 _ANSWER_SLACK = 15.0
 """Seconds beyond the step's limit after which a server without a response is considered dead."""
@@ -193,7 +381,7 @@ class EpisodeState:
         return self.options
 
     def finish_begin(self, data: ObservationData) -> tuple[Obs, Info]:
-        """Return the result of ``reset`` for a response; a black screenshot is shared and read-only.
+        """Return the result of ``reset`` for a response.
 
         Raises:
             ProtocolError: If the server has a screen of another size.
@@ -254,7 +442,7 @@ class EpisodeState:
         return request
 
     def finish_step(self, data: ObservationData) -> StepResult:
-        """Return the result of ``step`` for a response; a black screenshot is shared and read-only.
+        """Return the result of ``step`` for a response.
 
         Raises:
             ProtocolError: If the server has a screen of another size.
@@ -313,7 +501,7 @@ class EpisodeState:
         return {name: copy.copy(getattr(self, name)) for name in self._SAVED}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state that ``save`` has returned."""
+        """Continue from a state that ``save`` has returned."""
         for name, value in state.items():
             setattr(self, name, copy.copy(value))
         self._requested_at = time.perf_counter()
@@ -339,12 +527,14 @@ class EpisodeState:
         assert size is not None
         self._picture = picture
         if picture is None:
-            return shared_black(size[1], size[0])
+            return black_frame(size[1], size[0])
         frame = decode_pixels(picture)
         if frame.shape[1::-1] != size:
             found = frame.shape[1::-1]
             message = f"Expected a screen of {size[0]} x {size[1]} pixels, got {found[0]} x {found[1]}: pass screen={found}"
             raise ProtocolError(message)
+        # As black ones are.
+        frame.flags.writeable = False
         return frame
 
 
@@ -382,11 +572,3 @@ def refuse_action(error: Exception) -> None:
     """
     if isinstance(error, ProtocolError) and error.code == ErrorCode.VALIDATION_ERROR:
         raise InvalidActionError(str(error)) from error
-
-
-def own_screenshot(obs: Obs) -> Obs:
-    """Replace a shared screenshot of an observation with a copy."""
-    frame = obs.get("screenshot")
-    if frame is not None and is_shared_black(frame):
-        obs["screenshot"] = black_frame(*frame.shape[:2])
-    return obs

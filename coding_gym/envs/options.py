@@ -26,8 +26,6 @@ __all__ = [
     "EnvKwargs",
     "EnvOptions",
     "ScreenOption",
-    "ScreenOptions",
-    "StepLimits",
     "split_options",
 ]
 
@@ -40,10 +38,18 @@ ScreenOption = tuple[int, int] | str | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScreenOptions:
-    """Options of the screen, and of programs with windows.
+class EnvOptions:
+    """Environment options: everything except the sandbox configuration.
+
+    ``EnvKwargs`` types the same options as keyword arguments.
 
     Attributes:
+        render_mode: ``ansi`` (the transcript of the episode), ``rgb_array`` (the last screenshot, or an image of the transcript
+            in its size if the screen is empty), ``human`` (the same in a window, after each reset and step) or None.
+        show_value: Whether the value of a last expression is printed, as a REPL does.
+        backend: What executes the code: ``python``, ``notebook``, ``restricted`` ..., see ``docs/backends.md``; the sandbox's
+            default if None.
+        results: Whether ``info["results"]`` contains values and displays in all their formats, as a tuple of ``Result``.
         screen: Width and height of the screen in pixels; ``auto`` is 800 x 600, and always black if the sandbox has no display;
             None for no screen, and no screenshot in the observation.
         window_manager: Whether a window manager runs on the screen, for programs that require one or open several windows.
@@ -57,8 +63,16 @@ class ScreenOptions:
         frames: Maximum frame rate of ``info["frames"]``, the video of the step (``Video``), in frames per second; None for no
             video. The times of the frames differ from run to run.
         widgets: Whether ``info["widgets"]`` has the widgets that the screenshot shows, as a tuple of ``Widget`` in tree order.
+        step_timeout: Wall-clock limit in seconds.
+        cpu_timeout: CPU-time limit in seconds, summed over all processes of the step; None for no limit.
+        max_output_chars: Maximum number of code points of stdout, and of stderr.
+        max_code_chars: Maximum number of code points of an action.
     """
 
+    render_mode: str | None = None
+    show_value: bool = True
+    backend: str | None = None
+    results: bool = False
     screen: ScreenOption = "auto"
     window_manager: bool = False
     capture: str = Capture.AUTO
@@ -66,44 +80,10 @@ class ScreenOptions:
     max_watch: float | None = None
     frames: float | None = None
     widgets: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepLimits:
-    """Limits of each step.
-
-    Attributes:
-        step_timeout: Wall-clock limit in seconds.
-        cpu_timeout: CPU-time limit in seconds, summed over all processes of the step; None for no limit.
-        max_output_chars: Maximum number of code points of stdout, and of stderr.
-        max_code_chars: Maximum number of code points of an action.
-    """
-
     step_timeout: float = 30.0
     cpu_timeout: float | None = None
     max_output_chars: int = 16_384
     max_code_chars: int = 100_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class EnvOptions(StepLimits, ScreenOptions):
-    """Environment options: everything except the sandbox configuration.
-
-    ``EnvKwargs`` types the same options as keyword arguments.
-
-    Attributes:
-        render_mode: ``ansi`` (the transcript of the episode), ``rgb_array`` (the last screenshot, or an image of the transcript
-            in its size if the screen is empty), ``human`` (the same in a window, after each reset and step) or None.
-        show_value: Whether the value of a last expression is printed, as a REPL does.
-        backend: What executes the code: ``python``, ``notebook``, ``restricted`` ..., see ``docs/backends.md``; the sandbox's
-            default if None.
-        results: Whether ``info["results"]`` contains values and displays in all their formats, as a tuple of ``Result``.
-    """
-
-    render_mode: str | None = None
-    show_value: bool = True
-    backend: str | None = None
-    results: bool = False
 
     def __post_init__(self) -> None:
         check_one_of("render_mode", self.render_mode, dict.fromkeys([HUMAN, *RENDER_MODES]), optional=True)

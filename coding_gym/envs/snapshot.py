@@ -1,4 +1,4 @@
-"""``Snapshot``: the state of an episode, from which it can go on any number of times."""
+"""``Snapshot``: the state of an episode, from which it can continue any number of times."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import contextlib
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from coding_gym.envs.episode import RecordedStep
 from coding_gym.errors import ConfigurationError, SnapshotError
-from coding_gym_server.protocol import SnapshotData
+from coding_gym_server.protocol import Observation, SnapshotData
 
 if TYPE_CHECKING:
-    from coding_gym.client.async_session import AsyncSession
     from coding_gym.client.session import Session
 
-__all__ = ["Snapshot", "check_snapshot"]
+__all__ = [
+    "ReplayReport",
+    "Snapshot",
+    "check_seed",
+    "check_snapshot",
+]
 
 
 class Snapshot:
@@ -37,7 +42,7 @@ class Snapshot:
         episode: State of the episode on the client's side.
     """
 
-    def __init__(self, session: Session | AsyncSession | None, data: SnapshotData, episode: dict[str, Any]) -> None:
+    def __init__(self, session: Session | None, data: SnapshotData, episode: dict[str, Any]) -> None:
         self.id = data.snapshot
         self.step_count = data.step_count
         self.nbytes = data.nbytes
@@ -73,7 +78,7 @@ class Snapshot:
             session.release(self.id)
 
     def consume(self) -> None:
-        """Take note that the server has ended it, as a part of a restore."""
+        """Called when the server has ended it, as a part of a restore."""
         self._is_released, self._session = True, None
 
     def __enter__(self) -> Self:
@@ -97,4 +102,39 @@ def check_snapshot(snapshot: object) -> None:
     """
     if not isinstance(snapshot, Snapshot):
         message = f"Expected a Snapshot, as clone_state() returns it, got {snapshot!r:.200}"
+        raise ConfigurationError(message)
+
+
+_COMPARED = ("stdout", "stderr", "exit_code")
+
+
+class ReplayReport:
+    """The number of replayed steps, and the differences of their outputs from the recorded ones."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self._differences: list[dict[str, Any]] = []
+
+    def add(self, recorded: RecordedStep, found: Observation) -> None:
+        """Compare a step with its record."""
+        self._differences += [
+            {"step": self._steps, "field": name, "expected": getattr(recorded, name), "found": getattr(found, name)}
+            for name in _COMPARED
+            if getattr(recorded, name) != getattr(found, name)
+        ]
+        self._steps += 1
+
+    def as_info(self) -> dict[str, Any]:
+        """Return the report for ``info["replay"]``."""
+        return {"steps": self._steps, "differences": self._differences}
+
+
+def check_seed(seed: int | None) -> None:
+    """Raise if there is a seed.
+
+    Raises:
+        ConfigurationError: If there is one.
+    """
+    if seed is not None:
+        message = "Expected seed=None for a replay, which runs the actions with the seed of their episode"
         raise ConfigurationError(message)

@@ -9,12 +9,13 @@ from typing import Any, Unpack
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 
 from coding_gym._validation import check_count, hint
 from coding_gym.envs.coding_env import CodingEnv
-from coding_gym.envs.episode import EpisodeState, Info, Obs, StepResult
-from coding_gym.envs.observation import CodingObservation
+from coding_gym.envs.episode import CodingObservation, EpisodeState, Info, Obs, StepResult
 from coding_gym.envs.options import CodingEnvKwargs, EnvOptions
+from coding_gym.envs.vector_env import CodingVectorEnv
 from coding_gym.errors import ConfigurationError
 from coding_gym.sandbox import ManagedSandbox
 from coding_gym.sandbox.config import SandboxConfig
@@ -22,11 +23,11 @@ from coding_gym.sandbox.pool import SandboxPool, managed_sandbox
 from coding_gym.spaces import CodeText
 from coding_gym.tasks import Task, TaskSuite, Verdict, load_suite
 from coding_gym.tasks.dependencies import DefinitionTracker
-from coding_gym.tasks.grading.background import BackgroundGrading, BorrowedSandbox
+from coding_gym.tasks.grading import BackgroundGrading, BorrowedSandbox
 from coding_gym.tasks.submission import defined_names, parse
 from coding_gym_server.protocol import Observation, ObservationData, Outcome, ResetOptions
 
-__all__ = ["SESSIONS_PER_ENV", "CodingTaskEnv", "as_suite"]
+__all__ = ["SESSIONS_PER_ENV", "CodingTaskEnv", "CodingTaskVectorEnv", "as_suite"]
 
 SESSIONS_PER_ENV = 2
 """Slots per environment: the agent's session, and the connection for grading its submissions."""
@@ -280,7 +281,7 @@ class _TaskEpisode(EpisodeState):
         return graded
 
     def _report(self, result: StepResult) -> None:
-        """Report nothing yet: the step goes on until it is graded."""
+        """Report nothing yet: the step continues until it is graded."""
 
     def _observe(self, observation: Observation) -> Obs:
         assert self.task is not None
@@ -305,3 +306,56 @@ def as_suite(suite: TaskSuite | str | Path | None) -> TaskSuite:
         message = f"Expected a suite with at least one task, got {tasks}"
         raise ConfigurationError(message)
     return tasks
+
+
+class CodingTaskVectorEnv(CodingVectorEnv):
+    """The vector form of ``CodingTask-v0``, step by step equal to a ``SyncVectorEnv`` of it, except for timing.
+
+    Args:
+        num_envs: Number of environments.
+        suite: The tasks, or an argument of ``load_suite``. Required.
+        max_turns: Number of steps after which an episode is truncated.
+        options: Options of ``CodingVectorEnv``. An environment occupies two sessions of a sandbox, or two slots of a pool.
+
+    Attributes:
+        suite: The tasks.
+
+    Raises:
+        ConfigurationError: If an option is invalid, or the suite does not exist or is empty.
+    """
+
+    _sessions_per_env = SESSIONS_PER_ENV
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        suite: TaskSuite | str | Path | None = None,
+        max_turns: int = 10,
+        pool: SandboxPool | None = None,
+        max_episode_steps: int | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        sessions_per_sandbox: int = 8,
+        config: SandboxConfig | Mapping[str, Any] | None = None,
+        **options: Unpack[CodingEnvKwargs],
+    ) -> None:
+        self.suite = as_suite(suite)
+        self._max_turns = max_turns
+        super().__init__(
+            num_envs,
+            max_episode_steps=max_episode_steps,
+            autoreset_mode=autoreset_mode,
+            sessions_per_sandbox=sessions_per_sandbox,
+            pool=pool,
+            config=config,
+            **options,
+        )
+
+    def _make_env(self, **settings: Any) -> CodingEnv:
+        if self._pool is not None:
+            # Submissions are graded in a second slot.
+            settings = {**settings, "config": None, "pool": self._pool}
+        return CodingTaskEnv(suite=self.suite, max_turns=self._max_turns, **settings)
+
+    def _batch(self, observations: list[Obs]) -> Obs:
+        return {**super()._batch(observations), "prompt": tuple(obs["prompt"] for obs in observations)}

@@ -1,4 +1,4 @@
-"""Wrappers keep their state when the environment goes on from a snapshot."""
+"""Wrappers keep their state when the environment continues from a snapshot."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_lost_state_is_replayed_with_wrappers(shared):
 
 
 class Budget(gym.Wrapper):
-    """Ends episodes when a budget is used up, which it keeps in a place of its own."""
+    """Ends episodes when a budget is used up, which it keeps in its own place."""
 
     budgets = threading.local()
 

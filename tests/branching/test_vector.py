@@ -1,4 +1,4 @@
-"""Vector wrappers keep the state of each environment when it goes on from a snapshot."""
+"""Vector wrappers keep the state of each environment when it continues from a snapshot."""
 
 from __future__ import annotations
 

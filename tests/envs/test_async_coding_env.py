@@ -58,7 +58,7 @@ def shared():
 def pool(shared):
     """Pool with four slots, for tests that leave all of them idle."""
     yield shared
-    assert eventually(lambda: shared.idle == PLACES)
+    assert eventually(lambda: shared.stats.idle == PLACES)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ async def cancel_or_finish(coroutine, after):
 
 @contextlib.asynccontextmanager
 async def free_event_loop():
-    """Assert that the block does not block the event loop, which goes on as a thread does."""
+    """Assert that the block does not block the event loop, which continues as a thread does."""
     naps = 0
     seen = []
     is_over = threading.Event()
@@ -179,11 +179,11 @@ def test_acquire_returns_ready_environment(pool):
     async def main():
         for _ in range(2):
             env = await AsyncCodingEnv.acquire(pool, **ENV)
-            assert pool.busy == 1
+            assert pool.stats.busy == 1
             assert "NameError" in (await env.step("x"))[0]["stderr"]
             assert await output(env, "x = 5; print(x)") == "5\n"
             await env.aclose()
-            assert pool.busy == 0
+            assert pool.stats.busy == 0
 
     run(main)
 
@@ -298,7 +298,7 @@ def test_starting_twice_keeps_the_episode(pool):
 
         await asyncio.gather(*(start_and_count() for _ in range(5)))
         assert await output(env, "x") == "5\n"
-        assert pool.busy == 1
+        assert pool.stats.busy == 1
         await env.aclose()
 
     run(main)
@@ -312,7 +312,7 @@ def test_close_is_idempotent_and_final(pool):
         snapshot = await env.clone_state(replay=True)
         await asyncio.gather(env.aclose(), env.aclose())
         await env.aclose()
-        assert pool.busy == 0
+        assert pool.stats.busy == 0
         calls = (
             *(never_started.start, env.start, env.reset, env.clone_state, env.windows, env.capture),
             *(lambda: env.step("1"), lambda: env.fork(2), lambda: env.restore_state(snapshot), lambda: env.exec("true")),
@@ -345,7 +345,7 @@ def test_pending_step_ends_when_environment_closes(pool):
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_second_event_loop_is_refused(pool):
     _use_in_several_event_loops(AsyncCodingEnv(pool=pool, **ENV))
-    assert pool.busy == 0
+    assert pool.stats.busy == 0
     gc.collect()
 
 
@@ -367,7 +367,7 @@ def test_event_loop_of_another_thread_is_refused(pool):
                 await asyncio.to_thread(lambda: asyncio.run(env.step("print(1)")))
             assert await output(env, "print(2)") == "2\n"
             await asyncio.to_thread(lambda: asyncio.run(env.aclose()))
-            assert pool.busy == 0
+            assert pool.stats.busy == 0
 
     run(main)
 
@@ -424,10 +424,10 @@ def test_close_ends_start_waiting_for_session(pool):
 def test_garbage_collected_environment_releases_its_session(pool):
     async def main():
         env = await AsyncCodingEnv.acquire(pool, **ENV)
-        assert pool.busy == 1
+        assert pool.stats.busy == 1
         del env
         gc.collect()
-        assert pool.busy == 0
+        assert pool.stats.busy == 0
         envs = [await AsyncCodingEnv.acquire(pool, **ENV) for _ in range(PLACES)]
         await asyncio.gather(*(env.aclose() for env in envs))
 
@@ -567,10 +567,10 @@ def test_cancelled_acquire_loses_no_session(pool, after):
         for env in found:
             if env is not None:
                 await env.aclose()
-        while pool.idle < PLACES:
+        while pool.stats.idle < PLACES:
             await asyncio.sleep(0.01)
         envs = [await AsyncCodingEnv.acquire(pool, **ENV) for _ in range(PLACES)]
-        assert pool.idle == 0
+        assert pool.stats.idle == 0
         await asyncio.gather(*(env.aclose() for env in envs))
 
     run(main)
@@ -668,7 +668,7 @@ def test_fifty_environments_share_event_loop():
         ready = None
         run(main)
         assert pool.stats.episodes == 50
-        assert pool.busy == 0
+        assert pool.stats.busy == 0
 
 
 def test_steps_of_environments_run_concurrently(pool):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from coding_gym import Video
-from coding_gym.envs.episode import EpisodeState, own_screenshot
+from coding_gym.envs.episode import EpisodeState
 from coding_gym.envs.options import EnvOptions
 from coding_gym.errors import ConfigurationError, ProtocolError
 from coding_gym_server.protocol import Outcome
@@ -39,18 +39,20 @@ def test_reset_request_contains_screen_options():
 def test_observation_space_has_screen_size(screen, shape):
     episode, _ = begin(screen=screen)
     assert episode.observation_space["screenshot"].shape == shape
-    obs = own_screenshot(step(episode)[0])
+    obs = step(episode)[0]
     assert obs in episode.observation_space
     assert not obs["screenshot"].any()
 
 
-def test_screenshot_equals_sent_pixels_and_is_copied():
+def test_screenshot_equals_sent_pixels_and_is_read_only():
     episode, _ = begin()
-    obs = own_screenshot(step(episode, screenshot=pixels(striped(*SCREEN)))[0])
+    obs = step(episode, screenshot=pixels(striped(*SCREEN)))[0]
     assert obs in episode.observation_space
     assert np.array_equal(obs["screenshot"], striped(*SCREEN))
-    obs["screenshot"][:] = 0
-    assert not own_screenshot(step(episode)[0])["screenshot"].any()
+    for found in (obs, step(episode)[0]):
+        with pytest.raises(ValueError, match="read-only"):
+            found["screenshot"][:] = 0
+    assert not step(episode)[0]["screenshot"].any()
 
 
 def test_screen_of_other_size_is_refused():

@@ -1,4 +1,4 @@
-"""Forks of environments: several go on from one state at the same time."""
+"""Forks of environments: several continue from one state at the same time."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_forks_outlive_the_original(opened):
     first, second = opened(env.fork(2))
     env.close()
     assert stdout(first, "print(x)") == "1\n"
-    # A reset starts a sandbox of its own.
+    # A reset starts its own sandbox.
     first.reset(seed=2)
     assert stdout(first, "print('x' in dir())") == "False\n"
     assert first.sandbox is not second.sandbox

@@ -1,4 +1,4 @@
-"""Random programs go on from a snapshot as they would have gone on, however often, and as their replay does.
+"""Random programs continue from a snapshot as they would have gone on, however often, and as their replay does.
 
 The environment variable ``CODING_GYM_PROGRAMS`` is the number of programs per backend and provider: 4 by default. Before a
 release, and after changes of snapshots, run::

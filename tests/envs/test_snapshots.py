@@ -1,4 +1,4 @@
-"""Snapshots of environments, from which the episode goes on."""
+"""Snapshots of environments, from which the episode continues."""
 
 from __future__ import annotations
 

@@ -9,8 +9,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from coding_gym.envs.task_env import CodingTaskEnv
-from coding_gym.envs.task_vector_env import CodingTaskVectorEnv
+from coding_gym.envs.task_env import CodingTaskEnv, CodingTaskVectorEnv
 from coding_gym.errors import ConfigurationError
 from coding_gym.sandbox.pool import SandboxPool
 from coding_gym.tasks import (
@@ -376,8 +375,8 @@ def test_vector_environment_occupies_two_slots_each(pool):
         envs.reset(options={"task_id": "counter"})
         _, rewards, terminated, _, _ = envs.step([COUNTER.reference])
         assert (rewards.tolist(), terminated.tolist()) == ([1.0], [True])
-        assert pool.busy == 2
-    assert pool.busy == 0
+        assert pool.stats.busy == 2
+    assert pool.stats.busy == 0
 
 
 def test_infos_are_json_serializable(pool):

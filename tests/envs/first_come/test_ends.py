@@ -120,13 +120,13 @@ def test_close_cancels_pending_environments(make_own):
 
 
 def test_close_returns_sessions_of_pending_environments_to_pool(roomy_pool, make):
-    assert eventually(lambda: roomy_pool.busy == 0)
+    assert eventually(lambda: roomy_pool.stats.busy == 0)
     envs = make(2)
     envs.reset()
     envs.send([SLEEP.format(60)] * 2)
     with promptly():
         envs.close()
-    assert roomy_pool.busy == 0
+    assert roomy_pool.stats.busy == 0
     again = make(8)
     again.reset()
     assert again.step(["1"] * 8)[0]["stdout"] == ("1\n",) * 8

@@ -106,7 +106,7 @@ def test_screenshots_of_some_are_batched_and_never_shared(make):
         assert [final["stdout"] for final in infos["final_obs"]] == ["1\n", "2\n"]
         for screenshot in (observations["screenshot"], *(final["screenshot"] for final in infos["final_obs"])):
             assert not screenshot.any()
-            screenshot[:] = 9
+        observations["screenshot"][:] = 9
 
 
 def test_final_infos_have_a_row_for_each_answer(make):
