@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from coding_gym.errors import ConfigurationError
-from coding_gym_server.worker.backends import registry as backends
+from coding_gym_server.protocol import backends
 
 __all__ = [
     "CLOSED_ENVIRONMENT",
@@ -154,7 +154,7 @@ def check_backend(name: Any, option: str = "backend") -> None:
     try:
         backends.check_backend(name)
     except (TypeError, ValueError, AttributeError) as error:
-        message = f"{option}=: {error}{hint(name, backends.BACKENDS)}"
+        message = f"{option}=: {error}{hint(name, (*backends.BACKENDS, *backends.added_backends()))}"
         raise ConfigurationError(message) from None
 
 

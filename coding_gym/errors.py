@@ -177,7 +177,7 @@ class PoolTimeoutError(ProviderError, TimeoutError):
 
 
 class SnapshotError(CodingGymError, RuntimeError):
-    """A snapshot cannot be taken, or is lost. Unless the message says otherwise, the episode goes on unchanged.
+    """A snapshot cannot be taken, or is lost. Unless the message says otherwise, the episode continues unchanged.
 
     ``restore_state(snapshot, replay=True)`` runs the recorded actions of a lost snapshot again, and
     ``clone_state(replay=True)`` takes a record of an episode whose state cannot be copied.

@@ -20,8 +20,7 @@ from prometheus_client import CollectorRegistry, Metric, ProcessCollector, start
 from prometheus_client.registry import Collector
 
 from coding_gym.errors import ConfigurationError
-from coding_gym.sandbox.pool import SandboxPool
-from coding_gym.sandbox.pool.stats import PoolStats
+from coding_gym.sandbox.pool import PoolStats, SandboxPool
 from coding_gym_server.exposition import counter, gauge, histogram
 
 __all__ = ["MetricsServer", "PoolCollector", "serve_metrics"]

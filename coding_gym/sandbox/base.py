@@ -16,7 +16,6 @@ from coding_gym.client.address import Address
 from coding_gym.errors import CodingGymError, ConfigurationError, SandboxStartError, TransportError
 
 if TYPE_CHECKING:
-    from coding_gym.client.async_session import AsyncSession
     from coding_gym.client.session import Session
     from coding_gym.client.shared_connection import SharedConnection
 
@@ -57,12 +56,6 @@ class Sandbox(ABC):
         from coding_gym.client.session import Session
 
         return Session(self.address, connect_timeout=timeout, fork_of=fork_of)
-
-    async def connect_async(self, *, timeout: float = 10.0, fork_of: str | None = None) -> AsyncSession:
-        """Open a session without blocking the event loop; see ``connect``."""
-        from coding_gym.client.async_session import AsyncSession
-
-        return await AsyncSession.connect(self.address, timeout=timeout, fork_of=fork_of)
 
     def connect_shared(self, *, timeout: float = 10.0) -> Session:
         """Open a session on the connection that all such sessions share.

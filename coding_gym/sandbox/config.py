@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Self, TypedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, Self, TypedDict
 
+from coding_gym import plugins
 from coding_gym._validation import check_backend, check_count, check_names, check_one_of
 from coding_gym.client.address import Address
 from coding_gym.errors import ConfigurationError
@@ -15,11 +16,8 @@ from coding_gym_server.packages.system import check_system_packages
 
 __all__ = [
     "DOCKER_OPTIONS",
-    "Connectivity",
-    "Resources",
     "SandboxConfig",
     "SandboxKwargs",
-    "ServerOptions",
     "StartKwargs",
     "parse_size",
     "sandbox_config",
@@ -29,52 +27,110 @@ DOCKER_OPTIONS = ("image", "runtime", "network")
 """Options that only containers have."""
 
 _PROVIDERS = ("auto", "docker", "local", "remote")
-_TRANSPORTS = ("auto", "unix", "tcp")
-_ISOLATION = ("require", "prefer")
 _MIN_INODES = 1000
 _MIN_SESSION_PIDS = 7
-_LISTS = {
-    "preload": "a list of module names",
-    "packages": "a list of names of packages",
-    "system_packages": "a list of names of Debian packages",
-}
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
+_Check = Callable[[str, Any], object]
+
+
+def parse_size(text: str, name: str = "size") -> int:
+    """Return the number of bytes of a size such as ``"512m"`` or ``"2g"``.
+
+    Raises:
+        ConfigurationError: If it is not a size.
+    """
+    match = re.fullmatch(r"([0-9]+)([bkmgt]?)b?", str(text).strip().lower())
+    _expect(match is not None and int(match[1]) > 0, name, "a size such as '512m' or '2g'", text)
+    assert match is not None
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def _expect(condition: bool, name: str, expected: str, found: object) -> None:
+    if not condition:
+        message = f"Expected {name}= to be {expected}, got {found!r}"
+        raise ConfigurationError(message)
+
+
+def _option(default: Any, check: _Check, *, hash: bool | None = None) -> Any:
+    """Declare an option with its check, which gets its name and value; ``default`` may be a factory."""
+    how = {"default_factory": default} if callable(default) else {"default": default}
+    return field(**how, hash=hash, metadata={"check": check})
+
+
+def _optional(check: _Check) -> _Check:
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def _at_least(smallest: int) -> _Check:
+    return lambda name, value: check_count(name, value, smallest)
+
+
+def _one_of(*choices: str, optional: bool = False) -> _Check:
+    return lambda name, value: check_one_of(name, value, choices, optional=optional)
+
+
+def _texts(noun: str) -> _Check:
+    def check(name: str, value: Any) -> None:
+        valid = isinstance(value, (list, tuple)) and all(isinstance(entry, str) for entry in value)
+        _expect(valid, name, f"a list of {noun}", value)
+
+    return check
+
+
+def _check_size(name: str, value: Any) -> None:
+    parse_size(value, name)
+
+
+def _check_number(name: str, value: Any) -> None:
+    valid = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+    _expect(valid, name, "a positive number", value)
+
+
+def _check_bool(name: str, value: Any) -> None:
+    _expect(isinstance(value, bool), name, "True or False", value)
+
+
+def _check_provider(name: str, value: Any) -> None:
+    if value not in _PROVIDERS:
+        check_one_of(name, value, (*_PROVIDERS, *plugins.names("providers")))
+
+
+def _check_variables(name: str, value: Any) -> None:
+    valid = isinstance(value, Mapping) and all(_is_variable(*item) for item in value.items())
+    _expect(valid, name, "a mapping of names to values, both str", value)
+
+
+def _is_variable(name: Any, value: Any) -> bool:
+    if not isinstance(name, str) or not isinstance(value, str):
+        return False
+    return bool(name) and "=" not in name and "\0" not in name + value
+
+
 @dataclass(frozen=True, kw_only=True)
-class Resources:
-    """Resource limits of a sandbox.
+class SandboxConfig:
+    """Sandbox configuration: where a sandbox runs, its resources, its server and how it is reached.
+
+    Names and defaults are AgentFly's where it has them. ``SandboxKwargs`` types the same options as keyword arguments.
 
     Attributes:
+        provider: ``auto`` (Docker if an engine answers, else local), ``docker``, ``local``, ``remote``, or the name of one that
+            a plug-in adds.
+        image: Image of the docker provider; built from this package's sources if None.
+        runtime: Name of an OCI runtime, such as ``runsc`` or ``kata``; the engine's default if None.
         cpu: CPU time, in cores.
         mem: Memory including swap, such as ``"2g"``.
         pids_limit: Number of processes and threads.
-        session_pids_limit: Number of processes and threads of a session that has a user of its own, its interpreter and the
+        session_pids_limit: Number of processes and threads of a session that has its own user, its interpreter and the
             interpreter's parent included; if None, three quarters of ``pids_limit``, or all with ``sessions=1``.
         disk: Size of the files of a session, or of all together if they share a file system, such as ``"1g"``; in memory,
             within ``mem``.
         inodes: Number of files and directories of a session, or of all together if they share a file system; Podman does not
             limit it, and the local provider then limits it in ``/dev/shm`` only.
         shm_size: Size of shared memory, such as ``"64m"``.
-    """
-
-    cpu: float = 2
-    mem: str = "2g"
-    pids_limit: int = 256
-    session_pids_limit: int | None = None
-    disk: str = "512m"
-    inodes: int = 100_000
-    shm_size: str = "64m"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Connectivity:
-    """How a sandbox is reached, and what it can reach.
-
-    Attributes:
         network: Docker network to join; no network access if None.
         host_ip: Host address of the published port, where Unix sockets cannot be shared.
-        container_port: Port inside the container, where Unix sockets cannot be shared.
         transport: ``unix``, ``tcp``, or ``auto``: Unix sockets if the engine runs on this machine.
         start_timeout: Seconds that a sandbox may take to start, excluding the build of its image.
         base_url: Address of the remote provider's server.
@@ -82,23 +138,6 @@ class Connectivity:
             ``token``.
         token: Bearer token of the server. If None, a sandbox that is started gets a random one, and none is sent to the remote
             provider's server; ``""`` starts a sandbox without a token.
-    """
-
-    network: str | None = None
-    host_ip: str = "127.0.0.1"
-    container_port: int = 8000
-    transport: str = "auto"
-    start_timeout: float = 60.0
-    base_url: str | None = None
-    base_urls: tuple[str, ...] = ()
-    token: str | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServerOptions:
-    """Options of the server in a sandbox.
-
-    Attributes:
         sessions: Maximum number of concurrent sessions.
         spare_workers: Workers kept ready, so that a reset does not wait for a fork; each takes about 5 MB.
         preload: Modules imported in advance in every interpreter.
@@ -106,7 +145,6 @@ class ServerOptions:
             ``docs/packages.md``.
         system_packages: Debian packages to install in addition to those of the image: ``"gcc"``, ``"python3-gi"`` ...; with
             ``local``, this machine must have them. See ``docs/packages.md``.
-        fix_typos: Whether to accept suggestions for suspicious or ambiguous names in ``packages``, which are errors otherwise.
         backend: Default backend, which is ready from the start; ``python`` if None.
         isolation: ``require`` refuses to start if the kernel or the engine cannot isolate sessions, ``prefer`` continues with
             less isolation; the default is ``require`` for ``local`` and ``prefer`` for ``docker``.
@@ -121,35 +159,34 @@ class ServerOptions:
         idle_timeout: Seconds after which a sandbox ends by itself if its last client has disconnected without removing it.
     """
 
-    sessions: int = 1
-    spare_workers: int = 1
-    preload: tuple[str, ...] = ("numpy", "pandas", "matplotlib.pyplot")
-    packages: tuple[str, ...] = ()
-    system_packages: tuple[str, ...] = ()
-    fix_typos: bool = False
-    backend: str | None = None
-    isolation: str | None = None
-    session_users: bool = True
-    root: bool = False
-    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
-    idle_timeout: float = 10.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class SandboxConfig(ServerOptions, Connectivity, Resources):
-    """Sandbox configuration: where a sandbox runs, its resources, its server and how it is reached.
-
-    Names and defaults are AgentFly's where it has them. ``SandboxKwargs`` types the same options as keyword arguments.
-
-    Attributes:
-        provider: ``auto`` (Docker if an engine answers, else local), ``docker``, ``local`` or ``remote``.
-        image: Image of the docker provider; built from this package's sources if None.
-        runtime: Name of an OCI runtime, such as ``runsc`` or ``kata``; the engine's default if None.
-    """
-
-    provider: str = "auto"
+    provider: str = _option("auto", _check_provider)
     image: str | None = None
     runtime: str | None = None
+    cpu: float = _option(2, _check_number)
+    mem: str = _option("2g", _check_size)
+    pids_limit: int = _option(256, _at_least(1))
+    session_pids_limit: int | None = _option(None, _optional(_at_least(_MIN_SESSION_PIDS)))
+    disk: str = _option("512m", _check_size)
+    inodes: int = _option(100_000, _at_least(_MIN_INODES))
+    shm_size: str = _option("64m", _check_size)
+    network: str | None = None
+    host_ip: str = "127.0.0.1"
+    transport: str = _option("auto", _one_of("auto", "unix", "tcp"))
+    start_timeout: float = _option(60.0, _check_number)
+    base_url: str | None = None
+    base_urls: tuple[str, ...] = ()
+    token: str | None = field(default=None, repr=False)
+    sessions: int = _option(1, _at_least(1))
+    spare_workers: int = _option(1, _at_least(0))
+    preload: tuple[str, ...] = _option(("numpy", "pandas", "matplotlib.pyplot"), _texts("module names"))
+    packages: tuple[str, ...] = _option((), _texts("names of packages"))
+    system_packages: tuple[str, ...] = _option((), _texts("names of Debian packages"))
+    backend: str | None = _option(None, _optional(lambda _, name: check_backend(name)))
+    isolation: Literal["require", "prefer"] | None = _option(None, _optional(_one_of("require", "prefer", optional=True)))
+    session_users: bool = _option(True, _check_bool)
+    root: bool = _option(False, _check_bool)
+    environment: Mapping[str, str] = _option(dict, _check_variables, hash=False)
+    idle_timeout: float = _option(10.0, _check_number)
 
     def __new__(cls, **options: Any) -> Self:
         # Before the generated constructor, whose error for an unknown name is a TypeError without the valid ones.
@@ -157,29 +194,13 @@ class SandboxConfig(ServerOptions, Connectivity, Resources):
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        check_one_of("provider", self.provider, _PROVIDERS)
-        check_one_of("transport", self.transport, _TRANSPORTS)
-        if self.backend is not None:
-            check_backend(self.backend)
-        check_one_of("isolation", self.isolation, _ISOLATION, optional=True)
-        for name in ("cpu", "start_timeout", "idle_timeout"):
-            value = getattr(self, name)
-            valid = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
-            _expect(valid, name, "a positive number", value)
-        smallest = {"pids_limit": 1, "inodes": _MIN_INODES, "sessions": 1, "spare_workers": 0, "container_port": 1}
-        for name in smallest:
-            check_count(name, getattr(self, name), smallest[name])
-        if self.session_pids_limit is not None:
-            check_count("session_pids_limit", self.session_pids_limit, _MIN_SESSION_PIDS)
-        for name, expected in _LISTS.items():
-            names: Any = getattr(self, name)
-            valid = isinstance(names, (list, tuple)) and all(isinstance(entry, str) for entry in names)
-            _expect(valid, name, expected, names)
-            object.__setattr__(self, name, tuple(names))
-        for name in ("fix_typos", "session_users", "root"):
-            _expect(isinstance(getattr(self, name), bool), name, "True or False", getattr(self, name))
+        for option in fields(self):
+            if check := option.metadata.get("check"):
+                check(option.name, getattr(self, option.name))
+        for name in ("preload", "packages", "system_packages"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         try:
-            resolve(self.packages, fix_typos=self.fix_typos)
+            resolve(self.packages)
         except ValueError as error:
             message = f"packages=: {error}"
             raise ConfigurationError(message) from None
@@ -188,12 +209,7 @@ class SandboxConfig(ServerOptions, Connectivity, Resources):
         except ValueError as error:
             message = f"system_packages=: {error}"
             raise ConfigurationError(message) from None
-        variables: Any = self.environment
-        valid = isinstance(variables, Mapping) and all(_is_variable(*item) for item in variables.items())
-        _expect(valid, "environment", "a mapping of names to values, both str", variables)
-        object.__setattr__(self, "environment", dict(variables))
-        for name in ("mem", "disk", "shm_size"):
-            parse_size(getattr(self, name), name)
+        object.__setattr__(self, "environment", dict(self.environment))
         self._check_base_urls()
         if self.provider == "remote" and not self.base_url and not self.base_urls:
             message = (
@@ -275,7 +291,6 @@ class StartKwargs(TypedDict, total=False):
     shm_size: str
     network: str | None
     host_ip: str
-    container_port: int
     transport: str
     start_timeout: float
     sessions: int
@@ -283,9 +298,8 @@ class StartKwargs(TypedDict, total=False):
     preload: Sequence[str]
     packages: Sequence[str]
     system_packages: Sequence[str]
-    fix_typos: bool
     backend: str | None
-    isolation: str | None
+    isolation: Literal["require", "prefer"] | None
     session_users: bool
     root: bool
     environment: Mapping[str, str]
@@ -324,27 +338,3 @@ def sandbox_config(
         message = f"Expected config= to be a SandboxConfig or a mapping of its fields, got {config!r}"
         raise ConfigurationError(message)
     return SandboxConfig.of(sandbox_options if config is None else config)
-
-
-def parse_size(text: str, name: str = "size") -> int:
-    """Return the number of bytes of a size such as ``"512m"`` or ``"2g"``.
-
-    Raises:
-        ConfigurationError: If it is not a size.
-    """
-    match = re.fullmatch(r"([0-9]+)([bkmgt]?)b?", str(text).strip().lower())
-    _expect(match is not None and int(match[1]) > 0, name, "a size such as '512m' or '2g'", text)
-    assert match is not None
-    return int(match[1]) * _UNITS[match[2]]
-
-
-def _is_variable(name: Any, value: Any) -> bool:
-    if not isinstance(name, str) or not isinstance(value, str):
-        return False
-    return bool(name) and "=" not in name and "\0" not in name + value
-
-
-def _expect(condition: bool, name: str, expected: str, found: object) -> None:
-    if not condition:
-        message = f"Expected {name}= to be {expected}, got {found!r}"
-        raise ConfigurationError(message)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from typing import TYPE_CHECKING, Self
 
@@ -13,16 +12,12 @@ from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.start import start_sandbox
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
-    from coding_gym.client.async_session import AsyncSession
     from coding_gym.client.session import Session
 
 __all__ = ["ManagedSandbox"]
 
 _CONNECT_SECONDS = 5.0
 """Connection timeout in seconds, after which a sandbox is considered dead."""
-_GONE = "The sandbox has ended"
 
 
 class ManagedSandbox:
@@ -31,13 +26,11 @@ class ManagedSandbox:
     Args:
         config: Configuration of the sandbox.
         fork_of: Id of the fork that blocking connections belong to; see ``Session``.
-        executor: Starts and removes the sandbox for asynchronous calls; the event loop's one if None.
     """
 
-    def __init__(self, config: SandboxConfig, *, fork_of: str | None = None, executor: Executor | None = None) -> None:
+    def __init__(self, config: SandboxConfig, *, fork_of: str | None = None) -> None:
         self.config = config
         self._fork_of = fork_of
-        self._executor = executor
         self._lock = threading.Lock()
         self._sandbox: Sandbox | None = None
         self._closed = False
@@ -66,15 +59,19 @@ class ManagedSandbox:
         """Maximum number of sandboxes to try."""
         return 2
 
-    def connect(self) -> Session:
+    def connect(self, *, canceled: threading.Event | None = None) -> Session:
         """Open a session, in a new sandbox if the old one does not answer.
 
+        Args:
+            canceled: Is set before ``stop_waiting`` is called.
+
         Raises:
+            concurrent.futures.CancelledError: If it is while the caller waits for a pool.
             ProviderError: If there is no sandbox, and a new one cannot be started.
             TransportError: If the new sandbox does not answer either.
         """
         for left in reversed(range(self._attempts)):
-            sandbox = self.obtain()
+            sandbox = self.obtain(canceled=canceled)
             try:
                 if self.config.sessions > 1 and self._fork_of is None:
                     return sandbox.connect_shared(timeout=_CONNECT_SECONDS)
@@ -85,34 +82,11 @@ class ManagedSandbox:
                     raise
         raise AssertionError
 
-    async def connect_async(self) -> AsyncSession:
-        """Open a session without blocking the event loop; see ``connect``."""
-        for left in reversed(range(self._attempts)):
-            sandbox = await self.obtain_async()
-            try:
-                return await sandbox.connect_async(timeout=_CONNECT_SECONDS)
-            except (TransportError, ProtocolError):
-                await asyncio.get_running_loop().run_in_executor(self._executor, self.give_up, sandbox)
-                if not left:
-                    raise
-        raise AssertionError
-
-    async def connect_present_async(self, *, fork_of: str | None = None) -> AsyncSession:
-        """Open a session in the present sandbox, which is kept even if it does not answer.
+    def obtain(self, *, canceled: threading.Event | None = None) -> Sandbox:
+        """Return the sandbox, dead or alive; start one if there is none.
 
         Args:
-            fork_of: See ``Session``.
-
-        Raises:
-            TransportError: If there is no sandbox, or it does not answer.
-        """
-        sandbox = self.obtain_free()
-        if sandbox is None:
-            raise TransportError(_GONE)
-        return await sandbox.connect_async(timeout=_CONNECT_SECONDS, fork_of=fork_of)
-
-    def obtain(self) -> Sandbox:
-        """Return the sandbox, dead or alive; start one if there is none.
+            canceled: See ``connect``.
 
         Raises:
             ProviderError: If it cannot be started.
@@ -128,9 +102,8 @@ class ManagedSandbox:
         """Return the sandbox, dead or alive, without waiting for one; None if there is none."""
         return self._sandbox
 
-    async def obtain_async(self) -> Sandbox:
-        """Return the sandbox without blocking the event loop; see ``obtain``."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, self.obtain)
+    def stop_waiting(self) -> None:
+        """Let ``obtain`` fail in a thread that waits for a pool."""
 
     def give_up(self, sandbox: Sandbox) -> None:
         """Remove a sandbox that does not answer, if it has not been replaced already."""

@@ -142,13 +142,13 @@ class SandboxRelay:
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Open a connection to the sandbox, in a new one if it does not answer."""
-        sandbox = await self._sandbox.obtain_async()
+        sandbox = await asyncio.to_thread(self._sandbox.obtain)
         try:
             return await _open(sandbox.address)
         except OSError:
             async with self._lock:
                 await asyncio.to_thread(self._replace, sandbox)
-        return await _open((await self._sandbox.obtain_async()).address)
+        return await _open((await asyncio.to_thread(self._sandbox.obtain)).address)
 
     def _replace(self, dead: Sandbox | None) -> None:
         if dead is not None and self._kept is dead:

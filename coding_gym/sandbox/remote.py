@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import time
 import weakref
-from typing import TYPE_CHECKING
 
 from coding_gym.client.address import Address
 from coding_gym.client.session import Session
 from coding_gym.errors import SandboxStartError, TransportError, TransportTimeoutError
 from coding_gym.sandbox.base import Sandbox
-
-if TYPE_CHECKING:
-    from coding_gym.client.async_session import AsyncSession
 
 __all__ = ["RemoteSandbox", "start_remote"]
 
@@ -27,10 +23,10 @@ class RemoteSandbox(Sandbox):
 
     def __init__(self, address: Address, description: str) -> None:
         super().__init__(address, description)
-        self._sessions: weakref.WeakSet[Session | AsyncSession] = weakref.WeakSet()
+        self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
     @property
-    def open_sessions(self) -> list[Session | AsyncSession]:
+    def open_sessions(self) -> list[Session]:
         """The sessions there that this object has opened, and that have not ended."""
         return [session for session in list(self._sessions) if not session.is_lost]
 
@@ -44,12 +40,7 @@ class RemoteSandbox(Sandbox):
         self._add(session)
         return session
 
-    async def connect_async(self, *, timeout: float = 10.0, fork_of: str | None = None) -> AsyncSession:
-        session = await super().connect_async(timeout=timeout, fork_of=fork_of)
-        self._add(session)
-        return session
-
-    def _add(self, session: Session | AsyncSession) -> None:
+    def _add(self, session: Session) -> None:
         self._sessions.add(session)
 
     def _remove(self) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from importlib.util import find_spec
 
+from coding_gym import plugins
 from coding_gym.client.address import Address
 from coding_gym.errors import ConfigurationError, ProviderUnavailableError
 from coding_gym.sandbox.base import Sandbox
@@ -40,6 +42,9 @@ def start_sandbox(config: SandboxConfig) -> Sandbox:
         from coding_gym.sandbox.remote import start_remote
 
         return start_remote(Address.of_url(config.base_url, token=config.token), timeout=config.start_timeout)
+    if config.provider != "auto":
+        added: Callable[[SandboxConfig], Sandbox] = plugins.load("providers", config.provider)
+        return added(config)
     try:
         sandbox = _docker(config)
     except ProviderUnavailableError as no_docker:

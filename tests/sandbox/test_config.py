@@ -97,8 +97,6 @@ def test_config_is_frozen_keyword_only_and_picklable():
         ({"system_packages": ["gcc"], "provider": "remote", "base_url": "http://127.0.0.1:1"}, "system_packages= cannot"),
         ({"packages": ["toolz"], "provider": "remote", "base_url": "a:1"}, "packages= cannot be combined with base_url=:"),
         ({"packages": ["toolz"], "provider": "remote", "base_urls": ["a:1"]}, "packages= cannot be combined with base_urls=:"),
-        ({"container_port": 0}, "container_port"),
-        ({"container_port": "8000"}, "container_port"),
         ({"provider": "remote"}, "base_url"),
         ({"provider": "docker", "base_url": "http://127.0.0.1:1"}, "base_url"),
         ({"provider": "local", "base_url": "http://127.0.0.1:1"}, "base_url"),

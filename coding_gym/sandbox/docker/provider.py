@@ -19,6 +19,7 @@ import docker
 from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 from docker.types import Ulimit
+from msgspec.structs import replace
 from requests import RequestException
 
 from coding_gym._version import __version__
@@ -32,7 +33,8 @@ from coding_gym.sandbox.docker.engine import EngineTraits, connect_to_engine, in
 from coding_gym.sandbox.docker.images import ensure_image
 from coding_gym.sandbox.ownership import LABEL_OWNER, OwnerProcess, new_runtime_directory
 from coding_gym.sandbox.packages import resolve_packages
-from coding_gym.sandbox.server_arguments import server_arguments, session_user_arguments
+from coding_gym.sandbox.server_config import server_config
+from coding_gym_server.protocol import ServerConfig
 
 __all__ = ["LABEL_OWNER", "LABEL_VERSION", "DockerSandbox", "start_container"]
 
@@ -111,12 +113,17 @@ def start_container(config: SandboxConfig, *, shared_user_reason: str = "") -> D
         if not reason and engine.is_podman:
             reason = "Podman accepts no seccomp profile over its API"
         if config.root and reason:
-            message = f"root=True is not available: sessions cannot have a root of their own, because {reason}"
+            message = f"root=True is not available: sessions cannot have their own root, because {reason}"
             raise SandboxStartError(message)
-        command = session_user_arguments(config, reason)
+        server = replace(
+            server_config(config, shared_user_reason=reason),
+            private_tmp=True,
+            workspaces=Path(_WORKSPACES),
+            isolation=config.isolation or "prefer",
+        )
         options = {**_limits(config, engine), **_user_options(config, engine, reason)}
         start = _start_with_socket if _uses_unix_socket(client, config, engine) else _start_with_port
-        sandbox = start(client, config, image, command, options)
+        sandbox = start(client, config, image, server, options)
     except _RefusedError as error:
         client.close()
         if not config.session_users or reason or config.root:
@@ -149,7 +156,7 @@ def start_container(config: SandboxConfig, *, shared_user_reason: str = "") -> D
 
 
 def _start_with_socket(
-    client: docker.DockerClient, config: SandboxConfig, image: str, command: list[str], options: dict[str, Any]
+    client: docker.DockerClient, config: SandboxConfig, image: str, server: ServerConfig, options: dict[str, Any]
 ) -> DockerSandbox:
     with new_runtime_directory() as directory:
         shared = directory / "run"
@@ -160,7 +167,8 @@ def _start_with_socket(
         (shared / "token").write_text(token)
         (shared / "token").chmod(0o644)
         address = Address.of_unix_socket(str(shared / "server.sock"), token=token)
-        command = ["--uds", f"{_SOCKET_DIRECTORY}/server.sock", "--token-file", f"{_SOCKET_DIRECTORY}/token", *command]
+        server = replace(server, uds=f"{_SOCKET_DIRECTORY}/server.sock")
+        command = ["--token-file", f"{_SOCKET_DIRECTORY}/token", "--config", server.document()]
         options = {
             "volumes": {str(shared): {"bind": _SOCKET_DIRECTORY, "mode": "rw"}},
             "network_mode": config.network or "none",
@@ -171,17 +179,17 @@ def _start_with_socket(
 
 
 def _start_with_port(
-    client: docker.DockerClient, config: SandboxConfig, image: str, command: list[str], options: dict[str, Any]
+    client: docker.DockerClient, config: SandboxConfig, image: str, server: ServerConfig, options: dict[str, Any]
 ) -> DockerSandbox:
     token = secrets.token_urlsafe(32) if config.token is None else config.token
-    command = ["--port", str(config.container_port), "--token-file", "-", *command]
-    options = {"ports": {f"{config.container_port}/tcp": (config.host_ip, None)}, "stdin_open": True, **options}
+    command = ["--token-file", "-", "--config", server.document()]
+    options = {"ports": {f"{server.port}/tcp": (config.host_ip, None)}, "stdin_open": True, **options}
     if config.network:
         options["network"] = config.network
 
     def address_of(container: Container) -> Address:
         container.reload()
-        bindings = container.ports.get(f"{config.container_port}/tcp")
+        bindings = container.ports.get(f"{server.port}/tcp")
         if not bindings:
             message = f"{container.short_id} has no published port yet"
             raise TransportError(message)
@@ -200,7 +208,6 @@ def _start(
     address_of: Any,
     *,
     stdin: str | None = None,
-    init: bool = True,
 ) -> Container:
     """Create and start a container, send it a line on standard input, and wait until its server is ready.
 
@@ -212,9 +219,8 @@ def _start(
         options: Options of the container in addition to those that all containers have.
         address_of: Function that returns the address of the started container.
         stdin: The line, None for none.
-        init: Whether the engine's init process runs.
     """
-    container = _create(client, config, image, [*command, *server_arguments(config)], {"init": init, **options})
+    container = _create(client, config, image, command, options)
     output = _Output(container)
     try:
         container.start()
@@ -235,9 +241,6 @@ def _start(
         wait_until_ready(address_of(container), timeout=config.start_timeout, explain_death=explain_death)
     except APIError as error:
         try_to_remove(container)
-        if init and "init" in str(error.explanation):
-            # The engine has no init; the image has one.
-            return _start(client, config, image, command, options, address_of, stdin=stdin, init=False)
         message = f"The container does not start: {error.explanation or error}. {_CHECK_OPTIONS}"
         raise _RefusedError(message) from error
     except SandboxStartError as error:
@@ -269,7 +272,6 @@ def _has_server(client: docker.DockerClient, image: str) -> bool:
 def _create(
     client: docker.DockerClient, config: SandboxConfig, image: str, command: list[str], options: dict[str, Any]
 ) -> Container:
-    command = [*command, "--private-tmp", "--workspaces", _WORKSPACES, "--isolation", config.isolation or "prefer"]
     try:
         return client.containers.create(
             image,

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from coding_gym.client.address import Address
 from coding_gym.errors import ProviderUnavailableError
 from coding_gym.sandbox.base import Sandbox, check_exit_code, wait_until_ready
@@ -17,7 +19,7 @@ from coding_gym.sandbox.config import SandboxConfig, parse_size
 from coding_gym.sandbox.local.overlay import ensure_overlay
 from coding_gym.sandbox.ownership import new_runtime_directory, remove_orphaned_directories
 from coding_gym.sandbox.packages import check_installed_on_machine, resolve_packages
-from coding_gym.sandbox.server_arguments import server_arguments, session_user_arguments
+from coding_gym.sandbox.server_config import server_config
 from coding_gym_server.isolation.probe import probe
 
 __all__ = ["LOG_FILE", "LocalSandbox", "start_local"]
@@ -74,15 +76,21 @@ def start_local(config: SandboxConfig) -> LocalSandbox:
         (directory / "run").chmod(0o777)
         (directory / "run" / "token").write_text(token)
         socket_path = directory / "run" / "server.sock"
+        server = replace(
+            server_config(config),
+            uds=str(socket_path),
+            workspaces=directory / "ws",
+            confine_server=True,
+            isolation=isolation,
+            max_memory_bytes=parse_size(config.mem),
+            max_file_bytes=parse_size(config.disk),
+            max_processes=config.pids_limit,
+            overlay=overlay,
+        )
+        token_file = str(directory / "run" / "token")
         command = [
-            sys.executable,
-            *("-P", "-m", "coding_gym_server", "--uds", str(socket_path), "--token-file", str(directory / "run" / "token")),
-            *("--workspaces", str(directory / "ws"), "--confine-server", "--isolation", isolation),
-            *session_user_arguments(config),
-            *("--max-memory-bytes", str(parse_size(config.mem)), "--max-file-bytes", str(parse_size(config.disk))),
-            *("--max-processes", str(config.pids_limit)),
-            *(("--overlay", str(overlay)) if overlay is not None else ()),
-            *server_arguments(config),
+            *(sys.executable, "-P", "-m", "coding_gym_server"),
+            *("--token-file", token_file, "--config", server.document()),
         ]
         log = directory / LOG_FILE
         with log.open("wb") as output:

@@ -1,9 +1,8 @@
 """Resolution of ``packages=``: requirements, import names, and standard library modules.
 
-Only the named distributions are installed, with two exceptions that are visible to the user: exact import names of well-known
-distributions (``cv2``), which are logged, and suggestions for suspicious names, which ``fix_typos=True`` accepts. Without
-``fix_typos``, a suspicious or ambiguous name is an error that lists the suggestions. A name with a version, an extra or a URL
-is never replaced, so ``name>=0`` installs a distribution with a suspicious name.
+Only the named distributions are installed, with one exception, which is logged: exact import names of well-known distributions
+(``cv2``). A suspicious or ambiguous name is an error with suggestions. A name with a version, an extra or a URL is taken
+literally, so ``name>=0`` installs a distribution with a suspicious name.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ class ResolvedPackages:
             known only when it is installed, see ``distributions.modules_of``.
         aliases: One sentence for each import name that differs from the name of its distribution.
         standard: Standard library modules, for which nothing is installed.
-        corrections: One sentence for each accepted suggestion.
     """
 
     requirements: tuple[str, ...] = ()
@@ -44,16 +42,14 @@ class ResolvedPackages:
     modules: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     standard: tuple[str, ...] = ()
-    corrections: tuple[str, ...] = ()
 
 
-def resolve(packages: Iterable[str], *, fix_typos: bool = False) -> ResolvedPackages:
+def resolve(packages: Iterable[str]) -> ResolvedPackages:
     """Resolve package names to requirements and modules, without network access.
 
     Args:
         packages: Requirements in pip's syntax, or import names: ``"toolz"``, ``"numpy>=2"``, ``"torch[extra]==2.1"``,
             ``"toolz; python_version < '3.13'"``, ``"name @ https://..."``, ``"cv2"``, ``"google.protobuf"``, ``"math"``.
-        fix_typos: Whether to accept the suggestion for a suspicious or ambiguous name, if there is only one.
 
     Raises:
         ValueError: If an entry is not a requirement, such as a pip option or a path, or its name is suspicious or ambiguous.
@@ -62,7 +58,7 @@ def resolve(packages: Iterable[str], *, fix_typos: bool = False) -> ResolvedPack
         >>> resolve(["math", "yaml"]).requirements, resolve(["math", "yaml"]).modules
         (('pyyaml',), ('math', 'yaml'))
     """
-    resolution = _Resolution(fix_typos=fix_typos)
+    resolution = _Resolution()
     for text in packages:
         resolution.add(text)
     return resolution.result()
@@ -79,20 +75,14 @@ def split_list(text: str) -> list[str]:
 
 
 class _Resolution:
-    """Resolution of a list of entries.
+    """Resolution of a list of entries."""
 
-    Args:
-        fix_typos: See ``resolve``.
-    """
-
-    def __init__(self, *, fix_typos: bool) -> None:
-        self._fix_typos = fix_typos
+    def __init__(self) -> None:
         self._requirements: set[str] = set()
         self._distributions: set[str] = set()
         self._modules: set[str] = set()
         self._aliases: set[str] = set()
         self._standard: set[str] = set()
-        self._corrections: set[str] = set()
 
     def add(self, text: str) -> None:
         stripped = text.strip()
@@ -104,11 +94,8 @@ class _Resolution:
         if requirement.extras or requirement.specifier or requirement.url:
             self._add_requirement(requirement, ALIASES.get(requirement.name) if requirement.url is None else None)
             return
-        requirement.name = name = self._corrected(requirement.name)
-        if _is_standard(name):
-            self._add_standard(name)
-        else:
-            self._add_requirement(requirement, _distribution_of(name))
+        _check_spelling(requirement.name)
+        self._add_requirement(requirement, _distribution_of(requirement.name))
 
     def result(self) -> ResolvedPackages:
         return ResolvedPackages(
@@ -117,35 +104,7 @@ class _Resolution:
             modules=tuple(sorted(self._modules)),
             aliases=tuple(sorted(self._aliases)),
             standard=tuple(sorted(self._standard)),
-            corrections=tuple(sorted(self._corrections)),
         )
-
-    def _corrected(self, name: str) -> str:
-        """Return a bare name, or its accepted correction.
-
-        Raises:
-            ValueError: If the name is suspicious or ambiguous and ``fix_typos`` is not set.
-        """
-        top, _, _ = name.partition(".")
-        if top in AMBIGUOUS_ALIASES and canonicalize_name(name) not in POPULAR:
-            distribution = AMBIGUOUS_ALIASES[top]
-            if not self._fix_typos:
-                message = (
-                    f"{name!r} is ambiguous: {top!r} is the import name of the distribution {distribution!r} and the name of "
-                    f"another distribution. Pass {distribution!r} or '{top}>=0', or fix_typos=True (--fix-typos) for the first"
-                )
-                raise ValueError(message)
-            self._corrections.add(f"{name!r} was interpreted as an import name of {distribution!r}")
-            return name
-        suggestions = suggest(name)
-        if not suggestions:
-            return name
-        if not self._fix_typos:
-            raise ValueError(_typo_message(name, suggestions))
-        if len(suggestions) > 1:
-            return name
-        self._corrections.add(f"{name!r} was interpreted as {suggestions[0]!r}")
-        return suggestions[0]
 
     def _add_standard(self, name: str) -> None:
         self._modules.add(name)
@@ -200,12 +159,27 @@ def _syntax_message(text: str, reason: str) -> str:
     )
 
 
+def _check_spelling(name: str) -> None:
+    """Check a bare name.
+
+    Raises:
+        ValueError: If it is suspicious or ambiguous.
+    """
+    top, _, _ = name.partition(".")
+    if top in AMBIGUOUS_ALIASES and canonicalize_name(name) not in POPULAR:
+        distribution = AMBIGUOUS_ALIASES[top]
+        message = (
+            f"{name!r} is ambiguous: {top!r} is the import name of the distribution {distribution!r} and the name of another "
+            f"distribution. Pass {distribution!r} or '{top}>=0'"
+        )
+        raise ValueError(message)
+    if suggestions := suggest(name):
+        raise ValueError(_typo_message(name, suggestions))
+
+
 def _typo_message(name: str, suggestions: Iterable[str]) -> str:
     alternatives = " or ".join(
         f"{found!r} of the standard library" if _is_standard(found) else repr(AMBIGUOUS_ALIASES.get(found, found))
         for found in suggestions
     )
-    return (
-        f"{name!r} looks like a misspelling; did you mean {alternatives}? Pass '{name}>=0' to use this name, "
-        "or fix_typos=True (--fix-typos) to accept suggestions"
-    )
+    return f"{name!r} looks like a misspelling; did you mean {alternatives}? Pass '{name}>=0' to use this name"

@@ -97,6 +97,7 @@ from coding_gym_server.protocol.screen import (
     Side,
     Window,
 )
+from coding_gym_server.protocol.server_config import ServerConfig
 from coding_gym_server.protocol.widgets import MAX_WIDGET_CHARS, MAX_WIDGETS, Widget
 
 __all__ = [
@@ -170,6 +171,7 @@ __all__ = [
     "ScreenRequestOptions",
     "Scroll",
     "Seconds",
+    "ServerConfig",
     "SessionData",
     "SessionMessage",
     "SessionState",

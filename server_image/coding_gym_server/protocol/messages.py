@@ -151,7 +151,7 @@ class GradeRequest(msgspec.Struct, tag="grade", tag_field="type", forbid_unknown
 
 
 class CloneRequest(msgspec.Struct, tag="clone", tag_field="type", forbid_unknown_fields=True):
-    """Take a snapshot of the session, which goes on unchanged. A coding_gym extension."""
+    """Take a snapshot of the session, which continues unchanged. A coding_gym extension."""
 
 
 class RestoreOptions(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -159,7 +159,7 @@ class RestoreOptions(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
 
     Attributes:
         snapshot: Id of the snapshot.
-        seed: Seed of ``random`` and ``numpy.random``; the generators go on from their state when absent.
+        seed: Seed of ``random`` and ``numpy.random``; the generators continue from their state when absent.
         release: Whether the snapshot ends, so that nothing needs to be copied.
     """
 
@@ -192,7 +192,7 @@ class ForkOptions(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ForkRequest(msgspec.Struct, tag="fork", forbid_unknown_fields=True):
-    """Let other sessions go on from the state of this one, which goes on, too. A coding_gym extension."""
+    """Let other sessions continue from the state of this one, which continues, too. A coding_gym extension."""
 
     data: ForkOptions
 

@@ -133,6 +133,7 @@ class ProcessExited(msgspec.Struct, tag="exited"):
         dropped_stderr: Number of bytes after those of stderr that were kept.
         lost: Why it was killed with its session: a reset, for example, or the death of the interpreter; None for any other end.
             Exit code and signal are those of SIGKILL.
+        limit_exceeded: Whether it was lost because the processes of the session exceeded a limit; the session continues.
     """
 
     exit_code: int
@@ -141,6 +142,7 @@ class ProcessExited(msgspec.Struct, tag="exited"):
     dropped_stdout: int = 0
     dropped_stderr: int = 0
     lost: str | None = None
+    limit_exceeded: bool = False
 
 
 ProcessEvent = ProcessStarted | ProcessOutput | Keepalive | ProcessExited

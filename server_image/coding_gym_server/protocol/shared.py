@@ -29,7 +29,7 @@ class PacketKind(IntEnum):
     """A message as msgpack, or its last part."""
 
     PART = 2
-    """A part of a message, which goes on in the next packet of the channel. From the client only."""
+    """A part of a message, which continues in the next packet of the channel. From the client only."""
 
     TEXT = 3
     """A message as JSON. From the server only."""

@@ -34,7 +34,7 @@ class Widget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         focused: Whether it has the keyboard focus of its program.
         editable: Whether text can be entered.
         checked: Whether it is checked, None if it is not checkable.
-        selected: Whether it is the selected item, None if it is no item.
+        selected: Whether it is the selected item, None if it is not an item.
         covered: Whether another window covers its center.
         toolkit: What reported it: ``tk``, ``qt``, ``gtk``; empty for a window whose program reports no widgets.
         pid: Process id of its program inside the sandbox; 0 if it is not known.

@@ -79,7 +79,7 @@ def test_leases_are_spread_by_free_share(servers):
         assert Counter(taken) == {servers[0]: 1, servers[1]: 3}
         for _ in range(4):
             leases.enter_context(pool.acquire())
-        assert (pool.busy, pool.idle, pool.stats.sandboxes) == (8, 0, 2)
+        assert (pool.stats.busy, pool.stats.idle, pool.stats.sandboxes) == (8, 0, 2)
         with pytest.raises(PoolTimeoutError):
             pool.acquire(timeout=0.1)
 

@@ -30,9 +30,9 @@ from coding_gym.errors import (
     SandboxStartError,
     TransportTimeoutError,
 )
+from coding_gym.sandbox import pool as pool_state
 from coding_gym.sandbox.docker.cleanup import our_containers
-from coding_gym.sandbox.pool import state as pool_state
-from coding_gym.sandbox.pool.pooled import PooledSandbox
+from coding_gym.sandbox.pool import PooledSandbox
 from tests.support.interruption import interrupted_after
 from tests.support.sandbox_faults import is_gone, kill_sandbox, living_children, pause
 from tests.support.sandbox_processes import processes_of, server_of
@@ -93,7 +93,7 @@ def shared():
 def pool(shared):
     """Pool with four slots, for tests that leave all of them idle."""
     yield shared
-    assert eventually(lambda: shared.idle == PLACES)
+    assert eventually(lambda: shared.stats.idle == PLACES)
     assert shared.stats.waiting == len(shared._waiting) == 0
 
 
@@ -116,7 +116,7 @@ def output(env, code):
 
 
 def figures(pool):
-    return pool.idle, pool.busy, pool.starting
+    return pool.stats.idle, pool.stats.busy, pool.stats.starting
 
 
 def in_thread(call):
@@ -217,30 +217,30 @@ def test_failed_constructor_is_collected_silently():
 
 def test_lease_is_released_at_end_of_block(pool):
     with pool.acquire() as lease:
-        assert pool.busy == 1
+        assert pool.stats.busy == 1
         session = lease.sandbox.connect()
         session.close()
     with pytest.raises(KeyError), pool.acquire():
         raise KeyError
-    assert pool.busy == 0
+    assert pool.stats.busy == 0
 
 
 def test_releasing_twice_frees_one_session(pool):
     first, second = pool.acquire(), pool.acquire()
     first.release()
     first.release()
-    pool.release(first)
-    assert pool.busy == 1
-    pool.release(second)
-    assert pool.busy == 0
+    first.release()
+    assert pool.stats.busy == 1
+    second.release()
+    assert pool.stats.busy == 0
 
 
 def test_garbage_collected_lease_is_released(pool):
     lease = pool.acquire()
-    assert pool.busy == 1
+    assert pool.stats.busy == 1
     del lease
     gc.collect()
-    assert pool.busy == 0
+    assert pool.stats.busy == 0
 
 
 def test_waiters_are_served_in_order(make_pool, starts):
@@ -311,7 +311,7 @@ def test_timed_out_waiters_never_leak_slots(pool):
         list(threads.map(work, [rng.random() * 0.02 for _ in range(500)]))
         other.result(60)
     assert got
-    assert pool.busy == 0
+    assert pool.stats.busy == 0
 
 
 def test_hundreds_of_threads_never_exceed_capacity(make_pool, starts):
@@ -376,7 +376,7 @@ def test_replacement_starts_during_last_episode(make_pool, starts):
 def test_pool_never_exceeds_capacity_during_recycling(make_pool, starts):
     pool = make_pool(2, sessions=2, max_episodes=1)
     leases = [pool.acquire(timeout=30) for _ in range(4)]
-    assert eventually(lambda: not pool.starting)
+    assert eventually(lambda: not pool.stats.starting)
     assert figures(pool) == (0, 4, 0)
     with pytest.raises(PoolTimeoutError, match="0 slots are idle, 4 busy"):
         pool.acquire(timeout=0.1)
@@ -467,7 +467,7 @@ def test_vector_environment_of_full_pool_survives_death_of_sandbox(make_pool):
             assert envs.step(["1"] * 2)[3].all()
             assert not envs.step(["1"] * 2)[3].any()
             assert envs.step(["1"] * 2)[0]["stdout"] == ("1\n",) * 2
-            assert pool.busy == 2
+            assert pool.stats.busy == 2
 
 
 @pytest.mark.parametrize(("late_answers", "lost"), [(1, 0), (2, 1)])
@@ -659,7 +659,7 @@ def test_ctrl_c_during_acquire_and_release_leaks_nothing(pool, delay):
 
     while not interrupted_after(delay, work):
         pass
-    assert pool.busy == 0
+    assert pool.stats.busy == 0
     in_thread(lambda: pool.acquire(timeout=30).release()).join(30)
 
 
@@ -724,7 +724,7 @@ def test_forked_process_cannot_use_or_harm_pool():
                 sys.exit(0)
             assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, way
             assert env.step("x + 1")[0]["stdout"] == "42\\n", way
-            assert pool.busy == 2
+            assert pool.stats.busy == 2
         pool._lock.release()
         env.close()
         pool.close()
@@ -744,7 +744,7 @@ def test_pickling_is_refused_and_copies_share_pool(pool):
             each.reset()
             assert output(each, "1") == "1\n"
         assert env.sandbox is again.sandbox
-        assert pool.busy == 2
+        assert pool.stats.busy == 2
 
 
 def test_garbage_collected_pool_ends_its_sandboxes():
@@ -838,14 +838,14 @@ def test_closed_environments_release_their_sessions(pool, make_env):
         envs = [make_env(pool) for _ in range(PLACES)]
         for env in envs:
             env.reset()
-        assert pool.idle == 0
+        assert pool.stats.idle == 0
         with pytest.raises(PoolTimeoutError):
             pool.acquire(timeout=0.05)
         for number, env in enumerate(envs):
             assert output(env, f"{number}") == f"{number}\n"
             env.close()
             env.close()
-        assert pool.idle == PLACES
+        assert pool.stats.idle == PLACES
 
 
 def test_environment_reset_times_out_on_full_pool(make_pool, make_env):
@@ -866,9 +866,9 @@ def test_vector_environment_requires_sufficient_capacity(pool):
         gym.make_vec("CodingEnv-v0", num_envs=PLACES + 1, pool=pool, **ENV)
     with closing(gym.make_vec("CodingEnv-v0", num_envs=PLACES, pool=pool, **ENV)) as envs:
         envs.reset(seed=1)
-        assert pool.idle == 0
+        assert pool.stats.idle == 0
         assert envs.step([str(number) for number in range(PLACES)])[0]["stdout"] == ("0\n", "1\n", "2\n", "3\n")
-    assert pool.idle == PLACES
+    assert pool.stats.idle == PLACES
 
 
 @pytest.mark.parametrize(
@@ -889,7 +889,7 @@ def test_results_equal_vector_environment_without_pool(make_pool, mode, max_epis
             if mode is AutoresetMode.DISABLED and mine[3].any():
                 options = {"reset_mask": np.copy(mine[3])}
                 assert data_equivalence(ours.reset(options=dict(options)), theirs.reset(options=dict(options)))
-    assert pool.busy == 0
+    assert pool.stats.busy == 0
 
 
 LITTER = """

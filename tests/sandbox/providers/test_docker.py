@@ -192,7 +192,7 @@ def test_root_is_not_replaced(docker_engine, tmp_path, monkeypatch):
     refused = tmp_path / "seccomp.json"
     refused.write_text(without("unshare")(json.loads(provider._SECCOMP_PROFILE.read_text())))
     monkeypatch.setattr(provider, "_SECCOMP_PROFILE", refused)
-    with pytest.raises(SandboxStartError, match="root=True is not available: sessions cannot have a root of their own"):
+    with pytest.raises(SandboxStartError, match="root=True is not available: sessions cannot have their own root"):
         start_sandbox(SandboxConfig(provider="docker", preload=(), root=True))
 
 

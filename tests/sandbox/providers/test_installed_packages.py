@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import shutil
 import signal
@@ -178,15 +177,6 @@ def test_present_packages_are_not_reinstalled(cache):
     assert not cache.exists()
 
 
-def test_corrections_are_logged_once(local, caplog):
-    local("dateime", "toolz", fix_typos=True)
-    local("dateime", "toolz", fix_typos=True)
-    said = [record for record in caplog.records if "dateime" in record.message]
-    assert len(said) == 1
-    assert "'dateime' was interpreted as 'datetime'" in said[0].message
-    assert said[0].levelno == logging.WARNING
-
-
 def test_pool_reports_unknown_package_without_retries(cache, caplog):
     pool = SandboxPool(4, provider="local", preload=(), packages=["sample", MISSING])
     expected = pytest.raises(PackageInstallError, match=f"No matching distribution found for {MISSING}")
@@ -253,14 +243,13 @@ def test_concurrent_installs_run_once_and_remove_leftovers(cache, caplog):
 
 def test_server_installs_packages_before_serving(tmp_path, wheels, monkeypatch):
     monkeypatch.setenv("ADDITIONAL_IMPORTS", "math,sample>=1,<2")
-    with RunningServer(tmp_path, "--fix-typos", "--packages", "dataclass,numpy") as server:
+    with RunningServer(tmp_path, "--packages", "dataclasses,numpy") as server:
         code = "import sample, shutil; print(sample.version, bool(shutil.which('sample-program')))"
         answer = httpx.post(f"{server.url}/step", json={"action": {"code": code}}).json()
         assert answer["observation"]["stdout"] == "1.0 True\n"
         authorized = zygote_config(server.process.pid)["authorized_imports"]
         assert set(authorized) == {"dataclasses", "math", "numpy", "sample"}
         log = server.log.read_text()
-    assert "'dataclass' was interpreted as 'dataclasses'" in log
     assert "installing sample<2,>=1\n" in log
 
 

@@ -20,6 +20,7 @@ from coding_gym.sandbox.docker.provider import DockerSandbox
 from coding_gym.sandbox.local import provider as local
 from coding_gym.sandbox.local.provider import LocalSandbox, start_local
 from coding_gym_server.isolation.probe import probe
+from coding_gym_server.protocol import ServerConfig
 from tests.support.running_server import gone_within
 from tests.support.sandbox_processes import processes_of, server_of
 from tests.support.timing import promptly
@@ -119,8 +120,8 @@ def test_auto_prefers_docker_and_logs_choice(docker_engine, caplog):
 
 
 def test_failed_server_start_shows_log(monkeypatch):
-    monkeypatch.setattr(local, "server_arguments", lambda _: ["--no-such-option"])
-    with pytest.raises(SandboxStartError, match="no-such-option"):
+    monkeypatch.setattr(local, "server_config", lambda _: ServerConfig(step_timeout="soon"))
+    with pytest.raises(SandboxStartError, match=r"Expected `float`, got `str` - at `\$.step_timeout`"):
         start_local(SandboxConfig(**FAST))
 
 

@@ -24,7 +24,7 @@ LOOK = """
     print(os.getuid(), os.getcwd(), os.environ["HOME"], os.environ["TMPDIR"], shutil.disk_usage(".").total >> 20)
     names = os.listdir(".") + os.listdir("/tmp") + os.listdir("/dev/shm")
     print([name for name in names if name == "mine"], subprocess.getoutput("id -un"))
-    # They belong to the server's user, as whom sessions without users of their own run.
+    # They belong to the server's user, as whom sessions without their own users run.
     for directory in ("/run/workspaces", "/run", "/home", "/"):
         try:
             os.chmod(directory, 0)

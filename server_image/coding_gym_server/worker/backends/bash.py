@@ -3,7 +3,7 @@
 The shell reads an unbounded script from a pipe, so the stdin of a cell is empty. Anything that ends the shell (``exit``, a
 command that fails under ``set -e``, or SIGINT) ends the cell: on exit the shell saves its state, and the next one restores it.
 
-A shell that is interrupted before it has restored that state would lose it: it has a process group of its own, therefore, and
+A shell that is interrupted before it has restored that state would lose it: it has its own process group, therefore, and
 receives an interrupt once the cell has begun. The interrupt is repeated until the cell ends, because a command between bash's
 fork and exec ignores it. The shell ignores all but the first, since another would end it before it has saved its state.
 """

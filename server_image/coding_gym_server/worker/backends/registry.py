@@ -3,34 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import re
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
+
+from coding_gym_server.protocol.backends import BACKENDS, JUPYTER_PREFIX, UnknownBackendError, added_backends, check_backend
 
 if TYPE_CHECKING:
     from coding_gym_server.worker.backends.base import ExecutorBackend
 
-__all__ = [
-    "BACKENDS",
-    "JUPYTER_PREFIX",
-    "UnknownBackendError",
-    "backend_class",
-    "check_backend",
-    "check_installed",
-    "is_installed",
-    "runs_in_worker",
-]
-
-BACKENDS = {
-    "python": "coding_gym_server.worker.backends.python:PythonBackend",
-    "notebook": "coding_gym_server.worker.backends.notebook:NotebookBackend",
-    "restricted": "coding_gym_server.worker.backends.restricted:RestrictedBackend",
-    # OpenEnv's name for the restricted backend.
-    "restrictedpython": "coding_gym_server.worker.backends.restricted:RestrictedBackend",
-    "smolagents": "coding_gym_server.worker.backends.smolagents:SmolagentsBackend",
-    "bash": "coding_gym_server.worker.backends.bash:BashBackend",
-}
-"""Class of each backend, imported when a session requests it."""
+__all__ = ["backend_class", "check_installed", "is_installed", "runs_in_worker"]
 
 _REQUIRED_MODULES = {
     "notebook": "IPython",
@@ -45,27 +26,11 @@ _INSTALL = {
     "smolagents": f"{_INSTALL_EXTRA}; for a container packages=['smolagents'], or docker build --build-arg WITH_SMOLAGENTS=1",
 }
 
-JUPYTER_PREFIX = "jupyter:"
-"""Prefix of Jupyter backends: ``jupyter:NAME`` is the Jupyter kernel of that name."""
-
-_KERNEL_NAME = re.compile(r"[a-z0-9._-]+", re.IGNORECASE)
 _BASH = f"{JUPYTER_PREFIX}bash"
 
 
-class UnknownBackendError(ValueError):
-    """The backend name is unknown, or the backend is not installed."""
-
-
-def check_backend(name: str) -> None:
-    """Check that a backend name is known; for a Jupyter kernel, only the syntax of the name (see ``check_installed``).
-
-    Raises:
-        UnknownBackendError: If the name is unknown.
-    """
-    is_kernel = name.startswith(JUPYTER_PREFIX) and _KERNEL_NAME.fullmatch(name, len(JUPYTER_PREFIX))
-    if name not in BACKENDS and not is_kernel:
-        message = f"Unknown backend {name!r}: expected one of {', '.join(BACKENDS)}, or {JUPYTER_PREFIX}KERNEL"
-        raise UnknownBackendError(message)
+def _path_of(name: str) -> str | None:
+    return BACKENDS.get(name) or added_backends().get(name)
 
 
 def check_installed(name: str) -> None:
@@ -113,7 +78,7 @@ def backend_class(name: str) -> type[ExecutorBackend]:
     check_backend(name)
     if name.startswith(JUPYTER_PREFIX):
         return _kernel_class(name.removeprefix(JUPYTER_PREFIX))
-    path, _, attribute = BACKENDS[name].partition(":")
+    path, _, attribute = (_path_of(name) or "").partition(":")
     try:
         module = importlib.import_module(path)
     except ModuleNotFoundError as error:

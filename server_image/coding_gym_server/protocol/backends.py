@@ -1,0 +1,48 @@
+"""Names of the backends; both sides check them."""
+
+from __future__ import annotations
+
+import functools
+import re
+from importlib.metadata import entry_points
+
+__all__ = ["BACKENDS", "JUPYTER_PREFIX", "UnknownBackendError", "added_backends", "check_backend"]
+
+BACKENDS = {
+    "python": "coding_gym_server.worker.backends.python:PythonBackend",
+    "notebook": "coding_gym_server.worker.backends.notebook:NotebookBackend",
+    "restricted": "coding_gym_server.worker.backends.restricted:RestrictedBackend",
+    # OpenEnv's name for the restricted backend.
+    "restrictedpython": "coding_gym_server.worker.backends.restricted:RestrictedBackend",
+    "smolagents": "coding_gym_server.worker.backends.smolagents:SmolagentsBackend",
+    "bash": "coding_gym_server.worker.backends.bash:BashBackend",
+}
+"""Class of each backend, imported when a session requests it."""
+
+JUPYTER_PREFIX = "jupyter:"
+"""Prefix of Jupyter backends: ``jupyter:NAME`` is the Jupyter kernel of that name."""
+
+_KERNEL_NAME = re.compile(r"[a-z0-9._-]+", re.IGNORECASE)
+
+
+class UnknownBackendError(ValueError):
+    """The backend name is unknown, or the backend is not installed."""
+
+
+@functools.cache
+def added_backends() -> dict[str, str]:
+    """Return the class of each backend that another distribution adds by an entry point of ``coding_gym.backends``."""
+    return {entry.name: entry.value for entry in entry_points(group="coding_gym.backends")}
+
+
+def check_backend(name: str) -> None:
+    """Check that a backend name is known; for a Jupyter kernel, only the syntax of the name (see ``check_installed``).
+
+    Raises:
+        UnknownBackendError: If the name is unknown.
+    """
+    is_kernel = name.startswith(JUPYTER_PREFIX) and _KERNEL_NAME.fullmatch(name, len(JUPYTER_PREFIX))
+    if not is_kernel and name not in BACKENDS and name not in added_backends():
+        known = ", ".join([*BACKENDS, *added_backends()])
+        message = f"Unknown backend {name!r}: expected one of {known}, or {JUPYTER_PREFIX}KERNEL"
+        raise UnknownBackendError(message)

@@ -1,0 +1,131 @@
+"""Configuration of a server: the document that starts one, and the options of its command line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+__all__ = ["ServerConfig"]
+
+_SPARE_GRADERS = 1
+"""Number of grading workers beyond the number of cores: tests and submissions wait for each other and for the server."""
+
+
+class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Server configuration: addresses, sessions and isolation.
+
+    The descriptions of its fields are the help of the server's command line.
+    """
+
+    uds: Annotated[str | None, Meta(description="path of the Unix socket to listen on, instead of TCP")] = None
+    host: Annotated[str, Meta(description="TCP address to listen on")] = "0.0.0.0"  # noqa: S104 - containers publish ports
+    port: Annotated[int, Meta(description="TCP port to listen on")] = 8000
+    token: Annotated[str | None, Meta(description="bearer token that clients must present; not in documents")] = None
+    workspaces: Annotated[Path, Meta(description="parent directory of the session workspaces")] = Path("/workspaces/sessions")
+    home: Annotated[
+        Path | None,
+        Meta(description="workspace of the code-interpreter API; a directory below the workspaces if it is not writable"),
+    ] = None
+    max_sessions: Annotated[int, Meta(description="maximum number of concurrent sessions")] = 64
+    spare_workers: Annotated[int, Meta(description="number of idle workers to keep ready")] = 1
+    preload: Annotated[tuple[str, ...], Meta(description="modules to import before workers are forked")] = (
+        "numpy",
+        "pandas",
+        "matplotlib.pyplot",
+    )
+    backend: Annotated[str | None, Meta(description="default backend, also EXECUTOR_BACKEND (default: python)")] = None
+    authorized_imports: Annotated[
+        tuple[str, ...], Meta(description="modules that backends with an import allowlist permit in addition to their own")
+    ] = ()
+    distributions: Annotated[
+        tuple[str, ...], Meta(description="installed distributions whose modules import allowlists permit")
+    ] = ()
+    packages: Annotated[
+        tuple[str, ...],
+        Meta(description="packages to install before serving and to permit: numpy>=2,yaml,math; also ADDITIONAL_IMPORTS"),
+    ] = ()
+    overlay: Annotated[Path | None, Meta(description="directory of packages in addition to the interpreter's")] = None
+    isolation: Annotated[
+        Literal["require", "prefer"],
+        Meta(description="whether to exit if the kernel cannot isolate sessions, or to continue without"),
+    ] = "prefer"
+    network: Annotated[bool, Meta(description="let user code use TCP")] = False
+    private_tmp: Annotated[
+        bool, Meta(description="/tmp belongs to the only session of this sandbox: empty it after each episode")
+    ] = False
+    private_shm: Annotated[bool, Meta(description="/dev/shm belongs to this sandbox: clean it up")] = False
+    confine_server: Annotated[bool, Meta(description="confine the server as well, outside a container")] = False
+    max_memory_bytes: Annotated[
+        int | None, Meta(description="limit on a process's private writable memory, if no container limits it")
+    ] = None
+    max_file_bytes: Annotated[int | None, Meta(description="limit on the size of a file")] = None
+    max_inodes: Annotated[
+        int, Meta(description="limit on the files and directories of each file system that the sandbox mounts")
+    ] = 100_000
+    max_processes: Annotated[
+        int | None,
+        Meta(description="limit on processes and threads in addition to the user's existing ones, if no container limits them"),
+    ] = None
+    session_users: Annotated[
+        bool, Meta(description="give each session a user, mounts and a file system of its own, if the container permits it")
+    ] = False
+    shared_user_reason: Annotated[str, Meta(description="why the container does not permit it, if that is known")] = ""
+    session_root: Annotated[bool, Meta(description="let programs of sessions be root, of a copy of the files")] = False
+    session_disk_bytes: Annotated[int, Meta(description="size of the file system of a session that has its own")] = 512 << 20
+    session_processes: Annotated[
+        int | None,
+        Meta(
+            description="limit on the processes of a session that has a user (default: three quarters of the container's "
+            "limit, or all with a single session)"
+        ),
+    ] = None
+    opengl: Annotated[bool, Meta(description="offer OpenGL to programs, also CODING_GYM_OPENGL")] = False
+    step_timeout: Annotated[float, Meta(description="wall-clock limit of a step in seconds")] = 30.0
+    rewards: Annotated[tuple[str, ...], Meta(description="rewards to add up, also REWARDS")] = ()
+    first_client_within: Annotated[
+        float | None, Meta(description="seconds after which the server exits without a first client")
+    ] = None
+    idle_timeout: Annotated[float | None, Meta(description="seconds after which the server exits without clients")] = None
+
+    @classmethod
+    def of(cls, document: Any) -> ServerConfig:
+        """Return the configuration of a document, a mapping of fields to values.
+
+        Raises:
+            msgspec.ValidationError: If a field is unknown or its value is invalid.
+        """
+        return msgspec.convert(document, cls, dec_hook=lambda kind, value: kind(value))
+
+    def document(self) -> str:
+        """Return the configuration as JSON, without what is default."""
+        return msgspec.json.encode(self, enc_hook=str).decode()
+
+    @property
+    def default_backend(self) -> str:
+        """Name of the default backend."""
+        return self.backend or "python"
+
+    @property
+    def home_directory(self) -> Path:
+        """Workspace of the code-interpreter API."""
+        if self.home is not None and os.access(self.home, os.W_OK | os.X_OK):
+            return self.home
+        return self.workspaces / "user"
+
+    @property
+    def grading_workers(self) -> int:
+        """Maximum number of submissions that are graded at the same time."""
+        return (os.cpu_count() or 1) + _SPARE_GRADERS
+
+    @property
+    def private_directories(self) -> tuple[str, ...]:
+        """Directories other than the workspace that belong to the only session; empty with several sessions."""
+        if self.max_sessions > 1:
+            return ()
+        return tuple(
+            directory for directory, private in (("/tmp", self.private_tmp), ("/dev/shm", self.private_shm)) if private
+        )
