@@ -6,7 +6,7 @@ import pytest
 
 from coding_gym.errors import ConfigurationError, InvalidActionError
 from coding_gym.wrappers import FencedCode, SnippetActions, TemplateActions, TokenActions
-from coding_gym.wrappers.actions.fenced_code import fenced_blocks
+from coding_gym.wrappers.actions import fenced_blocks
 
 # No test starts a sandbox, because none resets an environment.
 

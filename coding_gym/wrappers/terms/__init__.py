@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from coding_gym import plugins
 from coding_gym._validation import hint
 from coding_gym.errors import ConfigurationError
 from coding_gym.wrappers.terms.base import FunctionTerm, RewardTerm, Step
@@ -69,8 +70,13 @@ def as_term(term: Any) -> RewardTerm:
     if isinstance(term, str) and term in NAMES:
         return NAMES[term]()
     if isinstance(term, str):
+        added = plugins.names("reward_terms")
+        if term in added:
+            found = plugins.load("reward_terms", term)
+            return as_term(found() if isinstance(found, type) else found)
+        known = (*NAMES, *added)
         message = (
-            f"There is no reward term {term!r}{hint(term, NAMES)}: known are {', '.join(NAMES)}; "
+            f"There is no reward term {term!r}{hint(term, known)}: known are {', '.join(known)}; "
             "pass others as objects, such as OutputMatch('42')"
         )
         raise ConfigurationError(message)

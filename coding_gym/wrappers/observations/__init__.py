@@ -1,1 +1,0 @@
-"""Wrappers that change observations."""
