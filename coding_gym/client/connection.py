@@ -11,6 +11,7 @@ import select
 import socket
 import ssl
 import struct
+import threading
 import time
 from typing import Any, Generic, TypeVar
 
@@ -73,7 +74,7 @@ class MessageDecoder(Generic[_Message]):
 
 
 class Connection:
-    """One connection to ``/ws``. Not thread-safe, except for ``abort``.
+    """One connection to ``/ws``: one thread may receive while others send.
 
     Args:
         address: Address of the server.
@@ -95,6 +96,7 @@ class Connection:
         self, address: Address, *, timeout: float, checks_version: bool = True, query: str = "", path: str = ""
     ) -> None:
         self._address = address
+        self._lock = threading.Lock()
         self._early_events: list[Event] = []
         self._parts: list[bytes] = []
         self._is_text = False
@@ -123,9 +125,10 @@ class Connection:
             as_text: Whether to send it as JSON in a text frame, rather than as msgpack in a binary one.
         """
         encoded = _text_encoder.encode(message) if as_text else _encoder.encode(message)
-        with contextlib.suppress(WebSocketException):
-            (self._protocol.send_text if as_text else self._protocol.send_binary)(encoded)
-        self._flush()
+        with self._lock:
+            with contextlib.suppress(WebSocketException):
+                (self._protocol.send_text if as_text else self._protocol.send_binary)(encoded)
+            self._flush()
 
     def receive(self, decoder: MessageDecoder[_Message], *, timeout: float) -> _Message:
         """Wait for the next message.
@@ -148,9 +151,10 @@ class Connection:
 
     def send_bytes(self, content: bytes) -> None:
         """Send one encoded message in a binary frame; see ``send``."""
-        with contextlib.suppress(WebSocketException):
-            self._protocol.send_binary(content)
-        self._flush()
+        with self._lock:
+            with contextlib.suppress(WebSocketException):
+                self._protocol.send_binary(content)
+            self._flush()
 
     def read(self, timeout: float) -> bytes | None:
         """Return the next bytes, empty at the end of the connection, or None if none arrive in time.
@@ -176,11 +180,12 @@ class Connection:
         return self._messages()
 
     def _process(self, data: bytes) -> None:
-        if data:
-            self._protocol.receive_data(data)
-        else:
-            self._protocol.receive_eof()
-        self._flush()
+        with self._lock:
+            if data:
+                self._protocol.receive_data(data)
+            else:
+                self._protocol.receive_eof()
+            self._flush()
 
     def _messages(self) -> list[tuple[bytes, bool]]:
         messages = []

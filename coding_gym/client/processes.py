@@ -2,32 +2,219 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
+import reprlib
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
-from typing import TypeVar, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack
 from urllib.parse import urlencode
 
 import msgspec
 
+from coding_gym._validation import check_names
 from coding_gym.client.http import KEEPALIVES_LOST, HttpClient
-from coding_gym.client.process_request import Command, RunKwargs, StartKwargs, process_request
-from coding_gym.errors import ProtocolError, TransportError
+from coding_gym.errors import ConfigurationError, ProtocolError, TransportError
 from coding_gym_server.protocol.processes import (
     MAX_PROCESS_OUTPUT,
+    Keep,
     Keepalive,
     ProcessEvent,
     ProcessExited,
     ProcessInfo,
     ProcessOutput,
+    ProcessRequest,
     ProcessStarted,
     SignalRequest,
     TerminalSize,
 )
 
-__all__ = ["Process", "ProcessResult", "Processes", "RunKwargs", "StartKwargs"]
+__all__ = [
+    "Command",
+    "Process",
+    "ProcessResult",
+    "Processes",
+    "RunKwargs",
+    "StartKwargs",
+    "Text",
+    "call_in_own_thread",
+    "process_request",
+    "run_process",
+]
+
+Text = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+"""Text, its UTF-8, or a path."""
+
+Command = Text | Sequence[Text]
+"""A command for the shell, which is bash if there is one; the path of a program; or a program and its arguments."""
+
+
+class RunKwargs(TypedDict, total=False):
+    """Options of a process.
+
+    Attributes:
+        stdin: Its standard input.
+        cwd: Working directory, relative to that of the session, which is the default.
+        env: Environment variables in addition to those of the session.
+        timeout: Wall-clock limit in seconds, after which the process and its descendants are killed; no limit by default.
+        user: User to run as; only the session's user is available.
+        max_output_bytes: Maximum number of bytes of stdout, and of stderr, that are kept; others are discarded and counted.
+        keep: Whether these are the ``first`` or the ``last`` ones. Iteration over a process continues beyond the maximum in the
+            second case only.
+    """
+
+    stdin: str | bytes | bytearray | memoryview | None
+    cwd: Text | None
+    env: Mapping[Text, Text] | Mapping[str, Text] | None
+    timeout: float | None
+    user: str | None
+    max_output_bytes: int
+    keep: Keep
+
+
+class StartKwargs(RunKwargs, total=False):
+    """Options of a process that is not waited for.
+
+    Attributes:
+        keep_stdin_open: Whether ``Process.write`` will provide more input after ``stdin``.
+        terminal: Size of the terminal to run it in, where stdout includes stderr; pipes by default.
+    """
+
+    keep_stdin_open: bool
+    terminal: TerminalSize | None
+
+
+def process_request(command: Command, options: StartKwargs) -> ProcessRequest:
+    """Return a validated request.
+
+    Args:
+        command: What to run.
+        options: Its options.
+
+    Raises:
+        ConfigurationError: If an argument is invalid.
+    """
+    check_names(options, StartKwargs.__annotations__)
+    document: dict[str, Any] = {"command": _command(command)}
+    for name, value in options.items():
+        if value is not None:
+            document |= _field(name, value)
+    try:
+        request = msgspec.convert(document, ProcessRequest)
+        # Lone surrogates are not Unicode.
+        _encoder.encode(request)
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
+        message = f"Invalid process: {error}"
+        raise ConfigurationError(message) from error
+    return request
+
+
+def _command(command: object) -> str | list[str]:
+    if isinstance(command, str | bytes):
+        return _text(command, "command=")
+    if isinstance(command, os.PathLike):
+        return [_text(command, "command=")]
+    if not isinstance(command, Sequence) or isinstance(command, bytearray | memoryview):
+        message = f"Expected command= to be a command for the shell, a path, or a list of arguments, got {_shown(command)}"
+        raise ConfigurationError(message)
+    return [_text(argument, f"command[{index}]") for index, argument in enumerate(command)]
+
+
+def _field(name: str, value: object) -> dict[str, object]:
+    match name:
+        case "stdin":
+            return {"stdin": _input(value)}
+        case "cwd":
+            return {"cwd": _text(value, "cwd=")}
+        case "env":
+            return {"environment": _variables(value)}
+        case "timeout":
+            return {"timeout_s": value}
+    return {name: value}
+
+
+def _input(value: object) -> bytes:
+    if isinstance(value, str):
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            message = f"Expected stdin= to be text that UTF-8 can encode: {error}"
+            raise ConfigurationError(message) from error
+    if not isinstance(value, bytes | bytearray | memoryview):
+        message = f"Expected stdin= to be bytes or text, got {_shown(value)}. Pass the content of a file, not the file"
+        raise ConfigurationError(message)
+    return bytes(value)
+
+
+def _variables(value: object) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        message = f"Expected env= to be a mapping of names to values, got {_shown(value)}"
+        raise ConfigurationError(message)
+    return {_text(name, "a name in env="): _text(content, f"env[{name!r}]") for name, content in value.items()}
+
+
+def _text(value: object, name: str) -> str:
+    """Return an argument as text.
+
+    Args:
+        value: The argument.
+        name: What it is, for messages.
+
+    Raises:
+        ConfigurationError: If it is neither text, nor UTF-8, nor a path.
+    """
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if isinstance(text, bytes):
+        try:
+            return text.decode()
+        except UnicodeDecodeError as error:
+            message = f"Expected {name} to be UTF-8, got {reprlib.repr(text)}"
+            raise ConfigurationError(message) from error
+    if not isinstance(text, str):
+        message = f"Expected {name} to be text, bytes or a path, got {_shown(value)}"
+        raise ConfigurationError(message)
+    return text
+
+
+def _shown(value: object) -> str:
+    return f"{type(value).__name__}: {reprlib.repr(value)}"
+
+
+_T = TypeVar("_T")
+
+
+async def call_in_own_thread(call: Callable[[], _T]) -> _T:
+    """Call a function in a new thread and return its result. Canceling does not end the call.
+
+    The threads of ``asyncio.to_thread`` are few, and all else in the program waits for them: calls that last as long as a
+    process in a sandbox would use them up.
+
+    Args:
+        call: The function.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[_T] = loop.create_future()
+
+    def resolve(settle: Callable[[], None]) -> None:
+        if not future.cancelled():
+            settle()
+
+    def run() -> None:
+        try:
+            settle = partial(future.set_result, call())
+        except BaseException as error:  # noqa: BLE001 - raised again where the call is awaited
+            settle = partial(future.set_exception, error)
+        # The event loop may have been closed in the meantime.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(resolve, settle)
+
+    threading.Thread(target=run, daemon=True).start()
+    return await future
 
 
 _MAX_FIRST_INPUT = 1 << 20
@@ -54,6 +241,7 @@ class ProcessResult:
         dropped_stdout: Number of bytes of stdout that were discarded.
         dropped_stderr: Number of bytes of stderr that were discarded.
         lost: Why it was killed with its session: a reset, for example, or the death of the interpreter; None for any other end.
+        limit_exceeded: Whether it was lost because the processes of the session exceeded a limit; the session continues.
     """
 
     exit_code: int
@@ -64,6 +252,7 @@ class ProcessResult:
     dropped_stdout: int = 0
     dropped_stderr: int = 0
     lost: str | None = None
+    limit_exceeded: bool = False
 
     @property
     def stdout_text(self) -> str:
@@ -345,3 +534,26 @@ def _decode(decoder: msgspec.json.Decoder[_Message], data: bytes) -> _Message:
     except msgspec.MsgspecError as error:
         message = f"The server sent a malformed message: {error}"
         raise ProtocolError(message) from error
+
+
+async def run_process(processes: Processes, command: Command, **options: Unpack[RunKwargs]) -> ProcessResult:
+    """Run a process to its end, as ``Processes.run`` does. Canceling the call kills the process.
+
+    Args:
+        processes: Processes of the session.
+        command: A program and its arguments, or a command for the shell.
+        options: The fields of ``RunKwargs``.
+    """
+    started = asyncio.ensure_future(call_in_own_thread(lambda: processes.start(command, **options)))
+    try:
+        process = await asyncio.shield(started)
+        return await call_in_own_thread(process.wait)
+    except asyncio.CancelledError:
+        started.add_done_callback(_abandon)
+        raise
+
+
+def _abandon(started: asyncio.Future[Process]) -> None:
+    """Kill a process whose start was canceled, without blocking the event loop."""
+    if not started.cancelled() and started.exception() is None:
+        threading.Thread(target=started.result().abandon, daemon=True).start()

@@ -6,7 +6,9 @@ import contextlib
 
 from coding_gym.client.address import Address
 from coding_gym.client.connection import Connection, MessageDecoder
-from coding_gym.client.session_http import SessionHttp
+from coding_gym.client.files import Files
+from coding_gym.client.http import HttpClient
+from coding_gym.client.processes import Processes
 from coding_gym.client.shared_connection import Channel
 from coding_gym.errors import CapacityError, CodingGymError, ConfigurationError, ProtocolError, SnapshotError, TransportError
 from coding_gym_server.protocol import (
@@ -17,6 +19,7 @@ from coding_gym_server.protocol import (
     ForkRequest,
     ForksMessage,
     GradeRequest,
+    InterruptRequest,
     ObservationData,
     ObservationMessage,
     ReleaseOptions,
@@ -45,15 +48,51 @@ from coding_gym_server.protocol.grading import Graded, Submission
 __all__ = [
     "SNAPSHOT_TIMEOUT",
     "Session",
+    "SessionHttp",
     "expect_forks",
     "expect_observation",
     "expect_reset",
     "expect_screen",
     "expect_snapshot",
     "fork_query",
+    "no_access",
     "refusal",
     "take_releases",
 ]
+
+
+class SessionHttp:
+    """The processes and files of a session.
+
+    Args:
+        address: Address of the server.
+        session_id: Id of the session, from the handshake.
+
+    Attributes:
+        processes: The processes that run beside the interpreter.
+        files: The files of the working directory.
+
+    Raises:
+        ProtocolError: If the server sent no id.
+    """
+
+    def __init__(self, address: Address, session_id: str | None) -> None:
+        if session_id is None:
+            raise ProtocolError(no_access(address))
+        self._http = HttpClient(address)
+        base = f"/sessions/{session_id}"
+        self.processes = Processes(self._http, base)
+        self.files = Files(self._http, f"{base}/files")
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        self._http.close()
+
+
+def no_access(address: Address) -> str:
+    """Return the message about a server that sent no id of the session."""
+    return f"{address} offers no access to processes and files: it is not a coding_gym server of this version"
+
 
 SNAPSHOT_TIMEOUT = 30.0
 """Timeout of taking or restoring a snapshot in seconds; the files are copied meanwhile."""
@@ -67,9 +106,9 @@ class Session:
     Args:
         address: Address of the server.
         connect_timeout: Connection timeout in seconds.
-        fork_of: Id of a snapshot that the session is to go on from, or of a fork that it belongs to: it may exceed the session
-            limit of the server.
-        channel: The channel of a shared connection to use instead of a connection of its own.
+        fork_of: Id of a snapshot to continue from, or of a fork that the session belongs to: it may exceed the session limit of
+            the server.
+        channel: The channel of a shared connection to use instead of its own connection.
 
     Raises:
         TransportError: If the server cannot be reached.
@@ -124,7 +163,7 @@ class Session:
         return expect_snapshot(self._receive(timeout))
 
     def fork(self, count: int, *, timeout: float = SNAPSHOT_TIMEOUT) -> list[str]:
-        """Return ids for so many sessions with ``fork_of``, each of which can go on from the state of this one, once.
+        """Return ``count`` ids for sessions with ``fork_of``, each of which can be restored once, to the present state.
 
         Raises:
             SnapshotError: If the session cannot be copied.
@@ -214,6 +253,10 @@ class Session:
     def is_lost(self) -> bool:
         """Whether its connection has ended."""
         return self._connection.is_lost
+
+    def interrupt(self) -> None:
+        """Interrupt the running step, from any thread; its response comes soon. Has no effect if none is running."""
+        self._connection.send(InterruptRequest())
 
     def abort(self) -> None:
         """End the session from another thread: a caller that waits for a response gets a ``TransportError``."""

@@ -1,4 +1,4 @@
-"""One connection for many sessions, each in a channel of its own; see ``coding_gym_server.protocol.shared``."""
+"""One connection for many sessions, each in its own channel; see ``coding_gym_server.protocol.shared``."""
 
 from __future__ import annotations
 

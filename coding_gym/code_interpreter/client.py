@@ -12,8 +12,7 @@ from coding_gym._validation import parameter_names
 from coding_gym.client.address import Address
 from coding_gym.client.files import Files
 from coding_gym.client.http import KEEPALIVES_LOST, HttpClient
-from coding_gym.client.process_request import Command, RunKwargs
-from coding_gym.client.processes import Processes, ProcessResult
+from coding_gym.client.processes import Command, Processes, ProcessResult, RunKwargs
 from coding_gym.client.session import Session
 from coding_gym.code_interpreter.execution import Execution, ExecutionError, Listeners
 from coding_gym.errors import ConfigurationError, TransportError

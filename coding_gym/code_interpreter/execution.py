@@ -36,11 +36,13 @@ class ExecutionError:
         name: The class of the exception, ``TimeoutError`` or ``ContextRestarting``.
         value: Message of the exception, or a description of the restart of the context.
         traceback: Formatted traceback.
+        state_lost: Whether the variables of the context are lost.
     """
 
     name: str
     value: str
     traceback: str
+    state_lost: bool = False
 
 
 @dataclass
@@ -109,7 +111,9 @@ class Listeners:
                 execution.results.append(result)
                 _notify(self.on_result, result)
             case "error":
-                execution.error = ExecutionError(message["name"], message["value"], message["traceback"])
+                execution.error = ExecutionError(
+                    message["name"], message["value"], message["traceback"], message.get("state_lost", False)
+                )
                 _notify(self.on_error, execution.error)
 
 

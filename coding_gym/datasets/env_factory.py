@@ -12,7 +12,6 @@ import gymnasium as gym
 from coding_gym.datasets.dataset import Dataset
 from coding_gym.datasets.episode import plain
 from coding_gym.datasets.policies.base import name_of
-from coding_gym.envs.coding_env import CodingEnv
 from coding_gym.envs.task_env import SESSIONS_PER_ENV, CodingTaskEnv
 from coding_gym.errors import ConfigurationError, DatasetError
 from coding_gym.sandbox.config import SandboxConfig
@@ -135,8 +134,6 @@ class EnvFactory:
             # Gymnasium's environment checker would run at the first use of each of many environments.
             shared: dict[str, Any] = {} if pool is None else {"pool": pool}
             env = gym.make(self._source, disable_env_checker=True, **shared, **options)
-            if not self._wrappers and isinstance(env.unwrapped, CodingEnv):
-                env.unwrapped.share_black_screenshots()
         else:
             env = self._source()
         for wrapper in self._wrappers:

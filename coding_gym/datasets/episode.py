@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from coding_gym._html import Html, caption, clip, document, element, mark, preformatted, table
 from coding_gym._text import without_surrogates
-from coding_gym.datasets.packed_array import ARRAY_CODE, COMPRESSION_LEVEL, PackedArray
+from coding_gym.datasets.details import ARRAY_CODE, COMPRESSION_LEVEL, PackedArray
 from coding_gym.errors import DatasetError
-from coding_gym.media.frames import is_shared_black
+from coding_gym.media.frames import is_black
 
 __all__ = ["Episode", "Step", "decode_episode", "encode_episode", "episode_hash", "plain", "recordable_info"]
 
@@ -264,7 +264,7 @@ def _bytes(array: NDArray[Any]) -> memoryview:
 def _is_black(array: NDArray[Any]) -> bool:
     """Return whether an array is a black image, as most screenshots are."""
     is_picture = array.dtype == np.uint8 and array.ndim == 3
-    return is_picture and (is_shared_black(array) or not array.any())
+    return is_picture and (is_black(array) or not array.any())
 
 
 @functools.lru_cache(64)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from coding_gym.errors import ProtocolError
 from coding_gym_server.protocol import MAX_SCREEN_SIDE, Pixels
 
-__all__ = ["black_frame", "black_frames", "decode_pixels", "is_shared_black", "shared_black"]
+__all__ = ["black_frame", "black_frames", "decode_pixels", "is_black"]
 
 _BATCH = 16
 """Number of frames per memory mapping, which is only unmapped when none of its frames is in use."""
@@ -32,17 +32,20 @@ def black_frames(count: int, height: int, width: int) -> NDArray[np.uint8]:
     return frames
 
 
+class _BlackFrames(np.ndarray[Any, np.dtype[np.uint8]]):
+    """Frames that stay black: nothing can write to their memory, which does not exist before it is read."""
+
+
 def black_frame(height: int, width: int) -> NDArray[np.uint8]:
-    """Return a fresh black frame: uint8, shape (height, width, 3)."""
+    """Return a black frame that shares no memory with others: uint8, shape (height, width, 3), read-only."""
     spares = _spare_frames(height, width)
     try:
         return spares.pop()
     except IndexError:
         # Map several at once: ``mmap`` costs more than everything else that the client does in a step.
-        frame: NDArray[np.uint8]
-        frame, *others = black_frames(_BATCH, height, width)
-        spares.extend(others)
-        return frame
+        memory = mmap.mmap(-1, _BATCH * height * width * 3, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
+        spares.extend(one.view(np.ndarray) for one in _BlackFrames((_BATCH, height, width, 3), np.uint8, memory))
+        return spares.pop()
 
 
 @functools.cache
@@ -50,23 +53,9 @@ def _spare_frames(height: int, width: int) -> list[NDArray[np.uint8]]:
     return []
 
 
-def shared_black(height: int, width: int) -> NDArray[np.uint8]:
-    """Return the shared black frame of a size: uint8, shape (height, width, 3), read-only."""
-    frame = _shared_black.get((height, width))
-    if frame is None:
-        frame = black_frames(1, height, width)[0]
-        frame.flags.writeable = False
-        # Threads that get here together must share one frame, too.
-        frame = _shared_black.setdefault((height, width), frame)
-    return frame
-
-
-_shared_black: dict[tuple[int, ...], NDArray[np.uint8]] = {}
-
-
-def is_shared_black(array: NDArray[Any]) -> bool:
-    """Return whether ``array``, of any shape, is the shared black frame of its size."""
-    return array is _shared_black.get(array.shape[:2])
+def is_black(array: NDArray[Any]) -> bool:
+    """Return whether ``array``, of any shape, is known to be black without being read."""
+    return isinstance(array.base, _BlackFrames)
 
 
 def decode_pixels(pixels: str | Pixels) -> NDArray[np.uint8]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coding_gym.tasks.grading.grader import Grader
+from coding_gym.tasks.grading import Grader
 from coding_gym.tasks.loaders.registry import load_suite
 from coding_gym.tasks.pass_at_k import estimate_pass_at_k, pass_at_k
 from coding_gym.tasks.screen.assertions import (

@@ -1,4 +1,4 @@
-"""Reports of environments and pools to an observer, if there is one; see ``coding_gym.watching``."""
+"""Reports of environments and pools to observers, such as that of ``coding-gym watch``."""
 
 from __future__ import annotations
 

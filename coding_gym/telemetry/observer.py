@@ -97,27 +97,31 @@ class Observer(Protocol):
 
 
 class Observation:
-    """Holds the observer of this process, None while nobody watches.
+    """Holds the observers of this process.
 
-    An observer never disturbs what it observes: the first error ends the observation.
+    An observer never disturbs what it observes: its first error ends its observation.
+
+    Attributes:
+        observers: The observers; empty while nobody watches.
     """
 
-    __slots__ = ("observer",)
+    __slots__ = ("observers",)
 
     def __init__(self) -> None:
-        self.observer: Observer | None = None
+        self.observers: tuple[Observer, ...] = ()
 
     def begin(self, observer: Observer) -> None:
         """Report to an observer from now on."""
-        self.observer = observer
+        self.end(observer)
+        self.observers += (observer,)
 
-    def end(self) -> None:
-        """Report to nobody from now on."""
-        self.observer = None
+    def end(self, observer: Observer | None) -> None:
+        """Report to an observer no more."""
+        self.observers = tuple(other for other in self.observers if other is not observer)
 
-    def fail(self) -> None:
-        """End the observation because of the error that is being handled."""
-        self.observer = None
+    def fail(self, observer: Observer) -> None:
+        """End the observation of an observer because of the error that is being handled."""
+        self.end(observer)
         _log.warning("Watching has failed, and has been turned off in this process.", exc_info=True)
 
 

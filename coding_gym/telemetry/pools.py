@@ -14,7 +14,7 @@ class ObservedPool(Protocol):
 
     @property
     def stats(self) -> Any:
-        """Current statistics, see ``coding_gym.sandbox.pool.stats.PoolStats``."""
+        """Current statistics, see ``coding_gym.sandbox.pool.PoolStats``."""
 
     @property
     def is_usable(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coding_gym.client.processes import Processes
-from tests.conftest import TestSession
+from conftest import TestSession
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from websockets.sync.client import connect
 import coding_gym
 from coding_gym import AsyncCodingEnv, CodeAction, CodeInterpreter, CodingClient, SandboxPool
 from coding_gym.client.address import Address
-from coding_gym.client.async_session import AsyncSession
 from coding_gym.client.session import Session
 from coding_gym.datasets import collect
 from coding_gym.errors import ConfigurationError, ProtocolVersionError
@@ -60,11 +59,6 @@ def test_session_of_other_version_is_refused(other, version):
         f"{version or '0 (it reports none)'}: install the same coding-gym version on both sides or rebuild the image: "
         "coding-gym build-image"
     )
-
-
-def test_async_session_of_other_version_is_refused(other):
-    with pytest.raises(ProtocolVersionError):
-        asyncio.run(AsyncSession.connect(Address.of_url(other.url)))
 
 
 def test_environment_of_other_version_fails_at_once(other):

@@ -22,7 +22,7 @@ ENDLESS = ["while True: pass", "import time; time.sleep(99)", "import asyncio; a
 
 @pytest.fixture
 def check_in_contexts(url):
-    """Function that calls ``check(interpreter, case)`` for each case, all at once, each in a context of its own."""
+    """Function that calls ``check(interpreter, case)`` for each case, all at once, each in its own context."""
 
     def check_cases(check, cases):
         def check_case(case):

@@ -117,7 +117,7 @@ def test_restarting_endpoint_is_retried(endpoint, ask):
         server.shutdown()
         server.server_close()
         threading.Timer(0.05, lambda: restarted.append(endpoint(server.answer, port=server.server_port))).start()
-        return "Go on."
+        return "Continue."
 
     # Pauses of 10 to 320 ms.
     assert len(ask(ChatPolicy("tiny", base_url=server.url, describe_observation=describe))[0].actions) == 2

@@ -14,7 +14,7 @@ from coding_gym.datasets.card import summarize
 from coding_gym.datasets.dataset import Dataset
 from coding_gym.datasets.export.conversation import action_text, conversation, observation_text
 from coding_gym.errors import ConfigurationError, DatasetError
-from coding_gym.wrappers.actions.fenced_code import extract_code
+from coding_gym.wrappers.actions import extract_code
 from tests.datasets.programs import UGLY, WINDOW
 from tests.support.requirements import import_extra
 

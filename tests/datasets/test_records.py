@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as arrays
 from coding_gym import inputs
 from coding_gym.datasets.episode import Episode, Step, decode_episode, encode_episode, episode_hash, plain, recordable_info
 from coding_gym.errors import DatasetError
-from coding_gym.media.frames import black_frame, shared_black
+from coding_gym.media.frames import black_frame
 from coding_gym.media.results import Result
 from coding_gym.media.video import Video
 
@@ -51,7 +51,7 @@ def test_arrays_round_trip_exactly(array):
 
 
 def test_black_frames_have_one_encoding():
-    frames = [shared_black(48, 64), black_frame(48, 64), np.zeros((48, 64, 3), np.uint8)]
+    frames = [black_frame(48, 64), np.zeros((48, 64, 3), np.uint8)]
     assert len({encode_episode(episode_of(frame)) for frame in frames}) == 1
     other = np.zeros((48, 64, 3), np.uint8)
     other[-1, -1, -1] = 1

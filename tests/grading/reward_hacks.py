@@ -392,7 +392,7 @@ add_hack(
 )
 add_hack(
     "exit in the background",
-    "fork goes on",
+    "fork continues",
     "import os, time\ndef solve(*a):\n    if os.fork(): os._exit(0)\n    return 'a2'[:1]",
     *("equality", "unittest"),
 )

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 from coding_gym.errors import ProtocolError
-from coding_gym.media.frames import black_frame, black_frames, decode_pixels, is_shared_black, shared_black
+from coding_gym.media.frames import black_frame, black_frames, decode_pixels, is_black
 from coding_gym_server.protocol import Pixels
 from tests.support.pictures import pixels, striped
 
@@ -50,26 +52,26 @@ def test_decompression_is_limited_to_declared_size():
         decode_pixels(Pixels(16, 16, bomb.rgb))
 
 
-def test_black_frames_are_fresh_unless_shared():
+def test_batches_of_black_frames_are_writable_and_fresh():
     frames = black_frames(2, 48, 64)
     assert frames.shape == (2, 48, 64, 3)
     frames[:] = 1
     assert not black_frames(2, 48, 64).any()
-    assert is_shared_black(shared_black(48, 64))
-    assert not is_shared_black(black_frames(1, 48, 64)[0])
-    with pytest.raises(ValueError, match="read-only"):
-        shared_black(48, 64)[:] = 1
+    assert not is_black(black_frames(1, 48, 64)[0])
+
+
+def test_black_frames_stay_black_and_share_no_memory():
+    frames = [black_frame(48, 64) for _ in range(40)]
+    assert all(is_black(frame) and not frame.any() and frame.shape == (48, 64, 3) for frame in frames)
+    assert all(type(frame) is np.ndarray for frame in frames)
+    assert not any(np.shares_memory(one, other) for one, other in itertools.combinations(frames, 2))
+    for way in (lambda frame: frame.__setitem__(0, 1), lambda frame: frame.setflags(write=True)):
+        with pytest.raises(ValueError, match=r"read-only|WRITEABLE"):
+            way(frames[0])
+    assert black_frame(16, 17).shape == (16, 17, 3)
+    assert not is_black(frames[0].copy())
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (0, 0, 0), (4, 0, 3), (48, 64, 4), (1, 2, 3, 4)])
 def test_arrays_of_any_shape_are_not_shared(shape):
-    assert not is_shared_black(np.zeros(shape, np.uint8))
-
-
-def test_black_frames_never_share_memory():
-    frames = [black_frame(48, 64) for _ in range(40)]
-    for number, frame in enumerate(frames):
-        assert not frame.any()
-        frame[:] = number + 1
-    assert [int(frame.min()) for frame in frames] == [int(frame.max()) for frame in frames] == list(range(1, 41))
-    assert black_frame(16, 17).shape == (16, 17, 3)
+    assert not is_black(np.zeros(shape, np.uint8))

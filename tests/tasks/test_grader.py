@@ -245,7 +245,7 @@ def test_grader_shares_given_pool() -> None:
             assert grader.workers == 3
             assert outcomes(grader.grade_many([(DOUBLE, RIGHT)] * 12)) == {"passed": 12}
             assert pool.stats.episodes == 12
-        assert pool.busy == 0
+        assert pool.stats.busy == 0
         assert pool.stats.recycled >= 1
         with pytest.raises(ConfigurationError, match="pass mem to SandboxPool instead"):
             Grader(pool=pool, mem="1g")
@@ -298,7 +298,7 @@ def test_close_does_not_wait_for_leased_sessions() -> None:
         other.close()
         lease.release()
         assert verdict.result(30).is_infrastructure
-        assert eventually(lambda: pool.busy == 0)
+        assert eventually(lambda: pool.stats.busy == 0)
         waiting.shutdown()
 
 

@@ -29,7 +29,7 @@ class Recorder:
 @pytest.fixture
 def recorder(monkeypatch):
     recorder = Recorder()
-    monkeypatch.setattr(observation, "observer", recorder)
+    monkeypatch.setattr(observation, "observers", (recorder,))
     return recorder
 
 
@@ -38,13 +38,13 @@ def result(outcome="ok", reward=0.0, terminated=False, **info):
 
 
 def test_nothing_is_kept_without_an_observer(monkeypatch):
-    monkeypatch.setattr(observation, "observer", None)
+    monkeypatch.setattr(observation, "observers", ())
     reporter = SessionReporter("CodingEnv-v0")
     reporter.resetting()
     reporter.running("x")
     reporter.stepped(result(), None)
     reporter.closed()
-    assert reporter._session is None
+    assert reporter._told == []
 
 
 def test_events_are_reported_in_order(recorder):
@@ -69,8 +69,22 @@ def test_members_of_a_group_appear_at_once(recorder):
     assert [(identity.group, identity.position) for _, identity in recorder.told] == [(group, 0), (group, 1)]
 
 
+def test_observers_are_told_side_by_side(recorder, caplog):
+    other = Recorder()
+    observation.begin(other)
+    reporter = SessionReporter("CodingEnv-v0")
+    reporter.running("1")
+    other.truncated = None
+    reporter.truncated()
+    reporter.closed()
+    assert recorder.names == ["opened", "running", "truncated", "closed"]
+    assert other.names == ["opened", "running"]
+    assert observation.observers == (recorder,)
+    assert "Watching has failed" in caplog.text
+
+
 def test_observation_can_begin_later(monkeypatch):
-    monkeypatch.setattr(observation, "observer", None)
+    monkeypatch.setattr(observation, "observers", ())
     reporter = SessionReporter("CodingEnv-v0")
     reporter.running("1")
     recorder = Recorder()
@@ -100,7 +114,7 @@ def test_an_error_of_the_observer_ends_the_observation(recorder, method, caplog)
     with caplog.at_level(logging.WARNING, logger="coding_gym"):
         getattr(reporter, method)()
         getattr(reporter, method)()
-    assert observation.observer is None
+    assert observation.observers == ()
     assert [record.message for record in caplog.records] == ["Watching has failed, and has been turned off in this process."]
 
 

@@ -20,7 +20,7 @@ __all__ = [
 
 SYSTEM_PROMPT = (
     "You work with a persistent Python interpreter. Answer with one block of code between ```python and ```. It is run, and "
-    "you are shown what it printed; what it defined stays defined. Go on until the task is done."
+    "you are shown what it printed; what it defined stays defined. Continue until the task is done."
 )
 
 Message = dict[str, Any]

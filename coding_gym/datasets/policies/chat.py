@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from coding_gym.datasets.export.conversation import SYSTEM_PROMPT, Message, first_text, observation_text
 from coding_gym.datasets.policies.base import Actor, Decision, EpisodeStart, Policy, name_of
 from coding_gym.errors import ConfigurationError, ProtocolError, TransportError, TransportTimeoutError
-from coding_gym.wrappers.actions.fenced_code import extract_code
+from coding_gym.wrappers.actions import extract_code
 
 if TYPE_CHECKING:
     import requests

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from coding_gym import plugins
 from coding_gym._validation import check_names, hint
 from coding_gym.errors import ConfigurationError
+from coding_gym.tasks.loaders.modes import with_grading
 from coding_gym.tasks.loaders.rows import LoadOptions
 from coding_gym.tasks.suite import TaskSuite
+from coding_gym.tasks.task import Task
+from coding_gym_server.protocol.grading import GradingMode
 
 __all__ = ["load_suite"]
 
@@ -33,6 +37,7 @@ def load_suite(spec: str | Path, **options: Any) -> TaskSuite:
             * ``mbpp:PATH``: MBPP, from its JSON Lines file
             * ``reasoning-gym:NAME``: code problems of the package ``reasoning-gym``
             * ``hf:NAME`` or ``hf:NAME:SPLIT``: a data set on the Hugging Face hub
+            * ``NAME`` or ``NAME:ARGUMENT``: a suite that a plug-in adds
             * the path of a JSON Lines file or JSON array, or of a Parquet file or directory
 
         options: Options of the loader. All accept ``grading``, where the tests run, see ``Task``; all but that of the bundled
@@ -66,16 +71,25 @@ def load_suite(spec: str | Path, **options: Any) -> TaskSuite:
 
             name, _, split = rest.partition(":")
             return _load(load_hugging_face, (name,), {"split": split, **options} if split else options)
+        case _ if kind in plugins.names("suites"):
+            return _added(text, kind, rest, **options)
         case _ if text in bundled_suites():
             return TaskSuite(text, _load(load_bundled, (text,), options))
         case _ if _is_path(spec):
             return _load_path(Path(text), options)
-    own = bundled_suites()
+    own, added = bundled_suites(), plugins.names("suites")
     message = (
-        f"There is no suite {text!r}{hint(text, (*_KINDS, *own))}. Expected humaneval, mbpp:PATH, reasoning-gym:NAME, hf:NAME, "
-        f"the path of a .jsonl or .parquet file, or one of this package's own: {', '.join(own)}"
+        f"There is no suite {text!r}{hint(text, (*_KINDS, *own, *added))}. "
+        "Expected humaneval, mbpp:PATH, reasoning-gym:NAME, hf:NAME, "
+        f"the path of a .jsonl or .parquet file, or one of this package's own or of plug-ins: {', '.join([*own, *added])}"
     )
     raise ConfigurationError(message)
+
+
+def _added(name: str, kind: str, argument: str, *, grading: GradingMode | str | None = None, **options: Any) -> TaskSuite:
+    """Return a suite that a plug-in adds."""
+    tasks: Iterable[Task] = _load(plugins.load("suites", kind), (argument,), options)
+    return TaskSuite(name, [with_grading(task, grading) for task in tasks])
 
 
 def _is_path(spec: str | Path) -> bool:

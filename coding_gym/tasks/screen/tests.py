@@ -16,7 +16,7 @@ import msgspec
 from coding_gym.client.session import Session
 from coding_gym.envs.screen_region import WINDOWS_ONLY
 from coding_gym.errors import ConfigurationError, ProtocolError
-from coding_gym.media.frames import decode_pixels, shared_black
+from coding_gym.media.frames import black_frame, decode_pixels
 from coding_gym.tasks.screen.assertions import Exited, Expectation, ScreenSnapshot
 from coding_gym_server.ipc.text import truncate_middle
 from coding_gym_server.protocol import (
@@ -151,7 +151,7 @@ class _ScreenTestRun:
         self._tests = tests
         self._limits = limits
         self._deadline = 0.0
-        self._screen = shared_black(tests.screen[1], tests.screen[0])
+        self._screen = black_frame(tests.screen[1], tests.screen[0])
         self._stdout = ""
         self._stderr = ""
         self._exit_code: int | None = None

@@ -1,0 +1,706 @@
+"""Grading of submissions with hidden tests, in parallel."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
+
+import msgspec
+
+from coding_gym._validation import check_count, parameter_names
+from coding_gym.errors import (
+    CapacityError,
+    ConfigurationError,
+    PoolClosedError,
+    PoolTimeoutError,
+    ProtocolError,
+    ProviderError,
+    SandboxStartError,
+    TransportError,
+    TransportTimeoutError,
+)
+from coding_gym.sandbox import ManagedSandbox, Sandbox
+from coding_gym.sandbox.config import SandboxConfig, SandboxKwargs, sandbox_config
+from coding_gym.sandbox.pool import SandboxPool, managed_sandbox, resolve_config
+from coding_gym.tasks.screen.tests import ScreenTests, run_screen_tests
+from coding_gym.tasks.task import Task
+from coding_gym.tasks.verdict import Verdict
+from coding_gym.tracing import OperationTrace, in_current_context
+from coding_gym_server.protocol import MAX_FRAME_BYTES, GradeRequest
+from coding_gym_server.protocol.grading import (
+    CaseOutcome,
+    CaseResult,
+    Graded,
+    GradingMode,
+    Programs,
+    Submission,
+    VerdictOutcome,
+)
+
+if TYPE_CHECKING:
+    from coding_gym.client.session import Session
+
+__all__ = [
+    "BackgroundGrading",
+    "BorrowedSandbox",
+    "CancellationToken",
+    "Grader",
+    "GradingConnection",
+    "OrderedGradingQueue",
+    "not_run",
+    "show_progress",
+]
+
+_INFRASTRUCTURE_ERRORS = (TransportError, ProtocolError, SandboxStartError, PoolTimeoutError)
+"""Errors that a retry may resolve. Permanent ones, such as a missing provider, are raised."""
+
+_ANSWER_SLACK = 60.0
+"""Seconds that a response may take beyond the limits of a submission: others may be graded first."""
+
+_FAITHFUL_RUNS = 8
+"""How many times the wall-clock limit of a submission its faithful grading may take: the first one of a task validates canaries
+with the reference, and the submission faces canaries in addition to the tests."""
+
+_HEALTH_TIMEOUT = 2.0
+_PAUSE = 0.1
+"""Seconds before the first retry; doubled before each further one."""
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+class CancellationToken:
+    """Cancellation flag shared by the submissions that are cancelled together."""
+
+    def __init__(self) -> None:
+        self.is_cancelled = False
+
+
+class _CancelledError(Exception):
+    """The submission was cancelled, and no caller needs the verdict."""
+
+
+class GradingConnection:
+    """A lazily opened connection to a sandbox. Not thread-safe, except for ``abort``.
+
+    Args:
+        slot: Source of the sandbox.
+        retries: Maximum number of retries after an infrastructure error.
+        on_loss: Called after an infrastructure error: a retry may have to wait for a slot.
+    """
+
+    def __init__(self, slot: ManagedSandbox, *, retries: int, on_loss: Callable[[], None] = lambda: None) -> None:
+        self._slot = slot
+        self._on_loss = on_loss
+        self._retries = retries
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+        self._run: CancellationToken | None = None
+        self._trace = OperationTrace()
+
+    def grade(self, task: Task, code: str, run: CancellationToken) -> Graded:
+        """Grade a program; an infrastructure error that persists is reported as an outcome.
+
+        Raises:
+            ConfigurationError: If the task cannot be graded, regardless of the program: its tests are too large, or require a
+                screen.
+            ProviderError: If no sandbox is available.
+        """
+        with self._lock:
+            self._run = run
+        self._trace.begin("grade", lambda: _span_attributes(task))
+        try:
+            graded = self._grade_with_retries(task, code, run)
+        except BaseException as error:
+            self._trace.fail(error)
+            self._drop_session()
+            raise
+        else:
+            if self._trace.is_recording:
+                passed = sum(case.outcome is CaseOutcome.PASSED for case in graded.cases)
+                counts = {"coding_gym.tests.passed": passed, "coding_gym.tests.total": len(graded.cases)}
+                self._trace.end(graded.outcome.value, counts)
+            return graded
+        finally:
+            with self._lock:
+                self._run = None
+
+    def abort(self, run: CancellationToken | None = None) -> None:
+        """Cancel the grading in progress if it belongs to ``run``, or any if ``run`` is None. Thread-safe."""
+        with self._lock:
+            if self._session is not None and self._run is not None and run in (None, self._run):
+                self._session.abort()
+
+    def close(self) -> None:
+        """Close the connection and return the sandbox."""
+        self._drop_session()
+        self._slot.close()
+
+    def _grade_with_retries(self, task: Task, code: str, run: CancellationToken) -> Graded:
+        message = "it was cancelled"
+        for attempt in range(self._retries + 1):
+            if run.is_cancelled:
+                break
+            if attempt:
+                time.sleep(_PAUSE * 2 ** (attempt - 1))
+            try:
+                graded = self._grade_with_waiting(task, code, run)
+            except _CancelledError:
+                break
+            except _INFRASTRUCTURE_ERRORS as error:
+                message = str(error)
+                self._release_sandbox(is_stuck=isinstance(error, TransportTimeoutError))
+                self._on_loss()
+            else:
+                if graded.outcome is not VerdictOutcome.INFRASTRUCTURE:
+                    return graded
+                message = graded.message
+                self._release_sandbox()
+        return Graded(outcome=VerdictOutcome.INFRASTRUCTURE, cases=not_run(task), message=message)
+
+    def _grade_with_waiting(self, task: Task, code: str, run: CancellationToken) -> Graded:
+        """Grade once; while other clients have all sessions of a pool's server, wait for one in the pool."""
+        while True:
+            try:
+                return self._grade_once(task, code, run)
+            except CapacityError:
+                self._drop_session()
+                if not self._slot.leave_full():
+                    raise
+
+    def _grade_once(self, task: Task, code: str, run: CancellationToken) -> Graded:
+        session = self._connect()
+        if run.is_cancelled:
+            # Cancelled while it waited for a sandbox.
+            raise _CancelledError
+        if isinstance(task.tests, ScreenTests):
+            graded = run_screen_tests(session, code, task.tests, files=task.files, limits=task.limits)
+            # Ending the session ends the processes that the program started in the sandbox.
+            self._drop_session()
+            return graded
+        submission = Submission(
+            code=code,
+            tests=task.tests,
+            entry_point=task.entry_point,
+            files=task.wire_files(),
+            limits=task.limits,
+            mode=GradingMode(task.grading),
+            reference=task.reference_submission if task.grading == GradingMode.FAITHFUL else None,
+        )
+        return _grade_in_parts(session, submission, task)
+
+    def _connect(self) -> Session:
+        if self._session is not None and self._slot.begin_episode():
+            return self._session
+        self._drop_session()
+        session = self._slot.connect()
+        with self._lock:
+            self._session = session
+        return session
+
+    def _release_sandbox(self, *, is_stuck: bool = False) -> None:
+        """Leave the sandbox; it is replaced if it does not respond."""
+        self._drop_session()
+        sandbox = self._slot.sandbox
+        if sandbox is not None and (is_stuck or not sandbox.is_healthy(timeout=_HEALTH_TIMEOUT)):
+            self._slot.give_up(sandbox)
+        else:
+            self._slot.close()
+
+    def _drop_session(self) -> None:
+        with self._lock:
+            session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+
+def _span_attributes(task: Task) -> dict[str, Any]:
+    return {
+        "coding_gym.task.id": task.id,
+        "coding_gym.grading.mode": str(GradingMode(task.grading)),
+        "coding_gym.timeout": float(task.limits.wall_timeout),
+    }
+
+
+def not_run(task: Task) -> tuple[CaseResult, ...]:
+    """Return the results of a task whose tests were not run: one per test, where the tests can be counted."""
+    tests = task.tests
+    names = [step.name for step in tests.steps] if isinstance(tests, ScreenTests) else ["" for _ in getattr(tests, "cases", ())]
+    return tuple(CaseResult(name=name or str(number), outcome=CaseOutcome.NOT_RUN) for number, name in enumerate(names))
+
+
+def _grade_in_parts(session: Session, submission: Submission, task: Task) -> Graded:
+    """Grade with as many requests as the tests require: the inputs of programs may exceed the frame size limit."""
+    tests = submission.tests
+    if len(_encoder.encode(GradeRequest(submission))) <= MAX_FRAME_BYTES:
+        runs = len(tests.cases) if isinstance(tests, Programs) else 1
+        if submission.mode is GradingMode.FAITHFUL:
+            runs = _FAITHFUL_RUNS
+        return session.grade(submission, timeout=submission.limits.max_seconds * runs + _ANSWER_SLACK)
+    if not isinstance(tests, Programs) or len(tests.cases) < 2:
+        message = f"The tests of task {task.id!r} are too large: expected at most {MAX_FRAME_BYTES >> 20} MiB"
+        raise ConfigurationError(message)
+    half = len(tests.cases) // 2
+    parts = [
+        _grade_in_parts(session, msgspec.structs.replace(submission, tests=msgspec.structs.replace(tests, cases=cases)), task)
+        for cases in (tests.cases[:half], tests.cases[half:])
+    ]
+    return _merged(parts)
+
+
+def _merged(parts: list[Graded]) -> Graded:
+    """Merge the results of parts of the test cases into one result."""
+    # The first outcome in the order of the enumeration takes precedence; the result is "passed" only if all parts passed.
+    failed = [part for part in parts if part.outcome is not VerdictOutcome.PASSED]
+    order = list(VerdictOutcome)
+    worst = min(failed, key=lambda part: order.index(part.outcome), default=parts[0])
+    shown = failed[0] if failed else parts[0]
+    cases = [case for part in parts for case in part.cases]
+    return Graded(
+        outcome=worst.outcome,
+        cases=tuple(msgspec.structs.replace(case, name=str(number)) for number, case in enumerate(cases)),
+        message=worst.message,
+        stdout=shown.stdout,
+        stderr=shown.stderr,
+        load_seconds=parts[0].load_seconds,
+        seconds=sum(part.seconds for part in parts),
+        cpu_seconds=sum(part.cpu_seconds for part in parts),
+    )
+
+
+@contextlib.contextmanager
+def show_progress(total: int | None, *, shown: bool) -> Iterator[Callable[[Verdict], None]]:
+    """Show a progress bar on stderr: submissions graded and solved, infrastructure errors, and times elapsed and remaining.
+
+    Args:
+        total: Number of submissions; None if unknown.
+        shown: Whether to show anything.
+
+    Yields:
+        A callback to call with each verdict.
+    """
+    if not shown:
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("grading"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("[green]{task.fields[solved]} solved"),
+        TextColumn("{task.fields[lost]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    solved = lost = 0
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        bar = progress.add_task("grading", total=total, solved=0, lost="")
+
+        def advance(verdict: Verdict) -> None:
+            nonlocal solved, lost
+            solved += verdict.solved
+            lost += verdict.is_infrastructure
+            progress.update(bar, advance=1, solved=solved, lost=f"[red]{lost} infrastructure" if lost else "")
+
+        yield advance
+
+
+_LOOK_AHEAD = 16
+"""Maximum number of submissions per worker ahead of the verdict that is due: a slow one does not block the others."""
+
+_QUEUED = 2
+"""Number of submissions kept per worker, if available: the one being graded and the next."""
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+class OrderedGradingQueue(Generic[_Item, _Result]):
+    """Feeds items to workers as they become free, and yields the results in the order of the items.
+
+    Args:
+        source: The items; may be infinite.
+        submit: Submits an item to a worker.
+        workers: Number of workers.
+    """
+
+    def __init__(self, source: Iterator[_Item], submit: Callable[[_Item], Future[_Result]], *, workers: int) -> None:
+        self._source = source
+        self._submit = submit
+        self._workers = workers
+        self._waiting: deque[Future[_Result]] = deque()
+        self._changed = threading.Condition()
+        self._unfinished = 0
+        self._is_exhausted = False
+
+    def results(self) -> Iterator[_Result]:
+        """Yield the results in order, each as soon as it is available."""
+        while True:
+            self._fill()
+            if not self._waiting:
+                return
+            with self._changed:
+                # Any item that completes frees a worker, not only the one that is due.
+                self._changed.wait_for(lambda: self._is_due() or self._has_capacity())
+            if self._is_due():
+                yield self._waiting.popleft().result()
+
+    def cancel(self) -> bool:
+        """Cancel the items that have not started; returns whether any are still in progress."""
+        for future in self._waiting:
+            future.cancel()
+        return self._unfinished > 0
+
+    def _fill(self) -> None:
+        while self._has_capacity():
+            try:
+                item = next(self._source)
+            except StopIteration:
+                self._is_exhausted = True
+                return
+            future = self._submit(item)
+            with self._changed:
+                self._unfinished += 1
+            self._waiting.append(future)
+            future.add_done_callback(self._ended)
+
+    def _has_capacity(self) -> bool:
+        if self._is_exhausted or len(self._waiting) >= self._workers * _LOOK_AHEAD:
+            return False
+        # A result that is due is not delayed by fetching items, unless a worker is idle.
+        return self._unfinished < self._workers * (1 if self._is_due() else _QUEUED)
+
+    def _is_due(self) -> bool:
+        return bool(self._waiting) and self._waiting[0].done()
+
+    def _ended(self, future: Future[_Result]) -> None:
+        with self._changed:
+            self._unfinished -= 1
+            self._changed.notify_all()
+
+
+_RETRIES = 2
+
+
+class BackgroundGrading:
+    """Grades one submission at a time in a background thread.
+
+    It occupies a session slot of a sandbox from its first submission until ``close``.
+
+    Args:
+        slot: Source of the sandbox.
+    """
+
+    def __init__(self, slot: ManagedSandbox) -> None:
+        self._connection = GradingConnection(slot, retries=_RETRIES)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="coding_gym_grading")
+        self._in_progress: tuple[CancellationToken, Future[Verdict]] | None = None
+
+    def begin(self, task: Task, code: str) -> None:
+        """Start grading a submission; cancels the one in progress."""
+        self.cancel()
+        run = CancellationToken()
+        self._in_progress = run, self._thread.submit(in_current_context(self._grade), task, code, run)
+
+    def finish(self) -> Verdict | None:
+        """Wait for the verdict on the submission in progress; None if there is none.
+
+        Raises:
+            ConfigurationError: If the task cannot be graded, regardless of the submission.
+        """
+        if self._in_progress is None:
+            return None
+        try:
+            return self._in_progress[1].result()
+        except BaseException:
+            # Possibly a KeyboardInterrupt: no caller is left to use this verdict.
+            self.cancel()
+            raise
+        finally:
+            self._in_progress = None
+
+    def cancel(self) -> None:
+        """Cancel the submission in progress. Idempotent."""
+        if self._in_progress is not None:
+            run, verdict = self._in_progress
+            self._in_progress = None
+            run.is_cancelled = True
+            if not verdict.cancel() and not verdict.done():
+                self._connection.abort(run)
+
+    def close(self) -> None:
+        """Cancel the submission in progress and release the session slot."""
+        self.cancel()
+        self._thread.shutdown()
+        self._connection.close()
+
+    def _grade(self, task: Task, code: str, run: CancellationToken) -> Verdict:
+        try:
+            return Verdict.of(task.id, self._connection.grade(task, task.submission(code), run))
+        except ProviderError as error:
+            return Verdict(task_id=task.id, outcome=VerdictOutcome.INFRASTRUCTURE, cases=not_run(task), message=str(error))
+
+
+class BorrowedSandbox(ManagedSandbox):
+    """Sandbox borrowed from another slot, whose owner starts and removes it.
+
+    Args:
+        owner: The slot that owns the sandbox.
+        fork_of: See ``ManagedSandbox``.
+    """
+
+    def __init__(self, owner: ManagedSandbox, *, fork_of: str | None = None) -> None:
+        super().__init__(owner.config, fork_of=fork_of)
+        self._owner = owner
+        self._used: Sandbox | None = None
+
+    @property
+    def sandbox(self) -> Sandbox | None:
+        return self._used
+
+    def obtain(self, *, canceled: threading.Event | None = None) -> Sandbox:
+        self._used = self._owner.obtain()
+        return self._used
+
+    def give_up(self, sandbox: Sandbox) -> None:
+        self._owner.give_up(sandbox)
+
+    def begin_episode(self) -> bool:
+        # Only checks that the sandbox is still there: the owner counts episodes.
+        return self._used is self._owner.sandbox
+
+    def _remove(self) -> None:
+        self._used = None
+
+
+_WORKERS_PER_CORE = 2
+"""The server grades about one submission per core at a time; the second is in transit."""
+
+_MAX_EPISODES = 10_000
+"""Number of submissions after which the grader's own sandbox is replaced."""
+
+_MAX_CODE_BYTES = MAX_FRAME_BYTES // 2
+
+
+class Grader:
+    """Grades submissions in parallel in sandboxes. Use it as a context manager, or call ``close``.
+
+    Every submission gets a verdict. After an infrastructure error, such as a sandbox crash, it is graded again; if the retries
+    fail too, the outcome is ``infrastructure``, and the verdict has no score rather than a score of 0.
+
+    All methods are thread-safe.
+
+    Args:
+        pool: Source of the sandboxes; session slots are kept until ``close``, or until a sandbox is lost. If None, the grader
+            starts its own sandbox.
+        config: Configuration of that sandbox, a ``SandboxConfig`` or a mapping of its fields. It has all cores unless ``cpu``
+            is set.
+        workers: Number of submissions graded in parallel; two per core if None. Limited to the number of slots of the pool.
+        retries: Maximum number of retries of a submission after an infrastructure error.
+        sandbox_options: Fields of ``SandboxConfig``, instead of ``config``: ``provider="local"``, ``mem="1g"`` ...
+
+    Raises:
+        ConfigurationError: If an option is invalid.
+
+    Example:
+        >>> with Grader(provider="local") as grader:  # doctest: +SKIP
+        ...     task = load_suite("humaneval")["HumanEval/0"]
+        ...     verdict = grader.grade(task, "    return False")
+        >>> verdict.passed, verdict.total, verdict.outcome.value  # doctest: +SKIP
+        (3, 7, 'failed')
+    """
+
+    def __init__(
+        self,
+        *,
+        pool: SandboxPool | None = None,
+        config: SandboxConfig | Mapping[str, Any] | None = None,
+        workers: int | None = None,
+        retries: int = 2,
+        **sandbox_options: Unpack[SandboxKwargs],
+    ) -> None:
+        cores = len(os.sched_getaffinity(0))
+        requested = cores * _WORKERS_PER_CORE if workers is None else workers
+        check_count("workers", requested, 1)
+        check_count("retries", retries, 0)
+        self._owns_pool = pool is None
+        if pool is None:
+            if config is None:
+                sandbox_options = {"cpu": cores, **sandbox_options}
+            own = sandbox_config(config, sandbox_options, parameter_names(Grader))
+            pool = SandboxPool(config=replace(own, sessions=max(own.sessions, requested)), max_episodes=_MAX_EPISODES)
+        resolve_config(pool, None if self._owns_pool else config, {} if self._owns_pool else sandbox_options)
+        self.pool = pool
+        self.workers = min(requested, pool.capacity)
+        slots = [managed_sandbox(pool, pool.config) for _ in range(self.workers)]
+        self._connections = [GradingConnection(slot, retries=retries, on_loss=self._leave_idle_slots) for slot in slots]
+        # LIFO: recently used connections are open already, and the others may never need to be opened.
+        self._idle: queue.LifoQueue[GradingConnection] = queue.LifoQueue()
+        for connection in self._connections:
+            self._idle.put(connection)
+        self._lock = threading.Lock()
+        self._threads: ThreadPoolExecutor | None = None
+        self._single = CancellationToken()
+        self._runs = {self._single}
+        self._is_closed = False
+
+    def start(self) -> None:
+        """Start the sandboxes and wait until they are ready. Idempotent.
+
+        Raises:
+            ProviderError: If a sandbox is unavailable.
+        """
+        self.pool.start()
+
+    def grade(self, task: Task, code: str) -> Verdict:
+        """Grade a submission, waiting for a free worker if all are in use.
+
+        Args:
+            task: The task.
+            code: A whole program, or a completion of ``task.prefix``.
+
+        Raises:
+            ConfigurationError: If the task cannot be graded, regardless of the submission, or ``code`` is not a str.
+            ProviderError: If no sandbox is available.
+        """
+        return self._grade(task, code, self._single)
+
+    def grade_many(self, submissions: Iterable[tuple[Task, str]], *, progress: bool = False) -> Iterator[Verdict]:
+        """Grade submissions in parallel; yields the verdicts in order, each as soon as it is available.
+
+        The submissions may be an infinite iterable: they are consumed lazily, a bounded number ahead of the verdicts. Closing
+        or abandoning the iterator cancels the submissions in progress.
+
+        Args:
+            submissions: Pairs of task and code, consumed in the thread that iterates over the verdicts.
+            progress: Whether to show a progress bar on stderr.
+
+        Raises:
+            ConfigurationError: If a task cannot be graded, regardless of the submission, or code is not a str.
+            ProviderError: If no sandbox is available.
+        """
+        total = len(submissions) if isinstance(submissions, Sized) else None
+        run = self._begin_run()
+        line = OrderedGradingQueue(iter(submissions), partial(self._submit, run=run), workers=self.workers)
+        try:
+            with show_progress(total, shown=progress) as report:
+                for verdict in line.results():
+                    report(verdict)
+                    yield verdict
+        finally:
+            self._end_run(run, line)
+
+    def close(self) -> None:
+        """Cancel the submissions in progress, and remove the grader's own sandbox. Idempotent."""
+        with self._lock:
+            self._is_closed = True
+            threads, self._threads = self._threads, None
+            for run in self._runs:
+                run.is_cancelled = True
+        for connection in self._connections:
+            connection.abort()
+        if self._owns_pool:
+            self.pool.close()
+        if threads is not None:
+            # Do not wait for a thread that is waiting for a slot of the caller's pool: it returns the slot once it gets it.
+            threads.shutdown(wait=self._owns_pool, cancel_futures=True)
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._idle.get_nowait().close()
+
+    def __enter__(self) -> Grader:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Grader provider={self.pool.config.provider} workers={self.workers}>"
+
+    def _submit(self, submission: tuple[Task, str], *, run: CancellationToken) -> Future[Verdict]:
+        pair: Any = submission
+        if not (isinstance(pair, tuple | list) and len(pair) == 2):
+            message = f"Expected pairs of a task and its submission, got {submission!r:.200}"
+            raise ConfigurationError(message)
+        task, code = submission
+        with self._lock:
+            if self._threads is None:
+                raise PoolClosedError
+            return self._threads.submit(in_current_context(self._grade), task, code, run)
+
+    def _grade(self, task: Task, code: str, run: CancellationToken) -> Verdict:
+        if not isinstance(task, Task):
+            message = f"Expected a Task, such as load_suite('basics')['basics/add_up'], got {task!r:.200}"
+            raise ConfigurationError(message)
+        if not isinstance(code, str):
+            message = f"Expected the submission for task {task.id!r} to be a str, got {type(code).__name__}"
+            raise ConfigurationError(message)
+        if problem := _refuse(code):
+            return Verdict(task_id=task.id, outcome=VerdictOutcome.ERROR, cases=not_run(task), message=problem)
+        program = task.submission(code)
+        if self._is_closed:
+            raise PoolClosedError
+        connection = self._idle.get()
+        try:
+            return Verdict.of(task.id, connection.grade(task, program, run))
+        finally:
+            if self.pool.is_contended:
+                connection.close()
+            self._idle.put(connection)
+            if self._is_closed:
+                connection.close()
+
+    def _leave_idle_slots(self) -> None:
+        """Return the slots of idle connections, so that a retry need not wait for them."""
+        idle: list[GradingConnection] = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                idle.append(self._idle.get_nowait())
+        for connection in idle:
+            connection.close()
+            self._idle.put(connection)
+
+    def _begin_run(self) -> CancellationToken:
+        run = CancellationToken()
+        with self._lock:
+            if self._is_closed:
+                raise PoolClosedError
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="coding_gym_grader")
+            self._runs.add(run)
+        return run
+
+    def _end_run(self, run: CancellationToken, line: OrderedGradingQueue[tuple[Task, str], Verdict]) -> None:
+        run.is_cancelled = True
+        with self._lock:
+            self._runs.discard(run)
+        if line.cancel():
+            for connection in self._connections:
+                connection.abort(run)
+
+
+def _refuse(code: str) -> str | None:
+    """Return why the code cannot be sent; None if it can."""
+    try:
+        size = len(code.encode())
+    except UnicodeEncodeError as error:
+        return f"the submission is not Unicode: a lone surrogate at {error.start}"
+    if size > _MAX_CODE_BYTES:
+        return f"expected a submission of at most {_MAX_CODE_BYTES:,} bytes, got {size:,}"
+    return None
