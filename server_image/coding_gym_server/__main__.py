@@ -11,7 +11,6 @@ import resource
 import secrets
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,11 +25,12 @@ from coding_gym_server.launcher.main import become_server, launch
 from coding_gym_server.linux import fontconfig, mounts, user_namespaces
 from coding_gym_server.linux.forking import ask_child
 from coding_gym_server.linux.procfs import tasks_of_user
-from coding_gym_server.protocol import MAX_FRAME_BYTES
-from coding_gym_server.server.config import ServerConfig, parse_arguments
+from coding_gym_server.protocol import MAX_FRAME_BYTES, ServerConfig
+from coding_gym_server.protocol.backends import UnknownBackendError
+from coding_gym_server.server.command_line import parse_arguments
 from coding_gym_server.server.process_limiter import default_session_limit
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
-from coding_gym_server.worker.backends.registry import UnknownBackendError, check_installed
+from coding_gym_server.worker.backends.registry import check_installed
 from coding_gym_server.workspace.layout import MOUNTED, PRIVATE
 from coding_gym_server.zygote.main import ZygoteConfig
 
@@ -68,7 +68,7 @@ def main() -> None:
     form = _SHARED if config.confine_server else _choose_form(config)
     config.workspaces.mkdir(parents=True, exist_ok=True)
     config = _with_packages(config)
-    _require_backend(config.backend)
+    _require_backend(config.default_backend)
     directories = [str(config.workspaces), *([os.path.dirname(config.uds)] if config.uds else [])]
     fonts = fontconfig.prepare(config.workspaces)
     # Not listable, so that the random names below it stay secret.
@@ -81,7 +81,7 @@ def main() -> None:
         namespaces.disown(str(_WORKSPACES if has_namespaces else config.workspaces))
     if has_namespaces:
         home = _home_in_namespaces(config)
-        config = replace(config, workspaces=Path(_WORKSPACES), home=home, private_shm=True)
+        config = msgspec.structs.replace(config, workspaces=Path(_WORKSPACES), home=home, private_shm=True)
         fonts = config.workspaces / fonts.name
         directories = [_WORKSPACES, *directories[1:]]
         form = _choose_form(config, reachable=directories)
@@ -113,7 +113,7 @@ def main() -> None:
     needs_namespace = form.users is not None and form.launcher is None
     zygote_config = ZygoteConfig(
         preload=list(config.preload),
-        backend=config.backend,
+        backend=config.default_backend,
         profile=profile,
         authorized_imports=config.authorized_imports,
         overlay=None if config.overlay is None else str(config.overlay),
@@ -194,10 +194,10 @@ def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _For
     if launcher is not None:
         return _Form(users, launcher)
     if config.session_root:
-        sys.exit(f"root=True is not available: sessions cannot have a root of their own, because {reason}")
+        sys.exit(f"root=True is not available: sessions cannot have their own root, because {reason}")
     if config.isolation == "require" and not config.confine_server:
         sys.exit(
-            f"isolation=require is not available: sessions cannot have users of their own, because {reason}. "
+            f"isolation=require is not available: sessions cannot have their own users, because {reason}. "
             "Change what prevents it, or pass session_users=False to let sessions share a user."
         )
     if not config.confine_server and os.geteuid() == 0:
@@ -320,8 +320,8 @@ def _server(
 ) -> uvicorn.Server:
     import uvicorn
 
+    from coding_gym_server.server.api.connections import HttpConnection, WebSocketConnection
     from coding_gym_server.server.api.handed_listeners import SandboxServer
-    from coding_gym_server.server.api.uvicorn_protocols import HttpConnection, WebSocketConnection
     from coding_gym_server.server.app import create_app
 
     # With a launcher, the zygote is its child.

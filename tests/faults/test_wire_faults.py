@@ -979,6 +979,31 @@ def test_connection_stays_usable_after_refused_request(closed_server):
 
 
 METHODS = {"get", "post", "put", "delete"}
+FILES = {"": {"get"}, "/{path}": {"get", "put", "delete"}}
+PROCESSES = {
+    "/exec": {"post"},
+    "/processes": {"get", "post"},
+    "/processes/{process}": {"get"},
+    **{f"/processes/{{process}}/{name}": {"post"} for name in ("stdin", "signal", "terminal")},
+}
+# Routes that are not OpenEnv's, which the document lists.
+OWN_ROUTES = {
+    "/execute": {"post"},
+    "/contexts": {"get", "post"},
+    "/contexts/{id}": {"delete"},
+    "/contexts/{id}/restart": {"post"},
+    "/contexts/{id}/interrupt": {"post"},
+    **{f"{prefix}/files{path}": methods for prefix in ("", "/sessions/{session}") for path, methods in FILES.items()},
+    **{
+        f"{prefix}{path}": methods
+        for prefix in ("/sessions/{session}", "/contexts/{session}")
+        for path, methods in PROCESSES.items()
+    },
+}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+)
 
 
 @pytest.fixture(scope="module")
@@ -1010,8 +1035,6 @@ def test_get_responses_conform_to_openapi_document(api, path):
         ("/reset", "negative"),
         ("/step", "positive"),
         ("/step", "negative"),
-        ("/execute", "negative"),
-        ("/contexts", "negative"),
         # MCP answers every request, so there are no negative cases.
         ("/mcp", "positive"),
     ],
@@ -1034,10 +1057,37 @@ def test_post_responses_conform_to_openapi_document(server, api, path, mode):
         assert response.status_code != 500 or "kernel is not available" in response.text
 
     check()
+    assert all_places_are_free(server)
+
+
+@pytest.mark.parametrize("path", ["/execute", "/contexts"])
+def test_bodies_of_the_interpreter_are_validated(server, http_client, path):
+    names = st.sampled_from(["code", "context_id", "language", "env_vars", "timeout", "quotes", "cwd"])
+
+    @fuzz(max_examples=25)
+    @given(st.dictionaries(names, JSON) | JSON)
+    def check(body):
+        # What Python would run is for other tests.
+        assume(not (isinstance(body, dict) and isinstance(body.get("code"), str)))
+        response = http_client.post(f"{server.url}{path}", json=body)
+        assert response.status_code in (200, 400, 404, 422, 500, 503)
+        assert response.status_code != 500 or "kernel is not available" in response.text
+
+    check()
     # Each context occupies a slot.
     for context in httpx.get(f"{server.url}/contexts").json():
         httpx.delete(f"{server.url}/contexts/{context['id']}")
     assert all_places_are_free(server)
+
+
+def test_own_routes_refuse_requests_without_token_and_large_bodies(closed_server, server, http_client):
+    for path, methods in OWN_ROUTES.items():
+        for method in methods:
+            assert http_client.request(method, f"{closed_server.url}{path}").status_code == 401, path
+        if "post" in methods:
+            large = http_client.post(f"{server.url}{path}", content=b" " * (MAX_FRAME_BYTES + 1))
+            # Routes of a session look for it first.
+            assert large.status_code == (404 if "{" in path else 413), path
 
 
 def test_refusals_conform_to_openapi_document(closed_server, server, api, http_client):
@@ -1048,15 +1098,14 @@ def test_refusals_conform_to_openapi_document(closed_server, server, api, http_c
                 operation.validate_response(http_client.request(method, f"{closed_server.url}{path}"))
             if method == "post" and "requestBody" in item[method]:
                 large = http_client.post(f"{server.url}{path}", content=b" " * (MAX_FRAME_BYTES + 1))
-                # Routes of a session look for it first.
-                assert large.status_code == (404 if "{" in path else 413)
+                assert large.status_code == 413
                 operation.validate_response(large)
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
 def test_unsupported_methods_return_405_with_allow_header(server, api, http_client, method):
-    for path, item in api.raw_schema["paths"].items():
-        operations = item.keys() & METHODS
+    documented = {path: item.keys() & METHODS for path, item in api.raw_schema["paths"].items()}
+    for path, operations in (documented | OWN_ROUTES).items():
         if method.lower() not in operations:
             response = http_client.request(method, f"{server.url}{path}")
             assert response.status_code == 405, path
@@ -1150,14 +1199,21 @@ def test_endless_chunks_are_refused_with_bounded_memory(server, path):
         assert peer.request(b"0\r\n\r\nGET /state HTTP/1.1\r\nHost: x\r\n\r\n")[0] == 200
 
 
-@pytest.mark.parametrize("second", [step_request("1"), b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n", handshake(), b"G"])
-def test_disconnect_after_pipelined_request_frees_session(any_server, second):
+def test_disconnect_within_next_request_frees_session(any_server):
     body = json.dumps({"action": {"code": "import time; time.sleep(60)"}, "timeout_s": 60}).encode()
     with Peer(any_server.address) as peer:
         peer.send(post(b"/step", body, b"Content-Length: %d" % len(body)))
         assert eventually(lambda: free_places(any_server) == any_server.places - 1)
-        peer.send(second)
+        peer.send(b"G")
     assert all_places_are_free(any_server)
+
+
+def test_pipelined_requests_are_answered_in_order(any_server):
+    with Peer(any_server.address) as peer:
+        peer.send(step_request("print(1)") + step_request("print(2)"))
+        for number in (1, 2):
+            status, body = peer.answer()
+            assert (status, json.loads(body)["observation"]["stdout"]) == (200, f"{number}\n")
 
 
 def test_connection_serves_consecutive_requests(server):

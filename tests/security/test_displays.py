@@ -295,7 +295,7 @@ def test_sockets_of_other_displays_are_protected(enter, victim, have_users):
             "os.rename('/tmp/.X11-unix', '/tmp/moved')",
         ]
     )
-    # With mounts of its own, a session has its own directory of sockets.
+    # With its own mounts, a session has its own directory of sockets.
     harmless = ["done"] if have_users else []
     assert unrefused(found, "EADDRINUSE", "EXDEV", "ENOENT", *harmless) == {}
     assert victim.see("lets_in(path())")
@@ -334,7 +334,7 @@ SMUGGLE = """
 stream, base, root = raw()
 ask = lambda data: (stream.sendall(data), stream.recv(32, socket.MSG_WAITALL))[1]
 opcode = ask(struct.pack("<BxHHxx", 98, 5, 12) + b"BIG-REQUESTS")[9]
-# Refused for its length, so that what follows is no big request, whatever its header looks like.
+# Refused for its length, so that what follows is not a big request, whatever its header looks like.
 assert ask(struct.pack("<BBHI", opcode, 0, 2, 0))[0] == 0
 stream.sendall(struct.pack("<BBHI", 127, 0, 0, 4) + struct.pack("<BxH", 36, 1) + struct.pack("<BxH", 127, 1))
 """

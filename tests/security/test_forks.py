@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.conftest import TestSession
+from conftest import TestSession
 
 pytestmark = pytest.mark.every_provider
 

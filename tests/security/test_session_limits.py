@@ -1,4 +1,4 @@
-"""Limits of sessions with users of their own: what one uses up, its neighbors, the server and grading do not miss."""
+"""Limits of sessions with their own users: what one uses up, its neighbors, the server and grading do not miss."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def start_box(**options):
 
 @contextlib.contextmanager
 def neighbor_in(box):
-    """Open a session whose steps, files and reset go on, as grading does, whatever another one has used up."""
+    """Open a session whose steps, files and reset continue, as grading does, whatever another one has used up."""
     with contextlib.closing(Inside(box)) as neighbor:
         neighbor.do("kept = 'kept'")
         yield neighbor
@@ -250,7 +250,7 @@ def test_epoll_watches_concern_one_session(watches, docker_engine):
 
 
 def test_epoll_watches_of_contexts_concern_no_session(watches, docker_engine):
-    """Contexts share a user, but not that of the server, whose API and sessions go on."""
+    """Contexts share a user, but not that of the server, whose API and sessions continue."""
     with CodeInterpreter(**USERS, preload=(), mem="3g") as interpreter:
         hog, other = interpreter.contexts.create(), interpreter.contexts.create()
 
@@ -287,7 +287,7 @@ def holders(box):
 
 @pytest.mark.timeout(300)
 def test_epoll_watches_of_submissions_concern_no_one_else(watches, docker_engine):
-    """Submissions have users of their own: not only the server and sessions go on, but also grading."""
+    """Submissions have their own users: not only the server and sessions continue, but also grading."""
     with start_box(mem="3g") as box, contextlib.closing(box.connect()) as session, ThreadPoolExecutor(1) as threads:
         hold = f"print(found)\nsubprocess.run(['sleep', '{HELD}'])\nprint(attempt(watch))"
         code = f"{TOOLS}\nwatches = {watches}\n{textwrap.dedent(WATCH_UNTIL_REFUSED)}\n{hold}"

@@ -58,7 +58,7 @@ def inside(box, have_users):
         server = min(victim.see(f"children({above})")) if have_users else above
         pids = {"worker": worker, "child": child, "root": root, "zygote": zygote, "above": above, "server": server}
         own = attacker.see("(os.getppid(), os.getcwd())")
-        # Without mounts of its own, a session's directory has a name; with them, others could reach it only by its processes.
+        # Without its own mounts, a session's directory has a name; with them, others could reach it only by its processes.
         victims = f"/proc/{worker}/cwd" if have_users else victim.see("os.getcwd()")
         attacker.do(f"pids = {pids | {'own-root': own[0]}}; victims = {victims!r}; init = 1")
         yield attacker, victim
@@ -288,7 +288,7 @@ def test_files_of_other_sessions_are_inaccessible(attacker, victim, have_users):
     left = unrefused(found, "EXDEV", "ENOENT")
     # A program tells its error by its exit status.
     assert left.pop(CAT) == "CalledProcessError"
-    # Directories that sessions share only without mounts of their own.
+    # Directories that sessions share only without their own mounts.
     harmless = {"done", "EEXIST", "EADDRINUSE"} if have_users else set()
     assert {action: result for action, result in left.items() if "victims" in action or result not in harmless} == {}
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from coding_gym.errors import ProtocolError, SnapshotError
-from tests.conftest import TestSession
+from conftest import TestSession
 from tests.support.side_by_side import check_side_by_side
 
 pytestmark = pytest.mark.every_provider
@@ -72,7 +72,7 @@ ATTACKS = {
     "a fork keeps its capabilities": (
         "from coding_gym_server.isolation import session_user as user\nuser.capabilities.drop_all = lambda: None"
     ),
-    "a fork joins nothing": "module.session_user.join_seat = lambda namespaces, **_: None",
+    "a fork joins nothing": "module.session_user.join_slot = lambda namespaces, **_: None",
     "a child of a fork keeps its capabilities": (
         "from coding_gym_server.isolation import session_user as user\nreal = user.capabilities.drop_all\n"
         "def drop():\n    if os.fork() == 0: os.setsid(), time.sleep(60)\n    real()\nuser.capabilities.drop_all = drop"

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import TestSession
+from conftest import TestSession
 from tests.support.side_by_side import check_side_by_side
 
 
 @pytest.fixture
 def check_on_sessions(open_session: Callable[[], TestSession]) -> Callable[..., None]:
-    """Function that calls ``check(session, case)`` for each case, several at once, each with a session of its own."""
+    """Function that calls ``check(session, case)`` for each case, several at once, each with its own session."""
 
     def check_cases(check: Callable[[TestSession, Any], object], cases: Iterable[Any]) -> None:
         def check_case(case: Any) -> None:

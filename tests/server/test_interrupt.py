@@ -149,5 +149,5 @@ def test_interrupt_works_during_interpreter_start(server):
         connection.send(json.dumps({"type": "interrupt"}))
         observation = json.loads(connection.recv(timeout=30))["data"]["observation"]
         assert observation["metadata"] == {"outcome": "error", "state_lost": False}
-        connection.send(json.dumps({"type": "step", "data": {"code": "print('goes on')"}}))
-        assert json.loads(connection.recv(timeout=30))["data"]["observation"]["stdout"] == "goes on\n"
+        connection.send(json.dumps({"type": "step", "data": {"code": "print('continues')"}}))
+        assert json.loads(connection.recv(timeout=30))["data"]["observation"]["stdout"] == "continues\n"

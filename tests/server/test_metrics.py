@@ -17,7 +17,7 @@ from coding_gym.tasks import Grader, load_suite
 from coding_gym_server.durations import STEP_BOUNDS, DurationHistogram
 from coding_gym_server.linux import oom
 from coding_gym_server.server import memory_usage
-from coding_gym_server.server.grading.places import OverloadedError, Places, StartDeadline
+from coding_gym_server.server.grading.grading_slots import GradingSlots, OverloadedError, StartDeadline
 from coding_gym_server.server.memory_usage import MemoryUsage
 from tests.support.metrics import Scraped, scrape
 from tests.support.running_server import RunningServer, gone_within
@@ -185,7 +185,7 @@ def test_submissions_are_counted_by_verdict(server):
     task = load_suite("basics")["basics/add_up"]
     with Grader(provider="remote", base_url=server.url, token=TOKEN, workers=1) as grader:
         assert grader.grade(task, task.reference or "").solved
-        assert not grader.grade(task, "this is no program").solved
+        assert not grader.grade(task, "this is not a program").solved
     assert growth("coding_gym_grades_total", mode="isolated", outcome="passed") == 1
     assert growth("coding_gym_grades_total", mode="isolated", outcome="error") == 1
     assert growth("coding_gym_grade_duration_seconds_count", mode="isolated") == 2
@@ -274,7 +274,7 @@ def test_a_histogram_has_the_buckets_of_the_library():
 
 def test_waits_for_places_are_measured():
     async def scenario():
-        places = Places(1)
+        places = GradingSlots(1)
         async with places.take(StartDeadline()):
             assert (places.waiting, places.waits.count) == (0, 1)
 

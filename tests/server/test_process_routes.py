@@ -44,6 +44,7 @@ def test_exec_responds_once_process_has_exited(http, base):
         "dropped_stdout": 0,
         "dropped_stderr": 0,
         "lost": None,
+        "limit_exceeded": False,
     }
 
 

@@ -88,7 +88,7 @@ def test_reset_restores_the_interpreter(session, sandbox):
             assert show(session, look) == expected, look
 
 
-# What needs an episode of its own, because it would hide what another cell leaves.
+# What needs its own episode, because it would hide what another cell leaves.
 LEFT_IN_PROCESS = [
     ("open('mod.py', 'w').write('x = 1'); import mod", "'mod' in __import__('sys').modules", "False"),
     ("import os; os.environ.clear()", "'HOME' in __import__('os').environ", "True"),

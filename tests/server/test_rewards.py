@@ -14,7 +14,7 @@ import pytest
 from websockets.sync.client import connect
 
 from coding_gym_server.protocol import REWARDS
-from coding_gym_server.server.config import parse_arguments
+from coding_gym_server.server.command_line import parse_arguments
 from coding_gym_server.server.sessions.openenv_rewards import Score, score
 from tests.support.running_server import RunningServer
 

@@ -311,7 +311,7 @@ def test_fork_gets_a_channel_beyond_the_limit(shared):
     shared.send((20, OPEN, f"fork_of={fork}".encode()))
     assert len(shared.until(1, OPEN)[20]) == 32
     shared.send((20, MESSAGE, msgspec.msgpack.encode({"type": "restore", "data": {"snapshot": fork}})))
-    # The sessions of this server have no mounts of their own.
+    # The sessions of this server have no separate mounts.
     refusal = msgspec.msgpack.decode(shared.until(1, MESSAGE)[20])
     assert refusal["data"]["code"] == "SNAPSHOT_REFUSED"
 

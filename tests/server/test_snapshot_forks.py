@@ -1,4 +1,4 @@
-"""Forks of sessions: several go on from one state at the same time."""
+"""Forks of sessions: several continue from one state at the same time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from coding_gym.errors import CapacityError, SnapshotError
 from coding_gym.sandbox import Sandbox
 from coding_gym_server.protocol import ResetOptions
-from tests.conftest import TestSession
+from conftest import TestSession
 from tests.support.timing import eventually
 
 

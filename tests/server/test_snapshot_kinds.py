@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from coding_gym_server.protocol import Observation
-from tests.conftest import TestSession
+from conftest import TestSession
 from tests.support.requirements import import_extra
 
 BACKENDS = ("python", "notebook", "restricted", "smolagents")
@@ -325,7 +325,7 @@ def _check(session: TestSession, backend: str, setup: str, change: str, check: s
     session.reset(**options)
     session.run(setup)
     snapshot = session.clone()
-    # The original goes on, and changes what the copy must have.
+    # The original continues, and changes what the copy must have.
     assert session.run(change).exit_code == 0
     for _ in range(2):
         assert session.restore(snapshot).exit_code == 0

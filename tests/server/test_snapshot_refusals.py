@@ -1,4 +1,4 @@
-"""State that cannot be copied: the snapshot is refused with the reasons, and the episode goes on."""
+"""State that cannot be copied: the snapshot is refused with the reasons, and the episode continues."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from coding_gym.errors import SnapshotError
-from tests.conftest import TestSession
+from conftest import TestSession
 
 REFUSED = {
     "thread": (

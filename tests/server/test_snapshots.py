@@ -13,7 +13,7 @@ import pytest
 from coding_gym.errors import SnapshotError, TransportError
 from coding_gym.sandbox import Sandbox, start_sandbox
 from coding_gym.sandbox.config import SandboxConfig
-from tests.conftest import TestSession
+from conftest import TestSession
 from tests.support.sandbox_processes import processes_of
 from tests.support.timing import eventually
 
@@ -215,7 +215,7 @@ def test_released_snapshot_goes_on_itself(open_session: Callable[[], TestSession
         with pytest.raises(SnapshotError, match="does not exist"):
             first.restore(snapshot)
         result = first.run("print(x, open('f').read(), file.tell(), pid == os.getpid()); pid = os.getpid()")
-        # It has been the worker itself, unless that went on.
+        # It has been the worker itself, unless that continued.
         assert result.stdout == f"1 1 1 {not goes_on}\n"
     snapshot = first.clone()
     other.restore(snapshot, release=True)

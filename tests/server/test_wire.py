@@ -843,15 +843,12 @@ def test_openapi_lists_working_routes(http):
     document = http.get("/openapi.json").json()
     assert document["info"]["version"] == "1.0.0"
     assert {"/health", "/metadata", "/schema", "/state", "/reset", "/step", "/mcp"} <= set(document["paths"])
-    bodies = {"/step": {"action": {"code": "1"}}, "/execute": {"code": "1"}}
+    bodies = {"/step": {"action": {"code": "1"}}}
     for path, operations in document["paths"].items():
-        for method in operations if "{" not in path else ():
+        for method in operations:
             body = bodies.get(path, {})
             response = http.request(method, path, **({"json": body} if method == "post" else {}))
             assert response.status_code == 200, path
-    # Each context occupies a slot.
-    for context in http.get("/contexts").json():
-        http.delete(f"/contexts/{context['id']}")
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"seed": 3}', b'{"seed": 3, "episode_id": "a", "extra": [1]}'])

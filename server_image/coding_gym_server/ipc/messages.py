@@ -15,8 +15,8 @@ from typing import ClassVar
 import msgspec
 
 from coding_gym_server.ipc.library_messages import ImportLibraries, LibrariesImported
-from coding_gym_server.ipc.snapshot_messages import FIRST_SEAT, FromBranching, ToBranching
-from coding_gym_server.ipc.system_messages import EnterOwnSystem, FoundSystem, Joined, JoinSystem, Mounted
+from coding_gym_server.ipc.snapshot_messages import FIRST_SLOT, FromBranching, ToBranching
+from coding_gym_server.ipc.system_messages import CreateSystem, EnterOwnSystem, Joined, JoinSystem, Mounted
 from coding_gym_server.ipc.widget_messages import FoundWidgets, RequestWidgets, WidgetsRequested
 from coding_gym_server.ipc.zygote_messages import FromZygote, ToZygote
 
@@ -55,26 +55,26 @@ class ForkWorker(msgspec.Struct, tag=True):
     """Request to a root: replace all running processes by a new worker. Passes the worker's channel, stdout and stderr.
 
     Attributes:
-        workspace: Current path of the session's directory, None if it has a file system of its own.
-        seat: Number of its seat.
+        workspace: Current path of the session's directory, None if it has its own file system.
+        slot: Number of its slot.
     """
 
     DESCRIPTORS: ClassVar[int] = 3
 
     workspace: str | None
-    seat: int = FIRST_SEAT
+    slot: int = FIRST_SLOT
 
 
 class ForkSpawner(msgspec.Struct, tag=True):
     """Request to a root: start a process that starts programs. Passes the socket of its requests.
 
     Attributes:
-        seat: Number of the seat whose programs it starts.
+        slot: Number of the slot whose programs it starts.
     """
 
     DESCRIPTORS: ClassVar[int] = 1
 
-    seat: int = FIRST_SEAT
+    slot: int = FIRST_SLOT
 
 
 EVENTS_SIGNAL = signal.SIGWINCH
@@ -88,10 +88,10 @@ class InterruptWorker(msgspec.Struct, tag=True):
     """Request to a root: send SIGINT to the worker's process group, as a terminal does.
 
     Attributes:
-        seat: Number of the worker's seat.
+        slot: Number of the worker's slot.
     """
 
-    seat: int = FIRST_SEAT
+    slot: int = FIRST_SLOT
 
 
 class Kill(msgspec.Struct, tag=True):
@@ -100,10 +100,10 @@ class Kill(msgspec.Struct, tag=True):
     The response is sent once none of them executes any more.
 
     Attributes:
-        seat: Number of the session's seat.
+        slot: Number of the session's slot.
     """
 
-    seat: int = FIRST_SEAT
+    slot: int = FIRST_SLOT
 
 
 class End(msgspec.Struct, tag=True):
@@ -114,10 +114,10 @@ class CpuTime(msgspec.Struct, tag=True):
     """Request to a root: return the CPU time that a session's processes have used, without programs beside the worker.
 
     Attributes:
-        seat: Number of the session's seat.
+        slot: Number of the session's slot.
     """
 
-    seat: int = FIRST_SEAT
+    slot: int = FIRST_SLOT
 
 
 class Configure(msgspec.Struct, tag=True, kw_only=True):
@@ -199,7 +199,7 @@ class Interrupted(msgspec.Struct, tag=True):
 
 
 class Killed(msgspec.Struct, tag=True):
-    """Response to ``Kill``, ``KillCopy`` and ``CloseSeat``."""
+    """Response to ``Kill``, ``KillCopy`` and ``CloseSlot``."""
 
 
 class Ended(msgspec.Struct, tag=True):
@@ -227,11 +227,11 @@ class WorkerExited(msgspec.Struct, tag=True):
 
     Attributes:
         status: Its wait status.
-        seat: Number of its seat.
+        slot: Number of its slot.
     """
 
     status: int
-    seat: int = FIRST_SEAT
+    slot: int = FIRST_SLOT
 
 
 class CellResult(msgspec.Struct, tag=True):
@@ -295,7 +295,7 @@ ToProcess = (
     | CpuTime
     | CheckWaiting
     | EnterOwnSystem
-    | FoundSystem
+    | CreateSystem
     | JoinSystem
     | ImportLibraries
     | Configure

@@ -7,14 +7,14 @@ from typing import ClassVar
 import msgspec
 
 __all__ = [
-    "FIRST_SEAT",
+    "FIRST_SLOT",
     "AdoptCopy",
     "CheckAlone",
-    "CloseSeat",
+    "CloseSlot",
     "CopyAdopted",
     "CopyWorker",
-    "EnterSeat",
-    "ForkSeat",
+    "EnterSlot",
+    "ForkSlotMaker",
     "Freezable",
     "Freeze",
     "FromBranching",
@@ -22,19 +22,19 @@ __all__ = [
     "LendNamespaces",
     "NamespacesLent",
     "NotFreezable",
-    "OpenSeat",
+    "OpenSlot",
     "Resume",
-    "SealSeat",
-    "SeatForked",
-    "SeatMade",
+    "SealSlot",
+    "SlotMade",
+    "SlotMakerForked",
     "StayFrozen",
     "Thaw",
     "ToBranching",
     "WorkerCopied",
 ]
 
-FIRST_SEAT = 0
-"""Number of the seat of the session that a root was forked for; forks have others."""
+FIRST_SLOT = 0
+"""Number of the slot of the session that a root was forked for; forks have others."""
 
 
 class Freeze(msgspec.Struct, tag=True):
@@ -80,7 +80,7 @@ class Thaw(msgspec.Struct, tag=True):
 
 
 class Resume(msgspec.Struct, tag=True):
-    """Request to a worker that was forked from a frozen copy: go on from its state. It responds when it is ready.
+    """Request to a worker that was forked from a frozen copy: continue from its state. It responds when it is ready.
 
     Attributes:
         seed: Seed of ``random`` and ``numpy.random`` in hexadecimal; None leaves the generators in their state.
@@ -104,37 +104,37 @@ class WorkerCopied(msgspec.Struct, tag=True):
 
 
 class AdoptCopy(msgspec.Struct, tag=True):
-    """Request to a root: treat a child as a frozen copy, or as the worker of a seat. It is a new one, or has been the other.
+    """Request to a root: treat a child as a frozen copy, or as the worker of a slot. It is a new one, or has been the other.
 
-    A worker of a seat with namespaces may then join these, once.
+    A worker of a slot with namespaces may then join these, once.
 
     Attributes:
         pid: Process id of the child.
         is_worker: Whether it is the worker.
-        seat: Number of the seat that it is a worker of, or a copy of the worker of.
+        slot: Number of the slot that it is a worker of, or a copy of the worker of.
     """
 
     pid: int
     is_worker: bool
-    seat: int = FIRST_SEAT
+    slot: int = FIRST_SLOT
 
 
 class CheckAlone(msgspec.Struct, tag=True):
-    """Request to a root: check that a seat has no background processes.
+    """Request to a root: check that a slot has no background processes.
 
     Attributes:
-        seat: Number of the seat.
+        slot: Number of the slot.
     """
 
-    seat: int
+    slot: int
 
 
 class CopyAdopted(msgspec.Struct, tag=True):
-    """Response to ``CheckAlone``, ``AdoptCopy``, ``OpenSeat`` and ``SealSeat``."""
+    """Response to ``CheckAlone``, ``AdoptCopy``, ``OpenSlot`` and ``SealSlot``."""
 
 
 class LendNamespaces(msgspec.Struct, tag=True):
-    """Request to a root: pass what a seat for a fork is made of.
+    """Request to a root: pass what a slot for a fork is made of.
 
     Attributes:
         pid: Process id of a frozen copy.
@@ -147,13 +147,13 @@ class NamespacesLent(msgspec.Struct, tag=True):
     """Response to ``LendNamespaces``. Passes the user namespace of the copy, and the mount namespace of the session."""
 
 
-class ForkSeat(msgspec.Struct, tag=True):
-    """Request to a zygote: make the namespaces of a seat.
+class ForkSlotMaker(msgspec.Struct, tag=True):
+    """Request to a zygote: make the namespaces of a slot.
 
     Passes a socket for the response, what ``NamespacesLent`` passes, and the parent directory of the directories of forks.
 
     Attributes:
-        number: Number of the seat.
+        number: Number of the slot.
     """
 
     DESCRIPTORS: ClassVar[int] = 4
@@ -161,8 +161,8 @@ class ForkSeat(msgspec.Struct, tag=True):
     number: int
 
 
-class SeatForked(msgspec.Struct, tag=True):
-    """Response to ``ForkSeat``: a process makes the namespaces, and responds on the socket.
+class SlotMakerForked(msgspec.Struct, tag=True):
+    """Response to ``ForkSlotMaker``: a process makes the namespaces, and responds on the socket.
 
     Attributes:
         pid: Its process id.
@@ -171,46 +171,46 @@ class SeatForked(msgspec.Struct, tag=True):
     pid: int
 
 
-class SeatMade(msgspec.Struct, tag=True):
-    """Response on the socket of ``ForkSeat``. Passes the user, mount and IPC namespace of the seat."""
+class SlotMade(msgspec.Struct, tag=True):
+    """Response on the socket of ``ForkSlotMaker``. Passes the user, mount and IPC namespace of the slot."""
 
 
-class OpenSeat(msgspec.Struct, tag=True):
-    """Request to a root: open a seat for a fork. Passes its user, mount and IPC namespace.
+class OpenSlot(msgspec.Struct, tag=True):
+    """Request to a root: open a slot for a fork. Passes its user, mount and IPC namespace.
 
     Attributes:
-        seat: Its number.
+        slot: Its number.
     """
 
     DESCRIPTORS: ClassVar[int] = 3
 
-    seat: int
+    slot: int
 
 
-class EnterSeat(msgspec.Struct, tag=True):
-    """Request to a worker before ``Resume``: join the namespaces of its seat, which are passed."""
+class EnterSlot(msgspec.Struct, tag=True):
+    """Request to a worker before ``Resume``: join the namespaces of its slot, which are passed."""
 
     DESCRIPTORS: ClassVar[int] = 3
 
 
-class SealSeat(msgspec.Struct, tag=True):
-    """Request to a root: check that the new worker of a seat has joined its namespaces and has no capabilities in them.
+class SealSlot(msgspec.Struct, tag=True):
+    """Request to a root: check that the new worker of a slot has joined its namespaces and has no capabilities in them.
 
     Attributes:
-        seat: Number of the seat.
+        slot: Number of the slot.
     """
 
-    seat: int
+    slot: int
 
 
-class CloseSeat(msgspec.Struct, tag=True):
-    """Request to a root: kill all processes of a seat except frozen copies, and forget it. The response is ``Killed``.
+class CloseSlot(msgspec.Struct, tag=True):
+    """Request to a root: kill all processes of a slot except frozen copies, and forget it. The response is ``Killed``.
 
     Attributes:
-        seat: Its number.
+        slot: Its number.
     """
 
-    seat: int
+    slot: int
 
 
 class KillCopy(msgspec.Struct, tag=True):
@@ -228,14 +228,14 @@ ToBranching = (
     | CopyWorker
     | StayFrozen
     | Thaw
-    | EnterSeat
+    | EnterSlot
     | Resume
     | CheckAlone
     | AdoptCopy
     | LendNamespaces
-    | OpenSeat
-    | SealSeat
-    | CloseSeat
+    | OpenSlot
+    | SealSlot
+    | CloseSlot
     | KillCopy
 )
-FromBranching = Freezable | NotFreezable | WorkerCopied | CopyAdopted | NamespacesLent | SeatMade
+FromBranching = Freezable | NotFreezable | WorkerCopied | CopyAdopted | NamespacesLent | SlotMade

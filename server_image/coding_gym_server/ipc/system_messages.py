@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import msgspec
 
-__all__ = ["EnterOwnSystem", "FoundSystem", "JoinSystem", "Joined", "Mounted"]
+__all__ = ["CreateSystem", "EnterOwnSystem", "JoinSystem", "Joined", "Mounted"]
 
 
 class EnterOwnSystem(msgspec.Struct, tag=True):
@@ -17,16 +17,16 @@ class EnterOwnSystem(msgspec.Struct, tag=True):
 
     Attributes:
         lends_files: Whether a test runner borrows its files.
-        seats: Maximum number of forks of the session that exist at the same time.
+        slots: Maximum number of forks of the session that exist at the same time.
         is_root: Whether the session's programs are root, and can change files of the system in their own one.
     """
 
     lends_files: bool = False
-    seats: int = 0
+    slots: int = 0
     is_root: bool = False
 
 
-class FoundSystem(msgspec.Struct, tag=True):
+class CreateSystem(msgspec.Struct, tag=True):
     """Request: make such a system for other roots, and exit."""
 
 
@@ -43,10 +43,10 @@ class JoinSystem(msgspec.Struct, tag=True):
 
 
 class Mounted(msgspec.Struct, tag=True):
-    """Response to ``EnterOwnSystem`` and ``FoundSystem``.
+    """Response to ``EnterOwnSystem`` and ``CreateSystem``.
 
-    Passes a descriptor of the root directory of the file system. The response to ``FoundSystem`` also passes the mount and IPC
-    namespaces. That to ``EnterOwnSystem`` passes the parent directory of those of forks if the session has seats, and the mount
+    Passes a descriptor of the root directory of the file system. The response to ``CreateSystem`` also passes the mount and IPC
+    namespaces. That to ``EnterOwnSystem`` passes the parent directory of those of forks if the session has slots, and the mount
     namespace if it lends its files.
     """
 

@@ -6,7 +6,7 @@ import signal
 
 import msgspec
 
-from coding_gym_server.ipc.snapshot_messages import FIRST_SEAT
+from coding_gym_server.ipc.snapshot_messages import FIRST_SLOT
 from coding_gym_server.protocol.widgets import Widget
 
 __all__ = ["WIDGETS_SIGNAL", "FoundWidgets", "RequestWidgets", "WidgetsRequested"]
@@ -19,10 +19,10 @@ class RequestWidgets(msgspec.Struct, tag=True):
     """Request to a root: ask the worker for its widgets by a signal, because it may be running a cell.
 
     Attributes:
-        seat: Number of the worker's seat.
+        slot: Number of the worker's slot.
     """
 
-    seat: int = FIRST_SEAT
+    slot: int = FIRST_SLOT
 
 
 class WidgetsRequested(msgspec.Struct, tag=True):

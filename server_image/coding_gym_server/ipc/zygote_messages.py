@@ -6,11 +6,11 @@ from typing import ClassVar
 
 import msgspec
 
-from coding_gym_server.ipc.snapshot_messages import ForkSeat, SeatForked
+from coding_gym_server.ipc.snapshot_messages import ForkSlotMaker, SlotMakerForked
 
 __all__ = [
     "FAITHFUL",
-    "SEAT_MAKER",
+    "SLOT_MAKER",
     "SUBMISSION",
     "DisplayForked",
     "ForkDisplay",
@@ -29,7 +29,7 @@ SUBMISSION = "submission"
 FAITHFUL = "faithful"
 """Backend name of roots whose workers run a submission together with one test."""
 
-SEAT_MAKER = "seat maker"
+SLOT_MAKER = "slot maker"
 """Backend name of a zygote that makes namespaces for forks of sessions, and runs no code."""
 
 
@@ -37,7 +37,7 @@ class ForkRoot(msgspec.Struct, tag=True):
     """Request to the zygote: fork a session root. Passes the root's control socket.
 
     Attributes:
-        workspace: The session's directory, None if it has a file system of its own.
+        workspace: The session's directory, None if it has its own file system.
         backend: Name of the backend that executes its cells.
         shared: Directory shared with other sessions, or None.
         user: Id of the session's user, None if it is the server's.
@@ -115,5 +115,5 @@ class TestRunnerRootForked(msgspec.Struct, tag=True):
     pid: int
 
 
-ToZygote = ForkRoot | ForkDisplay | ForkTestRunnerRoot | ForkSeat
-FromZygote = Ready | RootForked | DisplayForked | TestRunnerRootForked | SeatForked
+ToZygote = ForkRoot | ForkDisplay | ForkTestRunnerRoot | ForkSlotMaker
+FromZygote = Ready | RootForked | DisplayForked | TestRunnerRootForked | SlotMakerForked

@@ -62,17 +62,17 @@ def refuse(number: int) -> Instruction:
 
 
 def equal(value: int, then: int, otherwise: int) -> Instruction:
-    """Skip so many instructions if the word equals a value, and so many otherwise."""
+    """Skip ``then`` instructions if the word equals a value, ``otherwise`` if not."""
     return 0x15, then, otherwise, value
 
 
 def jump_if_at_least(value: int, then: int, otherwise: int) -> Instruction:
-    """Skip so many instructions if the word is at least a value, and so many otherwise."""
+    """Skip ``then`` instructions if the word is at least a value, ``otherwise`` if not."""
     return 0x35, then, otherwise, value
 
 
 def any_bit(mask: int, then: int, otherwise: int) -> Instruction:
-    """Skip so many instructions if the word has any bit of a mask, and so many otherwise."""
+    """Skip ``then`` instructions if the word has any bit of a mask, ``otherwise`` if not."""
     return 0x45, then, otherwise, mask
 
 

@@ -1,4 +1,4 @@
-"""Gate to namespaces: lets chosen processes of a sandboxed family join namespaces, and refuses all others.
+"""Gate to namespaces: lets chosen processes of a sandboxed process tree join namespaces, and refuses all others.
 
 A seccomp filter applies to a process and all its descendants alike, so it cannot tell the trusted set-up of a worker from the
 user code that runs later. This one suspends each caller of setns(2) until the session root has answered (see

@@ -50,7 +50,7 @@ class IsolationReport(msgspec.Struct, kw_only=True, frozen=True):
         landlock_abi: Landlock ABI version, 0 without Landlock.
         signal_scope: Whether a session's signals reach only its own processes.
         seccomp: Whether the filter of ``isolation.seccomp`` is installed.
-        session_users: Whether each session has a user of its own.
+        session_users: Whether each session has its own user.
         session_mounts: Whether each session has mounts and a file system of its own.
         shared_user_reason: The reason why sessions have no users, empty if they have.
         shared_files_reason: The reason why sessions have no mounts, empty if they have.

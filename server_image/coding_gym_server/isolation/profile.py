@@ -53,7 +53,7 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
             they would expose objects of other sessions whose names can be guessed or learned.
         adopted_by_init: Whether all orphans adopted by init belong to the session, which holds in a container with a single
             session.
-        shared_memory: Whether a session without mounts of its own may create files in ``/dev/shm``. Others that know the names
+        shared_memory: Whether a session without its own mounts may create files in ``/dev/shm``. Others that know the names
             can open them.
         file_modes: Whether a session may change modes and times of files. False if the user's own files are accessible.
         private_directories: Directories other than the workspace that belong to the only session.
@@ -127,8 +127,8 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
 
         Args:
             *directories: The session's writable directories.
-            owns_user: Whether the session has a user of its own, so that the objects of others are inaccessible anyway.
-            can_fork: Whether forks of the session can have namespaces of their own.
+            owns_user: Whether the session has its own user, so that the objects of others are inaccessible anyway.
+            can_fork: Whether forks of the session can have their own namespaces.
 
         Returns:
             The listener for a ``NamespaceGate``, None if there is none.
@@ -229,7 +229,7 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
             landlock.restrict_self(landlock.Rules(files=False, bind=self.ports))
 
     def apply_to_copy(self) -> None:
-        """Move the calling process, a copy of another session's worker, and its future children into a signal scope of its own.
+        """Move the calling process, a copy of another session's worker, and its future children into its own signal scope.
 
         Raises:
             OSError: If it has too many Landlock layers already.

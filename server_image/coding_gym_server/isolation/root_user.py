@@ -23,7 +23,7 @@ ROOT = 1 << 16
 _USERS = 1 << 16
 _TOP, _UPPER, _WORK = "overlay", "overlay-upper", "overlay-work"
 _COPIED = "/etc/"
-"""Small, with mounts of the engine, and so many directories that each would be an overlay of its own."""
+"""Small, with mounts of the engine; an overlay for each of its many directories would be too much."""
 
 _PROGRAMS_OF_ROOT = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _SYSTEM_MOUNTS = ("/dev", "/proc", "/sys")

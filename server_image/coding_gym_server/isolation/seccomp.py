@@ -354,7 +354,7 @@ def _sockets(families: list[int]) -> bpf.Body:
     body: bpf.Body = [bpf.load(bpf.argument(0))]
     for family in families:
         body += [bpf.equal(family, 0, 1), bpf.ret(bpf.ALLOW)]
-    # Programs that manage users go on without the audit protocol only if it does not seem to exist.
+    # Programs that manage users continue without the audit protocol only if it does not seem to exist.
     netlink = [
         bpf.load(bpf.argument(2)),
         bpf.equal(_NETLINK_ROUTE, 0, 1),

@@ -1,7 +1,7 @@
 """User, mounts and disk of a session.
 
 A session root enters a mount and an IPC namespace, in which the working directory, ``/tmp`` and ``/dev/shm`` are parts of a
-file system of the session's own, with a limited size. Then it becomes a user of its own, if the sandbox has users for sessions,
+file system of the session's own, with a limited size. Then it takes a separate user, if the sandbox has users for sessions,
 and enters a user namespace in which its user has the same id as in every other session. The server accesses the files through a
 descriptor of the file system, by which they appear to belong to the server's user (see "ID-mapped mounts" in
 mount_setattr(2)). Session roots that share a system, those of contexts, join the namespaces that another root has made. A test
@@ -23,19 +23,19 @@ from coding_gym_server.linux.forking import ask_child, die_with_parent
 
 __all__ = [
     "RESERVED_USERS",
-    "SEATS",
+    "SLOTS",
     "USER",
     "SessionUsers",
     "borrow",
     "enter",
     "enter_as_root",
-    "enter_seat",
+    "enter_slot",
     "join",
-    "join_seat",
+    "join_slot",
     "links",
     "open_mounts",
     "open_namespaces",
-    "seat_paths",
+    "slot_paths",
     "try_to_enter",
 ]
 
@@ -45,13 +45,13 @@ USER = 10001
 RESERVED_USERS = 2
 """Number of users, after those of the sessions, that the launcher and the zygotes have."""
 
-SEATS = "seats"
+SLOTS = "slots"
 """Directory in the file system of a session with the files of its forks, below their numbers."""
 
 _MIN_TASKS_OF_FORK = 16
 _TEMPORARY = "/tmp"
 _TERMINALS = "/dev/pts"
-_SEAT_NAMESPACES = {"user": mounts.NEW_USERS, "mnt": mounts.NEW_MOUNTS, "ipc": mounts.NEW_IPC}
+_SLOT_NAMESPACES = {"user": mounts.NEW_USERS, "mnt": mounts.NEW_MOUNTS, "ipc": mounts.NEW_IPC}
 _NAMESPACES = {"mnt": mounts.NEW_MOUNTS, "ipc": mounts.NEW_IPC}
 
 
@@ -86,7 +86,7 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def of_sessions(self) -> range:
-        """Ids of the users that sessions with a system of their own take, empty if they run as the server's user."""
+        """Ids of the users that sessions with their own system take, empty if they run as the server's user."""
         return range(self.first, self.of_submissions.start - self.graders) if self.count else range(0)
 
     @property
@@ -108,14 +108,14 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
         return self.first + self.count - 1 if self.count else self.server
 
 
-def enter(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]], *, seats: int = 0) -> tuple[int, int]:
+def enter(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]], *, slots: int = 0) -> tuple[int, int]:
     """Give the calling process, a session root with capabilities in its user namespace, a user and file system of its own.
 
     Args:
         users: Users and disks of the sandbox.
         user: The user's id: the server's, unless the sandbox has users for sessions.
         directories: Directories of the file system by name, each with its mount point and mode.
-        seats: Maximum number of forks of the session that exist at the same time.
+        slots: Maximum number of forks of the session that exist at the same time.
 
     Returns:
         Descriptors for the server, which the session must not inherit: of the root directory of the file system, and of the
@@ -124,16 +124,16 @@ def enter(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]
     Raises:
         OSError: If the kernel, its configuration or a seccomp filter does not permit it.
     """
-    tree, parent_of_seats = _create(users, user, directories)
+    tree, parent_of_slots = _create(users, user, directories)
     _become(user)
     before = os.umask(0)
     # In advance, because Landlock rules apply to directories that exist.
-    for seat in seat_paths(parent_of_seats, seats):
-        os.mkdir(seat, 0o700)
+    for slot in slot_paths(parent_of_slots, slots):
+        os.mkdir(slot, 0o700)
         for name, (_, mode) in directories.items():
-            os.mkdir(f"{seat}/{name}", mode)
+            os.mkdir(f"{slot}/{name}", mode)
     os.umask(before)
-    return tree, parent_of_seats
+    return tree, parent_of_slots
 
 
 def enter_as_root(users: SessionUsers, directories: dict[str, tuple[str, int]]) -> int:
@@ -149,14 +149,14 @@ def enter_as_root(users: SessionUsers, directories: dict[str, tuple[str, int]]) 
     Raises:
         OSError: If the kernel, its configuration or a seccomp filter does not permit it.
     """
-    tree, parent_of_seats = _create(users, root_user.ROOT, directories)
-    os.close(parent_of_seats)
+    tree, parent_of_slots = _create(users, root_user.ROOT, directories)
+    os.close(parent_of_slots)
     root_user.become(users.own)
     os.chdir("/")
     return tree
 
 
-def seat_paths(parent: int, count: int) -> list[str]:
+def slot_paths(parent: int, count: int) -> list[str]:
     """Return the paths of the directories of forks, valid in the calling process.
 
     Args:
@@ -179,26 +179,26 @@ def _create(users: SessionUsers, user: int, directories: dict[str, tuple[str, in
         os.mkdir(path)
         os.chown(path, user, user)
         os.chmod(path, mode)
-    os.mkdir(f"{_TEMPORARY}/{SEATS}", 0o700)
-    os.chown(f"{_TEMPORARY}/{SEATS}", user, user)
-    seats = os.open(f"{_TEMPORARY}/{SEATS}", os.O_PATH | os.O_CLOEXEC)
+    os.mkdir(f"{_TEMPORARY}/{SLOTS}", 0o700)
+    os.chown(f"{_TEMPORARY}/{SLOTS}", user, user)
+    slots = os.open(f"{_TEMPORARY}/{SLOTS}", os.O_PATH | os.O_CLOEXEC)
     tree = mounts.clone_tree(_TEMPORARY)
     if namespace is not None:
         mounts.map_owner(tree, namespace)
         os.close(namespace)
     if user == root_user.ROOT:
         root_user.cover(_TEMPORARY, [(f"{_TEMPORARY}/{name}", target) for name, (target, _) in directories.items()])
-        return tree, seats
+        return tree, slots
     # The mount over the file system's own mount point, which hides it, must be the last.
     for name, (target, _) in sorted(directories.items(), key=lambda item: item[1][0] == _TEMPORARY):
         mounts.bind(f"{_TEMPORARY}/{name}", target)
         for link, covered in links(target).items():
             os.symlink(covered, link)
             os.lchown(link, user, user)
-    return tree, seats
+    return tree, slots
 
 
-def enter_seat(
+def enter_slot(
     directories: dict[str, tuple[str, int]], files: str, parent_namespace: int, mount_namespace: int
 ) -> tuple[int, ...]:
     """Move the calling process, which has a session root's privileges, into new namespaces for a fork of a session.
@@ -213,7 +213,7 @@ def enter_seat(
         mount_namespace: Descriptor of the mount namespace of the session that ``enter`` has made.
 
     Returns:
-        Descriptors of the namespaces for ``join_seat``.
+        Descriptors of the namespaces for ``join_slot``.
 
     Raises:
         OSError: If the kernel or a seccomp filter does not permit it.
@@ -232,14 +232,14 @@ def enter_seat(
     for name, (mount_point, _) in sorted(directories.items(), key=lambda item: item[1][0] == _TEMPORARY):
         mounts.attach(trees[name], mount_point)
         os.close(trees[name])
-    return tuple(os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in _SEAT_NAMESPACES)
+    return tuple(os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in _SLOT_NAMESPACES)
 
 
-def join_seat(namespaces: Iterable[int], *, max_tasks: int | None) -> None:
+def join_slot(namespaces: Iterable[int], *, max_tasks: int | None) -> None:
     """Move the calling, single-threaded child of a session root into the namespaces of a fork, without capabilities in them.
 
     Args:
-        namespaces: Descriptors from ``enter_seat``, which are closed.
+        namespaces: Descriptors from ``enter_slot``, which are closed.
         max_tasks: Limit on the processes and threads of the session that the fork was made of, None for no limit. That of the
             fork is a fraction, because its tasks count for both.
 
@@ -247,7 +247,7 @@ def join_seat(namespaces: Iterable[int], *, max_tasks: int | None) -> None:
         OSError: If the session root does not admit it.
     """
     parent = os.getppid()
-    for namespace, kind in zip(namespaces, _SEAT_NAMESPACES.values(), strict=True):
+    for namespace, kind in zip(namespaces, _SLOT_NAMESPACES.values(), strict=True):
         mounts.join(namespace, kind)
         os.close(namespace)
     capabilities.drop_all()
@@ -267,7 +267,7 @@ def open_namespaces() -> tuple[int, ...]:
 def join(user: int, namespaces: Iterable[int]) -> None:
     """Move the calling process, a session root with capabilities in its user namespace, into the system of another one.
 
-    Each of them has a user namespace of its own, so that the kernel counts their processes, timers and signals separately and
+    Each of them has its own user namespace, so that the kernel counts their processes, timers and signals separately and
     keeps them from reading each other's memory and descriptors.
 
     Args:
@@ -291,7 +291,7 @@ def borrow(users: SessionUsers, user: int, mount_namespace: int, directories: Se
     """Give the calling process, which has a session root's privileges, a user for tests and the files of a session.
 
     The process does not enter the session's system, in which code of the session could replace what leads to Python (see
-    ``links``): it has mounts of its own, in which the files of the session belong to its user.
+    ``links``): it has its own mounts, in which the files of the session belong to its user.
 
     Args:
         users: Users and disks of the sandbox.

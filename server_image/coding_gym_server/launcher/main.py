@@ -1,7 +1,7 @@
 """Launcher: the first process of a sandbox in which sessions have users.
 
 It starts as root, in a container with the capabilities to set ids only (and to map root, if sessions have one), which it keeps
-as a user of its own. It forks the
+as a separate user. It forks the
 server, which changes to its own user, and waits for requests to start zygotes, each in a user namespace with the ids of the
 server and of the sessions. In that namespace the zygote is root; outside of it, it has no capability. The launcher never runs
 code of a session.

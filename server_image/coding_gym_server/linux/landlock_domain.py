@@ -17,7 +17,7 @@ _PR_SET_NO_NEW_PRIVS = 38
 def enter(ruleset: int) -> None:
     """Restrict the calling thread and its future children to a ruleset, which other processes may enter, too.
 
-    Each entrance creates a domain of its own, below the current one.
+    Each entrance creates its own domain, below the current one.
 
     Args:
         ruleset: Descriptor of the ruleset.

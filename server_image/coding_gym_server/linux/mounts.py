@@ -92,7 +92,7 @@ def mount_tmpfs(target: str, options: str) -> None:
 
 
 def mount_devpts(target: str, limit: int) -> None:
-    """Mount a new instance of devpts, with pseudoterminals of its own.
+    """Mount a new instance of devpts, with its own pseudoterminals.
 
     Args:
         target: The mount point.

@@ -69,7 +69,7 @@ class ProcessRoot:
                 self._record_exit(*os.wait4(pid, 0))
 
     def _record_exit(self, pid: int, status: int, usage: resource.struct_rusage) -> None:
-        """Take note of a child that has been reaped."""
+        """Called when a child has been reaped."""
 
 
 def reaped_cpu_time() -> float:

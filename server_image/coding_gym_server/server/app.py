@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from coding_gym_server.display.availability import can_have_screens
@@ -18,42 +21,47 @@ from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.launcher.client import LauncherClient
 from coding_gym_server.linux.oom import memory_limit
 from coding_gym_server.linux.procfs import is_mounted_in_memory
-from coding_gym_server.server.api import openenv_http as http
+from coding_gym_server.protocol import ServerConfig
+from coding_gym_server.protocol.backends import UnknownBackendError
 from coding_gym_server.server.api.auth import BearerAuthMiddleware, SameOriginMiddleware
-from coding_gym_server.server.api.code_interpreter import interpreter_routes, session_interpreter_route
 from coding_gym_server.server.api.codec import BadRequestError
 from coding_gym_server.server.api.files import file_routes
-from coding_gym_server.server.api.metrics import MetricSources, metrics_route
+from coding_gym_server.server.api.health import (
+    at_capacity,
+    bad_option,
+    bad_request,
+    body_too_large,
+    client_gone,
+    health_route,
+)
+from coding_gym_server.server.api.lazy_routes import LazyRoutes
 from coding_gym_server.server.api.processes import process_error_handlers, process_routes
 from coding_gym_server.server.api.request_body import BodyTooLargeError, ClientGoneError
-from coding_gym_server.server.api.sandbox_fusion import sandbox_fusion_routes
 from coding_gym_server.server.api.screen import screen_route
 from coding_gym_server.server.api.shared_connection import SharedEndpoint
-from coding_gym_server.server.api.web import is_public, web_routes
 from coding_gym_server.server.api.websocket import SessionEndpoint
-from coding_gym_server.server.code_interpreter.contexts import HOME, ContextNotFoundError, ContextRegistry, ContextSettings
-from coding_gym_server.server.config import ServerConfig
-from coding_gym_server.server.grading.measured_service import MeasuredGradingService
 from coding_gym_server.server.idle_shutdown import IdleShutdown
 from coding_gym_server.server.measurements import Measurements
-from coding_gym_server.server.memory_usage import MemoryUsage
-from coding_gym_server.server.process_limiter import ProcessLimiter
-from coding_gym_server.server.sandbox_fusion.code_runs import CodeRuns
-from coding_gym_server.server.sandbox_fusion.notebook_runs import NotebookRuns
+from coding_gym_server.server.process_limiter import ProcessGroup, ProcessLimiter
 from coding_gym_server.server.sessions.defaults import SessionDefaults
 from coding_gym_server.server.sessions.registry import SessionLimitError, SessionNotFoundError, SessionRegistry
 from coding_gym_server.server.sessions.session import ServerSession
 from coding_gym_server.server.supervisor.display_handle import DisplayFactory, NoScreenError, ScreenRefusedError
 from coding_gym_server.server.supervisor.executor_pool import ExecutorPool
 from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
-from coding_gym_server.server.supervisor.seats import SeatFactory
+from coding_gym_server.server.supervisor.fork_slots import ForkSlotFactory
 from coding_gym_server.server.supervisor.session_zygotes import SessionZygotes
 from coding_gym_server.server.supervisor.shared_files import SharedFiles, SharedFolder, SharedSystem
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
-from coding_gym_server.worker.backends.registry import UnknownBackendError, is_installed
+from coding_gym_server.worker.backends.registry import is_installed
 from coding_gym_server.workspace.file_errors import FilesError
 from coding_gym_server.workspace.files import Workspace
+from coding_gym_server.workspace.layout import PRIVATE
 from coding_gym_server.workspace.leftovers import ResidualFiles
+
+if TYPE_CHECKING:
+    from coding_gym_server.server.code_interpreter.contexts import ContextRegistry
+    from coding_gym_server.server.grading.service import GradingService
 
 __all__ = ["create_app"]
 
@@ -84,14 +92,14 @@ def create_app(
         end: Called to shut the server down.
     """
     defaults = SessionDefaults(
-        step_timeout=config.step_timeout, backend=config.backend, rewards=config.rewards, root=config.session_root
+        step_timeout=config.step_timeout, backend=config.default_backend, rewards=config.rewards, root=config.session_root
     )
     residual_files = ResidualFiles(
         private=config.private_directories,
         shared_memory=("*",) if config.private_shm else _PYTHON_SHARED_MEMORY,
         since=time.time(),
     )
-    spec = ExecutorSpec(backend=config.backend, may_be_root=config.session_root)
+    spec = ExecutorSpec(backend=config.default_backend, may_be_root=config.session_root)
     screens = DisplayFactory(
         zygote=zygote,
         base=config.workspaces,
@@ -99,7 +107,7 @@ def create_app(
         available=can_have_screens(),
         shared=config.max_sessions > 1,
     )
-    measurements = Measurements(config.backend)
+    measurements = Measurements(config.default_backend)
     memory = memory_limit() if is_mounted_in_memory(str(config.workspaces)) else None
     zygotes = SessionZygotes(zygote)
     executors = ExecutorPool(
@@ -112,49 +120,105 @@ def create_app(
         max_used_bytes=None if memory is None else memory * _MAX_FILES_FRACTION,
         measurements=measurements,
     )
-    seats = SeatFactory(zygote, profile)
-    sessions = SessionRegistry(executors, screens, defaults, seats, limit=config.max_sessions, measurements=measurements)
-    python = "notebook" if config.backend == "python" and is_installed("notebook") else config.backend
+    slots = ForkSlotFactory(zygote, profile)
+    sessions = SessionRegistry(executors, screens, defaults, slots, limit=config.max_sessions, measurements=measurements)
+    python = "notebook" if config.default_backend == "python" and is_installed("notebook") else config.default_backend
     files: SharedFiles = SharedFolder(config.home_directory)
     if profile.users is not None:
-        files = SharedSystem(zygote, profile.users.of_contexts, backend=config.backend)
-    contexts = ContextRegistry(sessions, files, ContextSettings(python=python))
-    grading = MeasuredGradingService(
-        zygotes,
-        config.workspaces,
-        workers=config.grading_workers,
-        residual_files=residual_files,
-        profile=profile,
-        measurements=measurements,
-    )
+        files = SharedSystem(zygote, profile.users.of_contexts, backend=config.default_backend)
+
+    # What a session does not need is imported by the first request for it.
+
+    @functools.cache
+    def contexts() -> ContextRegistry:
+        from coding_gym_server.server.code_interpreter.contexts import ContextRegistry, ContextSettings
+
+        return ContextRegistry(sessions, files, ContextSettings(python=python))
+
+    @functools.cache
+    def grading() -> GradingService:
+        from coding_gym_server.server.grading.service import GradingService
+
+        return GradingService(
+            zygotes,
+            config.workspaces,
+            workers=config.grading_workers,
+            residual_files=residual_files,
+            profile=profile,
+            measurements=measurements,
+        )
+
+    def present_grading() -> GradingService | None:
+        return grading() if grading.cache_info().currsize else None
+
+    def graded_groups() -> list[ProcessGroup]:
+        service = present_grading()
+        return [] if service is None else service.process_groups
+
+    def grading_workers() -> int:
+        service = present_grading()
+        return 0 if service is None else len(service.workers)
+
     limiter = ProcessLimiter(
-        lambda: [*executors.all, *grading.process_groups],
+        lambda: [*executors.all, *graded_groups()],
         limit=config.max_processes,
-        group_count=lambda: config.max_sessions + executors.forks + len(grading.workers),
+        group_count=lambda: config.max_sessions + executors.forks + grading_workers(),
         apart=lambda: [frozen.pid for frozen in executors.frozen],
     )
 
-    sources = MetricSources(
-        measurements, sessions, executors, grading, MemoryUsage(is_container=config.private_shm and not config.confine_server)
-    )
+    def sandbox_fusion() -> Sequence[BaseRoute]:
+        from coding_gym_server.server.api.sandbox_fusion import sandbox_fusion_routes
+        from coding_gym_server.server.sandbox_fusion.code_runs import CodeRuns
+        from coding_gym_server.server.sandbox_fusion.notebook_runs import NotebookRuns
+
+        return sandbox_fusion_routes(CodeRuns(grading()), NotebookRuns(sessions, backend=python))
+
+    def openenv() -> Sequence[BaseRoute]:
+        from coding_gym_server.server.api.openenv_http import openenv_routes
+
+        return openenv_routes(sessions)
+
+    def metrics() -> Sequence[BaseRoute]:
+        from coding_gym_server.server.api.metrics import MetricSources, metrics_route
+        from coding_gym_server.server.memory_usage import MemoryUsage
+
+        memory = MemoryUsage(is_container=config.private_shm and not config.confine_server)
+        return [metrics_route(MetricSources(measurements, sessions, executors, grading(), memory))]
+
+    def interpreter() -> Sequence[BaseRoute]:
+        from coding_gym_server.server.api.code_interpreter import interpreter_routes
+
+        return interpreter_routes(contexts())
+
+    def session_interpreter() -> Sequence[BaseRoute]:
+        from coding_gym_server.server.api.code_interpreter import session_interpreter_route
+
+        return [session_interpreter_route("/sessions/{session}/execute", session_of)]
+
+    def web() -> Sequence[BaseRoute]:
+        from coding_gym_server.server.api.web import web_routes
+
+        return web_routes(sessions, defaults, interactive=python)
 
     async def session_of(identifier: str) -> ServerSession:
         return sessions.get(identifier)
 
     async def session_of_context(identifier: str) -> ServerSession:
+        from coding_gym_server.server.code_interpreter.contexts import ContextNotFoundError
+
         try:
-            context = await contexts.default(None) if identifier == "default" else contexts.get(identifier)
+            context = await contexts().default(None) if identifier == "default" else contexts().get(identifier)
         except ContextNotFoundError:
             raise SessionNotFoundError(identifier) from None
         return await context.session()
 
     async def shared_workspace(_: Request) -> Workspace:
         await files.start()
-        return Workspace(files.seen_by_server(HOME), home=HOME, owner=files)
+        return Workspace(files.seen_by_server(PRIVATE.home), home=PRIVATE.home, owner=files)
 
     async def session_workspace(request: Request) -> Workspace:
         executor = await sessions.get(request.path_params["session"]).executor_beside_steps()
-        return Workspace(executor.directory.work, home=HOME, owner=executor.directory)
+        return Workspace(executor.directory.work, home=PRIVATE.home, owner=executor.directory)
 
     def on_zygote_gone() -> None:
         _log.error("the zygote died repeatedly; shutting down because no session can start")
@@ -178,43 +242,45 @@ def create_app(
         finally:
             watch.cancel()
             await executors.close()
-            grading.close()
-            seats.close()
+            if (service := present_grading()) is not None:
+                service.close()
+            slots.close()
             zygotes.close()
 
     app: ASGIApp = Starlette(
         # In the order of what matters most: a request is compared with each route.
         routes=[
             *process_routes("/sessions/{session}", session_of),
-            *sandbox_fusion_routes(CodeRuns(grading), NotebookRuns(sessions, backend=python)),
+            LazyRoutes("/run_code", "/run_jupyter", "/v1/ping", make=sandbox_fusion),
             *file_routes("/sessions/{session}/files", session_workspace),
-            *http.routes(sessions, isolation),
-            metrics_route(sources),
-            *interpreter_routes(contexts),
-            session_interpreter_route("/sessions/{session}/execute", session_of),
+            health_route(sessions, isolation),
+            LazyRoutes("/metrics", make=metrics),
+            LazyRoutes("/execute", "/contexts", make=interpreter),
+            LazyRoutes("/sessions/", make=session_interpreter),
             *file_routes("/files", shared_workspace),
             *process_routes("/contexts/{session}", session_of_context),
             screen_route("/sessions/{session}/screen", session_of),
-            *web_routes(sessions, defaults, interactive=python),
+            LazyRoutes("/web", make=web),
+            LazyRoutes("/", make=openenv),
         ],
         lifespan=lifespan,
         exception_handlers={
-            BadRequestError: http.bad_request,
-            BodyTooLargeError: http.body_too_large,
-            SessionLimitError: http.at_capacity,
-            FilesError: http.bad_option,
-            NoScreenError: http.bad_option,
-            ScreenRefusedError: http.bad_option,
-            UnknownBackendError: http.bad_option,
-            ClientGoneError: http.client_gone,
-            ClientDisconnect: http.client_gone,
+            BadRequestError: bad_request,
+            BodyTooLargeError: body_too_large,
+            SessionLimitError: at_capacity,
+            FilesError: bad_option,
+            NoScreenError: bad_option,
+            ScreenRefusedError: bad_option,
+            UnknownBackendError: bad_option,
+            ClientGoneError: client_gone,
+            ClientDisconnect: client_gone,
             **process_error_handlers(),
         },
     )
     endpoint = SessionEndpoint(sessions, grading)
     app = _Dispatch(app, {"/ws": endpoint, "/ws/shared": SharedEndpoint(endpoint)})
     if config.token:
-        app = BearerAuthMiddleware(app, config.token, is_public=is_public)
+        app = BearerAuthMiddleware(app, config.token)
     app = SameOriginMiddleware(app, has_token=bool(config.token))
     if config.idle_timeout is not None and config.first_client_within is not None:
         app = IdleShutdown(app, first_client_within=config.first_client_within, idle_timeout=config.idle_timeout, fire=end)

@@ -6,13 +6,14 @@ import logging
 import shutil
 import sys
 import time
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from coding_gym_server.packages.distributions import missing, modules_of
 from coding_gym_server.packages.install import install
 from coding_gym_server.packages.overlay import python_path
 from coding_gym_server.packages.requirements import resolve
-from coding_gym_server.server.config import ServerConfig
+from coding_gym_server.protocol import ServerConfig
 
 __all__ = ["provide"]
 
@@ -45,11 +46,9 @@ def provide(config: ServerConfig) -> ServerConfig:
 def _install(config: ServerConfig) -> ServerConfig:
     # An installation can take minutes, so log its progress despite the default level.
     _log.setLevel(logging.INFO)
-    resolved = resolve(config.packages, fix_typos=config.fix_typos)
+    resolved = resolve(config.packages)
     for alias in resolved.aliases:
         _log.info("packages: %s", alias)
-    for correction in resolved.corrections:
-        _log.warning("packages: %s", correction)
     overlay = None
     if requirements := missing(resolved.requirements):
         # Below the workspaces, because other directories of a container may be read-only or mounted noexec.

@@ -1,6 +1,6 @@
 """Shim: the parent of one program, which reports its end to the server and sends it signals.
 
-It is a subreaper, and has a signal scope of its own, in which the program has another one. So the program cannot signal the
+It is a subreaper, and has its own signal scope, in which the program has another one. So the program cannot signal the
 shim, and a ``kill(-1)`` of the shim reaches exactly the program and its descendants, daemons included.
 """
 

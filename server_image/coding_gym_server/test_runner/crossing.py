@@ -149,7 +149,7 @@ def get_attribute(target: Any, name: str) -> Any:
         return getattr(target, name)
     kind = type(target)
     if isinstance(target, NonCallableMock):
-        # Each mock has a class of its own, for the special methods and properties that tests configure.
+        # Each mock has its own class, for the special methods and properties that tests configure.
         allowed = not any(name in vars(base) for base in kind.__mro__[1:])
     else:
         own = is_own_instance(target)

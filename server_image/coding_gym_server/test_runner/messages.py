@@ -1,6 +1,6 @@
 """Messages between the server, the root of test runners and the test runners.
 
-The root receives what leads to a test runner over one channel; each test runner has a channel of its own, which ends with it.
+The root receives what leads to a test runner over one channel; each test runner has its own channel, which ends with it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_REPORT_BYTES = 8 << 20
 
 
 class BorrowFiles(msgspec.Struct, tag=True):
-    """First request to a root whose submissions have a file system of their own: give it access to their files.
+    """First request to a root whose submissions have their own file system: give it access to their files.
 
     Passes a descriptor of their mount namespace.
 

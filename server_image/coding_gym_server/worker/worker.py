@@ -21,7 +21,7 @@ from coding_gym_server.ipc.channel import Channel
 from coding_gym_server.ipc.messages import Ack, CellResult, Configure, Execute, Failed, Finished, ToProcess
 from coding_gym_server.ipc.snapshot_messages import (
     CopyWorker,
-    EnterSeat,
+    EnterSlot,
     Freezable,
     Freeze,
     NotFreezable,
@@ -121,7 +121,7 @@ class Worker:
         threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
         self._adopt_descriptors()
         if self._namespaces:
-            session_user.join_seat(self._namespaces, max_tasks=self._profile.max_tasks)
+            session_user.join_slot(self._namespaces, max_tasks=self._profile.max_tasks)
         self._profile.apply_to_worker(self._prepared)
         self._pid = os.getpid()
         self._root = os.getppid()
@@ -251,7 +251,7 @@ class Worker:
             os.close(descriptor)
 
     def _wait_to_thaw(self, descriptor: int) -> None:
-        """Freeze. Returns in each worker that is forked from this process, when it is to go on."""
+        """Freeze. Returns in each worker that is forked from this process, when it is to continue."""
         held = self._held
         assert held is not None
         self._channel.close()
@@ -265,9 +265,9 @@ class Worker:
         self._channel = Channel(socket.socket(fileno=connection))
         self._channel.move_up(_HIGH_DESCRIPTOR)
         request, namespaces = self._channel.receive_with_descriptors()
-        in_fork = isinstance(request, EnterSeat)
+        in_fork = isinstance(request, EnterSlot)
         if in_fork:
-            self._enter_seat(namespaces)
+            self._enter_slot(namespaces)
             request = self._channel.receive()
         assert isinstance(request, Resume)
         if os.getsid(0) != self._pid:
@@ -284,13 +284,13 @@ class Worker:
         self._held = None
         self._channel.send(WorkerCopied(self._pid))
 
-    def _enter_seat(self, namespaces: list[int]) -> None:
-        """Leave the session that the frozen worker belongs to, for a seat of its own."""
+    def _enter_slot(self, namespaces: list[int]) -> None:
+        """Leave the session that the frozen worker belongs to, for a slot of its own."""
         try:
-            session_user.join_seat(namespaces, max_tasks=self._profile.max_tasks)
+            session_user.join_slot(namespaces, max_tasks=self._profile.max_tasks)
             self._profile.apply_to_copy()
         except OSError as error:
-            self._channel.send(Failed(f"the copy of the interpreter cannot get files of its own: {error}"))
+            self._channel.send(Failed(f"the copy of the interpreter cannot get its own files: {error}"))
             os._exit(1)
 
     def _send_result(self, result: CellResult) -> None:

@@ -1,6 +1,6 @@
 """Removal of files that sessions leave outside their workspaces: in a private ``/tmp`` and in ``/dev/shm``.
 
-The C library keeps POSIX shared memory and semaphores in ``/dev/shm``, which sessions without mounts of their own share. They
+The C library keeps POSIX shared memory and semaphores in ``/dev/shm``, which sessions without their own mounts share. They
 cannot list it, so they can open another session's file only by guessing its name. A file does not record its session, so with
 several sessions only files that no process has open or mapped are removed; with a single session, all files are.
 """

@@ -22,7 +22,7 @@ from coding_gym_server.workspace.files import write_files
 from coding_gym_server.workspace.layout import MOUNTED, PRIVATE, Layout
 from coding_gym_server.workspace.saved_files import SavedFiles
 
-__all__ = ["X_SOCKETS", "MountedDirectory", "NamedDirectory", "SeatDirectory", "SessionDirectory", "SharedDirectory"]
+__all__ = ["X_SOCKETS", "MountedDirectory", "NamedDirectory", "SessionDirectory", "SharedDirectory", "SlotDirectory"]
 
 _SNAPSHOTS = ".snapshots"
 
@@ -175,23 +175,23 @@ class NamedDirectory(SessionDirectory):
 
 
 class MountedDirectory(SessionDirectory):
-    """File system of a session with mounts of its own, accessed through a descriptor of its root directory.
+    """File system of a session with its own mounts, accessed through a descriptor of its root directory.
 
     The session cannot replace its directories, which are mount points, so they exist as long as the session's root. Its path
     is valid as long as this object: a number that is in use again would refer to the files of another session.
 
     Args:
         tree: The descriptor, which is closed when no reference to the object is left.
-        seats: Descriptor of the parent directory of those of forks, likewise, in the mounts of the session; None without forks.
+        slots: Descriptor of the parent directory of those of forks, likewise, in the mounts of the session; None without forks.
 
     Attributes:
-        seats: The same.
+        slots: The same.
     """
 
-    def __init__(self, tree: int, seats: int | None = None) -> None:
-        self.seats = seats
+    def __init__(self, tree: int, slots: int | None = None) -> None:
+        self.slots = slots
         self._set_path(Path(f"/proc/self/fd/{tree}"))
-        for descriptor in (tree, seats):
+        for descriptor in (tree, slots):
             if descriptor is not None:
                 weakref.finalize(self, os.close, descriptor)
 
@@ -290,18 +290,18 @@ class MountedDirectory(SessionDirectory):
             workspace.reset_attributes(directory)
 
 
-class SeatDirectory(MountedDirectory):
+class SlotDirectory(MountedDirectory):
     """Files of a fork, in the file system of the session that it was made of, and at the same paths.
 
     Args:
         session: The files of the session.
-        seat: Number of the fork.
+        slot: Number of the fork.
     """
 
-    def __init__(self, session: MountedDirectory, seat: int) -> None:
-        self.seats = session.seats
+    def __init__(self, session: MountedDirectory, slot: int) -> None:
+        self.slots = session.slots
         self._session = session
-        self._set_path(session.path / session_user.SEATS / str(seat))
+        self._set_path(session.path / session_user.SLOTS / str(slot))
 
     @property
     def _snapshots(self) -> Path:

@@ -20,11 +20,11 @@ import msgspec
 
 from coding_gym_server.ipc.channel import Channel, close_all
 from coding_gym_server.ipc.messages import Failed, ToProcess
-from coding_gym_server.ipc.snapshot_messages import ForkSeat, SeatForked
+from coding_gym_server.ipc.snapshot_messages import ForkSlotMaker, SlotMakerForked
 from coding_gym_server.ipc.streams import open_streams_ahead
 from coding_gym_server.ipc.zygote_messages import (
     FAITHFUL,
-    SEAT_MAKER,
+    SLOT_MAKER,
     SUBMISSION,
     DisplayForked,
     ForkDisplay,
@@ -43,8 +43,8 @@ from coding_gym_server.submission import process as submission
 from coding_gym_server.worker.backends.registry import backend_class
 from coding_gym_server.worker.branching import census, cloning
 from coding_gym_server.zygote import heap
-from coding_gym_server.zygote.seat_maker import SeatMaker
 from coding_gym_server.zygote.session_root import SessionRoot
+from coding_gym_server.zygote.slot_maker import SlotMaker
 from coding_gym_server.zygote.submission_root import SubmissionRoot
 
 __all__ = ["ZygoteConfig", "main"]
@@ -68,16 +68,16 @@ _RESPONSES = {
     ForkRoot: RootForked,
     ForkDisplay: DisplayForked,
     ForkTestRunnerRoot: TestRunnerRootForked,
-    ForkSeat: SeatForked,
+    ForkSlotMaker: SlotMakerForked,
 }
-_Request = ForkRoot | ForkDisplay | ForkTestRunnerRoot | ForkSeat
+_Request = ForkRoot | ForkDisplay | ForkTestRunnerRoot | ForkSlotMaker
 
-# Small objects of a zygote of seats; of submissions; of sessions; and of sessions that preload numpy, pandas and matplotlib.
-_SEAT_MAKER_BYTES = 1 << 20
+# Small objects of a zygote of slots; of submissions; of sessions; and of sessions that preload numpy, pandas and matplotlib.
+_SLOT_MAKER_BYTES = 1 << 20
 _MINIMAL_BYTES = 5 << 20
 _BASE_BYTES = 11 << 20
 _PRELOAD_BYTES = 40 << 20
-_SMALL = {SEAT_MAKER: _SEAT_MAKER_BYTES, SUBMISSION: _MINIMAL_BYTES}
+_SMALL = {SLOT_MAKER: _SLOT_MAKER_BYTES, SUBMISSION: _MINIMAL_BYTES}
 
 _DISPLAY_MODULE = "coding_gym_server.display.process"
 
@@ -173,7 +173,7 @@ def _prepare(backend: str) -> None:
     """Load the modules of a backend, and warm up the code that its processes execute first."""
     if backend == SUBMISSION:
         submission.warm_up()
-    elif backend not in (FAITHFUL, SEAT_MAKER):
+    elif backend not in (FAITHFUL, SLOT_MAKER):
         # What that needs is imported by its roots: few sandboxes have any.
         from coding_gym_server.worker import worker
 
@@ -249,8 +249,8 @@ class _Zygote:
         pid = None
         try:
             self._import_for(request)
-            # The process that makes a seat needs none of the fork hooks.
-            fork = fork_bare if isinstance(request, ForkSeat) else os.fork
+            # The process that makes a slot needs none of the fork hooks.
+            fork = fork_bare if isinstance(request, ForkSlotMaker) else os.fork
             pid = fork_when_possible(fork, on_wait=self._reap)
         except OSError as error:
             self._channel.send(Failed(f"fork: {error}"))
@@ -269,7 +269,7 @@ class _Zygote:
 
     def _import_for(self, request: _Request) -> None:
         """Import what the first display or the first root of submissions requires, for all that follow."""
-        if isinstance(request, ForkTestRunnerRoot | ForkSeat):
+        if isinstance(request, ForkTestRunnerRoot | ForkSlotMaker):
             return
         name = request.backend if isinstance(request, ForkRoot) else _DISPLAY_MODULE
         if name in self._prepared:
@@ -287,8 +287,8 @@ class _Zygote:
         # Session roots, and roots of test runners that borrow files, do so themselves.
         if users is not None and users.count and isinstance(request, ForkDisplay):
             user_namespaces.become(users.server)
-        if isinstance(request, ForkSeat):
-            return SeatMaker(request.number, *descriptors)
+        if isinstance(request, ForkSlotMaker):
+            return SlotMaker(request.number, *descriptors)
         control, *others = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         if isinstance(request, ForkDisplay):
             from coding_gym_server.display.messages import DisplayConfig

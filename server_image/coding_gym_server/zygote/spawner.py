@@ -49,8 +49,8 @@ class Spawner:
         """Execute the spawner."""
         try:
             if self._namespaces:
-                session_user.join_seat(self._namespaces, max_tasks=self._profile.max_tasks)
-            # Each program enters a signal scope of its own, but for root's, which may signal others; the filters are inherited.
+                session_user.join_slot(self._namespaces, max_tasks=self._profile.max_tasks)
+            # Each program enters its own signal scope, but for root's, which may signal others; the filters are inherited.
             scope = None if self._profile.is_root else self._prepared
             self._profile.apply_to_worker(self._prepared if scope is None else None)
             inherited = [self._requests, *([] if scope is None else [scope])]

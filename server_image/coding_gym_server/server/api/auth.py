@@ -6,7 +6,6 @@ import base64
 import binascii
 import ipaddress
 import secrets
-from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -22,6 +21,7 @@ TOKEN_SUBPROTOCOL = f"{SUBPROTOCOL}.bearer."
 """Prefix of the WebSocket subprotocol that has the token, base64url-encoded: browsers cannot send other headers."""
 
 _OPEN_PATHS = frozenset({"/health"})
+_PAGE = frozenset({"/web", "/web/"})
 _POLICY_VIOLATION = 1008
 _OWN_SITES = frozenset({"same-origin", "none"})
 """Values of ``Sec-Fetch-Site`` for requests of the server's own pages, and of the user."""
@@ -42,14 +42,12 @@ class BearerAuthMiddleware:
     Args:
         app: The protected ASGI application.
         token: The expected token.
-        is_public: Returns whether a path is that of a page or file without content of users.
     """
 
-    def __init__(self, app: ASGIApp, token: str, *, is_public: Callable[[str], bool]) -> None:
+    def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
         self._token = token.encode()
         self._expected = f"Bearer {token}".encode()
-        self._is_public = is_public
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or self._is_open(scope) or self._is_authorized(scope):
@@ -61,7 +59,7 @@ class BearerAuthMiddleware:
 
     def _is_open(self, scope: Scope) -> bool:
         path = scope["path"]
-        return path in _OPEN_PATHS or (scope["type"] == "http" and self._is_public(path))
+        return path in _OPEN_PATHS or (scope["type"] == "http" and _is_public(path))
 
     def _is_authorized(self, scope: Scope) -> bool:
         if any(name == b"authorization" and secrets.compare_digest(value, self._expected) for name, value in scope["headers"]):
@@ -148,3 +146,8 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, status_code: int, 
         await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
     else:
         await JSONResponse({"detail": reason}, status_code)(scope, receive, send)
+
+
+def _is_public(path: str) -> bool:
+    """Return whether a path is the page's or that of a static file, which browsers request without the token."""
+    return path in _PAGE or path.startswith("/web/static/")

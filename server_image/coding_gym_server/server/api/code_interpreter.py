@@ -17,13 +17,13 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from coding_gym_server.protocol import ERROR_CODE_HEADER, ErrorCode
+from coding_gym_server.protocol.backends import JUPYTER_PREFIX, UnknownBackendError
 from coding_gym_server.server.api.request_body import read_body, until_gone
 from coding_gym_server.server.api.routing import by_method
 from coding_gym_server.server.api.validation import BodyValidator
 from coding_gym_server.server.code_interpreter import messages
 from coding_gym_server.server.code_interpreter.cells import SessionInterpreter, SessionInterpreters
 from coding_gym_server.server.code_interpreter.contexts import (
-    HOME,
     ContextNotFoundError,
     ContextRegistry,
     InterpreterContext,
@@ -32,7 +32,7 @@ from coding_gym_server.server.code_interpreter.contexts import (
 from coding_gym_server.server.code_interpreter.languages import DEFAULT_LANGUAGE, backend_of, normalize
 from coding_gym_server.server.sessions.session import INFRASTRUCTURE_ERRORS, ServerSession
 from coding_gym_server.worker.backends.jupyter.kernelspecs import missing_kernel
-from coding_gym_server.worker.backends.registry import JUPYTER_PREFIX, UnknownBackendError
+from coding_gym_server.workspace.layout import PRIVATE
 
 __all__ = ["interpreter_routes", "session_interpreter_route"]
 
@@ -78,7 +78,7 @@ def interpreter_routes(contexts: ContextRegistry) -> list[Route]:
     async def create(request: Request) -> Response:
         body = BodyValidator(await read_body(request))
         language = body.string("language", optional=True) or DEFAULT_LANGUAGE
-        cwd = body.string("cwd", optional=True) or HOME
+        cwd = body.string("cwd", optional=True) or PRIVATE.home
         body.check()
         try:
             return JSONResponse(_described(await contexts.create(language, cwd)))

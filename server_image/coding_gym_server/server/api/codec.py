@@ -21,8 +21,8 @@ from coding_gym_server.protocol import (
     Screen,
     ScreenMessage,
 )
+from coding_gym_server.protocol.backends import UnknownBackendError
 from coding_gym_server.server.supervisor.display_handle import NoScreenError, ScreenRefusedError
-from coding_gym_server.worker.backends.registry import UnknownBackendError
 
 __all__ = ["BadRequestError", "decode_json", "decode_request", "encode_json", "encode_response", "field_of", "value_error"]
 

@@ -17,8 +17,8 @@ from collections.abc import AsyncIterator
 import uvicorn
 
 from coding_gym_server.protocol import LISTENERS_SUFFIX
+from coding_gym_server.server.api.connections import HttpConnection
 from coding_gym_server.server.api.peer_credentials import is_from_session
-from coding_gym_server.server.api.uvicorn_protocols import HttpConnection
 
 __all__ = ["HandedListeners", "SandboxServer"]
 

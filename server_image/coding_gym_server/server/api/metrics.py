@@ -83,9 +83,9 @@ def _state(sources: MetricSources) -> Iterator[Metric]:
     yield gauge("forks", "Open sessions that are forks of others.", {(): sessions.forks})
     yield gauge("snapshots", "Frozen copies of workers.", {(): len(executors.frozen)})
     yield gauge("workers", "Workers of sessions by state.", workers, ("state",))
-    yield gauge("grading_places", "Maximum number of submissions and programs at a time.", {(): grading.places.count})
+    yield gauge("grading_places", "Maximum number of submissions and programs at a time.", {(): grading.slots.count})
     yield gauge("grading_busy", "Workers that grade submissions or run programs.", {(): grading.busy})
-    yield gauge("grading_waiting", "Submissions and programs that wait for a place.", {(): grading.places.waiting})
+    yield gauge("grading_waiting", "Submissions and programs that wait for a place.", {(): grading.slots.waiting})
 
 
 def _memory(memory: MemoryUsage, used: int) -> Iterator[Metric]:
@@ -95,7 +95,7 @@ def _memory(memory: MemoryUsage, used: int) -> Iterator[Metric]:
 
 
 def _counted(sources: MetricSources) -> Iterator[Metric]:
-    counted, waits = sources.measurements, sources.grading.places.waits
+    counted, waits = sources.measurements, sources.grading.slots.waits
     yield counter("resets", "Resets by backend and outcome.", counted.resets, ("backend", "outcome"))
     yield histogram("reset_duration", "Durations of successful resets.", counted.reset_times, ("backend",))
     yield histogram("worker_wait", "How long episodes have waited for a worker.", {(): counted.worker_waits})

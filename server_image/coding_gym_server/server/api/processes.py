@@ -30,9 +30,8 @@ from coding_gym_server.protocol.processes import (
 from coding_gym_server.server.api.codec import BadRequestError, decode_json
 from coding_gym_server.server.api.request_body import read_body, run_while_connected, until_gone
 from coding_gym_server.server.api.routing import InvalidFlagError, by_method, flag
-from coding_gym_server.server.sessions.lost_episode import EpisodeLostError
 from coding_gym_server.server.sessions.registry import SessionNotFoundError
-from coding_gym_server.server.sessions.session import INFRASTRUCTURE_ERRORS, ServerSession
+from coding_gym_server.server.sessions.session import INFRASTRUCTURE_ERRORS, EpisodeLostError, ServerSession
 from coding_gym_server.server.supervisor.processes import Process, ProcessNotFoundError, TooManyProcessesError
 
 __all__ = ["process_error_handlers", "process_routes"]

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from coding_gym_server.server.api.request_body import read_body, run_while_connected
 from coding_gym_server.server.api.validation import BodyValidator
-from coding_gym_server.server.grading.places import OverloadedError
+from coding_gym_server.server.grading.grading_slots import OverloadedError
 from coding_gym_server.server.grading.program_delivery import NotStartedError
 from coding_gym_server.server.sandbox_fusion.code_runs import CodeRuns
 from coding_gym_server.server.sandbox_fusion.messages import LANGUAGES, NotebookRequest, RunRequest

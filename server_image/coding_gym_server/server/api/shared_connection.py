@@ -1,4 +1,4 @@
-"""WebSocket endpoint ``/ws/shared``: many sessions on one connection, each in a channel of its own."""
+"""WebSocket endpoint ``/ws/shared``: many sessions on one connection, each in its own channel."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class FrameWriter(Protocol):
 
 
 class SharedEndpoint:
-    """ASGI application that serves each channel of a connection by another application, as if it was a connection of its own.
+    """ASGI application that serves each channel of a connection by another application, as if it was its own connection.
 
     Args:
         sessions: The application for the channels.
@@ -141,7 +141,7 @@ class _Connection:
                     return _POLICY_VIOLATION
 
     def _dispatch(self, packet: Packet, batch: _Batch) -> bool:
-        """Pass a packet to its channel; return whether the connection may go on."""
+        """Pass a packet to its channel; return whether the connection may continue."""
         channel = self._channels.get(packet.channel)
         match packet.kind:
             case PacketKind.OPEN if channel is None and len(self._channels) < MAX_CHANNELS:
@@ -209,7 +209,7 @@ class _DisconnectedError(ConnectionError):
 
 
 class _Channel:
-    """One channel: a connection of its own for the application that serves it.
+    """One channel: its own connection for the application that serves it.
 
     Args:
         number: Its number.
@@ -250,7 +250,7 @@ class _Channel:
         self._wake()
 
     def disconnect(self) -> None:
-        """Take note that the client has closed the channel."""
+        """Called when the client has closed the channel."""
         self._is_disconnected = True
         self._events.clear()
         self._wake()

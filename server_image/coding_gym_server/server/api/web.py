@@ -14,15 +14,15 @@ from starlette.routing import BaseRoute, Route
 from coding_gym_server import __version__
 from coding_gym_server.display.availability import can_have_screens, can_manage_windows
 from coding_gym_server.protocol import DEFAULT_SCREEN, MAX_FRAME_BYTES, MAX_SCREEN_SIDE, MIN_SCREEN_SIDE, PROTOCOL_VERSION
+from coding_gym_server.protocol.backends import BACKENDS, JUPYTER_PREFIX, added_backends
 from coding_gym_server.server.api.openenv_tasks import ENVIRONMENT_NAME
 from coding_gym_server.server.sessions.defaults import SessionDefaults
 from coding_gym_server.server.sessions.registry import SessionRegistry
 from coding_gym_server.web import assets
-from coding_gym_server.worker.backends.registry import BACKENDS, JUPYTER_PREFIX, is_installed
+from coding_gym_server.worker.backends.registry import is_installed
 
-__all__ = ["is_public", "web_routes"]
+__all__ = ["web_routes"]
 
-_PAGE = frozenset({"/web", "/web/"})
 _WORKBENCH = Path(assets.__file__).with_name("workbench")
 _ALIASES = frozenset({"restrictedpython"})
 _LANGUAGES = {"bash": "bash"}
@@ -75,14 +75,9 @@ def web_routes(sessions: SessionRegistry, defaults: SessionDefaults, *, interact
     ]
 
 
-def is_public(path: str) -> bool:
-    """Return whether a path is the page's or that of a static file, which browsers request without the token."""
-    return path in _PAGE or path.startswith("/web/static/")
-
-
 def _installed_backends() -> list[dict[str, str]]:
     """Return the name, the language and a title of each installed backend."""
-    names = [name for name in BACKENDS if name not in _ALIASES and is_installed(name)]
+    names = [name for name in (*BACKENDS, *added_backends()) if name not in _ALIASES and is_installed(name)]
     found = [_described(name, _LANGUAGES.get(name, "python"), name) for name in names]
     # Imported here because most servers have no page to serve.
     from coding_gym_server.worker.backends.jupyter.kernelspecs import installed_kernels

@@ -7,7 +7,7 @@ import functools
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from coding_gym_server.ipc.text import truncate_middle
@@ -47,19 +47,20 @@ from coding_gym_server.protocol import (
     StepRequest,
     VerdictMessage,
 )
+from coding_gym_server.protocol.backends import UnknownBackendError
 from coding_gym_server.protocol.processes import SESSION_HEADER
 from coding_gym_server.server.api.auth import SUBPROTOCOL
 from coding_gym_server.server.api.codec import BadRequestError, decode_request, encode_response, field_of, value_error
 from coding_gym_server.server.api.openenv_mcp import answer_mcp
 from coding_gym_server.server.api.output_stream import OutputStream
-from coding_gym_server.server.grading.service import GradingService
-from coding_gym_server.server.sessions.lost_episode import OnlyForkError
 from coding_gym_server.server.sessions.registry import SessionLimitError, SessionRegistry
-from coding_gym_server.server.sessions.session import ServerSession
+from coding_gym_server.server.sessions.session import OnlyForkError, ServerSession
 from coding_gym_server.server.supervisor.display_handle import NoScreenError, ScreenRefusedError
 from coding_gym_server.server.supervisor.frozen_worker import SnapshotRefusedError
-from coding_gym_server.worker.backends.registry import UnknownBackendError
 from coding_gym_server.workspace.file_errors import FilesError
+
+if TYPE_CHECKING:
+    from coding_gym_server.server.grading.service import GradingService
 
 __all__ = ["SessionEndpoint"]
 
@@ -90,10 +91,10 @@ class SessionEndpoint:
 
     Args:
         sessions: The registry that opens the session of a connection.
-        grading: The service that grades submissions.
+        grading: Returns the service that grades submissions.
     """
 
-    def __init__(self, sessions: SessionRegistry, grading: GradingService) -> None:
+    def __init__(self, sessions: SessionRegistry, grading: Callable[[], GradingService]) -> None:
         self._sessions = sessions
         self._grading = grading
 
@@ -129,7 +130,7 @@ def _at_capacity(error: SessionLimitError) -> ErrorData:
 
 
 def _fork_of(scope: _Event) -> str | None:
-    """Return the snapshot that a connection's session is to go on from, None if the handshake names none."""
+    """Return the snapshot that a connection's session is to continue from, None if the handshake names none."""
     return next(iter(_query(scope).get("fork_of", [])), None)
 
 
@@ -163,12 +164,12 @@ class _Conversation:
 
     Args:
         session: The session of the connection.
-        grading: The service that grades submissions.
+        grading: Returns the service that grades submissions.
         receive: The ASGI receive callable.
         send: The ASGI send callable.
     """
 
-    def __init__(self, session: ServerSession, grading: GradingService, receive: _Receive, send: _Send) -> None:
+    def __init__(self, session: ServerSession, grading: Callable[[], GradingService], receive: _Receive, send: _Send) -> None:
         self._session = session
         self._grading = grading
         self._receive = receive
@@ -295,14 +296,14 @@ class _Delayed:
         self._task = self._loop.create_task(self._work())
 
 
-async def _answer(session: ServerSession, grading: GradingService, request: Request) -> Response:
+async def _answer(session: ServerSession, grading: Callable[[], GradingService], request: Request) -> Response:
     match request:
         case StepRequest(action):
             return ObservationMessage(await session.step(action))
         case ResetRequest(options):
             return ObservationMessage(await session.reset(options or ResetOptions()))
         case GradeRequest(submission):
-            return VerdictMessage(await grading.grade(submission))
+            return VerdictMessage(await grading().grade(submission))
         case CloneRequest():
             snapshot = await session.clone()
             return SnapshotMessage(

@@ -45,7 +45,7 @@ async def run_cell(
     assert completion is not None
     error = messages.error_of(completion)
     if error is not None:
-        emit(messages.error_line(error))
+        emit(messages.error_line(error, state_lost=completion.state_lost))
     elif completion.note:
         emit(messages.printed(OutputEvent("stderr", completion.note)))
     return completion.state_lost
@@ -92,7 +92,7 @@ class SessionInterpreter:
                     self._count = 0
             except INFRASTRUCTURE_ERRORS as failure:
                 self._count = 0
-                emit(messages.error_line(messages.lost(failure)))
+                emit(messages.error_line(messages.lost(failure), state_lost=True))
             finally:
                 self._running = None
 

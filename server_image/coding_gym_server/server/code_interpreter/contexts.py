@@ -12,6 +12,7 @@ import msgspec
 
 from coding_gym_server.ipc.messages import Execute
 from coding_gym_server.protocol import ResetOptions
+from coding_gym_server.protocol.backends import UnknownBackendError, check_backend
 from coding_gym_server.server.code_interpreter import messages
 from coding_gym_server.server.code_interpreter.cells import DEFAULT_TIMEOUT, run_cell
 from coding_gym_server.server.code_interpreter.languages import DEFAULT_LANGUAGE, USUAL_LANGUAGES, backend_of, normalize
@@ -19,13 +20,16 @@ from coding_gym_server.server.sessions.registry import SessionRegistry
 from coding_gym_server.server.sessions.session import INFRASTRUCTURE_ERRORS, ServerSession
 from coding_gym_server.server.supervisor.shared_files import SharedFiles
 from coding_gym_server.server.supervisor.watchdog import Limits
-from coding_gym_server.worker.backends.registry import UnknownBackendError, check_backend, check_installed
+from coding_gym_server.worker.backends.registry import check_installed
 from coding_gym_server.workspace.layout import PRIVATE
 
-__all__ = ["HOME", "ContextNotFoundError", "ContextRegistry", "ContextSettings", "InterpreterContext", "WorkingDirectoryError"]
-
-HOME = PRIVATE.home
-"""The path of the workspace as clients see it."""
+__all__ = [
+    "ContextNotFoundError",
+    "ContextRegistry",
+    "ContextSettings",
+    "InterpreterContext",
+    "WorkingDirectoryError",
+]
 
 
 class ContextNotFoundError(LookupError):
@@ -118,7 +122,7 @@ class InterpreterContext:
                     self._count = 0
             except INFRASTRUCTURE_ERRORS as failure:
                 self._count = 0
-                emit(messages.error_line(messages.lost(failure)))
+                emit(messages.error_line(messages.lost(failure), state_lost=True))
             finally:
                 self._running = None
 
@@ -282,7 +286,7 @@ class ContextRegistry:
         # One default context per backend, not per language: TypeScript and JavaScript share variables.
         backend = backend_of(language, python=self._settings.python)
         if backend not in self._defaults:
-            context = self._defaults[backend] = self._make(language, HOME)
+            context = self._defaults[backend] = self._make(language, PRIVATE.home)
             self._contexts[context.id] = context
         return self._defaults[backend]
 
@@ -299,5 +303,5 @@ class ContextRegistry:
         await self._files.start()
         directory = self._files.seen_by_server(cwd)
         if not os.path.isabs(cwd) or not os.path.isdir(directory) or not os.access(directory, os.X_OK):
-            message = f"cwd {cwd!r} is not an accessible directory: expected an absolute path such as {HOME}"
+            message = f"cwd {cwd!r} is not an accessible directory: expected an absolute path such as {PRIVATE.home}"
             raise WorkingDirectoryError(message)

@@ -74,9 +74,15 @@ def result(event: CellResult, *, quotes: bool) -> bytes:
     return _line({"type": "result", **ordered, "extra": extra, "is_main_result": event.is_value})
 
 
-def error_line(raised: Raised) -> bytes:
-    """Return the message for the error that ended an execution."""
-    return _line({"type": "error", "name": raised.name, "value": raised.value, "traceback": raised.traceback})
+def error_line(raised: Raised, *, state_lost: bool = False) -> bytes:
+    """Return the message for the error that ended an execution.
+
+    Args:
+        raised: The error.
+        state_lost: Whether the variables are lost, which e2b's server does not report.
+    """
+    message = {"type": "error", "name": raised.name, "value": raised.value, "traceback": raised.traceback}
+    return _line({**message, "state_lost": True} if state_lost else message)
 
 
 def error_of(completion: CellOutcome) -> Raised | None:

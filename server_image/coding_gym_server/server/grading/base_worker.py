@@ -51,7 +51,7 @@ class BaseWorker(ABC):
     Attributes:
         libraries: Names of the modules that its processes have imported before a submission arrives, as far as they are
             installed.
-        user: Id of the submissions' user, None if they have the server's user and no mounts of their own.
+        user: Id of the submissions' user, None if they have the server's user and no separate mounts.
         root_pid: Process id of the root, the ancestor of all processes of the submission.
         is_recycling: Whether the submission's processes are being replaced by those of the next one.
     """

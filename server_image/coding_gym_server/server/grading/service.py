@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import logging
 import signal
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -17,23 +18,25 @@ from coding_gym_server.ipc.async_channel import ChannelClosedError
 from coding_gym_server.ipc.zygote_messages import SUBMISSION
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.protocol.grading import Graded, GradingMode, Submission, VerdictOutcome
-from coding_gym_server.server.grading.base_worker import not_run
+from coding_gym_server.server.grading.base_worker import BaseWorker, not_run
 from coding_gym_server.server.grading.compiled_programs import CompiledPrograms
-from coding_gym_server.server.grading.faithful.libraries import libraries_of
-from coding_gym_server.server.grading.faithful.pool_cache import PoolCache
-from coding_gym_server.server.grading.faithful.worker import FaithfulWorker
+from coding_gym_server.server.grading.grading_slots import GradingSlot, GradingSlots, OverloadedError, StartDeadline
 from coding_gym_server.server.grading.libraries import are_light, mentioned_libraries
-from coding_gym_server.server.grading.places import Place, Places, StartDeadline
 from coding_gym_server.server.grading.program_delivery import NotStartedError
 from coding_gym_server.server.grading.program_run import Program, ProgramRun
 from coding_gym_server.server.grading.test_runners import TestRunnerLostError
 from coding_gym_server.server.grading.worker import GradingWorker
+from coding_gym_server.server.measurements import Measurements
 from coding_gym_server.server.process_limiter import ProcessGroup
 from coding_gym_server.server.supervisor.session_zygotes import SessionZygotes
-from coding_gym_server.server.supervisor.systems import NamedSystem, OwnSystem
+from coding_gym_server.server.supervisor.systems import NamedSystem, OwnSystem, SessionSystem
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
 from coding_gym_server.workspace.leftovers import ResidualFiles
 from coding_gym_server.zygote.main import ZygoteConfig
+
+if TYPE_CHECKING:
+    from coding_gym_server.server.grading.faithful.pool_cache import PoolCache
+    from coding_gym_server.server.grading.faithful.worker import FaithfulWorker
 
 __all__ = ["INFRASTRUCTURE_ERRORS", "GradingService"]
 
@@ -53,12 +56,7 @@ _WORKERS_PER_SLOT = 3
 
 _MAX_COMPILED_BYTES = 32 << 20
 
-_KINDS: dict[GradingMode, type[GradingWorker | FaithfulWorker]] = {
-    GradingMode.ISOLATED: GradingWorker,
-    GradingMode.FAITHFUL: FaithfulWorker,
-}
-
-_Worker = TypeVar("_Worker", bound=GradingWorker | FaithfulWorker)
+_Worker = TypeVar("_Worker", bound=BaseWorker)
 _Result = TypeVar("_Result")
 
 
@@ -83,14 +81,23 @@ class GradingService:
         workers: Maximum number of grading workers.
         residual_files: Locations outside its workspace where a submission can leave files.
         profile: Isolation profile of sessions.
+        measurements: Counts submissions and programs, unless they are invalid.
 
     Attributes:
-        places: Places of the submissions and programs that run at the same time.
+        slots: Slots of the submissions and programs that run at the same time.
     """
 
     def __init__(
-        self, zygotes: SessionZygotes, base: Path, *, workers: int, residual_files: ResidualFiles, profile: IsolationProfile
+        self,
+        zygotes: SessionZygotes,
+        base: Path,
+        *,
+        workers: int,
+        residual_files: ResidualFiles,
+        profile: IsolationProfile,
+        measurements: Measurements,
     ) -> None:
+        self._measurements = measurements
         self._zygotes = zygotes
         self._base = base
         self._users = profile.users
@@ -101,16 +108,16 @@ class GradingService:
         self._profile = profile.of_submissions()
         self._started_zygote: ZygoteHandle | None = None
         # The most recently used one is the last.
-        self._idle: list[GradingWorker | FaithfulWorker] = []
+        self._idle: list[BaseWorker] = []
         self._max_workers = workers * _WORKERS_PER_SLOT
-        self._pools = PoolCache()
+        self._pools: PoolCache | None = None
         self._compiled = CompiledPrograms(max_bytes=_MAX_COMPILED_BYTES)
-        self._busy: set[GradingWorker | FaithfulWorker] = set()
+        self._busy: set[BaseWorker] = set()
         self._background: set[asyncio.Task[Any]] = set()
-        self.places = Places(workers)
+        self.slots = GradingSlots(workers)
 
     @property
-    def workers(self) -> list[GradingWorker | FaithfulWorker]:
+    def workers(self) -> list[BaseWorker]:
         """All current grading workers."""
         return [*self._idle, *self._busy]
 
@@ -134,16 +141,25 @@ class GradingService:
             FilesError: If one of its files cannot be written.
         """
         deadline = StartDeadline()
-        async with self.places.take(deadline) as place:
-            return await self._grade(submission, place, deadline)
+        async with self.slots.take(deadline) as slot:
+            began = time.perf_counter()
+            graded = await self._grade(submission, slot, deadline)
+        mode = submission.mode
+        self._measurements.grades[mode, graded.outcome] += 1
+        self._measurements.grade_times[mode].add(time.perf_counter() - began)
+        return graded
 
-    async def _grade(self, submission: Submission, place: Place, deadline: StartDeadline) -> Graded:
+    async def _grade(self, submission: Submission, slot: GradingSlot, deadline: StartDeadline) -> Graded:
         try:
+            kind: type[BaseWorker] = GradingWorker
             if submission.mode is GradingMode.FAITHFUL:
-                libraries = await asyncio.to_thread(libraries_of, submission)
+                from coding_gym_server.server.grading.faithful.libraries import libraries_of
+                from coding_gym_server.server.grading.faithful.worker import FaithfulWorker
+
+                kind, libraries = FaithfulWorker, await asyncio.to_thread(libraries_of, submission)
             else:
                 libraries = mentioned_libraries(submission)
-            return await self._use(_KINDS[submission.mode], libraries, lambda worker: worker.grade(submission), place, deadline)
+            return await self._use(kind, libraries, lambda worker: worker.grade(submission), slot, deadline)
         except _LostError as error:
             return _lost(submission, error.cause)
         except INFRASTRUCTURE_ERRORS as error:
@@ -168,22 +184,37 @@ class GradingService:
             EOFError: If the launcher is gone.
         """
         deadline = StartDeadline(max_wait)
-        async with self.places.take(deadline) as place:
-            return await self._run(program, place, deadline)
+        try:
+            async with self.slots.take(deadline) as slot:
+                return await self._run_counted(program, slot, deadline)
+        except OverloadedError:
+            self._measurements.refusals["places"] += 1
+            raise
 
-    async def _run(self, program: Program, place: Place, deadline: StartDeadline) -> ProgramRun:
+    async def _run_counted(self, program: Program, slot: GradingSlot, deadline: StartDeadline) -> ProgramRun:
+        began = time.perf_counter()
+        try:
+            ended = await self._run(program, slot, deadline)
+        except INFRASTRUCTURE_ERRORS:
+            self._measurements.programs["infrastructure"] += 1
+            raise
+        self._measurements.programs[ended.outcome] += 1
+        self._measurements.program_times.add(time.perf_counter() - began)
+        return ended
+
+    async def _run(self, program: Program, slot: GradingSlot, deadline: StartDeadline) -> ProgramRun:
         async def run(worker: GradingWorker) -> ProgramRun:
             result = await worker.run(program, deadline)
-            self._in_background(self._settle(worker, place.pass_on()))
+            self._in_background(self._settle(worker, slot.pass_on()))
             return result
 
         try:
-            return await self._use(GradingWorker, program.libraries, run, place, deadline, releases=False)
+            return await self._use(GradingWorker, program.libraries, run, slot, deadline, releases=False)
         except _LostError:
             return ProgramRun(exit_code=-signal.SIGKILL, kill_reason="running it twice ended a process of the sandbox")
 
-    async def _settle(self, worker: GradingWorker, place: Place) -> None:
-        """Prepare a worker for the next program, after the response to the last one, and release it and its place."""
+    async def _settle(self, worker: GradingWorker, slot: GradingSlot) -> None:
+        """Prepare a worker for the next program, after the response to the last one, and release it and its slot."""
         try:
             await worker.settle()
             await self._remove_residual_files()
@@ -196,10 +227,10 @@ class GradingService:
         else:
             self._release(worker)
         finally:
-            place.release()
+            slot.release()
 
     def _in_background(self, work: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
-        """Do something that goes on when the request that it is done for ends."""
+        """Do something that continues when the request that it is done for ends."""
         task = asyncio.ensure_future(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
@@ -219,7 +250,7 @@ class GradingService:
         kind: type[_Worker],
         libraries: frozenset[str],
         action: Callable[[_Worker], Awaitable[_Result]],
-        place: Place,
+        slot: GradingSlot,
         deadline: StartDeadline,
         *,
         releases: bool = True,
@@ -230,7 +261,7 @@ class GradingService:
             kind: Kind of worker.
             libraries: Modules that it has imported.
             action: What it does.
-            place: The place of the request.
+            slot: The slot of the request.
             deadline: Until when it must have been started.
             releases: Whether to release the worker afterwards; otherwise, the action sees to that.
 
@@ -239,7 +270,7 @@ class GradingService:
             INFRASTRUCTURE_ERRORS: As is.
         """
         for is_last in (False, True):
-            worker = await self._acquire(kind, libraries, place, deadline)
+            worker = await self._acquire(kind, libraries, slot, deadline)
             try:
                 result = await action(worker)
             except (ChannelClosedError, TestRunnerLostError, NotStartedError) as error:
@@ -261,7 +292,9 @@ class GradingService:
                 return result
         raise AssertionError
 
-    async def _acquire(self, kind: type[_Worker], libraries: frozenset[str], place: Place, deadline: StartDeadline) -> _Worker:
+    async def _acquire(
+        self, kind: type[_Worker], libraries: frozenset[str], slot: GradingSlot, deadline: StartDeadline
+    ) -> _Worker:
         await self._remove_residual_files()
         worker = self._take_idle(kind, libraries)
         if worker is None:
@@ -274,25 +307,25 @@ class GradingService:
                 is_open = opening.done()
             finally:
                 if not is_open:
-                    # The request gives up. It keeps its place until then, so that others do not open even more workers.
-                    self._in_background(self._keep(opening, place.pass_on()))
+                    # The request gives up. It keeps its slot until then, so that others do not open even more workers.
+                    self._in_background(self._keep(opening, slot.pass_on()))
             if not is_open:
                 raise deadline.overloaded(missing="process was ready")
             worker = opening.result()
         self._busy.add(worker)
         return worker
 
-    async def _keep(self, opening: asyncio.Future[_Worker], place: Place) -> None:
+    async def _keep(self, opening: asyncio.Future[_Worker], slot: GradingSlot) -> None:
         """Keep a worker that nobody waits for any more."""
         try:
             self._release(await opening)
         except INFRASTRUCTURE_ERRORS as error:
             _log.warning("a grading worker could not be opened: %s", error)
         finally:
-            place.release()
+            slot.release()
 
     async def _remove_residual_files(self) -> None:
-        """Remove what programs and submissions without mounts of their own have left outside their workspaces."""
+        """Remove what programs and submissions without their own mounts have left outside their workspaces."""
         if self._users is None and self._residual_files.exist():
             await asyncio.to_thread(self._residual_files.remove)
 
@@ -317,22 +350,29 @@ class GradingService:
 
     async def _open(self, kind: type[_Worker], libraries: frozenset[str]) -> _Worker:
         zygote = self._light_zygote() if are_light(libraries) else self._zygotes.of("python")
-        is_faithful = kind is FaithfulWorker
+        is_isolated = kind is GradingWorker
         user = self._take_user()
         try:
-            system = NamedSystem(self._base, None) if user is None else OwnSystem(user, lends_files=not is_faithful)
-            worker: GradingWorker | FaithfulWorker
-            if is_faithful:
-                worker = await FaithfulWorker.open(
-                    system, libraries, zygote=zygote, pools=self._pools, residual_files=self._residual_files
-                )
-            else:
+            system = NamedSystem(self._base, None) if user is None else OwnSystem(user, lends_files=is_isolated)
+            worker: BaseWorker
+            if is_isolated:
                 worker = await GradingWorker.open(system, libraries, zygote=zygote, compiled=self._compiled)
+            else:
+                worker = await self._open_faithful(system, libraries, zygote)
             assert isinstance(worker, kind)
             return worker
         except BaseException:
             self._return_user(user)
             raise
+
+    async def _open_faithful(self, system: SessionSystem, libraries: frozenset[str], zygote: ZygoteHandle) -> FaithfulWorker:
+        from coding_gym_server.server.grading.faithful.pool_cache import PoolCache
+        from coding_gym_server.server.grading.faithful.worker import FaithfulWorker
+
+        self._pools = self._pools or PoolCache()
+        return await FaithfulWorker.open(
+            system, libraries, zygote=zygote, pools=self._pools, residual_files=self._residual_files
+        )
 
     def _take_user(self) -> int | None:
         """Return the id of the user of a new worker's submissions, None if their files have only a name."""
@@ -355,14 +395,14 @@ class GradingService:
             self._started_zygote.close()
             self._started_zygote = None
 
-    def _release(self, worker: GradingWorker | FaithfulWorker) -> None:
+    def _release(self, worker: BaseWorker) -> None:
         self._busy.discard(worker)
         if worker.is_alive:
             self._idle.append(worker)
         else:
             self._discard(worker)
 
-    def _discard(self, worker: GradingWorker | FaithfulWorker) -> None:
+    def _discard(self, worker: BaseWorker) -> None:
         self._busy.discard(worker)
         self._return_user(worker.user)
         worker.close()

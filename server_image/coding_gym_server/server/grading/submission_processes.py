@@ -13,7 +13,7 @@ from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.library_messages import ImportLibraries
 from coding_gym_server.ipc.messages import FromProcess, Kill, WorkerExited
 from coding_gym_server.ipc.zygote_messages import SUBMISSION
-from coding_gym_server.server.supervisor.systems import System
+from coding_gym_server.server.supervisor.systems import SessionSystem
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
 from coding_gym_server.workspace.session_directory import SessionDirectory
 
@@ -30,10 +30,10 @@ class SubmissionProcesses:
     """Root of the processes of one submission at a time, and their files. Created by ``SubmissionProcesses.start``.
 
     Args:
-        user: Id of the submissions' user, None if they have the server's user and no mounts of their own.
+        user: Id of the submissions' user, None if they have the server's user and no separate mounts.
 
     Attributes:
-        user: Id of the submissions' user, None if they have the server's user and no mounts of their own.
+        user: Id of the submissions' user, None if they have the server's user and no separate mounts.
         mounts: Descriptor of their mount namespace, by which test runners borrow their files; None if they have none.
         directory: The files of the submissions.
         root_pid: Process id of the root, the ancestor of all processes of the submission.
@@ -49,7 +49,7 @@ class SubmissionProcesses:
 
     @classmethod
     async def start(
-        cls, system: System, libraries: frozenset[str], *, zygote: ZygoteHandle, backend: str = SUBMISSION
+        cls, system: SessionSystem, libraries: frozenset[str], *, zygote: ZygoteHandle, backend: str = SUBMISSION
     ) -> SubmissionProcesses:
         """Start the root.
 
@@ -121,7 +121,7 @@ class SubmissionProcesses:
         del self.directory
         return directory
 
-    async def _start_root(self, system: System, zygote: ZygoteHandle, backend: str) -> None:
+    async def _start_root(self, system: SessionSystem, zygote: ZygoteHandle, backend: str) -> None:
         ours, theirs = socket.socketpair()
         root = self._root = AsyncChannel(
             ours,

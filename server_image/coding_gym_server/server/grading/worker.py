@@ -28,15 +28,15 @@ from coding_gym_server.protocol.grading import (
 from coding_gym_server.remote_objects.program_messages import RunProgram
 from coding_gym_server.server.grading.base_worker import BaseWorker, not_run
 from coding_gym_server.server.grading.compiled_programs import CompiledPrograms
+from coding_gym_server.server.grading.grading_slots import StartDeadline
 from coding_gym_server.server.grading.output_match import is_same_output
-from coding_gym_server.server.grading.places import StartDeadline
 from coding_gym_server.server.grading.program_delivery import ProgramDelivery
 from coding_gym_server.server.grading.program_run import Program, ProgramRun
 from coding_gym_server.server.grading.submission_processes import ANSWER_TIMEOUT_SECONDS, SubmissionProcesses
 from coding_gym_server.server.grading.submission_run import SubmissionRun
 from coding_gym_server.server.grading.test_runners import TestRunnerLostError, TestRunners
 from coding_gym_server.server.process_limiter import ProcessGroup
-from coding_gym_server.server.supervisor.systems import System
+from coding_gym_server.server.supervisor.systems import SessionSystem
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
 from coding_gym_server.test_runner.messages import TestsRun, TestSubmission
 from coding_gym_server.workspace.fetching import read_files
@@ -79,7 +79,7 @@ class GradingWorker(BaseWorker):
 
     @classmethod
     async def open(
-        cls, system: System, libraries: frozenset[str], *, zygote: ZygoteHandle, compiled: CompiledPrograms
+        cls, system: SessionSystem, libraries: frozenset[str], *, zygote: ZygoteHandle, compiled: CompiledPrograms
     ) -> GradingWorker:
         """Create a grading worker.
 

@@ -1,4 +1,4 @@
-"""``NotebookRuns``: runs the cells of SandboxFusion's clients, each request in a session of its own."""
+"""``NotebookRuns``: runs the cells of SandboxFusion's clients, each request in its own session."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coding_gym_server.ipc.messages import Execute
 from coding_gym_server.ipc.text import truncate_middle
 from coding_gym_server.protocol import Outcome, ResetOptions
 from coding_gym_server.server.code_interpreter.messages import error_of
-from coding_gym_server.server.grading.places import OverloadedError
+from coding_gym_server.server.grading.grading_slots import OverloadedError
 from coding_gym_server.server.sandbox_fusion.code_runs import (
     MAX_OUTPUT_CHARS,
     MAX_WAIT_SECONDS,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from coding_gym_server.server.measurements import Measurements
 from coding_gym_server.server.sessions.defaults import SessionDefaults
-from coding_gym_server.server.sessions.measured_session import MeasuredSession
 from coding_gym_server.server.sessions.session import ServerSession
 from coding_gym_server.server.sessions.snapshots import SnapshotStore
 from coding_gym_server.server.supervisor.display_handle import DisplayFactory
 from coding_gym_server.server.supervisor.executor_pool import ExecutorPool
-from coding_gym_server.server.supervisor.seats import SeatFactory
+from coding_gym_server.server.supervisor.fork_slots import ForkSlotFactory
 from coding_gym_server.server.supervisor.shared_files import SharedFiles
 
 __all__ = ["SessionLimitError", "SessionNotFoundError", "SessionRegistry"]
@@ -45,7 +44,7 @@ class SessionRegistry:
         executors: Pool from which sessions acquire executors.
         screens: Factory of displays.
         defaults: Defaults for reset options.
-        seats: Opens seats for forks of sessions.
+        slots: Opens slots for forks of sessions.
         limit: Maximum number of open sessions, without forks.
         measurements: Counts resets, steps and refused sessions.
     """
@@ -55,7 +54,7 @@ class SessionRegistry:
         executors: ExecutorPool,
         screens: DisplayFactory,
         defaults: SessionDefaults,
-        seats: SeatFactory,
+        slots: ForkSlotFactory,
         *,
         limit: int,
         measurements: Measurements,
@@ -65,7 +64,7 @@ class SessionRegistry:
         self._defaults = defaults
         self._limit = limit
         self._measurements = measurements
-        self._snapshots = SnapshotStore(executors, seats)
+        self._snapshots = SnapshotStore(executors, slots)
         self._active: dict[str, ServerSession] = {}
         self._forks: set[str] = set()
 
@@ -94,8 +93,8 @@ class SessionRegistry:
 
         Args:
             shared: Files shared with other sessions, or None.
-            fork_of: Id of a snapshot that the session is to go on from, or of a fork that it belongs to. It does not count
-                towards the session limit, but cannot begin an episode of its own.
+            fork_of: Id of a snapshot that the session is to continue from, or of a fork that it belongs to. It does not count
+                towards the session limit, but cannot begin its own episode.
 
         Raises:
             SessionLimitError: If the session limit has been reached.
@@ -104,14 +103,14 @@ class SessionRegistry:
         if self.is_full and not is_fork:
             self._measurements.refusals["sessions"] += 1
             raise SessionLimitError(self.count, self._limit)
-        session = MeasuredSession(
+        session = ServerSession(
             self._executors,
             self._screens,
             self._defaults,
             self._snapshots,
+            self._measurements,
             shared=shared,
             is_fork=is_fork,
-            measurements=self._measurements,
         )
         self._active[session.id] = session
         if is_fork:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import time
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -26,9 +27,10 @@ from coding_gym_server.protocol import (
     SessionState,
     StepAction,
 )
+from coding_gym_server.protocol.backends import check_backend
+from coding_gym_server.server.measurements import Measurements
 from coding_gym_server.server.sessions.defaults import SessionDefaults
 from coding_gym_server.server.sessions.episode_options import EpisodeOptions
-from coding_gym_server.server.sessions.lost_episode import EpisodeLostError, OnlyForkError
 from coding_gym_server.server.sessions.responses import infrastructure_failure, response, unfinished
 from coding_gym_server.server.sessions.result_collector import ResultCollector
 from coding_gym_server.server.sessions.session_screen import SessionScreen
@@ -45,15 +47,36 @@ from coding_gym_server.server.supervisor.shared_files import SharedFiles
 from coding_gym_server.server.supervisor.watchdog import Limits
 from coding_gym_server.server.supervisor.worker_handle import Event
 from coding_gym_server.server.supervisor.zygote_handle import ForkError
-from coding_gym_server.worker.backends.registry import check_backend, check_installed
+from coding_gym_server.worker.backends.registry import check_installed
 
-__all__ = ["INFRASTRUCTURE_ERRORS", "ServerSession"]
+__all__ = ["INFRASTRUCTURE_ERRORS", "EpisodeLostError", "OnlyForkError", "ServerSession"]
 
 INFRASTRUCTURE_ERRORS = (ForkError, ChannelClosedError, TimeoutError)
 """Infrastructure errors: the sandbox failed to run a cell."""
 
 _ALWAYS_INSTALLED = "python"
 _ROOT_DIED = "the session's root process died"
+
+
+class EpisodeLostError(RuntimeError):
+    """The episode that a request refers to was lost by a failure of the sandbox.
+
+    Args:
+        reason: What failed.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"The episode was lost ({reason}), and its processes, files and variables with it: reset the session, or run code "
+            "in it, to begin another one"
+        )
+
+
+class OnlyForkError(RuntimeError):
+    """A session beyond the session limit would begin its own episode."""
+
+    def __init__(self) -> None:
+        super().__init__("A fork cannot begin its own episode in a sandbox at its session limit: open another session")
 
 
 class ServerSession:
@@ -66,8 +89,9 @@ class ServerSession:
         screens: Factory of displays.
         defaults: Defaults for reset options.
         snapshots: Snapshots of all sessions.
+        measurements: Counts resets and steps, unless they are refused before they begin.
         shared: Files shared with other sessions, None for only the session's own workspace.
-        is_fork: Whether it may only go on from snapshots.
+        is_fork: Whether it may only continue from snapshots.
 
     Attributes:
         id: Id by which HTTP requests address the session; a secret.
@@ -82,6 +106,7 @@ class ServerSession:
         screens: DisplayFactory,
         defaults: SessionDefaults,
         snapshots: SnapshotStore,
+        measurements: Measurements,
         *,
         shared: SharedFiles | None = None,
         is_fork: bool = False,
@@ -89,6 +114,7 @@ class ServerSession:
         self._is_fork = is_fork
         self._executors = executors
         self._snapshots = snapshots
+        self._measurements = measurements
         self.screen = SessionScreen(screens)
         self._defaults = defaults
         self._shared = shared
@@ -113,10 +139,11 @@ class ServerSession:
             UnknownBackendError: If the backend does not exist or is not installed.
             FilesError: If a file cannot be written.
             NoScreenError: If the screen or the window manager is not available.
-            OnlyForkError: If the session may only go on from snapshots.
+            OnlyForkError: If the session may only continue from snapshots.
             ForkError: If the process limit, memory or disk is exhausted, or the backend fails to load.
             ChannelClosedError: If the zygote died.
         """
+        began = time.perf_counter()
         chosen = EpisodeOptions(options, self._defaults)
         backend = chosen.backend
         check_backend(backend)
@@ -126,8 +153,14 @@ class ServerSession:
         self._options = chosen
         self._directory = directory
         self.state = SessionState(episode_id=options.episode_id or str(uuid.uuid4()))
-        async with self._beginning:
-            await self._begin()
+        try:
+            async with self._beginning:
+                await self._begin()
+        except INFRASTRUCTURE_ERRORS:
+            self._measurements.resets[backend, Outcome.INFRASTRUCTURE] += 1
+            raise
+        self._measurements.resets[backend, Outcome.OK] += 1
+        self._measurements.reset_times[backend].add(time.perf_counter() - began)
         return response("", "", 0, Metadata(outcome=Outcome.OK, state_lost=False))
 
     async def step(self, action: StepAction, *, on_event: Callable[[Event], None] | None = None) -> ObservationData:
@@ -143,6 +176,7 @@ class ServerSession:
             NoScreenError: If there are input events but no screen.
             ScreenRefusedError: If a key does not exist.
         """
+        began = time.perf_counter()
         # Validate input before any code runs.
         check_inputs(action.inputs)
         rich, show_value = self._options.requested.results, self._options.requested.show_value
@@ -156,6 +190,7 @@ class ServerSession:
         except INFRASTRUCTURE_ERRORS as error:
             self.state.step_count += 1
             self.state.last_exit_code = INFRASTRUCTURE_EXIT_CODE
+            self._count_step(Outcome.INFRASTRUCTURE, began)
             return infrastructure_failure(error)
         code_score = self._options.score(action.code)
         completion = captured.completion
@@ -183,6 +218,7 @@ class ServerSession:
         data = response(stdout, stderr, completion.exit_code, metadata, reward=code_score.reward)
         data.observation.screenshot, data.observation.frames = captured.picture, captured.frames
         data.observation.widgets = await self.screen.take_widgets(self._executor)
+        self._count_step(metadata.outcome, began)
         return data
 
     async def execute(self, cell: Execute, limits: Limits, *, on_event: Callable[[Event], None] | None = None) -> StepCapture:
@@ -196,8 +232,18 @@ class ServerSession:
         Raises:
             INFRASTRUCTURE_ERRORS: If the sandbox fails to run the cell. The next call starts a new interpreter.
         """
-        with self._stepping():
-            return await self._run_step(cell, limits, StepView.of_cell(limits.wall), on_event=on_event)
+        began = time.perf_counter()
+        try:
+            with self._stepping():
+                captured = await self._run_step(cell, limits, StepView.of_cell(limits.wall), on_event=on_event)
+        except INFRASTRUCTURE_ERRORS:
+            self._count_step(Outcome.INFRASTRUCTURE, began)
+            raise
+        self._count_step(Outcome.RUNNING if captured.completion is None else captured.completion.outcome, began)
+        return captured
+
+    def _count_step(self, outcome: Outcome, began: float) -> None:
+        self._measurements.count_step(self._options.backend, outcome, time.perf_counter() - began)
 
     async def capture_screen(self, options: ScreenRequestOptions) -> Screen:
         """Return the current screen; see ``SessionScreen.capture``."""
@@ -236,7 +282,7 @@ class ServerSession:
         return captured
 
     async def clone(self) -> Snapshot:
-        """Return a snapshot of the episode, which goes on unchanged.
+        """Return a snapshot of the episode, which continues unchanged.
 
         Raises:
             SnapshotRefusedError: If a copy would not be faithful, or the limit of the sandbox has been reached.
@@ -247,7 +293,7 @@ class ServerSession:
         return snapshot
 
     async def fork(self, count: int) -> list[str]:
-        """Return ids for so many sessions, each of which can go on from the state of this one, once; see ``clone``."""
+        """Return ``count`` one-time snapshot ids; see ``clone``."""
         return self._snapshots.add_once(await self._freeze(), count)
 
     async def _freeze(self) -> Snapshot:
@@ -259,7 +305,7 @@ class ServerSession:
             return Snapshot(self.id, self._executor, frozen, options=self._options, state=self.state, directory=self._directory)
 
     async def restore(self, identifier: str, *, seed: int | None, release: bool = False) -> ObservationData:
-        """Go on from a snapshot of any session of the server.
+        """Continue from a snapshot of any session of the server.
 
         Args:
             identifier: Id of the snapshot.
@@ -326,7 +372,7 @@ class ServerSession:
             reason: Explanation in the result of the running step.
         """
         if self._executor is not None:
-            self._executor.kill_with_reason(reason)
+            self._executor.kill_with_reason(reason, limit_exceeded=False)
 
     async def executor_beside_steps(self) -> Executor:
         """Return the executor of the episode, for its processes and files; starts an episode if there was no reset yet.

@@ -1,4 +1,4 @@
-"""Snapshots of sessions, from which an episode can go on any number of times."""
+"""Snapshots of sessions, from which an episode can continue any number of times."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from coding_gym_server.server.supervisor import branching
 from coding_gym_server.server.supervisor.executor import Executor
 from coding_gym_server.server.supervisor.executor_pool import ExecutorPool
 from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
+from coding_gym_server.server.supervisor.fork_slots import ForkSlotFactory
 from coding_gym_server.server.supervisor.frozen_worker import FrozenWorker, SnapshotRefusedError
-from coding_gym_server.server.supervisor.seats import SeatFactory
 
 __all__ = ["Snapshot", "SnapshotStore"]
 
@@ -62,12 +62,12 @@ class SnapshotStore:
 
     Args:
         executors: Pool that keeps the executors of snapshots.
-        seats: Opens seats for forks.
+        slots: Opens slots for forks.
     """
 
-    def __init__(self, executors: ExecutorPool, seats: SeatFactory) -> None:
+    def __init__(self, executors: ExecutorPool, slots: ForkSlotFactory) -> None:
         self._executors = executors
-        self._seats = seats
+        self._slots = slots
         self._snapshots: dict[str, Snapshot] = {}
         self._single_use: set[str] = set()
 
@@ -95,7 +95,7 @@ class SnapshotStore:
         self._snapshots[snapshot.id] = snapshot
 
     def add_once(self, snapshot: Snapshot, count: int) -> list[str]:
-        """Keep a snapshot until it has been restored so many times; return the ids for that."""
+        """Keep a snapshot for ``count`` restores; return an id for each."""
         identifiers = [secrets.token_hex(16) for _ in range(count)]
         self._snapshots |= dict.fromkeys(identifiers, snapshot)
         self._single_use.update(identifiers)
@@ -133,7 +133,7 @@ class SnapshotStore:
         return identifier in self._snapshots
 
     async def exchange(self, used: Executor | None, snapshot: Snapshot) -> tuple[Executor, tuple[int, ...]]:
-        """Exchange the executor of a session for one that can go on from a snapshot: that of the snapshot, or a fork beside it.
+        """Exchange the executor of a session for one that can continue from a snapshot: the snapshot's, or a fork beside it.
 
         Args:
             used: The executor of the session; None if it has none.
@@ -152,7 +152,7 @@ class SnapshotStore:
             return executor, ()
         namespaces: tuple[int, ...] = ()
         if not self._executors.unpark(executor):
-            executor, namespaces = await self._seats.open(snapshot.executor, snapshot.frozen)
+            executor, namespaces = await self._slots.open(snapshot.executor, snapshot.frozen)
             self._executors.add_fork(executor)
         if used is not None:
             self._executors.release(used)
@@ -165,7 +165,7 @@ class SnapshotStore:
             self._single_use.discard(identifier)
             if snapshot is not None and snapshot not in self._snapshots.values():
                 branching.release(snapshot.executor, snapshot.frozen)
-                self._executors.reclaim(snapshot.executor.family)
+                self._executors.reclaim(snapshot.executor.tree)
 
     def release_all_of(self, owner: str) -> None:
         """End the snapshots that a session has taken."""

@@ -17,12 +17,12 @@ from coding_gym_server.ipc.snapshot_messages import (
     KillCopy,
     NotFreezable,
     Resume,
-    SealSeat,
+    SealSlot,
     WorkerCopied,
 )
 from coding_gym_server.server.supervisor.executor import Executor
-from coding_gym_server.server.supervisor.family import Family
 from coding_gym_server.server.supervisor.frozen_worker import FrozenWorker, SnapshotRefusedError
+from coding_gym_server.server.supervisor.process_tree import ProcessTree
 from coding_gym_server.server.supervisor.worker_handle import WorkerHandle
 from coding_gym_server.server.supervisor.zygote_handle import ForkError
 
@@ -32,7 +32,7 @@ _READY_SECONDS = 10.0
 
 
 async def freeze(executor: Executor) -> FrozenWorker:
-    """Copy the files of an executor, and let its worker, which runs no cell, be copied before it goes on.
+    """Copy the files of an executor, and let its worker, which runs no cell, be copied before it continues.
 
     Args:
         executor: The executor.
@@ -47,8 +47,8 @@ async def freeze(executor: Executor) -> FrozenWorker:
         raise SnapshotRefusedError([f"{running} processes run beside the interpreter"])
     if not executor.is_alive:
         raise SnapshotRefusedError(["the interpreter has ended, and the next step starts a new one"])
-    await executor.lazy_copy.leave()
-    await executor.family.settle()
+    await executor.pending_snapshot.leave()
+    await executor.tree.settle()
     try:
         await _check(executor)
     except (ChannelClosedError, TimeoutError) as error:
@@ -58,8 +58,8 @@ async def freeze(executor: Executor) -> FrozenWorker:
     frozen = FrozenWorker(
         executor.directory.copy(), configuration=executor.configuration, max_output_chars=executor.max_output_chars
     )
-    executor.lazy_copy.hold(frozen, executor.worker)
-    executor.family.frozen.add(frozen)
+    executor.pending_snapshot.hold(frozen, executor.worker)
+    executor.tree.frozen.add(frozen)
     try:
         if not frozen.files.are_bare:
             await asyncio.to_thread(frozen.files.save)
@@ -112,12 +112,12 @@ async def thaw_fork(
     *,
     keep: bool,
 ) -> None:
-    """Give an executor with a new seat a worker and files like those of a frozen copy.
+    """Give an executor with a new slot a worker and files like those of a frozen copy.
 
     Args:
-        executor: The executor from ``SeatFactory.open``.
+        executor: The executor from ``ForkSlotFactory.open``.
         frozen: The copy.
-        namespaces: Namespaces of the seat.
+        namespaces: Namespaces of the slot.
         settings: What the worker has of its own.
         keep: Whether the copy can be restored again.
 
@@ -141,35 +141,35 @@ async def kill_live(executor: Executor) -> None:
         ChannelClosedError: If the root died.
         TimeoutError: If the root does not respond.
     """
-    await executor.lazy_copy.stay()
+    await executor.pending_snapshot.stay()
     executor.processes.expect_end("the session's state was replaced by that of a snapshot")
-    await executor.call_root(Kill(executor.seat))
+    await executor.call_root(Kill(executor.slot))
     executor.processes.clear()
 
 
 def release(executor: Executor, frozen: FrozenWorker) -> None:
     """End a frozen worker and delete its files, without waiting for either; harmless if they are gone."""
-    family = executor.family
-    family.frozen.discard(frozen)
+    tree = executor.tree
+    tree.frozen.discard(frozen)
     frozen.lose("it was released")
     if frozen.preparation is None or frozen.preparation.done():
-        _end(family, frozen)
+        _end(tree, frozen)
         return
 
     def end(preparation: asyncio.Task[None]) -> None:
-        family.ending.discard(preparation)
-        _end(family, frozen)
+        tree.ending.discard(preparation)
+        _end(tree, frozen)
 
     # To the root, a spare that it has not adopted yet would be a background process.
-    family.ending.add(frozen.preparation)
+    tree.ending.add(frozen.preparation)
     frozen.preparation.add_done_callback(end)
 
 
-def _end(family: Family, frozen: FrozenWorker) -> None:
+def _end(tree: ProcessTree, frozen: FrozenWorker) -> None:
     frozen.close()
     for process in (frozen, frozen.spare):
         if process is not None and process.pid:
-            family.tell_root(KillCopy(process.pid))
+            tree.tell_root(KillCopy(process.pid))
 
 
 @contextlib.contextmanager
@@ -192,10 +192,10 @@ async def _resume(
     """Let a worker that was forked from a frozen copy be that of an executor."""
     try:
         worker.on_finished = executor.resolve
-        await _call(executor, AdoptCopy(worker.pid, is_worker=True, seat=executor.seat))
+        await _call(executor, AdoptCopy(worker.pid, is_worker=True, slot=executor.slot))
         await _wait_until(worker.resume(settings, namespaces))
         if namespaces:
-            await _call(executor, SealSeat(executor.seat))
+            await _call(executor, SealSlot(executor.slot))
     except BaseException:
         worker.close()
         raise
@@ -205,7 +205,7 @@ async def _resume(
 
 
 async def _take_worker(frozen: FrozenWorker, *, keep: bool) -> WorkerHandle:
-    """Return a worker that goes on from a frozen copy: a spare, one that is forked now, or the copy if it is not kept."""
+    """Return a worker that continues from a frozen copy: a spare, one that is forked now, or the copy if it is not kept."""
     try:
         return frozen.take_spare() or await _fork(frozen, keep=keep)
     except ForkError as error:
@@ -231,7 +231,7 @@ async def _prepare(executor: Executor, frozen: FrozenWorker) -> None:
         # The next restore reports it.
         return
     try:
-        # Whatever becomes of the seat.
+        # Whatever becomes of the slot.
         await _call(executor, AdoptCopy(worker.pid, is_worker=False))
     except BaseException as error:
         worker.close()
@@ -255,7 +255,7 @@ async def _wait_until(ready: asyncio.Future[FromProcess]) -> None:
         raise SnapshotRefusedError([getattr(response, "reason", "the copy of the interpreter has ended")])
 
 
-async def _call(executor: Executor, request: AdoptCopy | SealSeat) -> None:
+async def _call(executor: Executor, request: AdoptCopy | SealSlot) -> None:
     response = await executor.call_root(request)
     if isinstance(response, Failed):
         raise SnapshotRefusedError([response.reason])
@@ -263,7 +263,7 @@ async def _call(executor: Executor, request: AdoptCopy | SealSeat) -> None:
 
 async def _check(executor: Executor) -> None:
     """Raise if a copy of the worker would not be faithful."""
-    alone, response = await asyncio.gather(executor.call_root(CheckAlone(executor.seat)), executor.worker.ask(Freeze()))
+    alone, response = await asyncio.gather(executor.call_root(CheckAlone(executor.slot)), executor.worker.ask(Freeze()))
     reasons = [alone.reason] if isinstance(alone, Failed) else []
     if isinstance(response, NotFreezable):
         reasons += response.reasons

@@ -61,7 +61,7 @@ class CellRun:
         worker: The worker that executes the cell.
         dead: Previous worker, if it died since the last step. Its remaining output belongs to this cell.
         root: Channel to the session root.
-        seat: Number of the session's seat.
+        slot: Number of the session's slot.
         on_interrupted: Called when an interrupt has been sent.
 
     Attributes:
@@ -76,7 +76,7 @@ class CellRun:
         worker: WorkerHandle,
         dead: WorkerHandle | None,
         root: AsyncChannel[FromProcess],
-        seat: int,
+        slot: int,
         *,
         on_interrupted: Callable[[], None],
     ) -> None:
@@ -86,7 +86,7 @@ class CellRun:
         self.expired = False
         self._dead = dead
         self._root = root
-        self._seat = seat
+        self._slot = slot
         self._on_interrupted = on_interrupted
         self._wakeup: asyncio.Future[None] | None = None
         self._watchdog: Watchdog | None = None
@@ -105,7 +105,7 @@ class CellRun:
         self._wakeup = asyncio.get_running_loop().create_future()
         watchdog = self._watchdog = Watchdog(
             self._root,
-            self._seat,
+            self._slot,
             limits,
             worker=self.worker.pid,
             on_given_up=lambda: self.end(None),

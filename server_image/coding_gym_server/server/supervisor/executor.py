@@ -24,16 +24,16 @@ from coding_gym_server.ipc.messages import (
     Waiting,
     WorkerForked,
 )
-from coding_gym_server.ipc.snapshot_messages import FIRST_SEAT
+from coding_gym_server.ipc.snapshot_messages import FIRST_SLOT
 from coding_gym_server.linux import oom, procfs
 from coding_gym_server.protocol import TIMEOUT_EXIT_CODE, Outcome
 from coding_gym_server.protocol.processes import ProcessRequest
 from coding_gym_server.server.supervisor.cell_run import SIGKILLED, CellOutcome, CellRun, exit_code_of
 from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
-from coding_gym_server.server.supervisor.family import Family
-from coding_gym_server.server.supervisor.lazy_copy import LazyCopy
+from coding_gym_server.server.supervisor.pending_snapshot import PendingSnapshot
+from coding_gym_server.server.supervisor.process_tree import ProcessTree
 from coding_gym_server.server.supervisor.processes import Process, ProcessTable
-from coding_gym_server.server.supervisor.systems import System
+from coding_gym_server.server.supervisor.systems import SessionSystem
 from coding_gym_server.server.supervisor.watchdog import Limits
 from coding_gym_server.server.supervisor.worker_handle import DEFAULT_MAX_OUTPUT_CHARS, Event, WorkerHandle
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
@@ -47,38 +47,40 @@ class Executor:
 
     Args:
         spec: Its fixed properties.
-        user: Id of its session's user, None if it has the server's user and no mounts of its own.
-        family: The executors that have the same root.
-        seat: Number of its seat in the family.
-        depth: Number of forks between the family's first executor and this one.
+        user: Id of its session's user, None if it has the server's user and no separate mounts.
+        tree: The executors that have the same root.
+        slot: Number of its slot in the tree.
+        depth: Number of forks between the tree's first executor and this one.
 
     Attributes:
         directory: The files of its session.
-        user: Id of its session's user, None if it has the server's user and no mounts of its own.
+        user: Id of its session's user, None if it has the server's user and no separate mounts.
         spec: Its fixed properties.
-        family: The executors that have the same root.
-        seat: Number of its seat in the family.
-        depth: Number of forks between the family's first executor and this one.
+        tree: The executors that have the same root.
+        slot: Number of its slot in the tree.
+        depth: Number of forks between the tree's first executor and this one.
         processes: The processes that clients run beside the worker.
         is_recycling: Whether the processes are being replaced by a new worker.
         on_interrupted: Called when an interrupt has been sent to a cell.
         configuration: Configuration of the worker, None before ``configure``.
         max_output_chars: Maximum number of code points of stdout, and of stderr, per step.
-        lazy_copy: The last snapshot, while the worker has not gone on.
+        pending_snapshot: The last snapshot, while the worker has not gone on.
     """
 
-    def __init__(self, spec: ExecutorSpec, user: int | None, family: Family, *, seat: int = FIRST_SEAT, depth: int = 0) -> None:
+    def __init__(
+        self, spec: ExecutorSpec, user: int | None, tree: ProcessTree, *, slot: int = FIRST_SLOT, depth: int = 0
+    ) -> None:
         self.directory: SessionDirectory
         self.user = user
         self.spec = spec
-        self.family = family
-        self.seat = seat
+        self.tree = tree
+        self.slot = slot
         self.depth = depth
-        self.processes = ProcessTable(family.root, seat)
+        self.processes = ProcessTable(tree.root, slot)
         self.is_recycling = False
         self.on_interrupted: Callable[[], None] = lambda: None
-        self.lazy_copy = LazyCopy(family, seat)
-        family.members[seat] = self
+        self.pending_snapshot = PendingSnapshot(tree, slot)
+        tree.members[slot] = self
         self._worker: WorkerHandle | None = None
         self.configuration: Configure | None = None
         self.max_output_chars = DEFAULT_MAX_OUTPUT_CHARS
@@ -88,7 +90,7 @@ class Executor:
         self._is_killed = False
 
     @classmethod
-    async def start(cls, zygote: ZygoteHandle, spec: ExecutorSpec, system: System) -> Executor:
+    async def start(cls, zygote: ZygoteHandle, spec: ExecutorSpec, system: SessionSystem) -> Executor:
         """Fork a root from the zygote and a worker from the root, in a new directory.
 
         Args:
@@ -102,12 +104,12 @@ class Executor:
             TimeoutError: If the root does not respond.
         """
         ours, theirs = socket.socketpair()
-        family = Family(ours, system)
-        executor = cls(spec, system.user, family)
+        tree = ProcessTree(ours, system)
+        executor = cls(spec, system.user, tree)
         try:
             with theirs:
-                family.root_pid = await zygote.fork_root(system.request(spec.backend), theirs)
-            executor.directory = family.directory = await system.enter(family.root)
+                tree.root_pid = await zygote.fork_root(system.request(spec.backend), theirs)
+            executor.directory = tree.directory = await system.enter(tree.root)
             executor.directory.repair()
             await executor._replace_worker()
         except BaseException:
@@ -119,13 +121,13 @@ class Executor:
     @property
     def is_broken(self) -> bool:
         """Whether the root has died, and all processes with it."""
-        return self.family.is_broken
+        return self.tree.is_broken
 
     @property
     def root_pid(self) -> int:
         """Process id of the common ancestor of its processes, except for orphans of a fork: the root or the worker, or -1."""
-        if self.seat == FIRST_SEAT:
-            return self.family.root_pid
+        if self.slot == FIRST_SLOT:
+            return self.tree.root_pid
         return -1 if self._worker is None else self._worker.pid
 
     @property
@@ -155,7 +157,7 @@ class Executor:
         return self._worker
 
     def adopt(self, worker: WorkerHandle, configuration: Configure | None, *, max_output_chars: int) -> None:
-        """Replace the worker, which has been killed, by one that goes on from a state of the past.
+        """Replace the worker, which has been killed, by one that continues from a state of the past.
 
         Args:
             worker: The new worker.
@@ -196,11 +198,11 @@ class Executor:
         if self.is_broken:
             # Without the root, the exit of the worker would not be reported.
             raise ChannelClosedError
-        await self.lazy_copy.leave()
+        await self.pending_snapshot.leave()
         dead = None
         if self.worker.has_exited:
             dead, _ = await self._replace_worker()
-        self._run = CellRun(self.worker, dead, self.family.root, self.seat, on_interrupted=lambda: self.on_interrupted())
+        self._run = CellRun(self.worker, dead, self.tree.root, self.slot, on_interrupted=lambda: self.on_interrupted())
         return await self._advance(self._run, limits, cell, on_event)
 
     async def resume(self, limits: Limits, *, on_event: Callable[[Event], None] | None = None) -> CellOutcome | None:
@@ -270,15 +272,16 @@ class Executor:
         """Forget an interrupt that came after the cell had ended."""
         self._interrupt_due = False
 
-    def kill_with_reason(self, reason: str) -> None:
+    def kill_with_reason(self, reason: str, *, limit_exceeded: bool = True) -> None:
         """Kill all processes of the session immediately, and report the reason in the next observation.
 
         Args:
             reason: Description of the exceeded resource or the request.
+            limit_exceeded: Whether it is an exceeded resource.
         """
         self._kill_reason = self._kill_reason or reason
-        self.processes.expect_end(f"all processes of the session were killed: {reason}")
-        self.family.tell_root(Kill(self.seat))
+        self.processes.expect_end(f"all processes of the session were killed: {reason}", limit_exceeded=limit_exceeded)
+        self.tree.tell_root(Kill(self.slot))
         self.resolve(None)
 
     async def kill(self) -> None:
@@ -288,7 +291,7 @@ class Executor:
             ChannelClosedError: If the root died.
             TimeoutError: If the root does not respond.
         """
-        response = await self.call_root(Kill(self.seat))
+        response = await self.call_root(Kill(self.slot))
         assert isinstance(response, Killed)
         self._is_killed = True
 
@@ -342,8 +345,8 @@ class Executor:
     def close(self) -> None:
         """Close the channels; the root then kills all processes. The directory remains until it is removed."""
         self.processes.clear()
-        if self.seat == FIRST_SEAT:
-            self.family.close()
+        if self.slot == FIRST_SLOT:
+            self.tree.close()
         if self._worker is not None:
             self._worker.close()
 
@@ -359,7 +362,7 @@ class Executor:
         try:
             with WorkerHandle.open(on_finished=self.resolve) as (new, descriptors):
                 self.processes.expect_end("the interpreter was killed, and all processes of the session with it")
-                response = await self.call_root(ForkWorker(self.directory.name, self.seat), descriptors)
+                response = await self.call_root(ForkWorker(self.directory.name, self.slot), descriptors)
                 if isinstance(response, Failed):
                     raise ForkError(response.reason)
                 assert isinstance(response, WorkerForked)
@@ -380,17 +383,17 @@ class Executor:
             raise ForkError(message) from error
 
     async def call_root(self, request: ToProcess, descriptors: tuple[int, ...] = ()) -> FromProcess:
-        """Send a request to the root; return its response; see ``Family.call_root``."""
-        return await self.family.call_root(request, descriptors)
+        """Send a request to the root; return its response; see ``ProcessTree.call_root``."""
+        return await self.tree.call_root(request, descriptors)
 
     def on_worker_exited(self) -> None:
-        """Take note of the exit of the worker."""
+        """Called when the worker exits."""
         if self._worker is not None:
             self._worker.has_exited = True
             self.resolve(None)
 
     def on_root_closed(self) -> None:
-        """Take note of the end of the root, and of all processes."""
+        """Called when the root, and all processes with it, have ended."""
         self.processes.clear("the session's root process died, and all processes of the session with it")
         self.resolve(None)
 

@@ -7,24 +7,25 @@ import logging
 import math
 import os
 import time
-from collections import deque
-from collections.abc import Coroutine
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
 from coding_gym_server.ipc.async_channel import ChannelClosedError
-from coding_gym_server.ipc.snapshot_messages import FIRST_SEAT, CloseSeat
+from coding_gym_server.ipc.snapshot_messages import FIRST_SLOT, CloseSlot
 from coding_gym_server.isolation.session_user import SessionUsers
 from coding_gym_server.protocol import MAX_FORKS
 from coding_gym_server.server.measurements import Measurements
 from coding_gym_server.server.supervisor.branching import kill_live
 from coding_gym_server.server.supervisor.executor import Executor
 from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
-from coding_gym_server.server.supervisor.family import Family
 from coding_gym_server.server.supervisor.frozen_worker import FrozenWorker
+from coding_gym_server.server.supervisor.process_tree import ProcessTree
 from coding_gym_server.server.supervisor.session_zygotes import SessionZygotes
 from coding_gym_server.server.supervisor.shared_files import SharedFolder, SharedSystem
-from coding_gym_server.server.supervisor.systems import NamedSystem, OwnSystem, System
+from coding_gym_server.server.supervisor.systems import NamedSystem, OwnSystem, SessionSystem
 from coding_gym_server.server.supervisor.zygote_handle import ForkError
 from coding_gym_server.workspace.leftovers import ResidualFiles
 
@@ -78,12 +79,14 @@ class ExecutorPool:
         self._free_users = deque(users.of_sessions if users is not None else ())
         self._max_used_bytes = math.inf if max_used_bytes is None else max_used_bytes
         self._measurements = measurements
-        # Of executors whose episode has ended and that are not emptied yet, if each has a disk of its own.
+        # Of executors whose episode has ended and that are not emptied yet, if each has its own disk.
         self._ended_bytes: dict[Executor, int] = {}
         self.all: set[Executor] = set()
         self._spares: dict[ExecutorSpec, list[Executor]] = {spec: []}
         # Used executors with frozen copies or forks, which no session uses.
         self._parked: set[Executor] = set()
+        # Spares that are being started, or made of used executors.
+        self._coming: Counter[ExecutorSpec] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._release_tasks: set[asyncio.Task[None]] = set()
         self._cleanup_lock = asyncio.Lock()
@@ -119,7 +122,7 @@ class ExecutorPool:
         return executor
 
     def unpark(self, executor: Executor) -> bool:
-        """Take a used executor for a session that goes on from a frozen copy; return False if another session uses it."""
+        """Take a used executor for a session that continues from a frozen copy; return False if another session uses it."""
         if executor not in self._parked:
             return False
         self._parked.remove(executor)
@@ -129,10 +132,10 @@ class ExecutorPool:
         """Let the pool own the executor of a fork, which ends with ``release`` or ``renew``."""
         self.all.add(executor)
 
-    def reclaim(self, family: Family) -> None:
-        """Return the first executor of a family to the pool if no session uses it and it is alone again."""
-        parked = next((executor for executor in self._parked if executor.family is family), None)
-        if parked is not None and family.is_alone:
+    def reclaim(self, tree: ProcessTree) -> None:
+        """Return the first executor of a process tree to the pool if no session uses it and it is alone again."""
+        parked = next((executor for executor in self._parked if executor.tree is tree), None)
+        if parked is not None and tree.is_alone:
             self._parked.remove(parked)
             self.release(parked)
 
@@ -149,12 +152,12 @@ class ExecutorPool:
     @property
     def forks(self) -> int:
         """Number of forks."""
-        return sum(executor.seat != FIRST_SEAT for executor in self.all)
+        return sum(executor.slot != FIRST_SLOT for executor in self.all)
 
     @property
     def frozen(self) -> list[FrozenWorker]:
         """The frozen copies of all workers."""
-        return [frozen for executor in self.all if executor.seat == FIRST_SEAT for frozen in executor.family.frozen]
+        return [frozen for executor in self.all if executor.slot == FIRST_SLOT for frozen in executor.tree.frozen]
 
     async def renew(self, executor: Executor) -> Executor:
         """Exchange a used executor for one in the initial state. On return, all processes of the old one are killed.
@@ -166,7 +169,7 @@ class ExecutorPool:
             ForkError: If the process limit, memory or disk is exhausted.
             ChannelClosedError: If the zygote or the root died.
         """
-        if executor.seat != FIRST_SEAT:
+        if executor.slot != FIRST_SLOT:
             await self._end_fork(executor)
             return await self.acquire(executor.spec)
         if executor.spec.is_root:
@@ -175,7 +178,7 @@ class ExecutorPool:
             finally:
                 self._discard(executor)
             return await self.acquire(executor.spec)
-        if not executor.family.is_alone:
+        if not executor.tree.is_alone:
             self._parked.add(executor)
             await self._kill_live(executor)
             return await self.acquire(executor.spec)
@@ -195,7 +198,7 @@ class ExecutorPool:
         if spare is None:
             self._fill(executor.spec)
             return executor
-        self._in_background(self._recycle(executor))
+        self._add_in_background(executor.spec, partial(self._recycle, executor))
         return spare
 
     def release(self, executor: Executor) -> None:
@@ -203,10 +206,10 @@ class ExecutorPool:
 
         One with frozen copies or forks is kept until ``reclaim``.
         """
-        if executor.seat != FIRST_SEAT:
+        if executor.slot != FIRST_SLOT:
             self._in_background(self._end_fork(executor))
             return
-        if not executor.family.is_alone:
+        if not executor.tree.is_alone:
             self._parked.add(executor)
             self._in_background(self._kill_live(executor))
             return
@@ -229,8 +232,8 @@ class ExecutorPool:
 
     def _fill(self, spec: ExecutorSpec) -> None:
         """Start missing spares in the background."""
-        for _ in range(self._max_spares - len(self._spares_of(spec)) - len(self._tasks)):
-            self._in_background(self._start_spare(spec))
+        for _ in range(self._max_spares - len(self._spares_of(spec)) - self._coming[spec]):
+            self._add_in_background(spec, partial(self._start_spare, spec))
 
     def _spares_of(self, spec: ExecutorSpec) -> list[Executor]:
         return self._spares.setdefault(spec, [])
@@ -272,11 +275,11 @@ class ExecutorPool:
         self.all.add(executor)
         return executor
 
-    def _system(self, spec: ExecutorSpec, user: int | None) -> System:
+    def _system(self, spec: ExecutorSpec, user: int | None) -> SessionSystem:
         if isinstance(spec.shared, SharedSystem):
             return spec.shared
         if user is not None:
-            return OwnSystem(user, seats=MAX_FORKS if spec.can_branch else 0, is_root=spec.is_root)
+            return OwnSystem(user, slots=MAX_FORKS if spec.can_branch else 0, is_root=spec.is_root)
         return NamedSystem(self._base, spec.shared.directory if isinstance(spec.shared, SharedFolder) else None)
 
     def _take_user(self, spec: ExecutorSpec) -> int | None:
@@ -333,18 +336,18 @@ class ExecutorPool:
             _log.warning("the root of an executor with snapshots died")
 
     async def _end_fork(self, executor: Executor) -> None:
-        """Kill the processes of a fork, remove its files, and free its seat."""
+        """Kill the processes of a fork, remove its files, and free its slot."""
         try:
-            await executor.lazy_copy.stay()
-            await executor.call_root(CloseSeat(executor.seat))
+            await executor.pending_snapshot.stay()
+            await executor.call_root(CloseSlot(executor.slot))
             await asyncio.to_thread(executor.directory.empty)
         except _INFRASTRUCTURE_ERRORS as error:
             _log.warning("cannot end a fork: %s", error)
         finally:
             executor.close()
             self.all.discard(executor)
-            executor.family.members.pop(executor.seat, None)
-            self.reclaim(executor.family)
+            executor.tree.members.pop(executor.slot, None)
+            self.reclaim(executor.tree)
 
     def _add_spare(self, executor: Executor) -> None:
         spares = self._spares_of(executor.spec)
@@ -367,6 +370,18 @@ class ExecutorPool:
         if self._residual_files.exist():
             async with self._cleanup_lock:
                 await asyncio.get_running_loop().run_in_executor(None, self._residual_files.remove)
+
+    def _add_in_background(self, spec: ExecutorSpec, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Do something in the background that adds a spare."""
+
+        async def count() -> None:
+            try:
+                await work()
+            finally:
+                self._coming[spec] -= 1
+
+        self._coming[spec] += 1
+        self._in_background(count())
 
     def _in_background(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)

@@ -31,7 +31,7 @@ class SnapshotRefusedError(RuntimeError):
 
 
 class FrozenWorker:
-    """A frozen worker and a copy of the session's files. It has no process of its own before ``connect``.
+    """A frozen worker and a copy of the session's files. It has no separate process before ``connect``.
 
     Args:
         files: Copy of the files.
@@ -70,7 +70,7 @@ class FrozenWorker:
         self._channel = AsyncChannel(channel, on_closed=lambda: self.lose("its process was killed"))
 
     def lose(self, reason: str) -> None:
-        """Take note that it can be restored no more."""
+        """Mark it as lost: it cannot be restored any more."""
         self.loss = self.loss or reason
 
     def check(self) -> None:

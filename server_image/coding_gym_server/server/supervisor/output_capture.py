@@ -140,7 +140,7 @@ class OutputCapture:
             self._tail += data
             excess = len(self._tail) - limit_bytes
             if excess > _READ_BYTES:
-                # Text continues with a whole character. Other bytes may go on like this forever.
+                # Text continues with a whole character. Other bytes may continue like this forever.
                 for _ in range(_BYTES_PER_CHAR - 1):
                     excess += self._tail[excess] in _CONTINUATION_BYTES
                 self._dropped_chars += _count_chars(self._tail[:excess])

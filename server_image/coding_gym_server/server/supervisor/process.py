@@ -53,6 +53,7 @@ class Process:
         self.pid = 0
         self.result: ProcessExited | None = None
         self._loss = _UNEXPECTED
+        self._limit_exceeded = False
         self._request = request
         self._on_end = on_end
         self._shim: ShimHandle | None = None
@@ -209,10 +210,10 @@ class Process:
         self._end(status)
         self._on_end()
 
-    def expect_end(self, reason: str) -> None:
+    def expect_end(self, reason: str, *, limit_exceeded: bool = False) -> None:
         """Expect the end of the process, which is about to be killed; the first reason counts."""
         if self._loss is _UNEXPECTED:
-            self._loss = reason
+            self._loss, self._limit_exceeded = reason, limit_exceeded
 
     def _end(self, status: int | None) -> None:
         if self.result is not None:
@@ -232,6 +233,7 @@ class Process:
             dropped_stdout=self._stdout.dropped,
             dropped_stderr=self._stderr.dropped,
             lost=self._loss if status is None else None,
+            limit_exceeded=status is None and self._limit_exceeded,
         )
         self._notify()
 

@@ -43,17 +43,17 @@ class ProcessTable:
 
     Args:
         root: Channel to the session root.
-        seat: Number of the session's seat.
+        slot: Number of the session's slot.
 
     Attributes:
-        open_terminals: Whether processes open their terminals themselves, because the session has a user of its own.
+        open_terminals: Whether processes open their terminals themselves, because the session has its own user.
     """
 
-    def __init__(self, root: AsyncChannel[FromProcess], seat: int) -> None:
+    def __init__(self, root: AsyncChannel[FromProcess], slot: int) -> None:
         self.open_terminals = False
         self._root = root
-        self._seat = seat
-        self._spawner = SpawnerHandle(root, seat)
+        self._slot = slot
+        self._spawner = SpawnerHandle(root, slot)
         self._processes: dict[str, Process] = {}
         self._starting = 0
         self._reason = ""
@@ -128,18 +128,19 @@ class ProcessTable:
         """Return all processes, the oldest first."""
         return [*self._processes.values()]
 
-    def expect_end(self, reason: str) -> None:
+    def expect_end(self, reason: str, *, limit_exceeded: bool = False) -> None:
         """Expect the end of the running processes, which the root is about to kill.
 
         Args:
             reason: Why, for their results; the first reason counts.
+            limit_exceeded: Whether it is that they exceeded a limit, and the session continues.
         """
         self._reason = reason
         for process in self._processes.values():
-            process.expect_end(reason)
+            process.expect_end(reason, limit_exceeded=limit_exceeded)
         # Requests that are being processed must not start another one.
         self._spawner.close()
-        self._spawner = SpawnerHandle(self._root, self._seat)
+        self._spawner = SpawnerHandle(self._root, self._slot)
 
     def clear(self, reason: str = "the session was closed") -> None:
         """Forget all processes; the root has killed them, or is about to.

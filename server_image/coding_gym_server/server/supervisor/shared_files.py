@@ -12,9 +12,9 @@ from pathlib import Path
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.channel import close_all
 from coding_gym_server.ipc.messages import FromProcess
-from coding_gym_server.ipc.system_messages import FoundSystem, JoinSystem
+from coding_gym_server.ipc.system_messages import CreateSystem, JoinSystem
 from coding_gym_server.ipc.zygote_messages import ForkRoot
-from coding_gym_server.server.supervisor.systems import System, call_new_root
+from coding_gym_server.server.supervisor.systems import SessionSystem, call_new_root
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
 from coding_gym_server.workspace.layout import MOUNTED, PRIVATE
 from coding_gym_server.workspace.session_directory import MountedDirectory, SessionDirectory, SharedDirectory
@@ -23,7 +23,7 @@ __all__ = ["SharedFiles", "SharedFolder", "SharedSystem"]
 
 
 class SharedFiles(ABC):
-    """Files that several sessions share. Clients refer to them by the paths of a system with a home directory of its own."""
+    """Files that several sessions share. Clients refer to them by the paths of a system with its own home directory."""
 
     @abstractmethod
     async def start(self) -> None:
@@ -65,7 +65,7 @@ class SharedFolder(SharedFiles):
         return str(self.directory / found.relative_to(PRIVATE.home) if found.is_relative_to(PRIVATE.home) else found)
 
 
-class SharedSystem(SharedFiles, System):
+class SharedSystem(SharedFiles, SessionSystem):
     """User, mounts and file system that sessions share.
 
     A root makes it and exits; the descriptors of its namespaces, by which the roots of the sessions join it, keep it.
@@ -134,7 +134,7 @@ class SharedSystem(SharedFiles, System):
         try:
             with theirs:
                 await self._zygote.fork_root(self.request(self._backend), theirs)
-            await call_new_root(root, FoundSystem())
+            await call_new_root(root, CreateSystem())
             if len(received) != 1 + JoinSystem.DESCRIPTORS:
                 message = "the server has no free file descriptor"
                 raise ForkError(message)

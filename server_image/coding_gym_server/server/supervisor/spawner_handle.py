@@ -40,15 +40,15 @@ class SpawnerHandle:
 
     Args:
         root: Channel to the session root.
-        seat: Number of the session's seat.
+        slot: Number of the session's slot.
 
     Attributes:
         is_closed: Whether it starts no more programs.
     """
 
-    def __init__(self, root: AsyncChannel[FromProcess], seat: int) -> None:
+    def __init__(self, root: AsyncChannel[FromProcess], slot: int) -> None:
         self._root = root
-        self._seat = seat
+        self._slot = slot
         self._requests: socket.socket | None = None
         self._starting = asyncio.Lock()
         self.is_closed = False
@@ -102,7 +102,7 @@ class SpawnerHandle:
         ours.setblocking(False)
         try:
             with theirs:
-                response = await self._root.call(ForkSpawner(self._seat), (theirs.fileno(),), timeout=ROOT_TIMEOUT_SECONDS)
+                response = await self._root.call(ForkSpawner(self._slot), (theirs.fileno(),), timeout=ROOT_TIMEOUT_SECONDS)
             if isinstance(response, Failed):
                 raise ForkError(response.reason)
         except BaseException:

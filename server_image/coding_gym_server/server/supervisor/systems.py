@@ -17,14 +17,14 @@ from coding_gym_server.server.supervisor.zygote_handle import ForkError
 from coding_gym_server.workspace.root_directory import RootDirectory
 from coding_gym_server.workspace.session_directory import MountedDirectory, NamedDirectory, SessionDirectory
 
-__all__ = ["NamedSystem", "OwnSystem", "System", "call_new_root"]
+__all__ = ["NamedSystem", "OwnSystem", "SessionSystem", "call_new_root"]
 
 
-class System(ABC):
+class SessionSystem(ABC):
     """User and files that a session root starts with.
 
     Attributes:
-        user: Id of the session's user, None if it has the server's user and no mounts of its own.
+        user: Id of the session's user, None if it has the server's user and no separate mounts.
     """
 
     user: int | None
@@ -68,7 +68,7 @@ class System(ABC):
         """Release what no root has entered, or one that failed to start. Idempotent."""
 
 
-class NamedSystem(System):
+class NamedSystem(SessionSystem):
     """Directory under a random name, in the system of the server.
 
     Args:
@@ -91,20 +91,20 @@ class NamedSystem(System):
         asyncio.get_running_loop().run_in_executor(None, self._directory.remove)
 
 
-class OwnSystem(System):
+class OwnSystem(SessionSystem):
     """Mounts and a file system of the session's own.
 
     Args:
         user: Id of the session's user: the server's, unless the sandbox has users for sessions.
         lends_files: Whether a test runner borrows its files, for which it needs the descriptor from ``take_mounts``.
-        seats: Maximum number of forks of the session that exist at the same time.
+        slots: Maximum number of forks of the session that exist at the same time.
         is_root: Whether the session's programs are root.
     """
 
-    def __init__(self, user: int, *, lends_files: bool = False, seats: int = 0, is_root: bool = False) -> None:
+    def __init__(self, user: int, *, lends_files: bool = False, slots: int = 0, is_root: bool = False) -> None:
         self.user = user
         self._lends_files = lends_files
-        self._seats = seats
+        self._slots = slots
         self._is_root = is_root
         self._received: list[int] = []
 
@@ -116,14 +116,14 @@ class OwnSystem(System):
         return ForkRoot(None, backend, user=self.user)
 
     async def enter(self, root: AsyncChannel[FromProcess]) -> SessionDirectory:
-        await call_new_root(root, EnterOwnSystem(self._lends_files, self._seats, self._is_root))
-        if len(self._received) < (2 if self._lends_files or self._seats else 1):
+        await call_new_root(root, EnterOwnSystem(self._lends_files, self._slots, self._is_root))
+        if len(self._received) < (2 if self._lends_files or self._slots else 1):
             message = "the server has no free file descriptor"
             raise ForkError(message)
         tree = self._received.pop(0)
         if self._is_root:
             return RootDirectory(tree)
-        return MountedDirectory(tree, self._received.pop(0) if self._seats else None)
+        return MountedDirectory(tree, self._received.pop(0) if self._slots else None)
 
     def take_mounts(self) -> int | None:
         return self._received.pop() if self._received else None

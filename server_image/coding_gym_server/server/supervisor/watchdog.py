@@ -48,7 +48,7 @@ class Watchdog:
 
     Args:
         root: Channel to the session root, which sends signals and measures CPU time.
-        seat: Number of the session's seat.
+        slot: Number of the session's slot.
         limits: Time limits of the step.
         worker: Process ID of the worker, None if unknown.
         on_given_up: Called when the step has not ended within the grace period after an interrupt.
@@ -61,7 +61,7 @@ class Watchdog:
     def __init__(
         self,
         root: AsyncChannel[FromProcess],
-        seat: int,
+        slot: int,
         limits: Limits,
         *,
         worker: int | None,
@@ -70,7 +70,7 @@ class Watchdog:
     ) -> None:
         self.expired = False
         self._root = root
-        self._seat = seat
+        self._slot = slot
         self._limits = limits
         self._worker = worker
         self._on_given_up = on_given_up
@@ -113,7 +113,7 @@ class Watchdog:
 
     def _send_signal(self, on_sent: Callable[[asyncio.Future[FromProcess]], None]) -> None:
         with contextlib.suppress(ChannelClosedError):
-            self._root.send(InterruptWorker(self._seat))
+            self._root.send(InterruptWorker(self._slot))
             self._interrupt = self._root.expect()
             self._interrupt.add_done_callback(on_sent)
 
@@ -160,7 +160,7 @@ class Watchdog:
             self._expire()
 
     async def _cpu_time(self) -> float:
-        response = await self._root.call(CpuTime(self._seat))
+        response = await self._root.call(CpuTime(self._slot))
         if not isinstance(response, CpuTimeUsed):
             # The session is a fork that is being ended.
             raise ChannelClosedError

@@ -30,7 +30,7 @@ async def read_widgets(executor: Executor) -> list[Widget]:
     """
     answer = executor.worker.expect_widgets()
     with contextlib.suppress(TimeoutError, ChannelClosedError):
-        await executor.call_root(RequestWidgets(executor.seat))
+        await executor.call_root(RequestWidgets(executor.slot))
         async with asyncio.timeout(_TIMEOUT):
             return await answer
     return []

@@ -22,7 +22,7 @@ from coding_gym_server.ipc.messages import (
     FromProcess,
     WorkerExited,
 )
-from coding_gym_server.ipc.snapshot_messages import EnterSeat, Resume
+from coding_gym_server.ipc.snapshot_messages import EnterSlot, Resume
 from coding_gym_server.ipc.streams import open_output_pipes
 from coding_gym_server.ipc.widget_messages import FoundWidgets
 from coding_gym_server.protocol import Widget
@@ -138,11 +138,11 @@ class WorkerHandle:
         return await self._channel.call(request, descriptors, timeout=_RESPONSE_SECONDS)
 
     def resume(self, request: Resume, namespaces: tuple[int, ...]) -> asyncio.Future[FromProcess]:
-        """Let a worker that was forked from a frozen copy go on.
+        """Let a worker that was forked from a frozen copy continue.
 
         Args:
             request: What it has of its own.
-            namespaces: Those of its seat, which it joins first; none if the copy was in the same seat.
+            namespaces: Those of its slot, which it joins first; none if the copy was in the same slot.
 
         Returns:
             Its message that it is ready; ``ChannelClosedError`` if it exits before.
@@ -150,7 +150,7 @@ class WorkerHandle:
         ready = self._channel.expect()
         with contextlib.suppress(ChannelClosedError):
             if namespaces:
-                self._channel.send(EnterSeat(), namespaces)
+                self._channel.send(EnterSlot(), namespaces)
             self._channel.send(request)
         return ready
 

@@ -15,7 +15,7 @@ import msgspec
 
 from coding_gym_server.ipc.async_channel import AsyncChannel
 from coding_gym_server.ipc.messages import Failed, FromProcess
-from coding_gym_server.ipc.snapshot_messages import ForkSeat, SeatForked
+from coding_gym_server.ipc.snapshot_messages import ForkSlotMaker, SlotMakerForked
 from coding_gym_server.ipc.zygote_messages import (
     DisplayForked,
     ForkDisplay,
@@ -148,8 +148,8 @@ class ZygoteHandle:
         """
         return await self._fork(request, control)
 
-    async def fork_seat(self, request: ForkSeat, control: socket.socket, *namespaces: int) -> int:
-        """Fork a process that makes the namespaces of a seat and responds over ``control``; return its process id.
+    async def fork_slot_maker(self, request: ForkSlotMaker, control: socket.socket, *namespaces: int) -> int:
+        """Fork a process that makes the namespaces of a slot and responds over ``control``; return its process id.
 
         Raises:
             ForkError: If the process limit or memory is exhausted.
@@ -165,7 +165,7 @@ class ZygoteHandle:
 
     async def _fork(
         self,
-        request: ForkRoot | ForkDisplay | ForkTestRunnerRoot | ForkSeat,
+        request: ForkRoot | ForkDisplay | ForkTestRunnerRoot | ForkSlotMaker,
         *sockets: socket.socket,
         descriptors: tuple[int, ...] = (),
     ) -> int:
@@ -174,7 +174,7 @@ class ZygoteHandle:
         response = await self._channel.call(request, (*(connection.fileno() for connection in sockets), *descriptors))
         if isinstance(response, Failed):
             raise ForkError(response.reason)
-        assert isinstance(response, RootForked | DisplayForked | TestRunnerRootForked | SeatForked)
+        assert isinstance(response, RootForked | DisplayForked | TestRunnerRootForked | SlotMakerForked)
         return response.pid
 
     def _start(self) -> None:

@@ -1,6 +1,6 @@
 // Rich results: pictures and text. HTML and SVG are shown only on request, in a frame without any permission.
 
-/** Results that are kept of a run: so many of the first, and so many in all. */
+/** Numbers of results that are kept of a run: of the first, and in all. */
 const FIRST_RESULTS = 100;
 const MOST_RESULTS = 200;
 

@@ -1,4 +1,4 @@
-// Text that shows what it contains, whoever wrote it.
+// Text that shows what it contains, also if its author wants to hide that.
 
 const CONTROL = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]/g;
 /** Characters that reorder the text around them, with which code can pretend to be other code. */

@@ -84,9 +84,9 @@ export class Cell {
   finish({ observation, reward }, { isContinued = false, showReward = false } = {}) {
     const { metadata } = observation;
     clearInterval(this.timer);
-    // A look at a program that goes on is too short to tell which it does.
+    // A look at a program that continues is too short to tell which it does.
     if (!isContinued) this.isDrawing = metadata.idle === "animating";
-    // That of a program that goes on is known once it ends.
+    // That of a program that continues is known once it ends.
     if (!isContinued || metadata.outcome !== "running") this.seconds = (performance.now() - this.started) / 1000;
     this.outcome = metadata.outcome;
     this.metadata = metadata;
@@ -110,7 +110,7 @@ export class Cell {
     this.output.append(problem);
   }
 
-  /** Shows that a program that went on has ended, of which no more is known. */
+  /** Shows that a program that continued has ended, of which no more is known. */
   abandon(reason) {
     this.outcome = "ended";
     this.badge.textContent = "ended";

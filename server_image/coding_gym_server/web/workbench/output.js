@@ -5,7 +5,7 @@ import { lastWritten, TerminalText } from "../common/terminal.js";
 /** Characters of a chunk; those of the first one are shown at once. */
 const CHUNK = 32_000;
 const LEAST_SPACE = 100;
-/** Chunks that are kept of long output: so many at its beginning, and so many in all. */
+/** Numbers of chunks that are kept of long output: at its beginning, and in all. */
 const HEAD_CHUNKS = 32;
 const MOST_CHUNKS = 64;
 /** Pixels from the end of a text below which it follows what is added. */

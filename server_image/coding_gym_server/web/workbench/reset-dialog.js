@@ -6,7 +6,7 @@ const REWARDS = ["safety", "quality"];
 
 /** Returns the options of the session that a new page begins with. */
 export function firstOptions() {
-  // Values are results of their own, so that they can be told from what the code printed.
+  // Values are their own results, so that they can be told from what the code printed.
   return { results: true, show_value: false };
 }
 

@@ -152,7 +152,7 @@ export class Workbench {
     await this.#afterStep();
   }
 
-  /** Interrupts the run, or as soon as it begins: before it does, a program that went on may still be at its input. */
+  /** Interrupts the run, or as soon as it begins: before it does, a program that continued may still be at its input. */
   interrupt() {
     if (this.isStepSent) this.session?.interrupt();
     else this.isInterruptDue = true;
@@ -166,7 +166,7 @@ export class Workbench {
     await this.#continue({ inputs: events, settle_s: SETTLE });
   }
 
-  /** Forgets the runs; the session goes on. */
+  /** Forgets the runs; the session continues. */
   clear() {
     this.cells = this.cells.filter((cell) => cell === this.running || cell === this.waiting);
     this.handlers.onChange();
@@ -187,7 +187,7 @@ export class Workbench {
     }, INTERRUPT_MILLISECONDS);
   }
 
-  /** Lets the program that waits for events go on, and takes its output; one call after the other. */
+  /** Lets the program that waits for events continue, and takes its output; one call after the other. */
   #continue(action) {
     this.continued = this.continued.then(() => this.#goOn(action));
     return this.continued;

@@ -77,7 +77,7 @@ def wait_to_thaw(descriptor: int, outputs: Mapping[int, int], *, set_up: Callabl
 
 
 def restore_descriptors(held: Held, stdout: int, stderr: int, *, in_fork: bool) -> None:
-    """Connect the descriptors of a thawed worker: output pipes of its own, files at their positions, renewed event loops.
+    """Connect the descriptors of a thawed worker: its own output pipes, files at their positions, renewed event loops.
 
     Args:
         held: What the frozen worker held.

@@ -1,7 +1,7 @@
 """Handling of the signal that asks for widgets while the event loop of a toolkit runs.
 
 Python handles a signal between two of its own instructions, and an event loop in C executes none until an event calls a
-function of the program. So Tk and Qt get an event of their own: a socket to which Python's signal handlers write (see
+function of the program. So Tk and Qt get their own event: a socket to which Python's signal handlers write (see
 ``signal.set_wakeup_fd``), and whose filter drops all other signals. PyGObject has the same for GTK.
 """
 

@@ -21,7 +21,7 @@ from coding_gym_server.server.grading.faithful.validation import Validation
 from coding_gym_server.server.grading.faithful.verdict import grade
 from coding_gym_server.server.grading.submission_processes import SubmissionProcesses
 from coding_gym_server.server.grading.submission_run import LimitWatch, SubmissionRun
-from coding_gym_server.server.supervisor.systems import System
+from coding_gym_server.server.supervisor.systems import SessionSystem
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
 from coding_gym_server.submission.faithful_messages import (
     CollectedTest,
@@ -62,7 +62,7 @@ class FaithfulWorker(BaseWorker):
         processes: The processes of the submissions.
         libraries: Names of the modules that have been imported for their tests, as far as they are installed.
         pools: Canary pools of all workers.
-        residual_files: Where processes without mounts of their own can leave files outside their workspace, None with mounts.
+        residual_files: Where processes without their own mounts can leave files outside their workspace, None with mounts.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class FaithfulWorker(BaseWorker):
     @classmethod
     async def open(
         cls,
-        system: System,
+        system: SessionSystem,
         libraries: frozenset[str],
         *,
         zygote: ZygoteHandle,

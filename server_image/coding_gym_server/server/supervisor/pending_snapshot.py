@@ -1,4 +1,4 @@
-"""``LazyCopy``: the frozen worker that is still the worker of its session, and is copied only if the session goes on."""
+"""A frozen worker that is still the worker of its session, and is copied only if the session continues."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ import socket
 from coding_gym_server.ipc.async_channel import ChannelClosedError
 from coding_gym_server.ipc.messages import Failed
 from coding_gym_server.ipc.snapshot_messages import AdoptCopy, CopyWorker, StayFrozen, WorkerCopied
-from coding_gym_server.server.supervisor.family import Family
 from coding_gym_server.server.supervisor.frozen_worker import FrozenWorker
+from coding_gym_server.server.supervisor.process_tree import ProcessTree
 from coding_gym_server.server.supervisor.worker_handle import WorkerHandle
 
-__all__ = ["LazyCopy"]
+__all__ = ["PendingSnapshot"]
 
 
-class LazyCopy:
-    """The last snapshot of a seat, while its worker has not gone on.
+class PendingSnapshot:
+    """The last snapshot of a slot, while its worker has not continued.
 
     A search that restores another snapshot next needs no copy: the worker itself stays frozen.
 
     Args:
-        family: The executors that have the same root.
-        seat: Number of the seat.
+        tree: The executors that have the same root.
+        slot: Number of the slot.
     """
 
-    def __init__(self, family: Family, seat: int) -> None:
-        self._family = family
-        self._seat = seat
+    def __init__(self, tree: ProcessTree, slot: int) -> None:
+        self._tree = tree
+        self._slot = slot
         self._held: tuple[FrozenWorker, WorkerHandle] | None = None
         self._detaching = asyncio.Lock()
 
     def hold(self, frozen: FrozenWorker, worker: WorkerHandle) -> None:
-        """Let a worker be a frozen one, which has no process of its own, until the session goes on."""
+        """Let a worker be a frozen one, which has no separate process, until the session continues."""
         self._held = frozen, worker
 
     async def leave(self) -> None:
-        """Copy the worker if it is frozen, so that it can go on. If that fails, the snapshot is lost."""
+        """Copy the worker if it is frozen, so that it can continue. If that fails, the snapshot is lost."""
         await self._detach(CopyWorker())
 
     async def stay(self) -> None:
-        """Let the worker be the frozen copy if it is frozen. The seat has no worker afterwards."""
+        """Let the worker be the frozen copy if it is frozen. The slot has no worker afterwards."""
         await self._detach(StayFrozen())
 
     async def _detach(self, request: CopyWorker | StayFrozen) -> None:
@@ -60,7 +60,7 @@ class LazyCopy:
                     if not isinstance(copied, WorkerCopied):
                         frozen.lose(getattr(copied, "reason", "the interpreter did not respond as expected"))
                         return
-                    adopted = await self._family.call_root(AdoptCopy(copied.pid, is_worker=False, seat=self._seat))
+                    adopted = await self._tree.call_root(AdoptCopy(copied.pid, is_worker=False, slot=self._slot))
                     if isinstance(adopted, Failed):
                         frozen.lose(adopted.reason)
                     # It may have been released in the meantime.

@@ -1,4 +1,4 @@
-"""Places of submissions and programs that run at the same time, and how long a request waits to be run."""
+"""Slots of submissions and programs that run at the same time, and how long a request waits to be run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 from coding_gym_server.durations import WAIT_BOUNDS, DurationHistogram
 
-__all__ = ["OverloadedError", "Place", "Places", "StartDeadline"]
+__all__ = ["GradingSlot", "GradingSlots", "OverloadedError", "StartDeadline"]
 
 _LEAST_SECONDS = 1.0
 
@@ -54,14 +54,14 @@ class StartDeadline:
         return OverloadedError(self.seconds or 0.0, missing)
 
 
-class Places:
-    """Places of submissions and programs.
+class GradingSlots:
+    """Slots of submissions and programs.
 
     Args:
-        count: Number of places.
+        count: Number of slots.
 
     Attributes:
-        count: Number of places.
+        count: Number of slots.
         waiting: Number of requests that wait for one.
         waits: How long requests have waited until they got one.
     """
@@ -73,8 +73,8 @@ class Places:
         self._free = asyncio.Semaphore(count)
 
     @contextlib.asynccontextmanager
-    async def take(self, deadline: StartDeadline) -> AsyncIterator[Place]:
-        """Wait for a place, and release it at the end of the block, unless it has been released or passed on.
+    async def take(self, deadline: StartDeadline) -> AsyncIterator[GradingSlot]:
+        """Wait for a slot, and release it at the end of the block, unless it has been released or passed on.
 
         Args:
             deadline: Until when to wait.
@@ -92,31 +92,31 @@ class Places:
         finally:
             self.waiting -= 1
         self.waits.add(time.perf_counter() - began)
-        place = Place(self._free)
+        slot = GradingSlot(self._free)
         try:
-            yield place
+            yield slot
         finally:
-            place.release()
+            slot.release()
 
 
-class Place:
-    """Place that has been taken, and is released once.
+class GradingSlot:
+    """Slot that has been taken, and is released once.
 
     Args:
-        places: All places.
+        slots: All slots.
     """
 
-    def __init__(self, places: asyncio.Semaphore) -> None:
-        self._places: asyncio.Semaphore | None = places
+    def __init__(self, slots: asyncio.Semaphore) -> None:
+        self._slots: asyncio.Semaphore | None = slots
 
     def release(self) -> None:
-        """Release the place, unless it has been released or passed on."""
-        places, self._places = self._places, None
-        if places is not None:
-            places.release()
+        """Release the slot, unless it has been released or passed on."""
+        slots, self._slots = self._slots, None
+        if slots is not None:
+            slots.release()
 
-    def pass_on(self) -> Place:
-        """Return the place for another owner to release."""
-        assert self._places is not None
-        places, self._places = self._places, None
-        return Place(places)
+    def pass_on(self) -> GradingSlot:
+        """Return the slot for another owner to release."""
+        assert self._slots is not None
+        slots, self._slots = self._slots, None
+        return GradingSlot(slots)

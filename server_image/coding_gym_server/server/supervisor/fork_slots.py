@@ -1,4 +1,4 @@
-"""``SeatFactory``: makes the namespaces of forks."""
+"""``ForkSlotFactory``: makes the namespaces of forks."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import socket
 from coding_gym_server.ipc.async_channel import AsyncChannel
 from coding_gym_server.ipc.channel import close_all
 from coding_gym_server.ipc.messages import Failed, FromProcess
-from coding_gym_server.ipc.snapshot_messages import ForkSeat, LendNamespaces, OpenSeat
-from coding_gym_server.ipc.zygote_messages import SEAT_MAKER
+from coding_gym_server.ipc.snapshot_messages import ForkSlotMaker, LendNamespaces, OpenSlot
+from coding_gym_server.ipc.zygote_messages import SLOT_MAKER
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.server.supervisor.executor import Executor
 from coding_gym_server.server.supervisor.frozen_worker import FrozenWorker, SnapshotRefusedError
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
-from coding_gym_server.workspace.session_directory import MountedDirectory, SeatDirectory
+from coding_gym_server.workspace.session_directory import MountedDirectory, SlotDirectory
 from coding_gym_server.zygote.main import ZygoteConfig
 
-__all__ = ["SeatFactory"]
+__all__ = ["ForkSlotFactory"]
 
 _MAX_DEPTH = 12
 """Maximum number of nested forks: each has one of the 16 Landlock layers that a process can have, and a user namespace."""
@@ -26,8 +26,8 @@ _TIMEOUT_SECONDS = 10.0
 _NAMESPACES = 3
 
 
-class SeatFactory:
-    """Opens seats for forks. Starts a small zygote for them at the first one.
+class ForkSlotFactory:
+    """Opens slots for forks. Starts a small zygote for them at the first one.
 
     Args:
         zygote: The zygote of the sessions.
@@ -40,50 +40,50 @@ class SeatFactory:
         self._started: ZygoteHandle | None = None
 
     async def open(self, origin: Executor, frozen: FrozenWorker) -> tuple[Executor, tuple[int, ...]]:
-        """Open a seat in a family.
+        """Open a slot in a process tree.
 
         Args:
             origin: The executor that a frozen copy was made of; it may have been closed.
-            frozen: The copy, which the fork is to go on from.
+            frozen: The copy, which the fork is to continue from.
 
         Returns:
-            The executor of the seat, which has no worker yet; and its namespaces, which the caller closes.
+            The executor of the slot, which has no worker yet; and its namespaces, which the caller closes.
 
         Raises:
-            SnapshotRefusedError: If the family or the kernel permits no further fork.
+            SnapshotRefusedError: If the session or the kernel permits no further fork.
             ChannelClosedError: If the root died.
             TimeoutError: If the root does not respond.
         """
         if not frozen.pid:
-            await origin.lazy_copy.leave()
+            await origin.pending_snapshot.leave()
         frozen.check()
-        family = origin.family
-        directory = family.directory
-        number = family.free_seat()
-        if not isinstance(directory, MountedDirectory) or directory.seats is None:
-            reason = "sessions of this sandbox have no mounts of their own, so that they can be restored in place only"
+        tree = origin.tree
+        directory = tree.directory
+        number = tree.free_slot()
+        if not isinstance(directory, MountedDirectory) or directory.slots is None:
+            reason = "sessions of this sandbox have no separate mounts, so that they can be restored in place only"
             raise SnapshotRefusedError([reason])
         if origin.depth >= _MAX_DEPTH:
             raise SnapshotRefusedError([f"a fork of a fork can be nested {_MAX_DEPTH} times; restore it in place or by replay"])
         if number is None:
             raise SnapshotRefusedError(["the session has the maximum number of forks: close some, or start another sandbox"])
-        executor = Executor(origin.spec, origin.user, family, seat=number, depth=origin.depth + 1)
-        executor.directory = SeatDirectory(directory, number)
+        executor = Executor(origin.spec, origin.user, tree, slot=number, depth=origin.depth + 1)
+        executor.directory = SlotDirectory(directory, number)
         try:
-            namespaces = await self._make(origin, frozen, number, directory.seats)
+            namespaces = await self._make(origin, frozen, number, directory.slots)
             try:
-                await family.call_root(OpenSeat(number), namespaces)
+                await tree.call_root(OpenSlot(number), namespaces)
                 if not executor.directory.empty_if_bare():
-                    # The last fork with this seat could not be ended properly.
+                    # The last fork with this slot could not be ended properly.
                     await asyncio.to_thread(executor.directory.empty)
             except BaseException:
                 close_all(namespaces)
                 raise
         except (ForkError, TimeoutError, OSError) as error:
-            del family.members[number]
+            del tree.members[number]
             raise SnapshotRefusedError([str(error) or "the namespaces of the fork were not made in time"]) from error
         except BaseException:
-            del family.members[number]
+            del tree.members[number]
             raise
         return executor, namespaces
 
@@ -92,16 +92,16 @@ class SeatFactory:
         if self._started is not None:
             self._started.close()
 
-    async def _make(self, origin: Executor, frozen: FrozenWorker, number: int, seats: int) -> tuple[int, ...]:
-        response, lent = await origin.family.call_for_descriptors(LendNamespaces(frozen.pid))
+    async def _make(self, origin: Executor, frozen: FrozenWorker, number: int, slots: int) -> tuple[int, ...]:
+        response, lent = await origin.tree.call_for_descriptors(LendNamespaces(frozen.pid))
         try:
             if isinstance(response, Failed):
                 raise ForkError(response.reason)
-            return await self._fork(ForkSeat(number), *lent, seats)
+            return await self._fork(ForkSlotMaker(number), *lent, slots)
         finally:
             close_all(lent)
 
-    async def _fork(self, request: ForkSeat, *lent: int) -> tuple[int, ...]:
+    async def _fork(self, request: ForkSlotMaker, *lent: int) -> tuple[int, ...]:
         received: list[int] = []
         made: asyncio.Future[FromProcess] = asyncio.get_running_loop().create_future()
 
@@ -118,7 +118,7 @@ class SeatFactory:
         )
         try:
             with theirs:
-                await self._zygote_of_seats().fork_seat(request, theirs, *lent)
+                await self._zygote_of_slots().fork_slot_maker(request, theirs, *lent)
             async with asyncio.timeout(_TIMEOUT_SECONDS):
                 response = await made
             if isinstance(response, Failed) or len(received) < _NAMESPACES:
@@ -130,9 +130,9 @@ class SeatFactory:
             channel.close()
         return tuple(received)
 
-    def _zygote_of_seats(self) -> ZygoteHandle:
+    def _zygote_of_slots(self) -> ZygoteHandle:
         if self._started is None:
-            self._started = self._zygote.start_another(ZygoteConfig(preload=[], backend=SEAT_MAKER, profile=self._profile))
+            self._started = self._zygote.start_another(ZygoteConfig(preload=[], backend=SLOT_MAKER, profile=self._profile))
             self._started.attach(on_gone=self._on_gone)
         return self._started
 

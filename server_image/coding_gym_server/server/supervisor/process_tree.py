@@ -1,4 +1,4 @@
-"""Family of executors: that of a session and those of its forks, whose processes have one root."""
+"""The executors of a session and its forks, whose processes have one root."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from coding_gym_server.ipc.messages import FromProcess, ToProcess, WorkerExited
 from coding_gym_server.protocol import MAX_FORKS
 from coding_gym_server.server.supervisor.frozen_worker import FrozenWorker
 from coding_gym_server.server.supervisor.spawner_handle import ROOT_TIMEOUT_SECONDS
-from coding_gym_server.server.supervisor.systems import System
+from coding_gym_server.server.supervisor.systems import SessionSystem
 from coding_gym_server.workspace.session_directory import SessionDirectory
 
-__all__ = ["Family"]
+__all__ = ["ProcessTree"]
 
 
 class Member(Protocol):
-    """Executor of a family."""
+    """Executor of a process tree."""
 
     def on_worker_exited(self) -> None:
-        """Take note of the exit of its worker."""
+        """Called when its worker exits."""
 
     def on_root_closed(self) -> None:
-        """Take note of the end of the root, and of all processes."""
+        """Called when the root, and all processes with it, have ended."""
 
 
-class Family:
+class ProcessTree:
     """The executors of a session and its forks.
 
     Args:
@@ -40,12 +40,12 @@ class Family:
         root_pid: Its process id, 0 before it is known.
         is_broken: Whether the root has died, and all processes with it.
         directory: Files of the session that the root was forked for, None before it has any, and when it has been closed.
-        members: The executors by seat.
+        members: The executors by slot.
         frozen: Frozen copies of their workers.
         ending: Preparations of spares by frozen copies that have been released, and end with them.
     """
 
-    def __init__(self, connection: socket.socket, system: System) -> None:
+    def __init__(self, connection: socket.socket, system: SessionSystem) -> None:
         self.root: AsyncChannel[FromProcess] = AsyncChannel(
             connection, on_message=self._on_message, on_descriptors=system.on_descriptors, on_closed=self._on_closed
         )
@@ -64,8 +64,8 @@ class Family:
         """Whether there are neither forks nor frozen copies."""
         return not self.frozen and len(self.members) == 1
 
-    def free_seat(self) -> int | None:
-        """Return the number of a free seat, None if there is none."""
+    def free_slot(self) -> int | None:
+        """Return the number of a free slot, None if there is none."""
         return next((number for number in range(1, MAX_FORKS + 1) if number not in self.members), None)
 
     async def call_for_descriptors(self, request: ToProcess) -> tuple[FromProcess, list[int]]:
@@ -110,7 +110,7 @@ class Family:
 
     def _on_message(self, message: FromProcess) -> None:
         # Reported by the worker's parent, because children of the worker may keep its channel open.
-        if isinstance(message, WorkerExited) and (member := self.members.get(message.seat)) is not None:
+        if isinstance(message, WorkerExited) and (member := self.members.get(message.slot)) is not None:
             member.on_worker_exited()
 
     def _on_closed(self) -> None:

@@ -1,4 +1,4 @@
-"""Process that makes the namespaces of a fork's seat, and exits."""
+"""Process that makes the namespaces of a fork's slot, and exits."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ import socket
 
 from coding_gym_server.ipc.channel import Channel
 from coding_gym_server.ipc.messages import Failed, ToProcess
-from coding_gym_server.ipc.snapshot_messages import SeatMade
+from coding_gym_server.ipc.snapshot_messages import SlotMade
 from coding_gym_server.isolation import session_user
 from coding_gym_server.workspace.layout import MOUNTED
 
-__all__ = ["SeatMaker"]
+__all__ = ["SlotMaker"]
 
 
-class SeatMaker:
-    """Makes the namespaces of one seat. It has the privileges of a zygote and runs no code of a session.
+class SlotMaker:
+    """Makes the namespaces of one slot. It has the privileges of a zygote and runs no code of a session.
 
     Args:
-        number: Number of the seat.
+        number: Number of the slot.
         connection: Socket of the response.
         user_namespace: User namespace of the process that is to join.
         mount_namespace: Mount namespace of the session.
-        seats: Parent directory of the directories of forks.
+        slots: Parent directory of the directories of forks.
     """
 
-    def __init__(self, number: int, connection: int, user_namespace: int, mount_namespace: int, seats: int) -> None:
+    def __init__(self, number: int, connection: int, user_namespace: int, mount_namespace: int, slots: int) -> None:
         self._number = number
         self._channel: Channel[ToProcess] = Channel(socket.socket(fileno=connection))
         self._user_namespace = user_namespace
         self._mount_namespace = mount_namespace
-        self._seats = seats
+        self._slots = slots
 
     def run(self) -> None:
         """Respond, and exit."""
         try:
-            files = f"/proc/self/fd/{self._seats}/{self._number}"
-            namespaces = session_user.enter_seat(MOUNTED, files, self._user_namespace, self._mount_namespace)
-            self._channel.send(SeatMade(), namespaces)
+            files = f"/proc/self/fd/{self._slots}/{self._number}"
+            namespaces = session_user.enter_slot(MOUNTED, files, self._user_namespace, self._mount_namespace)
+            self._channel.send(SlotMade(), namespaces)
         except OSError as error:
             self._channel.send(Failed(f"the kernel does not permit forks of a session beside it: {error}"))
         finally:
