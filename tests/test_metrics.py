@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from coding_gym import CodingEnv, SandboxPool
 from coding_gym.errors import ConfigurationError, PoolTimeoutError, ProviderError, SandboxStartError
 from coding_gym.metrics import PoolCollector, serve_metrics
-from coding_gym.sandbox.pool import state as pool_state
+from coding_gym.sandbox import pool as pool_state
 from tests.support.metrics import scrape
 from tests.support.sandbox_faults import kill_sandbox
 from tests.support.timing import eventually

@@ -15,7 +15,7 @@ from coding_gym import Video
 from coding_gym.code_interpreter import Execution, ExecutionError
 from coding_gym.datasets import Dataset, collect
 from coding_gym.datasets.episode import Episode, Step
-from coding_gym.envs.observation import CodingObservation
+from coding_gym.envs.episode import CodingObservation
 from coding_gym.media import representation
 from coding_gym.media.results import Result
 from coding_gym.tasks import Asserts, Task, TaskSuite, Verdict

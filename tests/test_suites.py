@@ -9,7 +9,7 @@ from tests.support.suites import ROOT, SUITES, imported_files, suite_of
 PATHS = [(name, path) for name, suite in SUITES.items() for path in (*suite.tests, *suite.product)]
 SOURCES = [
     str(path.relative_to(ROOT))
-    for folder in ("coding_gym", "server_image", "tests", "examples")
+    for folder in ("benchmarks", "coding_gym", "server_image", "plugins", "tests", "examples")
     for path in sorted((ROOT / folder).rglob("*.py"))
 ]
 

@@ -71,7 +71,7 @@ def test_spans_describe_resets_and_steps(recorder, env):
     }
     assert (first.attributes["coding_gym.outcome"], first.attributes["process.exit.code"]) == ("ok", 0)
     assert (second.end_time - second.start_time) / 1e9 == pytest.approx(env.last_timing.seconds, abs=0.05)
-    # What the agent's code does wrong is no error of this system.
+    # What the agent's code does wrong is not an error of this system.
     assert second.status.status_code is StatusCode.UNSET
     env.step_timeout = 4
     env.step("1")

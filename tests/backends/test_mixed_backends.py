@@ -14,8 +14,8 @@ from websockets.sync.client import connect as open_socket
 from coding_gym.sandbox import Sandbox, start_sandbox
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym_server.worker.backends.registry import is_installed
+from conftest import TestSession
 from tests.backends.backend_session import BackendSession
-from tests.conftest import TestSession
 from tests.grading.judging import Judge
 from tests.support.requirements import require_display
 from tests.support.running_server import RunningServer, gone_within
@@ -80,7 +80,7 @@ def test_python_session_is_same_after_sessions_of_other_backends(
 ) -> None:
     others = [name for name in ("notebook", "restricted", "smolagents", "bash") if is_installed(name)]
     with _sandbox() as sandbox:
-        # Sessions that go on while others are reset.
+        # Sessions that continue while others are reset.
         for name in others:
             other = connect(sandbox)
             other.reset(backend=name)

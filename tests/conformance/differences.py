@@ -116,7 +116,7 @@ KNOWN = [
         "The kernel limits the watches of all sessions together, so only a single session has any.",
     ),
 ]
-"""Known differences from an environment with a sandbox of its own, with every provider."""
+"""Known differences from an environment with its own sandbox, with every provider."""
 
 KNOWN_BEFORE_PYTHON_3_13 = [
     Known(

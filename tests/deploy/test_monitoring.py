@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from coding_gym import SandboxConfig, SandboxPool
-from coding_gym.e2b.gateway import Gateway
-from coding_gym.e2b.settings import GatewaySettings
 from coding_gym.metrics import PoolCollector
+from coding_gym_e2b.gateway import Gateway
+from coding_gym_e2b.settings import GatewaySettings
 from tests.support.metrics import Scraped, scrape
 from tests.support.requirements import import_extra
 from tests.support.running_server import RunningServer

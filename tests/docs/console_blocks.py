@@ -13,10 +13,10 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from python_blocks import same_output
 from typer.testing import CliRunner
 
 from coding_gym.cli.main import app
+from tests.docs.python_blocks import same_output
 from tests.support.running_server import RunningServer, free_port, is_healthy
 from tests.support.timing import eventually
 

@@ -3,9 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from console_blocks import run_console
-from markdown_blocks import find_blocks
-from python_blocks import PythonRunner
+
+from tests.docs.console_blocks import run_console
+from tests.docs.markdown_blocks import find_blocks
+from tests.docs.python_blocks import PythonRunner
 
 
 @pytest.fixture
@@ -134,7 +135,7 @@ $ y
 
 def test_every_fence_of_the_documentation_is_found():
     root = Path(__file__).parents[2]
-    for page in (root / "README.md", *(root / "docs").rglob("*.md")):
+    for page in (root / "README.md", *(root / "docs").rglob("*.md"), *root.glob("plugins/*/docs/**/*.md")):
         fences = sum(line.lstrip().startswith("```") for line in page.read_text().splitlines())
         visible = [block for block in find_blocks(page) if f"<!-- hidden\n{block.text}" not in page.read_text()]
         assert fences == 2 * len(visible), page

@@ -33,17 +33,22 @@ from pathlib import Path
 
 import gymnasium as gym
 import pytest
-from console_blocks import CommandServer, ExampleServer, run_console
-from markdown_blocks import Block, find_blocks
-from python_blocks import PythonRunner
 
 from coding_gym import SandboxConfig
+from tests.docs.console_blocks import CommandServer, ExampleServer, run_console
+from tests.docs.markdown_blocks import Block, find_blocks
+from tests.docs.python_blocks import PythonRunner
 from tests.support.requirements import missing, require_display, require_docker
 
 pytestmark = pytest.mark.timeout(600)
 
 _ROOT = Path(__file__).parents[2]
-_FILES = [_ROOT / "README.md", _ROOT / "CONTRIBUTING.md", *sorted((_ROOT / "docs").rglob("*.md"))]
+_FILES = [
+    _ROOT / "README.md",
+    _ROOT / "CONTRIBUTING.md",
+    *sorted((_ROOT / "docs").rglob("*.md")),
+    *sorted(_ROOT.glob("plugins/*/docs/**/*.md")),
+]
 _PAGES = [file for file in _FILES if any(find_blocks(file))]
 _SERVER = re.compile(r"\b(127\.0\.0\.1|localhost):8000\b")
 _PLAIN = ("", "text", "mermaid")

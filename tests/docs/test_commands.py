@@ -16,13 +16,20 @@ from typing import Any, NamedTuple
 
 import pytest
 import typer
-from console_blocks import commands_of
-from markdown_blocks import find_blocks
+from click import UsageError
 
 from coding_gym.cli.main import app
+from tests.docs.console_blocks import commands_of
+from tests.docs.markdown_blocks import find_blocks
 
 _ROOT = Path(__file__).parents[2]
-_FILES = [_ROOT / "README.md", _ROOT / "CONTRIBUTING.md", _ROOT / "SECURITY.md", *sorted((_ROOT / "docs").rglob("*.md"))]
+_FILES = [
+    _ROOT / "README.md",
+    _ROOT / "CONTRIBUTING.md",
+    _ROOT / "SECURITY.md",
+    *sorted((_ROOT / "docs").rglob("*.md")),
+    *sorted(_ROOT.glob("plugins/*/docs/**/*.md")),
+]
 _PROGRAMS = ("apt", "bash", "coding-gym", "curl", "docker", "git", "nox", "pip", "pytest", "python")
 _INLINE = re.compile(r"(?<!`)`((?:" + "|".join(_PROGRAMS) + r") [^`\n]+)`(?!`)")
 _FENCE = re.compile(r"^ *(`{3,}|~{3,}).*?^ *\1[`~]*[ ]*$", re.MULTILINE | re.DOTALL)
@@ -123,7 +130,12 @@ def test_our_commands_and_options_exist():
         for name, *arguments in _words(command):
             if name != "coding-gym" or not arguments:
                 continue
-            known = group if arguments[0].startswith("-") else group.commands.get(arguments[0])
+            known = group
+            if not arguments[0].startswith("-"):
+                try:
+                    _, known, arguments = group.resolve_command(typer.Context(group), arguments)
+                except UsageError:
+                    known = None
             names = {"--help"}.union(*(option.opts for option in known.params)) if known is not None else set()
             if known is None or any(word.startswith("-") and word != "-" and word not in names for word in arguments):
                 wrong.append(command)

@@ -11,8 +11,9 @@ import coding_gym
 import coding_gym_server
 from coding_gym import errors
 
-_PAGE = (Path(__file__).parents[2] / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
-_PACKAGES = (Path(coding_gym.__file__).parent, Path(coding_gym_server.__file__).parent)
+_ROOT = Path(__file__).parents[2]
+_PAGE = (_ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+_PACKAGES = (Path(coding_gym.__file__).parent, Path(coding_gym_server.__file__).parent, *_ROOT.glob("plugins/*/coding_gym_*"))
 _ROW = re.compile(r"^\| (`.+?`) \| .*", re.MULTILINE)
 _CODE = re.compile(r"(`+)(.+?)\1")
 _PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b|\.\.\.")

@@ -1,4 +1,4 @@
-"""The environments of the example; its training needs RLlib, which requires another gymnasium than this package."""
+"""The environments of the example; its training needs RLlib and torch."""
 
 from __future__ import annotations
 

@@ -15,8 +15,9 @@ import psutil
 import pytest
 
 from coding_gym_server.isolation.probe import probe
+from coding_gym_server.protocol.backends import UnknownBackendError, check_backend
 from coding_gym_server.worker.backends.jupyter.kernelspecs import installed_kernels
-from coding_gym_server.worker.backends.registry import UnknownBackendError, backend_class, check_backend, check_installed
+from coding_gym_server.worker.backends.registry import backend_class, check_installed
 from tests.support.requirements import import_extra
 from tests.support.timing import eventually
 

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from coding_gym.bench.plan import choose_provider
-from coding_gym.bench.report import measure_and_print
+from benchmarks.plan import choose_provider
+from benchmarks.report import measure_and_print
 
 from .human_eval_grading import measure_grading
 from .imagemagick import measure_screenshot

@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from coding_gym.bench.plan import BenchPlan
-from coding_gym.bench.report import Row
+from benchmarks.plan import BenchPlan
+from benchmarks.report import Row
 from coding_gym.tasks import Grader, Task, TaskSuite, load_suite
 
 __all__ = ["measure_grading"]

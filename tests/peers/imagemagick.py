@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from coding_gym.bench.plan import BenchPlan, milliseconds
-from coding_gym.bench.report import Row
+from benchmarks.plan import BenchPlan, milliseconds
+from benchmarks.report import Row
 from coding_gym_server.workspace.xauthority import write_authority
 
 __all__ = ["measure_screenshot"]

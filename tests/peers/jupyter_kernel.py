@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from coding_gym.bench.plan import BenchPlan, repeat
-from coding_gym.bench.report import Row
+from benchmarks.plan import BenchPlan, repeat
+from benchmarks.report import Row
 
 __all__ = ["measure_jupyter"]
 

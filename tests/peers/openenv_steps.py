@@ -13,8 +13,8 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
 
-from coding_gym.bench.plan import BenchPlan, repeat
-from coding_gym.bench.report import Row
+from benchmarks.plan import BenchPlan, repeat
+from benchmarks.report import Row
 from coding_gym.client.address import Address
 from coding_gym.client.http import get_json
 from coding_gym.errors import TransportError

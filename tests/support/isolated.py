@@ -1,6 +1,6 @@
 """Virtual environments of a test session, for libraries whose requirements conflict with those of other tests.
 
-A file in ``tests/integrations/isolated`` has tests, and names what they require in inline metadata (PEP 723)::
+A file in ``plugins/trainers/tests/isolated`` has tests, and names what they require in inline metadata (PEP 723)::
 
     # /// script
     # requires-python = ">=3.12"
@@ -41,7 +41,7 @@ __all__ = ["Counts", "Requirements", "find_python", "read_requirements", "run_is
 
 _ROOT = Path(__file__).parents[2]
 _METADATA = re.compile(r"^# /// script$\n((?:^#(?:| .*)$\n)+?)^# ///$", re.MULTILINE)
-# What tests/conftest.py and the configuration of pytest require.
+# What conftest.py and the configuration of pytest require.
 _PYTEST = ("pytest>=8.4", "pytest-timeout>=2.3", "psutil>=5.9")
 # Those of pyproject.toml, without the plugins that are not installed.
 _ADDOPTS = "--strict-markers --strict-config -ra --disable-plugin-autoload -p timeout"

@@ -25,7 +25,15 @@ __all__ = ["ROOT", "SUITES", "Suite", "imported_files", "suite_of"]
 ROOT = Path(__file__).parents[2]
 _FULL = ROOT / ".ci" / "full"
 _PROTOCOL = "server_image/coding_gym_server/protocol"
-_SOURCES = {"coding_gym": "coding_gym", "coding_gym_server": "server_image/coding_gym_server", "tests": "tests"}
+_PLUGINS = {path.name: path.relative_to(ROOT).as_posix() for path in ROOT.glob("plugins/*/coding_gym_*")}
+_SOURCES = {
+    "benchmarks": "benchmarks",
+    "coding_gym": "coding_gym",
+    "coding_gym_server": "server_image/coding_gym_server",
+    "plugins": "plugins",
+    "tests": "tests",
+    **_PLUGINS,
+}
 
 
 @dataclass(frozen=True)
@@ -124,11 +132,11 @@ def _concerns(path: str, suite: Suite) -> bool:
 
 @functools.cache
 def _imported_by(suite: Suite) -> frozenset[str]:
-    """Return the files below ``tests`` that the tests of a suite import."""
+    """Return the files of tests that the tests of a suite import."""
     found: set[str] = set()
     left = {str(path.relative_to(ROOT)) for name in suite.tests for path in _python_files(ROOT / name)}
     while left:
-        files = {file for path in left for file in imported_files(path) if file.startswith("tests/")}
+        files = {file for path in left for file in imported_files(path) if _is_test(file)}
         left = files - found
         found |= files
     return frozenset(found)
@@ -139,7 +147,11 @@ def _python_files(path: Path) -> Iterable[Path]:
 
 
 def _is_source(path: str) -> bool:
-    return path.endswith(".py") and not path.startswith("tests/") and (ROOT / path).is_file()
+    return path.endswith(".py") and not _is_test(path) and (ROOT / path).is_file()
+
+
+def _is_test(path: str) -> bool:
+    return "tests" in PurePosixPath(path).parts
 
 
 def _versions(path: str, base: str) -> tuple[str, str]:

@@ -77,7 +77,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if not is_of_suite or config.getoption("full"):
         return None
     named = (config.invocation_params.dir.joinpath(argument.partition("::")[0]).resolve() for argument in config.args)
-    below = [path for path in named if _TESTS in path.parents]
+    below = [path for path in named if path not in (ROOT, _TESTS)]
     return None if any(collection_path.is_relative_to(path) or path.is_relative_to(collection_path) for path in below) else True
 
 

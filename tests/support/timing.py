@@ -69,7 +69,7 @@ def eventually(condition: Callable[[], _Result], within: float = _MUCH_EARLIER_T
 
     Args:
         condition: The function.
-        within: Seconds after which it is not called again; by default, a program that sleeps for a minute goes on then.
+        within: Seconds after which it is not called again; by default, a program that sleeps for a minute continues then.
             Stalls of this machine do not count.
     """
     began = time.monotonic()

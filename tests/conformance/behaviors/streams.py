@@ -10,7 +10,7 @@ STREAMS = {
         print("one\rtwo\r\nthree")
         print(repr("\ud800"), ascii("\u00e4"), "no end of line", end="")
     """,
-    "bytes that are no text": r"""
+    "bytes that are not text": r"""
         print("text", flush=True)
         print(os.write(1, b"a\xffb\xc3(\xe6\xbc\n"), flush=True)
         print(os.write(1, "\u6f22".encode()[:2]), flush=True)
