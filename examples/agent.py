@@ -26,7 +26,7 @@ from rich.text import Text
 from coding_gym.datasets import ChatPolicy, Dataset, Episode, collect, export_chat, load
 from coding_gym.errors import CodingGymError, PolicyError
 from coding_gym.tasks import load_suite
-from coding_gym.wrappers.actions.fenced_code import extract_code, fenced_blocks
+from coding_gym.wrappers.actions import extract_code, fenced_blocks
 
 OPENAI = "https://api.openai.com/v1"
 SYSTEM = (

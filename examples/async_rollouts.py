@@ -7,9 +7,9 @@ programs of one question wait a second, as programs wait for tests, downloads or
 The same loop runs for the same time in two ways:
 
 * lock-step: ``step`` returns when the slowest environment has answered
-* first-come: ``recv`` returns what has arrived, the policy learns from it, and ``send`` lets these environments go on
+* first-come: ``recv`` returns what has arrived, the policy learns from it, and ``send`` lets these environments continue
 
-Run it with ``pip install coding-gym`` and ``python examples/async_rollouts.py``.
+Run it in a checkout, with ``pip install -e .`` and ``python examples/async_rollouts.py``.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def lock_step(trainer: Trainer) -> Iterator[None]:
 
 
 def first_come(trainer: Trainer) -> Iterator[None]:
-    """Let each environment go on as soon as it has answered."""
+    """Let each environment continue as soon as it has answered."""
     envs = trainer.envs.unwrapped
     envs.send([trainer.act(index) for index in range(envs.num_envs)])
     while True:

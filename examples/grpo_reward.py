@@ -23,7 +23,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from trl import GRPOConfig, GRPOTrainer
 
-from coding_gym.integrations.trl import TaskEnvironments, TaskReward, prompt_rows
+from coding_gym_trainers.trl import TaskEnvironments, TaskReward, prompt_rows
 
 
 def tiny_tokenizer() -> PreTrainedTokenizerFast:

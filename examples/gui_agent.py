@@ -30,7 +30,7 @@ from rich.table import Table
 from coding_gym.datasets import ChatPolicy, Dataset
 from coding_gym.errors import InvalidActionError
 from coding_gym.spaces import CodeText
-from coding_gym.wrappers.actions.fenced_code import fenced_blocks
+from coding_gym.wrappers.actions import fenced_blocks
 
 SYSTEM = """\
 You operate a computer by mouse and keyboard. Each message shows its screen, whose upper left corner is (0, 0). Answer with a \
@@ -41,7 +41,7 @@ JSON list of events between ```json and ```, such as
 ```
 
 The other events are double_click, move, drag (x, y, to_x, to_y) and scroll (x, y, dy). They are performed in order, then you \
-see the screen again. Go on until the task is done."""
+see the screen again. Continue until the task is done."""
 
 FORM = """
 import json

@@ -2,7 +2,7 @@
 
 * a batch of ``RayVectorEnv`` beside one of ``CodingVectorEnv``, in alternating runs
 * a node, a host, the sandboxes of a host are killed while environments step: when the loss is noticed, how long the other
-  environments have waited at most, and when the lost ones go on
+  environments have waited at most, and when the lost ones continue
 
 Driver, nodes and sandboxes share the processors here, so that the first table shows more than a cluster of machines costs.
 
@@ -23,7 +23,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 from coding_gym import CodingVectorEnv
-from coding_gym.ray import RayPool, RayVectorEnv
+from coding_gym_ray import RayPool, RayVectorEnv
 
 ROUNDS = 9
 BATCHES = 40
@@ -118,7 +118,7 @@ def main() -> None:
         print("| environments | one machine | Ray | more per batch | ratio |\n|---|---|---|---|---|")
         for num_envs in arguments.num_envs:
             print(measure_overhead(num_envs, options), flush=True)
-        print("\n| killed | lost | noticed after | longest step | all go on after |\n|---|---|---|---|---|")
+        print("\n| killed | lost | noticed after | longest step | all continue after |\n|---|---|---|---|---|")
         for kind in ("sandboxes", "host", "node"):
             print(measure_loss(kind, cluster, nodes, options), flush=True)
             add_nodes()

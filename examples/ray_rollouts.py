@@ -1,4 +1,4 @@
-"""Roll out a policy on all nodes of a Ray cluster, and go on when one of them dies.
+"""Roll out a policy on all nodes of a Ray cluster, and continue when one of them dies.
 
 Each node with the resource ``sandbox`` runs some sandboxes. The driver keeps as many episodes going as there are places, and
 learns from each as it ends. An episode whose node is lost ends with ``info["lost"]``, is not learned from, and is rolled out
@@ -19,7 +19,7 @@ import time
 import numpy as np
 
 from coding_gym import AsyncCodingEnv
-from coding_gym.ray import RayPool
+from coding_gym_ray import RayPool
 
 WORDS = "sandbox runs python"
 CANDIDATES = ("text.upper()", "text.title()", "text[::-1]", "text.split()")

@@ -25,10 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from coding_gym.client.address import Address
-from coding_gym.ray import RayPool
-from coding_gym.ray.pool import HostedSandbox
-from coding_gym.sandbox.pool import Lease
-from coding_gym.sandbox.pool.lease import PooledMember
+from coding_gym.sandbox.pool import Lease, PooledMember
+from coding_gym_ray import RayPool
+from coding_gym_ray.pool import HostedSandbox
 
 PLACES = 64
 WAITING = 256
@@ -39,7 +38,7 @@ class SimulatedPool(RayPool):
     """A pool whose hosts are simulated."""
 
     def set_hosts(self, count: int) -> None:
-        """Let there be so many hosts, and wait until the pool uses them."""
+        """Set the number of hosts, and wait until the pool uses them."""
         addresses = {f"http://10.{n >> 16}.{n >> 8 & 255}.{n & 255}:8000": f"{n:056x}" for n in range(1, count + 1)}
         self.on_hosts(addresses)
         while len(self._members) < count:

@@ -5,14 +5,14 @@ a step is 1 if the output is the squares of the even numbers, largest first. Tha
 others, then the line that changes nothing: an episode of eight steps returns at most 5.
 Each env runner of RLlib is an actor with a ``CodingVectorEnv``, whose environments share a sandbox on its node.
 
-``ray[rllib]`` pins another release of gymnasium than this package requires, and pip refuses to install both. RLlib works with
-the newer one: install its other requirements by name, in a virtual environment of its own, from a checkout of this package.
+Install RLlib in its own virtual environment, from a checkout of this package, because releases of Ray pin their releases of
+gymnasium:
 
     python -m venv ../rllib-venv
-    ../rllib-venv/bin/pip install -e . ray==2.60.0 torch dm_tree lz4 ormsgpack pandas pyarrow scipy tensorboardX
+    ../rllib-venv/bin/pip install -e . "ray[rllib]==2.60.0" torch
     ../rllib-venv/bin/python examples/rllib_ppo.py
 
-Tried with Python 3.11, Ray 2.60.0, gymnasium 1.4.0 and a CPU build of torch 2.13.0. Other releases are untried.
+Tried with Python 3.11, Ray 2.60.0, gymnasium 1.2.2 and a CPU build of torch 2.13.0. Other releases are untried.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 
 import coding_gym  # noqa: F401 - registers the environments
-from coding_gym.integrations.sb3 import SB3VecEnv
 from coding_gym.tasks import Asserts, Task, TaskSuite
+from coding_gym_trainers.sb3 import SB3VecEnv
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt

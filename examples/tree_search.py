@@ -14,7 +14,7 @@ Three methods use this policy, with the same seeds and at most the same number o
 * search with replay: the same, but a node is reached by running its steps again from the beginning
 * independent rollouts: episodes from the beginning, as long as the deepest path of the tree
 
-Run it with ``pip install coding-gym matplotlib`` and ``python examples/tree_search.py --output tree_search.png``.
+Run it in a checkout, with ``pip install -e . matplotlib`` and ``python examples/tree_search.py --output tree_search.png``.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ import matplotlib as mpl
 import numpy as np
 
 import coding_gym  # noqa: F401 - registers the environments
-from coding_gym.search import BranchTree, Node, best_first, epsilon_greedy
 from coding_gym.tasks import Asserts, Grader
 from coding_gym.tasks.loaders.bundled import Problem, load_problems
+from coding_gym_search import BranchTree, Node, best_first, epsilon_greedy
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt

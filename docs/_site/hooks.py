@@ -1,7 +1,8 @@
-"""Hooks of the site's build: the command-line reference, and pages made of files at the root of the repository."""
+"""Hooks of the site's build: the command-line reference, and pages made of files outside of ``docs``."""
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,18 @@ from coding_gym.cli.main import app
 
 _REPOSITORY = "https://github.com/coding-gym/coding-gym/blob/main/"
 _ROOT = Path(__file__).parents[2]
-_ROOT_PAGES = {
+_ELSEWHERE = {
     "project/changelog.md": "CHANGELOG.md",
     "project/code-of-conduct.md": "CODE_OF_CONDUCT.md",
     "project/contributing.md": "CONTRIBUTING.md",
     "project/security-policy.md": "SECURITY.md",
+    **{
+        path.relative_to(directory).as_posix(): path.relative_to(_ROOT).as_posix()
+        for directory in sorted(_ROOT.glob("plugins/*/docs"))
+        for path in sorted(directory.rglob("*.md"))
+    },
 }
-"""Pages, and the files at the root of the repository that they show."""
+"""Pages, and the files outside of ``docs`` that they show: at the root of the repository, and those of plug-ins."""
 
 _LINK = re.compile(r"\]\((?!https?:|#|mailto:)(?P<target>[^)\s]+)\)")
 
@@ -30,25 +36,22 @@ _LINK = re.compile(r"\]\((?!https?:|#|mailto:)(?P<target>[^)\s]+)\)")
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
     files.append(File.generated(config, "reference/cli.md", content=_command_line_reference()))
-    for page, source in _ROOT_PAGES.items():
+    for page, source in _ELSEWHERE.items():
         files.append(File.generated(config, page, content=(_ROOT / source).read_text(encoding="utf-8")))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Point links that leave the documentation to the repository, and links of root pages to the pages of the site."""
-    source = page.file.src_uri
-    at_root = source in _ROOT_PAGES
-    base = Path() if at_root else Path("docs") / Path(source).parent
+    """Point links between files of the repository to the pages that show them, and others to the repository."""
+    shown = page.file.src_uri
+    source = Path(_ELSEWHERE.get(shown, f"docs/{shown}"))
 
     def resolve(match: re.Match[str]) -> str:
         target, hash_mark, anchor = match["target"].partition("#")
-        path = _normal(base / target)
+        path = Path(os.path.normpath(source.parent / target))
         linked = _page_of(path)
-        if at_root and linked is not None:
-            return f"](../{linked}{hash_mark}{anchor})"
-        if path.parts[:1] == ("docs",):
-            return match[0]
+        if linked is not None:
+            return f"]({os.path.relpath(linked, Path(shown).parent)}{hash_mark}{anchor})"
         return f"]({_REPOSITORY}{path.as_posix()}{hash_mark}{anchor})" if (_ROOT / path).exists() else match[0]
 
     return _LINK.sub(resolve, markdown)
@@ -58,17 +61,7 @@ def _page_of(path: Path) -> str | None:
     """Return the page, relative to ``docs``, that shows a file of the repository."""
     if path.parts[:1] == ("docs",):
         return Path(*path.parts[1:]).as_posix()
-    return next((page for page, source in _ROOT_PAGES.items() if source == path.as_posix()), None)
-
-
-def _normal(path: Path) -> Path:
-    parts: list[str] = []
-    for part in path.parts:
-        if part == ".." and parts:
-            parts.pop()
-        elif part != ".":
-            parts.append(part)
-    return Path(*parts)
+    return next((page for page, source in _ELSEWHERE.items() if source == path.as_posix()), None)
 
 
 def _command_line_reference() -> str:

@@ -25,31 +25,21 @@ _ENTRY = re.compile(r"^    (\w+): (.*(?:\n {6,}.*)*)", re.MULTILINE)
 
 
 def descriptions(declaration: Any) -> dict[str, str]:
-    """Return what the docstrings of a dataclass and its bases say of each field."""
-    found = {}
-    for base in reversed(declaration.__mro__):
-        _, _, attributes = (inspect.getdoc(base) or "").partition("Attributes:\n")
-        for name, text in _ENTRY.findall(attributes):
-            found[name] = " ".join(text.split())
-    return found
+    """Return what the docstring of a dataclass says of each field."""
+    _, _, attributes = (inspect.getdoc(declaration) or "").partition("Attributes:\n")
+    return {name: " ".join(text.split()) for name, text in _ENTRY.findall(attributes)}
 
 
 def option_table(declaration: Any) -> str:
     """Return a Markdown table of the fields of a dataclass: names, defaults, descriptions."""
     texts = descriptions(declaration)
-    rows = [f"| `{entry.name}` | `{_default(entry)}` | {_markdown(texts[entry.name])} |\n" for entry in _ordered(declaration)]
+    rows = [f"| `{entry.name}` | `{_default(entry)}` | {_markdown(texts[entry.name])} |\n" for entry in fields(declaration)]
     return "| option | default | |\n|---|---|---|\n" + "".join(rows)
 
 
 def rewrite(text: str) -> str:
     """Return the text of a page with its tables of options as they are now."""
     return _TABLE.sub(lambda match: match[1] + option_table(CLASSES[match[2]]) + match[3], text)
-
-
-def _ordered(declaration: Any) -> list[Field[Any]]:
-    # The class's own fields first, then those of its groups.
-    own = set(declaration.__annotations__)
-    return sorted(fields(declaration), key=lambda entry: entry.name not in own)
 
 
 def _default(entry: Field[Any]) -> str:

@@ -5,6 +5,6 @@ Add ``CodingGymEnv`` to the names below, and a model has several turns in one in
 
 from verifiers.v1.harnesses.null import NullHarness
 
-from coding_gym.integrations.verifiers import CodingGymTaskset
+from coding_gym_trainers.verifiers import CodingGymTaskset
 
 __all__ = ["CodingGymTaskset", "NullHarness"]
