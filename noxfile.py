@@ -48,7 +48,7 @@ def docs(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Measure sandboxes on this machine; ``nox -s bench -- --quick`` takes a tenth of the measurements."""
     session.install("-e", ".[backends]")
-    session.run("coding-gym", "bench", *session.posargs)
+    session.run("python", "-m", "benchmarks", *session.posargs)
 
 
 @nox.session
