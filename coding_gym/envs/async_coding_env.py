@@ -82,7 +82,7 @@ class AsyncCodingEnv:
         self.on_timeout = on_timeout
         self._thread = _CallThread()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._canceled: set[threading.Event] = set()
+        self._beginnings: set[threading.Event] = set()
         self._is_closed = False
 
     @classmethod
@@ -235,7 +235,7 @@ class AsyncCodingEnv:
         """
         self._is_closed = True
         self._env.refuse_use()
-        for canceled in self._canceled:
+        for canceled in self._beginnings:
             canceled.set()
         self._env.stop_waiting()
         self._env.abort()
@@ -260,7 +260,16 @@ class AsyncCodingEnv:
     async def _begin(self, begin: Callable[[], _T]) -> _T:
         """Begin an episode."""
         canceled = threading.Event()
-        result = await self._call(partial(self._env.begin_cancelable, begin, canceled), canceled)
+        self._beginnings.add(canceled)
+        was_closed = self._is_closed
+        try:
+            result = await self._call(partial(self._env.begin_cancelable, begin, canceled), canceled)
+        except gym.error.ClosedEnvironmentError:
+            if was_closed:
+                raise
+            raise SandboxStartError(CLOSED_DURING_RESET) from None
+        finally:
+            self._beginnings.discard(canceled)
         if self._is_closed:
             raise SandboxStartError(CLOSED_DURING_RESET)
         return result
@@ -275,17 +284,16 @@ class AsyncCodingEnv:
         self._check_loop()
         canceled = canceled or threading.Event()
         future = self._thread.submit(in_current_context(call))
-        self._canceled.add(canceled)
+        answer = asyncio.wrap_future(future)
         try:
-            return await asyncio.shield(asyncio.wrap_future(future))
+            return await asyncio.shield(answer)
         except asyncio.CancelledError:
+            answer.add_done_callback(_ignore)
             if not future.cancel():
                 canceled.set()
                 self._env.stop_waiting()
                 self._env.interrupt()
             raise
-        finally:
-            self._canceled.discard(canceled)
 
     def _check_loop(self) -> None:
         loop = asyncio.get_running_loop()
@@ -299,6 +307,12 @@ class AsyncCodingEnv:
             raise ConcurrentUseError(message)
 
 
+def _ignore(answer: asyncio.Future[Any]) -> None:
+    """Retrieve an error that nobody waits for any more, so that asyncio does not log it."""
+    if not answer.cancelled():
+        answer.exception()
+
+
 def _step(env: CodingEnv, action: str, canceled: threading.Event) -> StepResult:
     with env.exclusive_use:
         env.check_action(action)
@@ -306,7 +320,7 @@ def _step(env: CodingEnv, action: str, canceled: threading.Event) -> StepResult:
         if canceled.is_set():
             # Before there was a step to interrupt.
             env.interrupt()
-        return env.finish_step()
+        return env.finish_step(canceled)
 
 
 class _CallThread:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import copy
 import threading
@@ -545,10 +546,17 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         except TransportError as error:
             self._fail(error)
 
-    def finish_step(self) -> StepResult:
-        """Wait for the response to ``begin_step``."""
+    def finish_step(self, canceled: threading.Event | None = None) -> StepResult:
+        """Wait for the response to ``begin_step``.
+
+        Args:
+            canceled: Whether nobody wants the response any more: the step then ends as after Ctrl-C.
+        """
         try:
-            return self._episode.finish_step(self._wait_for_step())
+            response = self._wait_for_step()
+            if canceled is not None and canceled.is_set():
+                raise asyncio.CancelledError
+            return self._episode.finish_step(response)
         except BaseException as error:
             self._episode.reports.failed(error)
             raise
@@ -599,11 +607,11 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         return infrastructure_failure(self._failure or "the session is gone")
 
     def _finish_interrupted(self) -> None:
-        """Interrupt the step in the sandbox, too, which keeps the variables. It counts, although nobody gets its result."""
+        """Interrupt the step in the sandbox, too, and take its response, which keeps the variables."""
         self.interrupt()
         try:
             if self._session is not None:
-                self._episode.finish_step(self._session.wait(timeout=_INTERRUPT_TIMEOUT))
+                self._session.wait(timeout=_INTERRUPT_TIMEOUT)
         except ProtocolError:
             # It answers, as to an invalid action.
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -158,9 +159,9 @@ class CodingTaskEnv(CodingEnv):
             assert self.task is not None
             self._grader().begin(self.task, program)
 
-    def finish_step(self) -> StepResult:
+    def finish_step(self, canceled: threading.Event | None = None) -> StepResult:
         try:
-            result = super().finish_step()
+            result = super().finish_step(canceled)
             self._last_verdict = self._grading.finish() if self._grading is not None else None
         except BaseException:
             if self._grading is not None:

@@ -590,7 +590,7 @@ def test_cancelled_acquire_leaves_waiting_queue(pool):
 def test_cancelled_start_leaves_no_process():
     async def start_and_cancel(env, after):
         await cancel_or_finish(env.__aenter__(), after)
-        if env._session is None:
+        if env._env._session is None:
             assert env.sandbox is None
         await env.aclose()
 

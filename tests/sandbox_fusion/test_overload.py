@@ -110,7 +110,8 @@ def test_process_that_waits_for_a_program_is_replaced(sandbox):
 
 def test_worker_that_is_ready_too_late_is_kept():
     others = zygotes_of_programs()
-    config = SandboxConfig(provider="local", preload=(), sessions=2)
+    # The client disconnects, as it does not wait for an answer.
+    config = SandboxConfig(provider="local", preload=(), sessions=2, idle_timeout=600)
     with contextlib.closing(start_sandbox(config)) as sandbox, client_of(sandbox, is_patient=False) as http:
         assert http.post("/run_code", json={"code": "print(1)", "language": "python"}).json()["status"] == "Success"
         (zygote,) = (zygote for zygote in zygotes_of_programs() if zygote not in others)

@@ -38,29 +38,47 @@ def extras() -> dict[str, list[str]]:
     return {name: requirements for name, requirements in declared.items() if name not in _DEVELOPMENT}
 
 
-def conflict(extra: str, trainer: str) -> str:
-    """Return why an extra and a library cannot be installed together, empty if they can.
+def _conflicts(names: list[str], trainer: str) -> dict[tuple[str, str], str]:
+    """Return which extras cannot be installed together with a library, and why.
 
-    Conflicts between what the extra requires and the library, which exist without this package, do not count.
+    Conflicts between what an extra requires and the library, which exist without this package, do not count.
     """
-    reason = _resolve(f"{ROOT}[{extra}]", trainer)
-    foreign = [entry for entry in extras()[extra] if not entry.startswith("coding-gym")]
-    return reason if reason and not _resolve(*foreign, trainer) else ""
+    reason = _resolve("pyproject.toml", *(f"--extra={name}" for name in names), requirements=[trainer])
+    if not reason:
+        return {}
+    if len(names) > 1:
+        # Those that do not conflict are found in few questions.
+        middle = len(names) // 2
+        return {**_conflicts(names[:middle], trainer), **_conflicts(names[middle:], trainer)}
+    foreign = [entry for entry in extras()[names[0]] if not entry.startswith("coding-gym")]
+    return {} if _resolve(requirements=[*foreign, trainer]) else {(names[0], trainer): reason}
 
 
-def _resolve(*requirements: str) -> str:
+def _resolve(*arguments: str, requirements: list[str]) -> str:
     """Return why requirements contradict each other; empty if they do not."""
-    command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--python-version", _PYTHON, "--no-header", "-"]
-    resolved = subprocess.run(command, input="\n".join(requirements), capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "uv",
+        "pip",
+        "compile",
+        "--quiet",
+        "--python-version",
+        _PYTHON,
+        "--no-header",
+        "-",
+        *arguments,
+    ]
+    resolved = subprocess.run(command, input="\n".join(requirements), cwd=ROOT, capture_output=True, text=True, check=False)
     return "" if resolved.returncode == 0 else resolved.stderr.strip()
 
 
 def conflicts() -> dict[tuple[str, str], str]:
     """Return the pairs of extras and libraries that cannot be installed together, with the reasons."""
-    pairs = [(extra, trainer) for trainer in TRAINERS for extra in extras()]
+    names = list(extras())
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        found = zip(pairs, threads.map(lambda pair: conflict(*pair), pairs), strict=True)
-        return {pair: reason for pair, reason in found if reason}
+        found = threads.map(lambda trainer: _conflicts(names, trainer), TRAINERS)
+        return {pair: reason for reasons in found for pair, reason in reasons.items()}
 
 
 def main() -> int:

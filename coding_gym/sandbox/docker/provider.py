@@ -239,19 +239,19 @@ def _start(
             return printed or f"it printed nothing, as when memory runs out: raise mem=, which is {config.mem!r}"
 
         wait_until_ready(address_of(container), timeout=config.start_timeout, explain_death=explain_death)
-    except APIError as error:
+    except (APIError, SandboxStartError) as error:
         try_to_remove(container)
-        message = f"The container does not start: {error.explanation or error}. {_CHECK_OPTIONS}"
-        raise _RefusedError(message) from error
-    except SandboxStartError as error:
-        try_to_remove(container)
-        if _has_server(client, image):
+        reason = str((error.explanation if isinstance(error, APIError) else None) or error)
+        if not _has_server(client, image):
+            message = (
+                f"The image {image!r} does not start coding_gym's server: leave image= out, or pass one that is derived from "
+                f"the default one ('coding-gym build-image'). {reason}"
+            )
+            raise SandboxStartError(message) from error
+        if isinstance(error, SandboxStartError):
             raise
-        message = (
-            f"The image {image!r} does not start coding_gym's server: leave image= out, or pass one that is derived from the "
-            f"default one ('coding-gym build-image'). {error}"
-        )
-        raise SandboxStartError(message) from error
+        message = f"The container does not start: {reason}. {_CHECK_OPTIONS}"
+        raise _RefusedError(message) from error
     except BaseException:
         try_to_remove(container)
         raise
