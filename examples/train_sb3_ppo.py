@@ -95,7 +95,7 @@ class Settings:
     output: Path = Path("learning_curve.png")
 
 
-class ComposedPrograms(VectorWrapper[Any, Any, Any, Any, Any]):
+class ComposedPrograms(VectorWrapper):  # type: ignore[type-arg] # not generic before Gymnasium 1.4
     """Adds a line to each program per action, and runs the programs.
 
     Action:

@@ -37,7 +37,10 @@ __all__ = [
 ]
 
 
-class VectorizeWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
+# The base classes of this module are not generic before Gymnasium 1.4.
+
+
+class VectorizeWrapper(VectorWrapper):
     """Applies a wrapper of single environments to a vector environment, in all autoreset modes.
 
     Each environment has its own wrapper, which processes the resets and steps of that environment, and is therefore reset with
@@ -204,7 +207,7 @@ def _info_of(infos: Info, index: int) -> Info:
     return info
 
 
-class SnippetActions(VectorizeTransformAction[Any, Any, Any, Any]):
+class SnippetActions(VectorizeTransformAction):
     r"""Maps discrete actions to code snippets; see ``coding_gym.wrappers.SnippetActions``.
 
     Action:
@@ -230,7 +233,7 @@ class SnippetActions(VectorizeTransformAction[Any, Any, Any, Any]):
         super().__init__(env, single.SnippetActions, snippets=snippets)
 
 
-class TokenActions(VectorizeTransformAction[Any, Any, Any, Any]):
+class TokenActions(VectorizeTransformAction):
     r"""Maps sequences of token ids to code; see ``coding_gym.wrappers.TokenActions``.
 
     Action:
@@ -262,7 +265,7 @@ class TokenActions(VectorizeTransformAction[Any, Any, Any, Any]):
         super().__init__(env, single.TokenActions, vocabulary=vocabulary, length=length, join=join, end=end)
 
 
-class TemplateActions(VectorizeTransformAction[Any, Any, Any, Any]):
+class TemplateActions(VectorizeTransformAction):
     r"""Fills the slots of a code template with the choices of an action; see ``coding_gym.wrappers.TemplateActions``.
 
     Action:
@@ -293,7 +296,7 @@ class TemplateActions(VectorizeTransformAction[Any, Any, Any, Any]):
         super().__init__(env, single.TemplateActions, template=template, choices=choices, as_dict=as_dict)
 
 
-class FencedCode(VectorizeTransformAction[Any, Any, Any, Any]):
+class FencedCode(VectorizeTransformAction):
     r"""Runs the fenced code of a language model's reply; see ``coding_gym.wrappers.FencedCode``.
 
     Action:

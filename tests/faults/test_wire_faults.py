@@ -711,8 +711,9 @@ def test_fast_sender_does_not_starve_other_clients(peer, bystander):
 @pytest.mark.parametrize(
     ("request_", "status"),
     [
-        (handshake(method="POST"), 405),
-        (handshake(method="PUT"), 405),
+        # 400 before websockets 16.
+        (handshake(method="POST"), (400, 405)),
+        (handshake(method="PUT"), (400, 405)),
         (handshake(path="/nope"), 403),
         (handshake(path="http://x/ws"), 403),
         (handshake(path="/w%73"), 101),
@@ -737,7 +738,7 @@ def test_fast_sender_does_not_starve_other_clients(peer, bystander):
 )
 def test_odd_handshakes_are_answered(any_server, request_, status):
     with Peer(any_server.address) as peer:
-        assert peer.request(request_)[0] == status
+        assert peer.request(request_)[0] in (status if isinstance(status, tuple) else (status,))
         if status != 101:
             peer.half_close()
             assert peer.read(1) == b""

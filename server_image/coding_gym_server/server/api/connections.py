@@ -177,12 +177,9 @@ class WebSocketConnection(asyncio.Protocol):
             "client": self._address("peername"),
             "root_path": "",
             "path": unquote(path),
-            "raw_path": path.encode("ascii"),
-            "query_string": query.encode("ascii"),
-            "headers": [
-                (name.lower().encode("ascii"), value.encode("latin-1", errors="surrogateescape"))
-                for name, value in request.headers.raw_items()
-            ],
+            "raw_path": _encoded(path),
+            "query_string": _encoded(query),
+            "headers": [(_encoded(name.lower()), _encoded(value)) for name, value in request.headers.raw_items()],
             "subprotocols": [name.strip() for name in offered if name.strip()],
             "state": self._app_state.copy(),
             "extensions": {FRAME_WRITER: self},
@@ -338,3 +335,8 @@ class WebSocketConnection(asyncio.Protocol):
     async def drain(self) -> None:
         """Wait until the client has read most of what was sent, or the connection is lost."""
         await self._writable.wait()
+
+
+def _encoded(text: str) -> bytes:
+    """Return what the client sent, which releases of ``websockets`` have decoded in two ways."""
+    return text.encode("latin-1", errors="surrogateescape")
