@@ -18,9 +18,9 @@ import pytest
 
 _ROOT = Path(__file__).parents[2]
 
-_NAMED = re.compile(r"`((?:benchmarks|coding_gym|docs|examples|plugins|server_image|tests)/[\w./-]+\.(?:py|toml|md))`")
-# Files of worked examples, which exist only after contributors add them.
-_EXAMPLES = ("arithmetic.py", "times_tables.py")
+_NAMED = re.compile(
+    r"`((?:benchmarks|coding_gym|coding_gym_server|docs|examples|plugins|server_image|tests)/[\w./-]*(?:/|\.py|\.toml|\.md))`"
+)
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -108,10 +108,15 @@ def test_public_names_are_in_the_reference(site):
 
 
 def test_named_files_exist():
-    text = (_ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    named = [name for name in _NAMED.findall(text) if not name.endswith(_EXAMPLES)]
-    assert len(named) > 5
-    assert [name for name in named if not (_ROOT / name).is_file()] == []
+    pages = [
+        *_ROOT.glob("*.md"),
+        *_ROOT.glob("docs/**/*.md"),
+        *_ROOT.glob("plugins/*/README.md"),
+        *_ROOT.glob("plugins/*/docs/**/*.md"),
+    ]
+    named = {name for page in pages for name in _NAMED.findall(page.read_text(encoding="utf-8"))}
+    assert len(named) > 20
+    assert {name for name in named if not (_ROOT / name).exists() and not (_ROOT / "server_image" / name).exists()} == set()
 
 
 def _build(directory: Path) -> None:
