@@ -131,6 +131,8 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         own, sandbox_options = split_options(options, type(self), CodingEnv)
         env_options = EnvOptions(**own)
         self.render_mode = env_options.render_mode
+        # Vector environments before Gymnasium 1.4 add their own to it.
+        self.metadata = {**self.metadata}
         self._episode = self._make_episode(env_options)
         self.action_space = self._episode.action_space
         self.observation_space = self._episode.observation_space

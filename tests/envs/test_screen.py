@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import RecordVideo
-from gymnasium.wrappers.vector import RecordVideo as VectorRecordVideo
 from PIL import Image
 
 from coding_gym import AsyncCodingEnv, CodeAction, CodingClient, CodingVectorEnv, Rectangle, SandboxPool, Video
@@ -262,7 +261,8 @@ def test_record_video_shows_windows(make, tmp_path):
 def test_vector_record_video_shows_windows(pool, tmp_path):
     import_extra("moviepy")
     envs = CodingVectorEnv(2, pool=pool, screen=SCREEN, render_mode="rgb_array", max_episode_steps=2)
-    recorded = VectorRecordVideo(envs, str(tmp_path / "videos"), episode_trigger=lambda _: True)
+    # Not in Gymnasium 1.1.
+    recorded = gym.wrappers.vector.RecordVideo(envs, str(tmp_path / "videos"), episode_trigger=lambda _: True)
     recorded.reset(seed=1)
     for _ in range(4):
         recorded.step((SHOW, "print('nothing to see')"))

