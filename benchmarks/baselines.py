@@ -18,7 +18,7 @@ from coding_gym_server.isolation.probe import probe
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
 from coding_gym_server.workspace import directory as workspace
-from coding_gym_server.zygote.main import ZygoteConfig
+from coding_gym_server.zygote.config import ZygoteConfig
 
 __all__ = ["BaselineError", "bare_worker"]
 

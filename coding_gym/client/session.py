@@ -6,9 +6,6 @@ import contextlib
 
 from coding_gym.client.address import Address
 from coding_gym.client.connection import Connection, MessageDecoder
-from coding_gym.client.files import Files
-from coding_gym.client.http import HttpClient
-from coding_gym.client.processes import Processes
 from coding_gym.client.shared_connection import Channel
 from coding_gym.errors import CapacityError, CodingGymError, ConfigurationError, ProtocolError, SnapshotError, TransportError
 from coding_gym_server.protocol import (
@@ -79,6 +76,11 @@ class SessionHttp:
     def __init__(self, address: Address, session_id: str | None) -> None:
         if session_id is None:
             raise ProtocolError(no_access(address))
+        # Most sessions need none of it.
+        from coding_gym.client.files import Files
+        from coding_gym.client.http import HttpClient
+        from coding_gym.client.processes import Processes
+
         self._http = HttpClient(address)
         base = f"/sessions/{session_id}"
         self.processes = Processes(self._http, base)

@@ -24,7 +24,6 @@ from coding_gym.envs.options import CodingEnvKwargs, EnvOptions, split_options
 from coding_gym.envs.screen_region import Region
 from coding_gym.envs.snapshot import Snapshot
 from coding_gym.errors import ConcurrentUseError, SandboxStartError, StepTimeoutError
-from coding_gym.media.marks import MarkedScreen
 from coding_gym.sandbox import Sandbox
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.pool import SandboxPool
@@ -34,6 +33,7 @@ from coding_gym_server.protocol import Outcome, Widget, Window
 if TYPE_CHECKING:
     from coding_gym.client.files import Files
     from coding_gym.client.processes import Command, Processes, ProcessResult, RunKwargs
+    from coding_gym.media.marks import MarkedScreen
 
 __all__ = ["AsyncCodingEnv"]
 

@@ -40,7 +40,6 @@ from coding_gym.envs.screen_region import WIDGETS_AND_SCREEN, WIDGETS_ONLY, WIND
 from coding_gym.envs.snapshot import ReplayReport, Snapshot, check_seed, check_snapshot
 from coding_gym.errors import CapacityError, ConfigurationError, ProtocolError, SandboxStartError, TransportError
 from coding_gym.media.frames import decode_pixels
-from coding_gym.media.marks import MarkedScreen, mark_widgets
 from coding_gym.sandbox import ManagedSandbox, Sandbox
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.pool import SandboxPool, managed_sandbox, resolve_config
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from coding_gym.client.files import Files
     from coding_gym.client.processes import Command, Processes, ProcessResult, RunKwargs
     from coding_gym.client.session import Session
+    from coding_gym.media.marks import MarkedScreen
 
 __all__ = ["CLOSED_DURING_RESET", "CodingEnv"]
 
@@ -282,6 +282,8 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
             TransportError: If the session is lost.
         """
         screen = self._request_screen(WIDGETS_AND_SCREEN)
+        from coding_gym.media.marks import mark_widgets
+
         return mark_widgets(decode_pixels(screen.screenshot), screen.widgets)
 
     @property

@@ -30,8 +30,6 @@ from coding_gym.errors import (
     TransportError,
 )
 from coding_gym.media.frames import black_frame, decode_pixels
-from coding_gym.media.results import Result
-from coding_gym.media.video import Video
 from coding_gym.spaces import CodeText, action_space, observation_space
 from coding_gym_server.protocol import (
     INFRASTRUCTURE_EXIT_CODE,
@@ -179,8 +177,12 @@ def info_of(settings: EnvOptions, observation: Observation) -> Info:
     if metadata.idle is not None:
         info["idle"] = metadata.idle
     if settings.results:
+        from coding_gym.media.results import Result
+
         info["results"] = tuple(map(Result.of, metadata.results))
     if settings.frames is not None:
+        from coding_gym.media.video import Video
+
         info["frames"] = Video(observation.frames)
     if settings.widgets:
         info["widgets"] = tuple(observation.widgets)

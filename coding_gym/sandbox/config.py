@@ -11,8 +11,6 @@ from coding_gym import plugins
 from coding_gym._validation import check_backend, check_count, check_names, check_one_of
 from coding_gym.client.address import Address
 from coding_gym.errors import ConfigurationError
-from coding_gym_server.packages.requirements import resolve
-from coding_gym_server.packages.system import check_system_packages
 
 __all__ = [
     "DOCKER_OPTIONS",
@@ -199,16 +197,22 @@ class SandboxConfig:
                 check(option.name, getattr(self, option.name))
         for name in ("preload", "packages", "system_packages"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        try:
-            resolve(self.packages)
-        except ValueError as error:
-            message = f"packages=: {error}"
-            raise ConfigurationError(message) from None
-        try:
-            check_system_packages(self.system_packages)
-        except ValueError as error:
-            message = f"system_packages=: {error}"
-            raise ConfigurationError(message) from None
+        if self.packages:
+            from coding_gym_server.packages.requirements import resolve
+
+            try:
+                resolve(self.packages)
+            except ValueError as error:
+                message = f"packages=: {error}"
+                raise ConfigurationError(message) from None
+        if self.system_packages:
+            from coding_gym_server.packages.system import check_system_packages
+
+            try:
+                check_system_packages(self.system_packages)
+            except ValueError as error:
+                message = f"system_packages=: {error}"
+                raise ConfigurationError(message) from None
         object.__setattr__(self, "environment", dict(self.environment))
         self._check_base_urls()
         if self.provider == "remote" and not self.base_url and not self.base_urls:

@@ -20,7 +20,6 @@ from typing import Any, Unpack
 
 from coding_gym._validation import CLOSED_ENVIRONMENT, check_count, parameter_names
 from coding_gym.client.address import Address
-from coding_gym.client.http import get_json
 from coding_gym.errors import (
     CodingGymError,
     ConfigurationError,
@@ -939,6 +938,9 @@ def _slots_of(address: Address, *, busy: int, timeout: float) -> int:
         TransportError: If it does not answer in time.
         ProtocolError: If it does not report its sessions.
     """
+    # Pools that start their sandboxes ask none.
+    from coding_gym.client.http import get_json
+
     return _slots_in(get_json(address, "/health", timeout=timeout), address, busy=busy)
 
 

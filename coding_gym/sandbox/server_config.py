@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from coding_gym.sandbox.config import SandboxConfig, parse_size
-from coding_gym.sandbox.packages import resolve_packages
 from coding_gym_server.protocol import ServerConfig
 
 __all__ = ["server_config"]
@@ -18,8 +19,7 @@ def server_config(config: SandboxConfig, *, shared_user_reason: str = "") -> Ser
         config: The sandbox's configuration.
         shared_user_reason: The reason why sessions cannot have users; empty to try to give them users.
     """
-    packages = resolve_packages(config)
-    return ServerConfig(
+    server = ServerConfig(
         max_sessions=config.sessions,
         spare_workers=config.spare_workers,
         backend=config.backend,
@@ -28,11 +28,15 @@ def server_config(config: SandboxConfig, *, shared_user_reason: str = "") -> Ser
         first_client_within=config.start_timeout + _SLACK_SECONDS,
         idle_timeout=config.idle_timeout,
         network=bool(config.network),
-        authorized_imports=packages.modules,
-        distributions=packages.distributions,
         session_users=config.session_users,
         shared_user_reason=shared_user_reason,
         session_root=config.root,
         session_disk_bytes=parse_size(config.disk),
         session_processes=config.session_pids_limit,
     )
+    if not config.packages:
+        return server
+    from coding_gym.sandbox.packages import resolve_packages
+
+    packages = resolve_packages(config)
+    return replace(server, authorized_imports=packages.modules, distributions=packages.distributions)

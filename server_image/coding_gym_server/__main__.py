@@ -32,7 +32,7 @@ from coding_gym_server.server.process_limiter import default_session_limit
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
 from coding_gym_server.worker.backends.registry import check_installed
 from coding_gym_server.workspace.layout import MOUNTED, PRIVATE
-from coding_gym_server.zygote.main import ZygoteConfig
+from coding_gym_server.zygote.config import ZygoteConfig
 
 if TYPE_CHECKING:
     import uvicorn

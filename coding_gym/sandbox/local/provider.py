@@ -16,9 +16,7 @@ from coding_gym.client.address import Address
 from coding_gym.errors import ProviderUnavailableError
 from coding_gym.sandbox.base import Sandbox, check_exit_code, wait_until_ready
 from coding_gym.sandbox.config import SandboxConfig, parse_size
-from coding_gym.sandbox.local.overlay import ensure_overlay
 from coding_gym.sandbox.ownership import new_runtime_directory, remove_orphaned_directories
-from coding_gym.sandbox.packages import check_installed_on_machine, resolve_packages
 from coding_gym.sandbox.server_config import server_config
 from coding_gym_server.isolation.probe import probe
 
@@ -66,8 +64,7 @@ def start_local(config: SandboxConfig) -> LocalSandbox:
             f"it requires {'; and '.join(kernel.missing)}. Install Docker, or pass isolation='prefer' to run without isolation"
         )
         raise ProviderUnavailableError(provider="local", reason=reason)
-    check_installed_on_machine(config.system_packages)
-    overlay = ensure_overlay(resolve_packages(config).requirements)
+    overlay = _prepare_packages(config) if config.packages or config.system_packages else None
     remove_orphaned_directories()
     with new_runtime_directory() as directory:
         token = secrets.token_urlsafe(32) if config.token is None else config.token
@@ -117,6 +114,15 @@ def start_local(config: SandboxConfig) -> LocalSandbox:
             _end(process, directory)
             raise
     return LocalSandbox(address, f"a local sandbox (Landlock ABI {kernel.landlock_abi}, pid {process.pid})", process, directory)
+
+
+def _prepare_packages(config: SandboxConfig) -> Path | None:
+    """Return the overlay with the packages of a configuration; None if this machine has them all."""
+    from coding_gym.sandbox.local.overlay import ensure_overlay
+    from coding_gym.sandbox.packages import check_installed_on_machine, resolve_packages
+
+    check_installed_on_machine(config.system_packages)
+    return ensure_overlay(resolve_packages(config).requirements)
 
 
 def _end(process: subprocess.Popen[bytes], directory: Path) -> None:

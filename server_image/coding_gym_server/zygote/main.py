@@ -34,7 +34,6 @@ from coding_gym_server.ipc.zygote_messages import (
     RootForked,
     TestRunnerRootForked,
 )
-from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.linux import fontconfig, mounts, procfs, user_namespaces
 from coding_gym_server.linux.forking import adopt_orphans, default_to_fork, fork_bare, fork_when_possible
 from coding_gym_server.linux.sigchld import ChildExits
@@ -43,11 +42,12 @@ from coding_gym_server.submission import process as submission
 from coding_gym_server.worker.backends.registry import backend_class
 from coding_gym_server.worker.branching import census, cloning
 from coding_gym_server.zygote import heap
+from coding_gym_server.zygote.config import ZygoteConfig
 from coding_gym_server.zygote.session_root import SessionRoot
 from coding_gym_server.zygote.slot_maker import SlotMaker
 from coding_gym_server.zygote.submission_root import SubmissionRoot
 
-__all__ = ["ZygoteConfig", "main"]
+__all__ = ["main"]
 
 
 # Modules that workers and typical programs use; imported here, they do not slow down sessions.
@@ -72,13 +72,6 @@ _RESPONSES = {
 }
 _Request = ForkRoot | ForkDisplay | ForkTestRunnerRoot | ForkSlotMaker
 
-# Small objects of a zygote of slots; of submissions; of sessions; and of sessions that preload numpy, pandas and matplotlib.
-_SLOT_MAKER_BYTES = 1 << 20
-_MINIMAL_BYTES = 5 << 20
-_BASE_BYTES = 11 << 20
-_PRELOAD_BYTES = 40 << 20
-_SMALL = {SLOT_MAKER: _SLOT_MAKER_BYTES, SUBMISSION: _MINIMAL_BYTES}
-
 _DISPLAY_MODULE = "coding_gym_server.display.process"
 
 
@@ -87,33 +80,6 @@ class _Forked(Protocol):
 
     def run(self) -> None:
         """Run until the end of the process."""
-
-
-class ZygoteConfig(msgspec.Struct, kw_only=True):
-    """Configuration of the zygote, passed on its command line as JSON.
-
-    Attributes:
-        preload: Modules to import before serving. Modules that are not installed are skipped.
-        backend: Name of the backend of its roots; those of submissions are forked by any.
-        profile: Isolation profile of each session.
-        authorized_imports: Modules that backends with an import allowlist permit in addition to their own.
-        overlay: Directory of packages in addition to the interpreter's.
-        namespace: Descriptor of the user namespace that it enters, None to stay in the present one.
-    """
-
-    preload: list[str]
-    backend: str
-    profile: IsolationProfile
-    authorized_imports: tuple[str, ...] = ()
-    overlay: str | None = None
-    namespace: int | None = None
-
-    @property
-    def heap_bytes(self) -> int:
-        """Approximate size of the small objects of the zygote and its imported modules."""
-        if self.backend in _SMALL:
-            return _SMALL[self.backend]
-        return _PRELOAD_BYTES if self.preload else _BASE_BYTES
 
 
 def main(descriptor: str, configuration: str) -> None:
@@ -134,10 +100,9 @@ def main(descriptor: str, configuration: str) -> None:
         overlay.use(Path(config.overlay))
     # Most programs use little of the preload list, but submissions use all of their short one. Objects that exist before
     # make_immortal() cause no page copies when they are used.
-    minimal = config.backend in _SMALL
-    often_used, rarely_used = (config.preload, []) if minimal else (_BASE_PRELOAD, config.preload)
+    often_used, rarely_used = (config.preload, []) if config.is_minimal else (_BASE_PRELOAD, config.preload)
     missing = _preload(often_used)
-    if not minimal:
+    if not config.is_minimal:
         default_to_fork()
     open_streams_ahead()
     is_prepared = _try_to_prepare(config.backend)

@@ -32,7 +32,7 @@ from coding_gym_server.server.supervisor.session_zygotes import SessionZygotes
 from coding_gym_server.server.supervisor.systems import NamedSystem, OwnSystem, SessionSystem
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
 from coding_gym_server.workspace.leftovers import ResidualFiles
-from coding_gym_server.zygote.main import ZygoteConfig
+from coding_gym_server.zygote.config import ZygoteConfig
 
 if TYPE_CHECKING:
     from coding_gym_server.server.grading.faithful.pool_cache import PoolCache

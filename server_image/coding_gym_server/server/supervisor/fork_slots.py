@@ -15,7 +15,7 @@ from coding_gym_server.server.supervisor.executor import Executor
 from coding_gym_server.server.supervisor.frozen_worker import FrozenWorker, SnapshotRefusedError
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
 from coding_gym_server.workspace.session_directory import MountedDirectory, SlotDirectory
-from coding_gym_server.zygote.main import ZygoteConfig
+from coding_gym_server.zygote.config import ZygoteConfig
 
 __all__ = ["ForkSlotFactory"]
 

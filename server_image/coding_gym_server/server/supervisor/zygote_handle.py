@@ -28,7 +28,7 @@ from coding_gym_server.ipc.zygote_messages import (
 from coding_gym_server.launcher.client import LaunchedZygote, LauncherClient
 from coding_gym_server.launcher.messages import StartZygote
 from coding_gym_server.worker.backends.registry import runs_in_worker
-from coding_gym_server.zygote.main import ZygoteConfig
+from coding_gym_server.zygote.config import ZygoteConfig
 
 __all__ = ["ForkError", "ZygoteHandle"]
 
