@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -54,6 +55,10 @@ def install(requirements: Iterable[str], *, overlay: Path, cache: bool = True) -
     Raises:
         InstallationError: If pip fails. Files that it left below ``overlay`` are unusable.
     """
+    if find_spec("pip") is None:
+        raise InstallationError(
+            [f"ERROR: {sys.prefix} has no pip, as environments of uv: run 'uv pip install pip' or 'python -m ensurepip'"]
+        )
     requirements = list(requirements)
     present = installed()
     by_url = {requirement.name for requirement in map(Requirement, requirements) if requirement.url is not None}

@@ -8,16 +8,19 @@ import signal
 import subprocess
 import sys
 import textwrap
+import venv
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import gymnasium as gym
 import httpx
+import packaging
 import psutil
 import pytest
 from docker.errors import ImageNotFound
 
+import coding_gym_server
 from coding_gym import SandboxConfig, SandboxPool
 from coding_gym.errors import ConfigurationError, PackageInstallError, SandboxStartError
 from coding_gym.sandbox import start_sandbox
@@ -121,6 +124,24 @@ def sandbox(toolz):
         sandbox = start_sandbox(SandboxConfig(provider="local", preload=("toolz",), packages=PACKAGES))
     with contextlib.closing(sandbox):
         yield sandbox
+
+
+def test_environment_without_pip_is_explained(tmp_path):
+    venv.create(tmp_path / "environment", with_pip=False)
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    for module in (coding_gym_server, packaging):
+        (modules / module.__name__).symlink_to(Path(module.__file__).parent)
+    program = "from coding_gym_server.packages.install import install; install(['toolz'], overlay='overlay')"
+    result = subprocess.run(
+        [tmp_path / "environment" / "bin" / "python", "-c", program],
+        env={**os.environ, "PYTHONPATH": str(modules)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert f"{tmp_path}/environment has no pip" in result.stderr
 
 
 def test_local_packages_are_last_and_read_only(sandbox, toolz):
