@@ -89,7 +89,7 @@ def steps(env, actions):
 
 
 @pytest.mark.parametrize("name", STACKS)
-def test_wrapped_environment_goes_on_from_snapshot(shared, name):
+def test_wrapped_environment_continues_from_snapshot(shared, name):
     env = STACKS[name](shared)
     env.reset(seed=1)
     steps(env, BEFORE)

@@ -56,7 +56,7 @@ def steps(envs, actions):
 
 
 @pytest.mark.parametrize("name", STACKS)
-def test_wrapped_environments_go_on_from_snapshots(two, name):
+def test_wrapped_environments_continue_from_snapshots(two, name):
     envs = STACKS[name](two)
     envs.reset(seed=1)
     steps(envs, BEFORE)
@@ -71,7 +71,7 @@ def test_wrapped_environments_go_on_from_snapshots(two, name):
         snapshot.release()
 
 
-def test_one_environment_goes_on_from_snapshot(two):
+def test_one_environment_continues_from_snapshot(two):
     envs = vector.StackTranscript(rewarded(two))
     envs.reset(seed=1)
     steps(envs, BEFORE)

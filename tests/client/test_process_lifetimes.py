@@ -132,7 +132,7 @@ def test_invalid_offsets_are_refused(processes, offsets):
         processes.join(process.id, **offsets)
 
 
-def test_stream_of_last_output_goes_on_beyond_limit(processes):
+def test_stream_of_last_output_continues_beyond_limit(processes):
     # Each line is waited for, so that none is lost.
     command = "for n in $(seq 100); do read line; echo $n; done"
     with processes.start(command, keep_stdin_open=True, max_output_bytes=10, keep="last") as process:

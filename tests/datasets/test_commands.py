@@ -109,7 +109,7 @@ def test_arguments_may_be_corrected_until_an_episode_is_written(tmp_path):
     assert "different arguments" in result.stderr.replace("\n", " ")
 
 
-def test_interrupt_is_no_fault_and_says_how_to_go_on(tmp_path):
+def test_interrupt_is_no_fault_and_says_how_to_continue(tmp_path):
     script = tmp_path / "script.json"
     script.write_text(json.dumps(["import time; time.sleep(0.3)"] * 3))
     out = tmp_path / "out"

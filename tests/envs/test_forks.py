@@ -53,7 +53,7 @@ def opened():
         yield lambda envs: [stack.enter_context(closing(env)) for env in envs]
 
 
-def test_forks_go_on_from_the_state(env, opened):
+def test_forks_continue_from_the_state(env, opened):
     env.step(SETUP)
     forks = opened(env.fork(3))
     for number, fork in enumerate([*forks, env]):
@@ -130,7 +130,7 @@ def test_forks_outlive_the_original(opened):
         sandbox.health(timeout=1)
 
 
-def test_original_goes_on_after_a_reset(env, opened):
+def test_original_continues_after_a_reset(env, opened):
     env.step("x = 1; open('a', 'w').close()")
     (fork,) = opened(env.fork(1))
     env.reset(seed=2)

@@ -76,7 +76,7 @@ def shell(pool):
         yield env
 
 
-def test_shell_goes_on_by_replay(shell):
+def test_shell_continues_by_replay(shell):
     shell.reset(seed=1, options={"files": {"data.txt": "7"}})
     shell.step("x=5; mkdir sub; cd sub; echo begun")
     shell.step("y=$(cat ../data.txt)")
@@ -168,7 +168,7 @@ def test_async_environment_is_recorded_on_request(pool):
     assert asyncio.run(run()) == (1, "5\n")
 
 
-def test_vector_shells_go_on_by_replay(pool):
+def test_vector_shells_continue_by_replay(pool):
     with closing(gym.make_vec("CodingShellEnv-v0", num_envs=2, pool=pool, **OPTIONS)) as envs:
         envs.reset(seed=1)
         envs.step(["x=1", "x=2"])

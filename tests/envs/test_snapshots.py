@@ -14,7 +14,7 @@ from coding_gym.errors import SnapshotError
 from tests.support.environments import OPTIONS, stdout
 
 
-def test_episode_goes_on_from_snapshot(env):
+def test_episode_continues_from_snapshot(env):
     env.step("x = [1]")
     with env.clone_state() as snapshot:
         assert snapshot.step_count == 1
@@ -95,7 +95,7 @@ def test_snapshots_are_released_when_collected(env):
     assert stdout(env, "print(1)") == "1\n"
 
 
-def test_refusal_reports_reasons_and_episode_goes_on(env):
+def test_refusal_reports_reasons_and_episode_continues(env):
     env.step("import socket; x = 1; pair = socket.socketpair()")
     with pytest.raises(SnapshotError) as refused:
         env.clone_state()
@@ -112,7 +112,7 @@ def test_release_after_end_of_environment_has_no_effect(pool):
     assert snapshot.is_released
 
 
-def test_task_goes_on_with_rewards_and_definitions(pool):
+def test_task_continues_with_rewards_and_definitions(pool):
     with closing(gym.make("CodingTask-v0", pool=pool, suite="basics", **OPTIONS).unwrapped) as env:
         env.reset(seed=1)
         task = env.task
@@ -130,7 +130,7 @@ def test_task_goes_on_with_rewards_and_definitions(pool):
             assert (env.task, info["task_id"], obs["prompt"]) == (task, task.id, task.prompt)
 
 
-def test_async_environment_goes_on_from_snapshot(pool):
+def test_async_environment_continues_from_snapshot(pool):
     async def run():
         async with AsyncCodingEnv(pool=pool, **OPTIONS) as env:
             await env.step("x = [1]")

@@ -12,7 +12,7 @@ from coding_gym.errors import ConfigurationError, SnapshotError
 from tests.support.environments import OPTIONS
 
 
-def test_vector_environments_go_on_from_snapshots(vector_env):
+def test_vector_environments_continue_from_snapshots(vector_env):
     vector_env.reset(seed=1)
     vector_env.step(["x = 'a'", "x = 'b'"])
     snapshots = vector_env.clone_states()

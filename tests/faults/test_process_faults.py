@@ -229,12 +229,12 @@ def test_root_killed_during_step_truncates_episode(envs):
     assert victim.sandbox is sandbox
 
 
-@pytest.mark.parametrize("how_to_go_on", ["step", "reset"])
-def test_environment_continues_after_root_was_killed(env, how_to_go_on):
+@pytest.mark.parametrize("how_to_continue", ["step", "reset"])
+def test_environment_continues_after_root_was_killed(env, how_to_continue):
     sandbox, root = env.sandbox, worker_of(env).parent()
     root.kill()
     assert gone_within([root]) == []
-    if how_to_go_on == "step":
+    if how_to_continue == "step":
         assert_infrastructure(env.step("mark"))
         # Agents do not step after the end of an episode, but it is not an error.
         assert shown(env, "'mark' in globals()") == "False\n"

@@ -15,7 +15,7 @@ def run_jupyter(http):
     return run
 
 
-def test_cells_share_variables_and_go_on_after_errors(run_jupyter):
+def test_cells_share_variables_and_continue_after_errors(run_jupyter):
     answer = run_jupyter("a = 20", "print(a)\na + 1", "import sys; sys.stderr.write('late')", "1 / 0", "a")
     assert answer["driver"].pop("execution_time") > 0
     assert (answer["status"], answer["message"], answer["files"]) == ("Success", "", {})

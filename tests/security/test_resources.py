@@ -25,7 +25,7 @@ def box(provider):
         yield sandbox
 
 
-def assert_goes_on(box, victim):
+def assert_continues(box, victim):
     assert victim.see("kept") == "kept"
     assert victim.see("subprocess.run(['true']).returncode") == 0
     with contextlib.closing(Inside(box)) as new:
@@ -62,7 +62,7 @@ def test_memory_hogs_leave_others_unaffected(box, provider, attacker, victim):
             assert "out of memory" in seen.stderr
         else:
             assert "MemoryError" in seen.stderr
-        assert_goes_on(box, victim)
+        assert_continues(box, victim)
         assert attacker.run("1").stdout == "1\n"
         attacker.reset()
 
@@ -73,7 +73,7 @@ def test_memory_hogs_leave_others_unaffected(box, provider, attacker, victim):
         check_side_by_side(hog, MEMORY_HOGS, at_once=1)
         assert attacker.run(MANY_MEMORY_HOGS, 5).metadata.outcome is not Outcome.INFRASTRUCTURE
         attacker.reset()
-        assert_goes_on(box, victim)
+        assert_continues(box, victim)
 
 
 @pytest.mark.docker
@@ -121,7 +121,7 @@ def test_exhausted_kernel_resources_leave_others_unaffected(box, attacker, victi
     def exhaust(name):
         attacker.do("held = []")
         attacker.run(EXHAUSTING[name])
-        assert_goes_on(box, victim)
+        assert_continues(box, victim)
         attacker.reset()
 
     check_side_by_side(exhaust, EXHAUSTING, at_once=1)
@@ -150,7 +150,7 @@ def test_descriptors_in_flight_leave_others_unaffected(box, attacker, victim):
         assert attacker.see("found") == "ETOOMANYREFS"
         victim.reset()
         victim.do("kept = 'kept'; open('file', 'w').write('kept')")
-        assert_goes_on(box, victim)
+        assert_continues(box, victim)
         attacker.reset()
 
     check_side_by_side(send, ["SOCK_DGRAM", "SOCK_STREAM", "SOCK_SEQPACKET"], at_once=1)
@@ -171,7 +171,7 @@ def test_output_floods_leave_others_responsive(box, attacker, victim):
     assert len(seen.stdout) <= 16_384
     assert len(seen.stderr) <= 16_384
     attacker.reset()
-    assert_goes_on(box, victim)
+    assert_continues(box, victim)
 
 
 # CPU
@@ -221,7 +221,7 @@ def test_disk_space_is_freed_with_session(docker_engine):
 
             def is_there_again():
                 with contextlib.suppress(ProtocolError, AssertionError):
-                    assert_goes_on(box, victim)
+                    assert_continues(box, victim)
                     with contextlib.closing(Inside(box)) as new:
                         written = new.see("[open(path, 'w').write('x' * 100_000) for path in ('new', '/dev/shm/new')]")
                         return written == [100_000] * 2

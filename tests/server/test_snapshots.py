@@ -47,7 +47,7 @@ def test_seed_reseeds_generators(session: TestSession) -> None:
     assert len(set(drawn)) == 3
 
 
-def test_chain_of_snapshots_goes_on(session: TestSession) -> None:
+def test_chain_of_snapshots_continues(session: TestSession) -> None:
     session.reset(seed=1)
     session.run("n = 0")
     for _ in range(40):
@@ -202,7 +202,7 @@ def test_snapshots_that_are_not_copied_yet_survive(open_session: Callable[[], Te
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
-def test_released_snapshot_goes_on_itself(open_session: Callable[[], TestSession], *, goes_on: bool) -> None:
+def test_released_snapshot_continues_itself(open_session: Callable[[], TestSession], *, goes_on: bool) -> None:
     first, other = open_session(), open_session()
     first.reset(seed=1)
     other.reset(seed=1)

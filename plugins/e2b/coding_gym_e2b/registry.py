@@ -29,7 +29,7 @@ class Snapshot:
     Attributes:
         id: Its id.
         names: Its names.
-        sandbox_id: The sandbox that it is of.
+        sandbox_id: Id of the sandbox that it was made of.
         lifecycle: What the client of that one wanted.
         host: The sandbox that has the session.
         session: The session.

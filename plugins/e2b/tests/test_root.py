@@ -293,7 +293,7 @@ def test_forks_are_refused(shared):
         shared.create_snapshot()
 
 
-def test_sandbox_goes_on_after_a_pause(own):
+def test_sandbox_continues_after_a_pause(own):
     own.commands.run("mkdir /app", user="root")
     own.pause()
     own.connect()

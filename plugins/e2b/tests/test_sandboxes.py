@@ -42,7 +42,7 @@ def test_time_limit_ends_sandbox(options):
         sandbox.commands.run("true")
 
 
-def test_paused_sandbox_stops_and_goes_on(sandbox):
+def test_paused_sandbox_stops_and_continues(sandbox):
     handle = sandbox.commands.run("for i in $(seq 200); do echo $i >> ticks; sleep 0.05; done", background=True)
     time.sleep(0.3)
     sandbox.pause()

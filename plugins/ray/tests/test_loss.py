@@ -33,7 +33,7 @@ def pool(two_nodes):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_lost_environments_are_truncated_and_the_others_go_on(pool, kill, descendants, kind):
+def test_lost_environments_are_truncated_and_the_others_continue(pool, kill, descendants, kind):
     with closing(RayVectorEnv(2 * PLACES, pool=pool, **ENV)) as envs:
         envs.reset(seed=1)
         envs.step(["x = 0"] * envs.num_envs)
@@ -68,7 +68,7 @@ def test_lost_environments_are_truncated_and_the_others_go_on(pool, kill, descen
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_lost_environments_go_on_elsewhere_if_there_is_room(pool, kill, kind):
+def test_lost_environments_continue_elsewhere_if_there_is_room(pool, kill, kind):
     with closing(RayVectorEnv(PLACES, pool=pool, **ENV)) as envs:
         envs.reset(seed=1)
         victim = pool._nodes[envs._slots[0].sandbox.address.url]

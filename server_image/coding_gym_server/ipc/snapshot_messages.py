@@ -19,12 +19,12 @@ __all__ = [
     "Freeze",
     "FromBranching",
     "KillCopy",
-    "LendNamespaces",
-    "NamespacesLent",
+    "NamespacesShared",
     "NotFreezable",
     "OpenSlot",
     "Resume",
     "SealSlot",
+    "ShareNamespaces",
     "SlotMade",
     "SlotMakerForked",
     "StayFrozen",
@@ -133,7 +133,7 @@ class CopyAdopted(msgspec.Struct, tag=True):
     """Response to ``CheckAlone``, ``AdoptCopy``, ``OpenSlot`` and ``SealSlot``."""
 
 
-class LendNamespaces(msgspec.Struct, tag=True):
+class ShareNamespaces(msgspec.Struct, tag=True):
     """Request to a root: pass what a slot for a fork is made of.
 
     Attributes:
@@ -143,14 +143,14 @@ class LendNamespaces(msgspec.Struct, tag=True):
     pid: int
 
 
-class NamespacesLent(msgspec.Struct, tag=True):
-    """Response to ``LendNamespaces``. Passes the user namespace of the copy, and the mount namespace of the session."""
+class NamespacesShared(msgspec.Struct, tag=True):
+    """Response to ``ShareNamespaces``. Passes the user namespace of the copy, and the mount namespace of the session."""
 
 
 class ForkSlotMaker(msgspec.Struct, tag=True):
     """Request to a zygote: make the namespaces of a slot.
 
-    Passes a socket for the response, what ``NamespacesLent`` passes, and the parent directory of the directories of forks.
+    Passes a socket for the response, what ``NamespacesShared`` passes, and the parent directory of the directories of forks.
 
     Attributes:
         number: Number of the slot.
@@ -232,10 +232,10 @@ ToBranching = (
     | Resume
     | CheckAlone
     | AdoptCopy
-    | LendNamespaces
+    | ShareNamespaces
     | OpenSlot
     | SealSlot
     | CloseSlot
     | KillCopy
 )
-FromBranching = Freezable | NotFreezable | WorkerCopied | CopyAdopted | NamespacesLent | SlotMade
+FromBranching = Freezable | NotFreezable | WorkerCopied | CopyAdopted | NamespacesShared | SlotMade

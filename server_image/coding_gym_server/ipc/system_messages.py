@@ -16,12 +16,12 @@ class EnterOwnSystem(msgspec.Struct, tag=True):
     """Request: give the session the user, mounts and a file system.
 
     Attributes:
-        lends_files: Whether a test runner borrows its files.
+        shares_files: Whether a test runner borrows its files.
         slots: Maximum number of forks of the session that exist at the same time.
         is_root: Whether the session's programs are root, and can change files of the system in their own one.
     """
 
-    lends_files: bool = False
+    shares_files: bool = False
     slots: int = 0
     is_root: bool = False
 
@@ -47,7 +47,7 @@ class Mounted(msgspec.Struct, tag=True):
 
     Passes a descriptor of the root directory of the file system. The response to ``CreateSystem`` also passes the mount and IPC
     namespaces. That to ``EnterOwnSystem`` passes the parent directory of those of forks if the session has slots, and the mount
-    namespace if it lends its files.
+    namespace if it shares its files.
     """
 
 

@@ -111,7 +111,7 @@ def exact(value: Any) -> Any:
     if not isinstance(value, np.ndarray):
         return ExactNumber(value) if isinstance(value, np.integer) or _is_narrow(dtype) else value
     if dtype == np.float16 or not _is_narrow(dtype):
-        # An array must not say that it is of float16: methods such as mean() would round to it.
+        # An array must not have the type float16: methods such as mean() would round to it.
         return widened(value)
     labelled: Any = value.astype(_WIDE[dtype.kind]).view(_labelled_array())
     labelled._label = dtype.newbyteorder("=")
@@ -149,7 +149,7 @@ def _labelled_array() -> Any:
     import numpy as np
 
     class LabelledArray(np.ndarray[Any, Any]):
-        """Array that holds 64-bit numbers, and says that it is of the type that was sent."""
+        """Array that holds 64-bit numbers, and reports the type that was sent."""
 
         _label: Any = None
 

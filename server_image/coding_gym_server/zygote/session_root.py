@@ -48,10 +48,10 @@ from coding_gym_server.ipc.snapshot_messages import (
     CloseSlot,
     CopyAdopted,
     KillCopy,
-    LendNamespaces,
-    NamespacesLent,
+    NamespacesShared,
     OpenSlot,
     SealSlot,
+    ShareNamespaces,
 )
 from coding_gym_server.ipc.system_messages import CreateSystem, EnterOwnSystem, Joined, JoinSystem, Mounted
 from coding_gym_server.ipc.widget_messages import WIDGETS_SIGNAL, RequestWidgets, WidgetsRequested
@@ -270,7 +270,7 @@ class SessionRoot(ProcessRoot):
         os.close(parent)
         if isinstance(request, CreateSystem):
             return Mounted(), (tree, *session_user.open_namespaces())
-        return Mounted(), (tree, session_user.open_mounts()) if request.lends_files else (tree,)
+        return Mounted(), (tree, session_user.open_mounts()) if request.shares_files else (tree,)
 
     def _handle_requests(self) -> None:
         worker = None
@@ -330,8 +330,8 @@ class SessionRoot(ProcessRoot):
             case KillCopy(pid):
                 self._kill_copy(pid)
                 self._channel.send(Killed())
-            case LendNamespaces(pid):
-                self._lend_namespaces(pid)
+            case ShareNamespaces(pid):
+                self._share_namespaces(pid)
             case OpenSlot(number):
                 self._slots[number] = ForkSlot(number, tuple(descriptors))
                 self._channel.send(CopyAdopted())
@@ -344,17 +344,17 @@ class SessionRoot(ProcessRoot):
     def _send_adopted(self, refusal: str | None) -> None:
         self._channel.send(CopyAdopted() if refusal is None else Failed(refusal))
 
-    def _lend_namespaces(self, pid: int) -> None:
+    def _share_namespaces(self, pid: int) -> None:
         if pid not in self._frozen or (self._gate is None and self._profile.seccomp):
             self._channel.send(Failed("the kernel does not permit forks of a session beside it"))
             return
         try:
-            lent = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in (f"/proc/{pid}/ns/user", "/proc/self/ns/mnt")]
+            shared = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in (f"/proc/{pid}/ns/user", "/proc/self/ns/mnt")]
         except OSError as error:
             self._channel.send(Failed(f"the copy of the interpreter has ended: {error.strerror}"))
             return
-        self._channel.send(NamespacesLent(), tuple(lent))
-        close_all(lent)
+        self._channel.send(NamespacesShared(), tuple(shared))
+        close_all(shared)
 
     def _fork(self, slot: ForkSlot, descriptors: list[int]) -> Forked | None:
         """Replace all running processes of a slot, except frozen copies, by a new worker."""

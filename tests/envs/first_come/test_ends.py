@@ -26,7 +26,7 @@ from tests.support.timing import eventually, promptly
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_death_of_sandbox_ends_its_episodes_while_others_go_on(mode, make_own):
+def test_death_of_sandbox_ends_its_episodes_while_others_continue(mode, make_own):
     envs = make_own(4, sessions_per_sandbox=2, autoreset_mode=mode)
     envs.reset(seed=1)
     dead, alive = envs.envs[0].sandbox, envs.envs[2].sandbox

@@ -188,7 +188,7 @@ worker.communicate()
         assert (worker.hello.name, worker.hello.root) == ("run", process.pid)
 
 
-def test_training_goes_on_if_the_directory_is_not_private():
+def test_training_continues_if_the_directory_is_not_private():
     prepare_directory().chmod(0o777)
     program = "coding_gym_studio.watch()\nenv = session(); reset(env); step(env, '1'); print('trained')"
     found = subprocess.run([sys.executable, "-c", PREAMBLE + program], capture_output=True, text=True, timeout=60)
@@ -217,7 +217,7 @@ wait()
     assert (tmp_path / "log").read_text().count("this process cannot be watched") == 2
 
 
-def test_training_goes_on_if_watching_fails_later():
+def test_training_continues_if_watching_fails_later():
     program = """
 coding_gym_studio.watch()
 from coding_gym_studio.watching.session import WatchedSession

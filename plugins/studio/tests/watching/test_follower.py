@@ -58,7 +58,7 @@ def test_a_killed_trainer_is_lost_and_its_last_picture_stays():
             assert eventually(lambda: [process.hello.pid for process in follower.processes] == [restarted.pid])
 
 
-def test_a_stopped_trainer_is_lost_until_it_goes_on(monkeypatch):
+def test_a_stopped_trainer_is_lost_until_it_continues(monkeypatch):
     monkeypatch.setattr(client, "_TIMEOUT", 0.5)
     with Follower(lambda hello: True) as follower, running_trainer(TRAINER.format(name="run")) as trainer:
         follower.attend()

@@ -85,7 +85,7 @@ def test_random_action_runs(env):
         assert env.step(action)[-1]["outcome"] in ("ok", "error", "timeout", "killed")
 
 
-def test_copy_goes_on_from_same_state(env):
+def test_copy_continues_from_same_state(env):
     env.reset(seed=1, task_id="a")
     env.step("```python\nimport random\nvalue = [1]\nopen('note', 'w').write('kept')\n```")
     env.step(CLOSE)

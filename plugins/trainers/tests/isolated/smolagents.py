@@ -81,7 +81,7 @@ def test_agent_runs_twice(executor):
     assert (first, agent.run("Again.", reset=False)) == (5, 6)
 
 
-def test_agent_sees_errors_and_goes_on(executor):
+def test_agent_sees_errors_and_continues(executor):
     _, model, answer = run_agent(executor, "print('before')\n1 / 0", "final_answer('done')")
     assert answer == "done"
     assert "before" in model.seen[1]

@@ -353,7 +353,7 @@ class GradingService:
         is_isolated = kind is GradingWorker
         user = self._take_user()
         try:
-            system = NamedSystem(self._base, None) if user is None else OwnSystem(user, lends_files=is_isolated)
+            system = NamedSystem(self._base, None) if user is None else OwnSystem(user, shares_files=is_isolated)
             worker: BaseWorker
             if is_isolated:
                 worker = await GradingWorker.open(system, libraries, zygote=zygote, compiled=self._compiled)

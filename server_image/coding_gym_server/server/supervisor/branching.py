@@ -79,7 +79,7 @@ async def thaw(executor: Executor, frozen: FrozenWorker, settings: Resume, *, ke
     Args:
         executor: The executor that the copy was made of.
         frozen: The copy.
-        settings: What the worker has of its own.
+        settings: What differs from the copied worker.
         keep: Whether the copy can be restored again.
 
     Raises:
@@ -118,7 +118,7 @@ async def thaw_fork(
         executor: The executor from ``ForkSlotFactory.open``.
         frozen: The copy.
         namespaces: Namespaces of the slot.
-        settings: What the worker has of its own.
+        settings: What differs from the copied worker.
         keep: Whether the copy can be restored again.
 
     Raises:

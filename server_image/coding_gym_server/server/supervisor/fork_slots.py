@@ -8,7 +8,7 @@ import socket
 from coding_gym_server.ipc.async_channel import AsyncChannel
 from coding_gym_server.ipc.channel import close_all
 from coding_gym_server.ipc.messages import Failed, FromProcess
-from coding_gym_server.ipc.snapshot_messages import ForkSlotMaker, LendNamespaces, OpenSlot
+from coding_gym_server.ipc.snapshot_messages import ForkSlotMaker, OpenSlot, ShareNamespaces
 from coding_gym_server.ipc.zygote_messages import SLOT_MAKER
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.server.supervisor.executor import Executor
@@ -93,15 +93,15 @@ class ForkSlotFactory:
             self._started.close()
 
     async def _make(self, origin: Executor, frozen: FrozenWorker, number: int, slots: int) -> tuple[int, ...]:
-        response, lent = await origin.tree.call_for_descriptors(LendNamespaces(frozen.pid))
+        response, shared = await origin.tree.call_for_descriptors(ShareNamespaces(frozen.pid))
         try:
             if isinstance(response, Failed):
                 raise ForkError(response.reason)
-            return await self._fork(ForkSlotMaker(number), *lent, slots)
+            return await self._fork(ForkSlotMaker(number), *shared, slots)
         finally:
-            close_all(lent)
+            close_all(shared)
 
-    async def _fork(self, request: ForkSlotMaker, *lent: int) -> tuple[int, ...]:
+    async def _fork(self, request: ForkSlotMaker, *shared: int) -> tuple[int, ...]:
         received: list[int] = []
         made: asyncio.Future[FromProcess] = asyncio.get_running_loop().create_future()
 
@@ -118,7 +118,7 @@ class ForkSlotFactory:
         )
         try:
             with theirs:
-                await self._zygote_of_slots().fork_slot_maker(request, theirs, *lent)
+                await self._zygote_of_slots().fork_slot_maker(request, theirs, *shared)
             async with asyncio.timeout(_TIMEOUT_SECONDS):
                 response = await made
             if isinstance(response, Failed) or len(received) < _NAMESPACES:

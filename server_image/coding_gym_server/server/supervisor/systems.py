@@ -56,7 +56,7 @@ class SessionSystem(ABC):
         """
 
     def take_mounts(self) -> int | None:
-        """Return a descriptor of the mounts of a root that lends its files, which the caller closes; None if it lends none."""
+        """Return a descriptor of the mounts of a root that shares its files, else None; the caller closes it."""
         return None
 
     def take_descriptors(self) -> list[int]:
@@ -96,14 +96,14 @@ class OwnSystem(SessionSystem):
 
     Args:
         user: Id of the session's user: the server's, unless the sandbox has users for sessions.
-        lends_files: Whether a test runner borrows its files, for which it needs the descriptor from ``take_mounts``.
+        shares_files: Whether ``take_mounts`` returns a descriptor, by which a test runner borrows the files.
         slots: Maximum number of forks of the session that exist at the same time.
         is_root: Whether the session's programs are root.
     """
 
-    def __init__(self, user: int, *, lends_files: bool = False, slots: int = 0, is_root: bool = False) -> None:
+    def __init__(self, user: int, *, shares_files: bool = False, slots: int = 0, is_root: bool = False) -> None:
         self.user = user
-        self._lends_files = lends_files
+        self._shares_files = shares_files
         self._slots = slots
         self._is_root = is_root
         self._received: list[int] = []
@@ -116,8 +116,8 @@ class OwnSystem(SessionSystem):
         return ForkRoot(None, backend, user=self.user)
 
     async def enter(self, root: AsyncChannel[FromProcess]) -> SessionDirectory:
-        await call_new_root(root, EnterOwnSystem(self._lends_files, self._slots, self._is_root))
-        if len(self._received) < (2 if self._lends_files or self._slots else 1):
+        await call_new_root(root, EnterOwnSystem(self._shares_files, self._slots, self._is_root))
+        if len(self._received) < (2 if self._shares_files or self._slots else 1):
             message = "the server has no free file descriptor"
             raise ForkError(message)
         tree = self._received.pop(0)

@@ -138,10 +138,10 @@ class WorkerHandle:
         return await self._channel.call(request, descriptors, timeout=_RESPONSE_SECONDS)
 
     def resume(self, request: Resume, namespaces: tuple[int, ...]) -> asyncio.Future[FromProcess]:
-        """Let a worker that was forked from a frozen copy continue.
+        """Resume a worker that was forked from a frozen copy.
 
         Args:
-            request: What it has of its own.
+            request: What differs from the copied worker.
             namespaces: Those of its slot, which it joins first; none if the copy was in the same slot.
 
         Returns:

@@ -118,7 +118,7 @@ export const FILTERS = ["text", "result", "outcome", "ending", "min", "max", "mi
 
 const NUMBERS = { min: "reward", max: "reward", minSteps: "steps", maxSteps: "steps", minTime: "seconds", maxTime: "seconds" };
 
-/** What addresses say instead of an empty name, which is no filter. */
+/** What addresses say instead of an empty name, which would not filter. */
 export const NONE = "none";
 
 /** Returns the rows that pass the filters, in order. */

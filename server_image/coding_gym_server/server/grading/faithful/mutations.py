@@ -101,7 +101,7 @@ def mutations(tests: list[SingleTest], names: frozenset[str], rng: random.Random
     """Return the mutations of each test, strong ones first, otherwise in random order.
 
     Args:
-        tests: All tests of a task, which lend each other expected values.
+        tests: All tests of a task, which take expected values from each other.
         names: The names by which they call the submission.
         rng: Source of randomness.
     """
