@@ -78,9 +78,12 @@ import gymnasium, coding_gym
 env = gymnasium.make("CodingEnv-v0", provider="local", backend="arithmetic", screen=None, preload=())
 env.reset(seed=1)
 print(env.step("6 * (3 + 4)")[0]["stdout"], int(env.step("open('x')")[0]["exit_code"]))
+with env.unwrapped.clone_state() as snapshot:
+    env.unwrapped.restore_state(snapshot)
+    print(snapshot.is_record, env.step("2 + 3")[0]["stdout"])
 env.close()
 """
-    assert run("-c", code) == "42\n 1\n"
+    assert run("-c", code) == "42\n 1\nFalse 5\n\n"
 
 
 def test_suites_are_loaded(run):

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coding_gym_server.server.supervisor.shared_files import SharedFiles
+from coding_gym_server.worker.backends.registry import runs_in_worker
 
 __all__ = ["ExecutorSpec"]
-
-_BRANCHING_BACKENDS = frozenset({"python", "notebook", "restricted", "restrictedpython", "smolagents"})
-"""Backends that execute cells in the worker."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,4 +32,4 @@ class ExecutorSpec:
     @property
     def can_branch(self) -> bool:
         """Whether copies of a worker, and of the files, are copies of the session."""
-        return self.backend in _BRANCHING_BACKENDS and self.shared is None and not self.is_root
+        return runs_in_worker(self.backend) and self.shared is None and not self.is_root
