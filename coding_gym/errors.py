@@ -9,7 +9,7 @@
     ├── ConcurrentUseError (RuntimeError)       two threads, or two event loops, use one environment
     ├── ProviderError (RuntimeError)            no sandbox is available
     │   ├── ProviderUnavailableError            no engine, or a kernel that cannot isolate
-    │   ├── ImageBuildError                     the image does not build
+    │   ├── ImageBuildError                     the image failed to build
     │   ├── PackageInstallError                 packages= cannot be installed
     │   ├── SandboxStartError                   the sandbox did not come up
     │   ├── PoolClosedError                     the pool is closed
@@ -133,7 +133,7 @@ class ProviderUnavailableError(ProviderError):
 
 
 class ImageBuildError(ProviderError):
-    """The image does not build.
+    """The image failed to build.
 
     Attributes:
         log: The end of the build's log.

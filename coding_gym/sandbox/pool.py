@@ -553,7 +553,7 @@ class SandboxPool:
         return lease
 
     def _best_member(self) -> PooledMember | None:
-        """Return the sandbox with the largest share of free slots, of several the one with the most.
+        """Return the sandbox with the largest share of free slots; of equal ones, that with the most.
 
         Of thousands, it is the best of a random few: that spreads leases almost as evenly, in constant time.
         """

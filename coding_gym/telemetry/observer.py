@@ -1,4 +1,4 @@
-"""``Observer``: what is told of the environments of a process."""
+"""``Observer``: receives the events of a process's environments."""
 
 from __future__ import annotations
 

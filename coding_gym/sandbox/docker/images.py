@@ -134,7 +134,7 @@ def _build_logged(
                 on_line(line)
     except (APIError, _BuildFailed) as error:
         log.append(str(error))
-        message = f"The image {name} does not build. {_NEXT_STEP} The log ends:"
+        message = f"The image {name} failed to build. {_NEXT_STEP} The log ends:"
         raise ImageBuildError(message, log[-_LOG_LINES:]) from error
 
 

@@ -167,7 +167,7 @@ class SessionFiles:
         return False
 
     async def unwatch(self, number: int) -> None:
-        """End a watch, if there is such a one."""
+        """End a watch, if it exists."""
         if self._watches.pop(number, None) is not None:
             del self._changed[number]
             self._kept.pop(number, None)

@@ -208,7 +208,7 @@ class BranchTree:
             policy: A function of the tree, such as ``highest_score`` or ``functools.partial(uct, exploration=0.5)``.
 
         Raises:
-            ConfigurationError: If it returns something else than a node of this tree.
+            ConfigurationError: If it returns anything but a node of this tree.
         """
         node = policy(self)
         if node is not None:

@@ -305,7 +305,7 @@ def test_calls_of_many_trajectories_run_concurrently(open_loop):
     # More trajectories than sessions: some have lost theirs, and are told.
     kept = [text for number, text in enumerate(texts) if text == str(2 * number)]
     restarted = [
-        text for text in texts if text.startswith("[the interpreter was started anew: its variables and files are lost]\n")
+        text for text in texts if text.startswith("[the interpreter was restarted: its variables and files are lost]\n")
     ]
     assert len(kept) >= 4
     assert len(kept) + len(restarted) == 12
@@ -346,7 +346,7 @@ def test_idle_sessions_end(open_loop):
     loop.text(agent, "x = 1")
     loop.wait_for_sessions(0)
     text = loop.text(agent, "'x' in dir()")
-    assert text == "[the interpreter was started anew: its variables and files are lost]\nFalse"
+    assert text == "[the interpreter was restarted: its variables and files are lost]\nFalse"
 
 
 def test_running_sessions_are_not_idle(open_loop):

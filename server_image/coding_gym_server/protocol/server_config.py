@@ -74,7 +74,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         bool, Meta(description="give each session a user, mounts and a file system of its own, if the container permits it")
     ] = False
     shared_user_reason: Annotated[str, Meta(description="why the container does not permit it, if that is known")] = ""
-    session_root: Annotated[bool, Meta(description="let programs of sessions be root, of a copy of the files")] = False
+    session_root: Annotated[bool, Meta(description="run programs of sessions as root, on a copy of the files")] = False
     session_disk_bytes: Annotated[int, Meta(description="size of the file system of a session that has its own")] = 512 << 20
     session_processes: Annotated[
         int | None,

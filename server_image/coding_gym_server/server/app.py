@@ -46,7 +46,7 @@ from coding_gym_server.server.process_limiter import ProcessGroup, ProcessLimite
 from coding_gym_server.server.sessions.defaults import SessionDefaults
 from coding_gym_server.server.sessions.registry import SessionLimitError, SessionNotFoundError, SessionRegistry
 from coding_gym_server.server.sessions.session import ServerSession
-from coding_gym_server.server.supervisor.display_handle import DisplayFactory, NoScreenError, ScreenRefusedError
+from coding_gym_server.server.supervisor.display_handle import DisplayFactory, InvalidScreenRequestError, ScreenUnavailableError
 from coding_gym_server.server.supervisor.executor_pool import ExecutorPool
 from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
 from coding_gym_server.server.supervisor.fork_slots import ForkSlotFactory
@@ -269,8 +269,8 @@ def create_app(
             BodyTooLargeError: body_too_large,
             SessionLimitError: at_capacity,
             FilesError: bad_option,
-            NoScreenError: bad_option,
-            ScreenRefusedError: bad_option,
+            ScreenUnavailableError: bad_option,
+            InvalidScreenRequestError: bad_option,
             UnknownBackendError: bad_option,
             ClientGoneError: client_gone,
             ClientDisconnect: client_gone,

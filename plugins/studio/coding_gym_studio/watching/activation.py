@@ -39,7 +39,7 @@ def watch(name: str | None = None) -> None:
 
     They are published on a socket that only this user can access; nothing is sent before somebody watches. Environments that
     exist already appear with their next step or reset. Without a change of code, ``CODING_GYM_WATCH=1`` does the same, also in
-    workers that are not forked but started anew.
+    workers that are spawned, not forked.
 
     A further call changes the name. If the socket cannot be created, or watching fails later, a warning is logged to
     ``coding_gym``, and nothing else happens; a further call tries again.

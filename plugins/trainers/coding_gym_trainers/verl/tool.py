@@ -33,8 +33,8 @@ _SCHEMA = {
         },
     },
 }
-_FAULT = "[the sandbox failed, which says nothing about the code; the interpreter starts anew, without its variables and files]"
-_RESTARTED = "[the interpreter was started anew: its variables and files are lost]\n"
+_FAULT = "[the sandbox failed, which says nothing about the code; the interpreter restarts, without its variables and files]"
+_RESTARTED = "[the interpreter was restarted: its variables and files are lost]\n"
 _NO_CODE = "[nothing was run: expected the parameter code, a string]"
 _NOT_TEXT = "[nothing was run: the code is too long, or not text]"
 

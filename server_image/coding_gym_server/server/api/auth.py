@@ -28,7 +28,7 @@ _OWN_SITES = frozenset({"same-origin", "none"})
 
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _BROWSER = "Mozilla/"
-"""Begin of the ``User-Agent`` of every browser."""
+"""Prefix of the ``User-Agent`` of every browser."""
 
 _MAX_QUOTED_CHARS = 100
 _LOCAL_NAME = "localhost"

@@ -22,7 +22,7 @@ from coding_gym_server.protocol import (
     ScreenMessage,
 )
 from coding_gym_server.protocol.backends import UnknownBackendError
-from coding_gym_server.server.supervisor.display_handle import NoScreenError, ScreenRefusedError
+from coding_gym_server.server.supervisor.display_handle import InvalidScreenRequestError, ScreenUnavailableError
 
 __all__ = ["BadRequestError", "decode_json", "decode_request", "encode_json", "encode_response", "field_of", "value_error"]
 
@@ -38,7 +38,11 @@ _REQUEST_TYPES = ("reset", "step", "interrupt", "state", "close", "mcp", "screen
 
 _T = TypeVar("_T")
 
-_FIELDS: dict[type[Exception], str] = {UnknownBackendError: "backend", NoScreenError: "screen", ScreenRefusedError: "inputs"}
+_FIELDS: dict[type[Exception], str] = {
+    UnknownBackendError: "backend",
+    ScreenUnavailableError: "screen",
+    InvalidScreenRequestError: "inputs",
+}
 
 
 class BadRequestError(ValueError):

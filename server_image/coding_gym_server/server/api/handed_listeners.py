@@ -48,7 +48,7 @@ class SandboxServer(uvicorn.Server):
 
     @contextlib.asynccontextmanager
     async def serving(self, listener: socket.socket) -> AsyncIterator[None]:
-        """Accept connections of a listening socket during the block; at its end, they end."""
+        """Accept connections of a listening socket for the duration of the block, then close them."""
         transports: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
 
         def connection() -> HttpConnection:

@@ -17,7 +17,7 @@ __all__ = ["at_capacity", "bad_option", "bad_request", "body_too_large", "client
 
 
 def health_route(sessions: SessionRegistry, isolation: IsolationReport) -> Route:
-    """Return the route of the report of health.
+    """Return the route of the health check.
 
     Args:
         sessions: The open sessions.

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 
 from coding_gym_server.protocol import OutputData, OutputMessage
-from coding_gym_server.server.supervisor.worker_handle import Event, OutputEvent
+from coding_gym_server.server.supervisor.worker_handle import Event, OutputChunk
 
 __all__ = ["OutputStream"]
 
@@ -34,7 +34,7 @@ class OutputStream:
 
     def add(self, event: Event) -> None:
         """Send the text of an event soon; results are part of the observation only."""
-        if isinstance(event, OutputEvent) and self._budget > 0:
+        if isinstance(event, OutputChunk) and self._budget > 0:
             text = event.text[: self._budget]
             self._budget -= len(text)
             self._pending[event.stream].append(text)

@@ -55,7 +55,7 @@ from coding_gym_server.server.api.openenv_mcp import answer_mcp
 from coding_gym_server.server.api.output_stream import OutputStream
 from coding_gym_server.server.sessions.registry import SessionLimitError, SessionRegistry
 from coding_gym_server.server.sessions.session import OnlyForkError, ServerSession
-from coding_gym_server.server.supervisor.display_handle import NoScreenError, ScreenRefusedError
+from coding_gym_server.server.supervisor.display_handle import InvalidScreenRequestError, ScreenUnavailableError
 from coding_gym_server.server.supervisor.frozen_worker import SnapshotRefusedError
 from coding_gym_server.workspace.file_errors import FilesError
 
@@ -249,7 +249,7 @@ class _Conversation:
         except BadRequestError as error:
             last = error.data.code is ErrorCode.SESSION_ERROR
             response = ErrorMessage(error.data)
-        except (FilesError, NoScreenError, ScreenRefusedError, UnknownBackendError) as error:
+        except (FilesError, ScreenUnavailableError, InvalidScreenRequestError, UnknownBackendError) as error:
             faults = [value_error(["data", field_of(error)], str(error))]
             response = ErrorMessage(ErrorData(message=str(error), code=ErrorCode.VALIDATION_ERROR, errors=faults))
         except OnlyForkError as error:

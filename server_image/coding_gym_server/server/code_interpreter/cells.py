@@ -10,8 +10,8 @@ from coding_gym_server.display.encoding import png
 from coding_gym_server.ipc.messages import CellResult, Execute
 from coding_gym_server.server.code_interpreter import messages
 from coding_gym_server.server.sessions.session import INFRASTRUCTURE_ERRORS, ServerSession
-from coding_gym_server.server.supervisor.watchdog import Limits
-from coding_gym_server.server.supervisor.worker_handle import Event, OutputEvent
+from coding_gym_server.server.supervisor.watchdog import TimeLimits
+from coding_gym_server.server.supervisor.worker_handle import Event, OutputChunk
 
 __all__ = ["DEFAULT_TIMEOUT", "SessionInterpreter", "SessionInterpreters", "run_cell"]
 
@@ -20,7 +20,7 @@ DEFAULT_TIMEOUT = 300.0
 
 
 async def run_cell(
-    session: ServerSession, cell: Execute, limits: Limits, *, quotes: bool, emit: Callable[[bytes], None]
+    session: ServerSession, cell: Execute, limits: TimeLimits, *, quotes: bool, emit: Callable[[bytes], None]
 ) -> bool:
     """Run a cell to its end, and emit its messages line by line; return whether the variables have been lost.
 
@@ -36,7 +36,7 @@ async def run_cell(
     """
 
     def on_event(event: Event) -> None:
-        emit(messages.printed(event) if isinstance(event, OutputEvent) else messages.result(event, quotes=quotes))
+        emit(messages.printed(event) if isinstance(event, OutputChunk) else messages.result(event, quotes=quotes))
 
     seen = await session.execute(cell, limits, on_event=on_event)
     if seen.picture is not None and seen.is_new:
@@ -47,7 +47,7 @@ async def run_cell(
     if error is not None:
         emit(messages.error_line(error, state_lost=completion.state_lost))
     elif completion.note:
-        emit(messages.printed(OutputEvent("stderr", completion.note)))
+        emit(messages.printed(OutputChunk("stderr", completion.note)))
     return completion.state_lost
 
 
@@ -86,7 +86,7 @@ class SessionInterpreter:
                 self._count += 1
             emit(messages.counted(self._count))
             self._running = asyncio.current_task()
-            limits = Limits(wall=timeout or DEFAULT_TIMEOUT)
+            limits = TimeLimits(wall=timeout or DEFAULT_TIMEOUT)
             try:
                 if await run_cell(self._session, Execute(code, environment, rich=True), limits, quotes=quotes, emit=emit):
                     self._count = 0

@@ -19,7 +19,7 @@ from coding_gym_server.server.code_interpreter.languages import DEFAULT_LANGUAGE
 from coding_gym_server.server.sessions.registry import SessionRegistry
 from coding_gym_server.server.sessions.session import INFRASTRUCTURE_ERRORS, ServerSession
 from coding_gym_server.server.supervisor.shared_files import SharedFiles
-from coding_gym_server.server.supervisor.watchdog import Limits
+from coding_gym_server.server.supervisor.watchdog import TimeLimits
 from coding_gym_server.worker.backends.registry import check_installed
 from coding_gym_server.workspace.layout import PRIVATE
 
@@ -111,7 +111,7 @@ class InterpreterContext:
                 emit(messages.error_line(messages.ABORTED))
                 return
             cell = Execute(code, environment, rich=True)
-            limits = Limits(wall=timeout or self._settings.timeout)
+            limits = TimeLimits(wall=timeout or self._settings.timeout)
             try:
                 session = self._session or await self._begin()
                 if code.strip():

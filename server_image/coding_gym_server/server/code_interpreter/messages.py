@@ -12,8 +12,8 @@ import msgspec
 
 from coding_gym_server.ipc.messages import CellResult, Raised
 from coding_gym_server.protocol import Outcome
-from coding_gym_server.server.supervisor.cell_run import CellOutcome
-from coding_gym_server.server.supervisor.worker_handle import OutputEvent
+from coding_gym_server.server.supervisor.cell_run import CompletedCell
+from coding_gym_server.server.supervisor.worker_handle import OutputChunk
 
 __all__ = ["ABORTED", "END", "KEEPALIVE", "counted", "error_line", "error_of", "lost", "printed", "result"]
 
@@ -49,7 +49,7 @@ def counted(count: int) -> bytes:
     return _line({"type": "number_of_executions", "execution_count": count})
 
 
-def printed(event: OutputEvent) -> bytes:
+def printed(event: OutputChunk) -> bytes:
     """Return the message for a chunk of stdout or stderr."""
     return _line({"type": event.stream, "text": event.text, "timestamp": datetime.now(UTC).isoformat()})
 
@@ -85,7 +85,7 @@ def error_line(raised: Raised, *, state_lost: bool = False) -> bytes:
     return _line({**message, "state_lost": True} if state_lost else message)
 
 
-def error_of(completion: CellOutcome) -> Raised | None:
+def error_of(completion: CompletedCell) -> Raised | None:
     """Return the error that ended an execution, or None if it succeeded."""
     note = completion.note.strip().strip("[]")
     match completion.outcome:

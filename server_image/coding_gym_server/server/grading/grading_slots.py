@@ -15,7 +15,7 @@ _LEAST_SECONDS = 1.0
 
 
 class OverloadedError(RuntimeError):
-    """As many submissions and programs run as the sandbox runs at the same time, or it is too slow to start more."""
+    """The sandbox runs as many submissions and programs as it can, or is too slow to start more."""
 
     def __init__(self, waited: float, missing: str = "place became free") -> None:
         super().__init__(f"The sandbox is overloaded: no {missing} within {waited:g} s. Send fewer programs at a time.")

@@ -34,9 +34,9 @@ from coding_gym_server.server.sandbox_fusion.messages import (
 )
 from coding_gym_server.server.sessions.registry import SessionLimitError, SessionRegistry
 from coding_gym_server.server.sessions.session import ServerSession
-from coding_gym_server.server.supervisor.cell_run import CellOutcome
-from coding_gym_server.server.supervisor.watchdog import Limits
-from coding_gym_server.server.supervisor.worker_handle import Event, OutputEvent
+from coding_gym_server.server.supervisor.cell_run import CompletedCell
+from coding_gym_server.server.supervisor.watchdog import TimeLimits
+from coding_gym_server.server.supervisor.worker_handle import Event, OutputChunk
 from coding_gym_server.workspace.fetching import read_files
 from coding_gym_server.workspace.file_errors import FilesError, StorageError
 
@@ -73,7 +73,7 @@ class NotebookRuns:
                 ResetOptions(backend=self._backend, max_output_chars=MAX_OUTPUT_CHARS, show_value=False, files=files)
             )
             if (limit := memory_limit(request.memory_limit_MB)) is not None:
-                await session.execute(Execute(_limiting(limit)), Limits(wall=_SET_UP_SECONDS))
+                await session.execute(Execute(_limiting(limit)), TimeLimits(wall=_SET_UP_SECONDS))
             return await _run_cells(session, request)
         except StorageError:
             raise
@@ -105,7 +105,7 @@ async def _run_cells(session: ServerSession, request: NotebookRequest) -> Notebo
             has_expired = True
             break
         collector = _CellCollector()
-        capture = await session.execute(Execute(code, rich=True), Limits(wall=min(own, left)), on_event=collector)
+        capture = await session.execute(Execute(code, rich=True), TimeLimits(wall=min(own, left)), on_event=collector)
         assert capture.completion is not None
         outputs.append(collector.output(capture.completion))
         has_expired = capture.completion.outcome is Outcome.TIMEOUT and left <= own
@@ -131,7 +131,7 @@ class _CellCollector:
         self._display: list[dict[str, Any]] = []
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, OutputEvent):
+        if isinstance(event, OutputChunk):
             self._texts[event.stream].append(event.text)
             return
         data: dict[str, Any] = dict(event.texts)
@@ -140,7 +140,7 @@ class _CellCollector:
                 data[mime] = msgspec.json.decode(text)
         self._display.append(data)
 
-    def output(self, completion: CellOutcome) -> CellOutput:
+    def output(self, completion: CompletedCell) -> CellOutput:
         """Return what the cell has printed, displayed and raised."""
         raised = error_of(completion)
         error = []

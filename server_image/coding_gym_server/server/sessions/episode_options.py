@@ -7,7 +7,7 @@ from coding_gym_server.protocol import Capture, OnIdle, ResetOptions, StepAction
 from coding_gym_server.server.sessions.defaults import SessionDefaults
 from coding_gym_server.server.sessions.openenv_rewards import Score, score
 from coding_gym_server.server.sessions.step_view import StepView, watch_limit
-from coding_gym_server.server.supervisor.watchdog import Limits
+from coding_gym_server.server.supervisor.watchdog import TimeLimits
 
 __all__ = ["EpisodeOptions"]
 
@@ -56,14 +56,14 @@ class EpisodeOptions:
             display_cookie=display_cookie,
         )
 
-    def limits(self, action: StepAction) -> Limits:
+    def limits(self, action: StepAction) -> TimeLimits:
         """Return the time limits of a step."""
-        return Limits(
+        return TimeLimits(
             wall=min(action.timeout_s or self.requested.step_timeout or self._defaults.step_timeout, _MAX_WALL_SECONDS),
             cpu=self.requested.cpu_timeout or self._defaults.cpu_timeout,
         )
 
-    def view(self, action: StepAction, limits: Limits) -> StepView:
+    def view(self, action: StepAction, limits: TimeLimits) -> StepView:
         """Return how a step captures the screen."""
         requested = action.capture_screenshot
         default = self.requested.capture or Capture.NEVER

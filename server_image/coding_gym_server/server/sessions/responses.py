@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from coding_gym_server.protocol import INFRASTRUCTURE_EXIT_CODE, Metadata, Observation, ObservationData, Outcome
-from coding_gym_server.server.supervisor.cell_run import CellOutcome
+from coding_gym_server.server.supervisor.cell_run import CompletedCell
 from coding_gym_server.server.supervisor.executor import Executor
 
 __all__ = ["infrastructure_failure", "response", "unfinished"]
@@ -26,7 +26,7 @@ def infrastructure_failure(error: Exception) -> ObservationData:
     return response("", message, INFRASTRUCTURE_EXIT_CODE, metadata)
 
 
-def unfinished(executor: Executor, *, is_running: bool) -> CellOutcome:
+def unfinished(executor: Executor, *, is_running: bool) -> CompletedCell:
     """Return the outcome of a step in which no cell ended, with the output since the last step.
 
     Args:
@@ -34,7 +34,7 @@ def unfinished(executor: Executor, *, is_running: bool) -> CellOutcome:
         is_running: Whether a program has been left running.
     """
     stdout, stderr = executor.take_output()
-    return CellOutcome(
+    return CompletedCell(
         outcome=Outcome.RUNNING if is_running else Outcome.OK,
         exit_code=0,
         state_lost=False,

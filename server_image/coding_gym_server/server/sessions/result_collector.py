@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from coding_gym_server.ipc.text import truncate_middle
 from coding_gym_server.protocol import RichResult
-from coding_gym_server.server.supervisor.cell_run import CellOutcome
-from coding_gym_server.server.supervisor.worker_handle import Event, OutputEvent
+from coding_gym_server.server.supervisor.cell_run import CompletedCell
+from coding_gym_server.server.supervisor.worker_handle import Event, OutputChunk
 
 __all__ = ["ResultCollector"]
 
@@ -35,7 +35,7 @@ class ResultCollector:
         """Collect an event."""
         if self._also is not None:
             self._also(event)
-        if isinstance(event, OutputEvent):
+        if isinstance(event, OutputChunk):
             self._text[event.stream].append(event.text)
             return
         self.results.append(RichResult(texts=event.texts, documents=event.documents, is_value=event.is_value))
@@ -46,7 +46,7 @@ class ResultCollector:
         """Return stdout, including values and displays, truncated in the middle to ``max_chars`` code points."""
         return truncate_middle("".join(self._text["stdout"]), max_chars)
 
-    def stderr(self, completion: CellOutcome, max_chars: int) -> str:
+    def stderr(self, completion: CompletedCell, max_chars: int) -> str:
         """Return stderr, including the traceback and the note of ``completion``, truncated to ``max_chars`` code points."""
         text = "".join(self._text["stderr"])
         if completion.raised is not None and completion.raised.traceback:

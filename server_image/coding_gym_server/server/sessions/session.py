@@ -37,14 +37,14 @@ from coding_gym_server.server.sessions.session_screen import SessionScreen
 from coding_gym_server.server.sessions.snapshots import Snapshot, SnapshotStore
 from coding_gym_server.server.sessions.step_runner import StepCapture, StepRunner, StepView
 from coding_gym_server.server.supervisor import branching
-from coding_gym_server.server.supervisor.cell_run import CellOutcome
-from coding_gym_server.server.supervisor.display_handle import DisplayFactory, NoScreenError, check_inputs
+from coding_gym_server.server.supervisor.cell_run import CompletedCell
+from coding_gym_server.server.supervisor.display_handle import DisplayFactory, ScreenUnavailableError, check_inputs
 from coding_gym_server.server.supervisor.executor import Executor
 from coding_gym_server.server.supervisor.executor_pool import ExecutorPool
 from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
 from coding_gym_server.server.supervisor.frozen_worker import SnapshotRefusedError
 from coding_gym_server.server.supervisor.shared_files import SharedFiles
-from coding_gym_server.server.supervisor.watchdog import Limits
+from coding_gym_server.server.supervisor.watchdog import TimeLimits
 from coding_gym_server.server.supervisor.worker_handle import Event
 from coding_gym_server.server.supervisor.zygote_handle import ForkError
 from coding_gym_server.worker.backends.registry import check_installed
@@ -138,7 +138,7 @@ class ServerSession:
         Raises:
             UnknownBackendError: If the backend does not exist or is not installed.
             FilesError: If a file cannot be written.
-            NoScreenError: If the screen or the window manager is not available.
+            ScreenUnavailableError: If the screen or the window manager is not available.
             OnlyForkError: If the session may only continue from snapshots.
             ForkError: If the process limit, memory or disk is exhausted, or the backend fails to load.
             ChannelClosedError: If the zygote died.
@@ -173,8 +173,8 @@ class ServerSession:
             on_event: Called with each output and result as it arrives.
 
         Raises:
-            NoScreenError: If there are input events but no screen.
-            ScreenRefusedError: If a key does not exist.
+            ScreenUnavailableError: If there are input events but no screen.
+            InvalidScreenRequestError: If a key does not exist.
         """
         began = time.perf_counter()
         # Validate input before any code runs.
@@ -221,7 +221,9 @@ class ServerSession:
         self._count_step(metadata.outcome, began)
         return data
 
-    async def execute(self, cell: Execute, limits: Limits, *, on_event: Callable[[Event], None] | None = None) -> StepCapture:
+    async def execute(
+        self, cell: Execute, limits: TimeLimits, *, on_event: Callable[[Event], None] | None = None
+    ) -> StepCapture:
         """Run a cell to its end and capture the screen. Starts an episode if there was no reset yet.
 
         Args:
@@ -256,14 +258,14 @@ class ServerSession:
             return None
         return Execute(action.code, rich=rich)
 
-    async def _end_program(self, action: StepAction) -> CellOutcome | None:
+    async def _end_program(self, action: StepAction) -> CompletedCell | None:
         """End a program that was left running if the action has code; return its outcome."""
         if self._executor is None or not self._executor.is_running or not action.code.strip():
             return None
         return await StepRunner(self._executor, self.screen.display).close_program(self._options.limits(action))
 
     async def _run_step(
-        self, cell: Execute | None, limits: Limits, view: StepView, *, on_event: Callable[[Event], None] | None
+        self, cell: Execute | None, limits: TimeLimits, view: StepView, *, on_event: Callable[[Event], None] | None
     ) -> StepCapture:
         try:
             executor = await self._current_executor()
@@ -271,7 +273,7 @@ class ServerSession:
                 executor.interrupt()
             if view.inputs and self.screen.display is None:
                 message = "input events require a screen; reset the session with a screen"
-                raise NoScreenError(message)
+                raise ScreenUnavailableError(message)
             captured = await StepRunner(executor, self.screen.display).run(cell, limits, view, on_event=on_event)
         except INFRASTRUCTURE_ERRORS as error:
             self._loss = str(error) or type(error).__name__

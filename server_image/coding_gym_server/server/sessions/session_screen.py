@@ -11,8 +11,8 @@ from coding_gym_server.protocol import DEFAULT_SCREEN, Rectangle, ResetOptions, 
 from coding_gym_server.server.supervisor.display_handle import (
     DisplayFactory,
     DisplayHandle,
-    NoScreenError,
-    ScreenRefusedError,
+    InvalidScreenRequestError,
+    ScreenUnavailableError,
 )
 from coding_gym_server.server.supervisor.executor import Executor
 from coding_gym_server.server.supervisor.widgets import arrange, read_widgets
@@ -56,12 +56,12 @@ class SessionScreen:
             options: Options of the episode.
 
         Raises:
-            NoScreenError: If the screen or the window manager is not available.
+            ScreenUnavailableError: If the screen or the window manager is not available.
         """
         size, window_manager = options.screen, options.window_manager
         if size is UNSET and not window_manager:
             # The default screen is optional.
-            with contextlib.suppress(NoScreenError, OSError):
+            with contextlib.suppress(ScreenUnavailableError, OSError):
                 self.display = self._displays.open(executor.directory, DEFAULT_SCREEN, window_manager=False)
         elif size is not None:
             chosen = DEFAULT_SCREEN if size is UNSET else size
@@ -86,13 +86,13 @@ class SessionScreen:
             executor: The executor of the episode, if there is one.
 
         Raises:
-            NoScreenError: If the session has no screen.
-            ScreenRefusedError: If the window does not exist.
+            ScreenUnavailableError: If the session has no screen.
+            InvalidScreenRequestError: If the window does not exist.
         """
         display = self.display
         if display is None:
             message = "this session has no screen; reset it with a screen"
-            raise NoScreenError(message)
+            raise ScreenUnavailableError(message)
         region = options.region
         running = executor is not None and executor.is_running
         reported = []
@@ -104,7 +104,7 @@ class SessionScreen:
             return Screen(windows=current.windows, running=running, screenshot=current.picture, widgets=widgets)
         if isinstance(region, int):
             message = f"no window {region}: there are no windows on the screen"
-            raise ScreenRefusedError(message)
+            raise InvalidScreenRequestError(message)
         return Screen(windows=[], running=running, screenshot=display.black(region))
 
     async def take_widgets(self, executor: Executor | None) -> list[Widget]:

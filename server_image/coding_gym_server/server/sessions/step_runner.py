@@ -12,10 +12,10 @@ from coding_gym_server.ipc.messages import Execute
 from coding_gym_server.protocol import Capture, Frame, IdleState, OnIdle, Outcome, Pixels
 from coding_gym_server.server.sessions.idle_handler import IdleHandler
 from coding_gym_server.server.sessions.step_view import StepView
-from coding_gym_server.server.supervisor.cell_run import CellOutcome
+from coding_gym_server.server.supervisor.cell_run import CompletedCell
 from coding_gym_server.server.supervisor.display_handle import DisplayHandle
 from coding_gym_server.server.supervisor.executor import Executor
-from coding_gym_server.server.supervisor.watchdog import Limits
+from coding_gym_server.server.supervisor.watchdog import TimeLimits
 from coding_gym_server.server.supervisor.worker_handle import Event
 
 __all__ = ["StepCapture", "StepRunner", "StepView"]
@@ -38,7 +38,7 @@ class StepCapture(msgspec.Struct, frozen=True, kw_only=True):
         is_running: Whether the cell has been left running.
     """
 
-    completion: CellOutcome | None
+    completion: CompletedCell | None
     picture: Pixels | None = None
     is_new: bool = False
     frames: list[Frame] = []
@@ -59,7 +59,7 @@ class StepRunner:
         self._screen = screen
 
     async def run(
-        self, cell: Execute | None, limits: Limits, view: StepView, *, on_event: Callable[[Event], None] | None = None
+        self, cell: Execute | None, limits: TimeLimits, view: StepView, *, on_event: Callable[[Event], None] | None = None
     ) -> StepCapture:
         """Run a cell, or continue one that was left running; then inject the input events.
 
@@ -70,7 +70,7 @@ class StepRunner:
             on_event: Called with each output and result as it arrives.
 
         Raises:
-            ScreenRefusedError: If a key does not exist.
+            InvalidScreenRequestError: If a key does not exist.
             ForkError: If the worker died and no new one can be forked.
             ChannelClosedError: If the root died.
         """
@@ -95,7 +95,7 @@ class StepRunner:
             return await self._capture(completion, view, idle_handler)
         return StepCapture(completion=completion, picture=screen.black() if view.capture is Capture.ALWAYS else None)
 
-    async def close_program(self, limits: Limits) -> CellOutcome | None:
+    async def close_program(self, limits: TimeLimits) -> CompletedCell | None:
         """End a cell that was left running: close its windows, then interrupt it; return its outcome.
 
         Args:
@@ -111,14 +111,14 @@ class StepRunner:
             idle_handler.stop()
 
     async def _close(
-        self, idle_handler: IdleHandler, limits: Limits, on_event: Callable[[Event], None] | None
-    ) -> CellOutcome | None:
+        self, idle_handler: IdleHandler, limits: TimeLimits, on_event: Callable[[Event], None] | None
+    ) -> CompletedCell | None:
         idle_handler.start_closing()
         return await self._executor.resume(limits, on_event=on_event)
 
     async def _run_and_inject(
-        self, cell: Execute | None, limits: Limits, idle_handler: IdleHandler, on_event: Callable[[Event], None] | None
-    ) -> CellOutcome | None:
+        self, cell: Execute | None, limits: TimeLimits, idle_handler: IdleHandler, on_event: Callable[[Event], None] | None
+    ) -> CompletedCell | None:
         view, executor = idle_handler.view, self._executor
         deadline = time.monotonic() + limits.wall
         completion = None
@@ -131,7 +131,9 @@ class StepRunner:
             completion = await self._close(idle_handler, _limits_until(deadline, limits), on_event)
         return completion
 
-    async def _inject(self, view: StepView, limits: Limits, on_event: Callable[[Event], None] | None) -> CellOutcome | None:
+    async def _inject(
+        self, view: StepView, limits: TimeLimits, on_event: Callable[[Event], None] | None
+    ) -> CompletedCell | None:
         """Inject input and wait for its effect on the screen, while a cell that was left running continues."""
         assert self._screen is not None
         injection = asyncio.create_task(self._inject_and_settle(self._screen, view, limits.wall))
@@ -150,7 +152,7 @@ class StepRunner:
         settle = _STABLE_TIMEOUT if view.settle is None else view.settle
         await screen.capture_final(Capture.AUTO, settle=min(settle, timeout), keep_watching=True)
 
-    async def _capture(self, completion: CellOutcome | None, view: StepView, idle_handler: IdleHandler) -> StepCapture:
+    async def _capture(self, completion: CompletedCell | None, view: StepView, idle_handler: IdleHandler) -> StepCapture:
         """Capture the final screenshot of the step, and its video."""
         assert self._screen is not None
         is_over = completion is not None and completion.outcome is not Outcome.TIMEOUT
@@ -173,5 +175,5 @@ class StepRunner:
         )
 
 
-def _limits_until(deadline: float, limits: Limits) -> Limits:
+def _limits_until(deadline: float, limits: TimeLimits) -> TimeLimits:
     return msgspec.structs.replace(limits, wall=max(deadline - time.monotonic(), _MIN_WALL))

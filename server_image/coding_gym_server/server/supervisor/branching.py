@@ -231,7 +231,7 @@ async def _prepare(executor: Executor, frozen: FrozenWorker) -> None:
         # The next restore reports it.
         return
     try:
-        # Whatever becomes of the slot.
+        # Regardless of what happens to the slot.
         await _call(executor, AdoptCopy(worker.pid, is_worker=False))
     except BaseException as error:
         worker.close()

@@ -13,16 +13,16 @@ from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.messages import Execute, Finished, FromProcess, Raised
 from coding_gym_server.ipc.text import truncate_middle
 from coding_gym_server.protocol import Outcome
-from coding_gym_server.server.supervisor.watchdog import Limits, Watchdog
+from coding_gym_server.server.supervisor.watchdog import StepWatchdog, TimeLimits
 from coding_gym_server.server.supervisor.worker_handle import Event, WorkerHandle
 
-__all__ = ["SIGKILLED", "CellOutcome", "CellRun", "exit_code_of"]
+__all__ = ["SIGKILLED", "CellRun", "CompletedCell", "exit_code_of"]
 
 SIGKILLED = 128 + signal.SIGKILL
 """Exit code of a process killed by SIGKILL."""
 
 
-class CellOutcome(msgspec.Struct, frozen=True, kw_only=True):
+class CompletedCell(msgspec.Struct, frozen=True, kw_only=True):
     """Outcome of a cell.
 
     Attributes:
@@ -43,7 +43,7 @@ class CellOutcome(msgspec.Struct, frozen=True, kw_only=True):
     note: str
     raised: Raised | None
 
-    def explained(self, note: str, max_output_chars: int) -> CellOutcome:
+    def explained(self, note: str, max_output_chars: int) -> CompletedCell:
         """Return the outcome with another line of explanation in ``stderr`` and ``note``.
 
         Args:
@@ -89,10 +89,10 @@ class CellRun:
         self._slot = slot
         self._on_interrupted = on_interrupted
         self._wakeup: asyncio.Future[None] | None = None
-        self._watchdog: Watchdog | None = None
+        self._watchdog: StepWatchdog | None = None
 
     async def advance(
-        self, limits: Limits, cell: Execute | None, on_event: Callable[[Event], None] | None, *, interrupt: bool
+        self, limits: TimeLimits, cell: Execute | None, on_event: Callable[[Event], None] | None, *, interrupt: bool
     ) -> bool:
         """Run until the cell ends or ``pause`` is called; return whether it has ended.
 
@@ -103,7 +103,7 @@ class CellRun:
             interrupt: Whether to interrupt the cell as soon as it starts.
         """
         self._wakeup = asyncio.get_running_loop().create_future()
-        watchdog = self._watchdog = Watchdog(
+        watchdog = self._watchdog = StepWatchdog(
             self._root,
             self._slot,
             limits,
@@ -153,8 +153,8 @@ class CellRun:
             self.pause()
 
     def result(
-        self, outcome: Outcome, exit_code: int, limits: Limits, *, kill_reason: str, max_output_chars: int
-    ) -> CellOutcome:
+        self, outcome: Outcome, exit_code: int, limits: TimeLimits, *, kill_reason: str, max_output_chars: int
+    ) -> CompletedCell:
         """Collect the output and close the workers that have died.
 
         Args:
@@ -174,7 +174,7 @@ class CellRun:
             self._dead.close()
         if self.finished is None:
             self.worker.close()
-        return CellOutcome(
+        return CompletedCell(
             outcome=outcome,
             exit_code=exit_code,
             state_lost=state_lost,
@@ -197,7 +197,7 @@ def exit_code_of(status: int | None) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _note(outcome: Outcome, exit_code: int, limits: Limits, *, state_lost: bool, kill_reason: str) -> str:
+def _note(outcome: Outcome, exit_code: int, limits: TimeLimits, *, state_lost: bool, kill_reason: str) -> str:
     """Return a line for stderr that explains an abnormal end and its effect on the variables; empty after a normal end."""
     kept = "variables are lost, files are kept" if state_lost else "variables are kept"
     match outcome:

@@ -51,7 +51,14 @@ from coding_gym_server.server.supervisor.display_socket import listen, socket_na
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
 from coding_gym_server.workspace.session_directory import X_SOCKETS, SessionDirectory
 
-__all__ = ["DisplayFactory", "DisplayHandle", "NoScreenError", "ScreenRefusedError", "StepObserver", "check_inputs"]
+__all__ = [
+    "DisplayFactory",
+    "DisplayHandle",
+    "DisplayListener",
+    "InvalidScreenRequestError",
+    "ScreenUnavailableError",
+    "check_inputs",
+]
 
 _RESTART_DELAY = 0.5
 _START_TIMEOUT = 10.0
@@ -65,11 +72,11 @@ _decoder = msgspec.msgpack.Decoder(FromDisplay)
 _Response = TypeVar("_Response", bound=msgspec.Struct)
 
 
-class NoScreenError(ValueError):
+class ScreenUnavailableError(ValueError):
     """A screen is required but not available."""
 
 
-class ScreenRefusedError(ValueError):
+class InvalidScreenRequestError(ValueError):
     """A screen request is invalid, such as an unknown key or window."""
 
 
@@ -80,15 +87,15 @@ def check_inputs(events: list[InputEvent]) -> None:
         events: The input events.
 
     Raises:
-        ScreenRefusedError: If a key does not exist.
+        InvalidScreenRequestError: If a key does not exist.
     """
     try:
         check_events(events)
     except UnknownKeyError as error:
-        raise ScreenRefusedError(str(error)) from error
+        raise InvalidScreenRequestError(str(error)) from error
 
 
-class StepObserver(Protocol):
+class DisplayListener(Protocol):
     """Observer of the display during a step."""
 
     def watch(self) -> WatchScreen:
@@ -125,14 +132,14 @@ class DisplayFactory:
             window_manager: Whether a window manager runs on it.
 
         Raises:
-            NoScreenError: If a required program is not installed or the socket cannot be created.
+            ScreenUnavailableError: If a required program is not installed or the socket cannot be created.
             OSError: If file descriptors, memory or disk are exhausted.
         """
         if not self.available:
-            raise NoScreenError(_unavailable(f"screen=({size[0]}, {size[1]})", missing_for_screens(), "screen=None"))
+            raise ScreenUnavailableError(_unavailable(f"screen=({size[0]}, {size[1]})", missing_for_screens(), "screen=None"))
         if window_manager and not can_manage_windows():
             missing = {"Blackbox": "apt install blackbox"}
-            raise NoScreenError(_unavailable("window_manager=True", missing, "window_manager=False"))
+            raise ScreenUnavailableError(_unavailable("window_manager=True", missing, "window_manager=False"))
         width, height = size
         config = DisplayConfig(
             directory=str(self.base),
@@ -152,7 +159,7 @@ class DisplayFactory:
                 f"screen=({width}, {height}) is not available: the sandbox cannot create a socket in {X_SOCKETS}: "
                 f"{error.strerror}. Make the directory writable, or pass screen=None"
             )
-            raise NoScreenError(message) from error
+            raise ScreenUnavailableError(message) from error
 
 
 class DisplayHandle:
@@ -180,7 +187,7 @@ class DisplayHandle:
         self._start_task: asyncio.Task[None] | None = None
         self._restart: asyncio.TimerHandle | None = None
         self._pid: int | None = None
-        self._observer: StepObserver | None = None
+        self._observer: DisplayListener | None = None
         self._request_lock = asyncio.Lock()
         self._listener, self._number = listener, number
         self._files: SessionDirectory | None = files
@@ -207,12 +214,12 @@ class DisplayHandle:
         return black_picture((region or whole).width, (region or whole).height)
 
     @property
-    def observer(self) -> StepObserver | None:
+    def observer(self) -> DisplayListener | None:
         """Observer of the current step, None between steps."""
         return self._observer
 
     @observer.setter
-    def observer(self, observer: StepObserver | None) -> None:
+    def observer(self, observer: DisplayListener | None) -> None:
         self._observer = observer
         if observer is not None and self._channel is not None:
             self._send(observer.watch())
@@ -236,7 +243,7 @@ class DisplayHandle:
             region: A rectangle or the id of a window; None for the whole screen.
 
         Raises:
-            ScreenRefusedError: If the window does not exist.
+            InvalidScreenRequestError: If the window does not exist.
         """
         return await self._request(Captured, CaptureNow(region))
 
@@ -258,7 +265,7 @@ class DisplayHandle:
             timeout: Maximum duration in seconds.
 
         Raises:
-            ScreenRefusedError: If a key does not exist.
+            InvalidScreenRequestError: If a key does not exist.
         """
         await self._request(InputInjected, InjectInput(events), timeout)
 
@@ -362,7 +369,7 @@ class DisplayHandle:
                 self._on_disconnected()
                 return None
         if isinstance(response, Refused):
-            raise ScreenRefusedError(response.reason)
+            raise InvalidScreenRequestError(response.reason)
         assert isinstance(response, response_type)
         return response
 

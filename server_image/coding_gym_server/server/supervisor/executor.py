@@ -28,13 +28,13 @@ from coding_gym_server.ipc.snapshot_messages import FIRST_SLOT
 from coding_gym_server.linux import oom, procfs
 from coding_gym_server.protocol import TIMEOUT_EXIT_CODE, Outcome
 from coding_gym_server.protocol.processes import ProcessRequest
-from coding_gym_server.server.supervisor.cell_run import SIGKILLED, CellOutcome, CellRun, exit_code_of
+from coding_gym_server.server.supervisor.cell_run import SIGKILLED, CellRun, CompletedCell, exit_code_of
 from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
 from coding_gym_server.server.supervisor.pending_snapshot import PendingSnapshot
 from coding_gym_server.server.supervisor.process_tree import ProcessTree
 from coding_gym_server.server.supervisor.processes import Process, ProcessTable
 from coding_gym_server.server.supervisor.systems import SessionSystem
-from coding_gym_server.server.supervisor.watchdog import Limits
+from coding_gym_server.server.supervisor.watchdog import TimeLimits
 from coding_gym_server.server.supervisor.worker_handle import DEFAULT_MAX_OUTPUT_CHARS, Event, WorkerHandle
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
 from coding_gym_server.workspace.session_directory import SessionDirectory
@@ -43,7 +43,7 @@ __all__ = ["Executor"]
 
 
 class Executor:
-    """Isolated environment that runs cells. Created by ``Executor.start``.
+    """What runs the cells of a session: its worker, workspace and pipes, and the root that forks share.
 
     Args:
         spec: Its fixed properties.
@@ -64,7 +64,7 @@ class Executor:
         on_interrupted: Called when an interrupt has been sent to a cell.
         configuration: Configuration of the worker, None before ``configure``.
         max_output_chars: Maximum number of code points of stdout, and of stderr, per step.
-        pending_snapshot: The last snapshot, while the worker has not gone on.
+        pending_snapshot: The last snapshot, while the worker has not continued.
     """
 
     def __init__(
@@ -174,10 +174,10 @@ class Executor:
     async def execute(
         self,
         cell: Execute,
-        limits: Limits,
+        limits: TimeLimits,
         *,
         on_event: Callable[[Event], None] | None = None,
-    ) -> CellOutcome | None:
+    ) -> CompletedCell | None:
         """Run a cell until it ends, reaches a limit or is paused. No other cell may be running.
 
         A worker that died in the step, or since the last one, is replaced by a new one in the same workspace.
@@ -205,7 +205,7 @@ class Executor:
         self._run = CellRun(self.worker, dead, self.tree.root, self.slot, on_interrupted=lambda: self.on_interrupted())
         return await self._advance(self._run, limits, cell, on_event)
 
-    async def resume(self, limits: Limits, *, on_event: Callable[[Event], None] | None = None) -> CellOutcome | None:
+    async def resume(self, limits: TimeLimits, *, on_event: Callable[[Event], None] | None = None) -> CompletedCell | None:
         """Continue a cell that was left running; see ``execute``."""
         assert self._run is not None
         return await self._advance(self._run, limits, None, on_event)
@@ -216,8 +216,8 @@ class Executor:
             self._run.pause()
 
     async def _advance(
-        self, run: CellRun, limits: Limits, cell: Execute | None, on_event: Callable[[Event], None] | None
-    ) -> CellOutcome | None:
+        self, run: CellRun, limits: TimeLimits, cell: Execute | None, on_event: Callable[[Event], None] | None
+    ) -> CompletedCell | None:
         try:
             has_ended = await run.advance(limits, cell, on_event, interrupt=self._interrupt_due)
         except BaseException:
@@ -230,7 +230,7 @@ class Executor:
         self._run = None
         return await self._complete(run, limits)
 
-    async def _complete(self, run: CellRun, limits: Limits) -> CellOutcome:
+    async def _complete(self, run: CellRun, limits: TimeLimits) -> CompletedCell:
         if run.finished is not None:
             exit_code = run.finished.exit_code
             outcome = Outcome.OK if exit_code == 0 else Outcome.ERROR

@@ -43,7 +43,7 @@ class FrozenWorker:
         files: Copy of the files.
         configuration: The worker's configuration.
         max_output_chars: Maximum number of code points of stdout, and of stderr, per step.
-        loss: Why it can be restored no more, None if it can.
+        loss: Why it can no longer be restored, None if it can.
         spare: A worker that was forked from it in advance, None without one.
         preparation: The task that forks the spare, or has done so; None before it was needed.
     """

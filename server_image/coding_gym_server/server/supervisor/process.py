@@ -25,7 +25,7 @@ from coding_gym_server.protocol.processes import (
     ProcessStarted,
     TerminalSize,
 )
-from coding_gym_server.server.supervisor.process_streams import InputPipe, Output, OutputReader
+from coding_gym_server.server.supervisor.process_streams import BoundedOutput, OutputReader, StdinWriter
 from coding_gym_server.server.supervisor.spawner_handle import ROOT_TIMEOUT_SECONDS, ShimHandle
 
 __all__ = ["Process"]
@@ -57,8 +57,8 @@ class Process:
         self._request = request
         self._on_end = on_end
         self._shim: ShimHandle | None = None
-        self._stdin: InputPipe | None = None
-        self._stdout, self._stderr = (Output(request.max_output_bytes, request.keep) for _ in range(2))
+        self._stdin: StdinWriter | None = None
+        self._stdout, self._stderr = (BoundedOutput(request.max_output_bytes, request.keep) for _ in range(2))
         self._readers: list[OutputReader] = []
         self._terminal = -1
         self._changed = asyncio.Event()
@@ -99,7 +99,7 @@ class Process:
     def on_terminal(self, descriptor: int) -> None:
         """Take ownership of the end that controls the terminal."""
         self._terminal = descriptor
-        self._stdin = InputPipe(os.dup(descriptor), is_terminal=True)
+        self._stdin = StdinWriter(os.dup(descriptor), is_terminal=True)
         self._read(os.dup(descriptor), self._stdout)
 
     def begin(self, shim: ShimHandle) -> None:
@@ -255,7 +255,7 @@ class Process:
         try:
             if self._request.stdin or self._request.keep_stdin_open:
                 stdin, ours = open_pipe()
-                self._stdin = InputPipe(ours, is_terminal=False)
+                self._stdin = StdinWriter(ours, is_terminal=False)
             else:
                 stdin = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
             inherited.append(stdin)
@@ -268,7 +268,7 @@ class Process:
             raise
         return tuple(inherited)
 
-    def _read(self, descriptor: int, output: Output) -> None:
+    def _read(self, descriptor: int, output: BoundedOutput) -> None:
         self._readers.append(OutputReader(descriptor, output, on_data=self._notify))
 
     def _notify(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from coding_gym_server.protocol.processes import Keep
 
-__all__ = ["InputPipe", "Output", "OutputReader"]
+__all__ = ["BoundedOutput", "OutputReader", "StdinWriter"]
 
 _READ_BYTES = 65_536
 _LINE_ENDS = (b"\n", b"\r", b"\x04")
@@ -21,7 +21,7 @@ _MAX_DRAIN_READS = 32
 """More than a pipe holds, unless a process has enlarged it to its maximum for unprivileged users."""
 
 
-class Output:
+class BoundedOutput:
     """Output of a process, of which a part is kept.
 
     Args:
@@ -81,7 +81,7 @@ class OutputReader:
         on_data: Called when data has arrived, and at its end.
     """
 
-    def __init__(self, descriptor: int, output: Output, *, on_data: Callable[[], None]) -> None:
+    def __init__(self, descriptor: int, output: BoundedOutput, *, on_data: Callable[[], None]) -> None:
         os.set_blocking(descriptor, False)
         self._descriptor = descriptor
         self._output = output
@@ -127,7 +127,7 @@ class OutputReader:
         return bool(data)
 
 
-class InputPipe:
+class StdinWriter:
     """Write to a descriptor in the background.
 
     Args:

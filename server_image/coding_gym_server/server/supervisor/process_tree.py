@@ -18,7 +18,7 @@ from coding_gym_server.workspace.session_directory import SessionDirectory
 __all__ = ["ProcessTree"]
 
 
-class Member(Protocol):
+class RootListener(Protocol):
     """Executor of a process tree."""
 
     def on_worker_exited(self) -> None:
@@ -52,7 +52,7 @@ class ProcessTree:
         self.root_pid = 0
         self.is_broken = False
         self.directory: SessionDirectory | None = None
-        self.members: dict[int, Member] = {}
+        self.members: dict[int, RootListener] = {}
         self.frozen: set[FrozenWorker] = set()
         self.ending: set[asyncio.Task[None]] = set()
         self._system = system

@@ -68,7 +68,7 @@ class SharedFolder(SharedFiles):
 class SharedSystem(SharedFiles, SessionSystem):
     """User, mounts and file system that sessions share.
 
-    A root makes it and exits; the descriptors of its namespaces, by which the roots of the sessions join it, keep it.
+    A short-lived root creates it. Descriptors of its namespaces keep it alive, and the roots of sessions join it through them.
 
     Args:
         zygote: Forks the root that makes it.

@@ -15,7 +15,7 @@ from coding_gym_server.ipc.messages import Failed, ForkSpawner, FromProcess
 from coding_gym_server.ipc.program_messages import FAILED, REPORT, SIGNALED, STARTED
 from coding_gym_server.server.supervisor.zygote_handle import ForkError
 
-__all__ = ["ROOT_TIMEOUT_SECONDS", "ProgramListener", "ShimHandle", "SpawnerHandle"]
+__all__ = ["ROOT_TIMEOUT_SECONDS", "ProgramCallbacks", "ShimHandle", "SpawnerHandle"]
 
 ROOT_TIMEOUT_SECONDS = 10.0
 """Timeout of the response of a session root, a spawner or a shim."""
@@ -25,7 +25,7 @@ _READ_BYTES = 4096
 _T = TypeVar("_T")
 
 
-class ProgramListener(Protocol):
+class ProgramCallbacks(Protocol):
     """Object that is told what happens to a program."""
 
     def on_terminal(self, descriptor: int) -> None:
@@ -53,7 +53,7 @@ class SpawnerHandle:
         self._starting = asyncio.Lock()
         self.is_closed = False
 
-    async def run(self, program: bytes, request: bytes, streams: tuple[int, ...], listener: ProgramListener) -> ShimHandle:
+    async def run(self, program: bytes, request: bytes, streams: tuple[int, ...], listener: ProgramCallbacks) -> ShimHandle:
         """Start a program.
 
         Args:
@@ -71,7 +71,7 @@ class SpawnerHandle:
         try:
             return await _run(requests, program, request, streams, listener)
         except ConnectionError:
-            # It died, for example for want of memory.
+            # It died, for example because memory ran out.
             if self._requests is requests:
                 self._disconnect()
         return await _run(await self._connect(), program, request, streams, listener)
@@ -122,7 +122,7 @@ class ShimHandle:
         pid: Process id of the program, 0 before ``start``.
     """
 
-    def __init__(self, connection: socket.socket, listener: ProgramListener) -> None:
+    def __init__(self, connection: socket.socket, listener: ProgramCallbacks) -> None:
         connection.setblocking(False)
         self.pid = 0
         self._has_terminal = False
@@ -160,7 +160,7 @@ class ShimHandle:
         try:
             self._socket.send(bytes([number]))
         except OSError:
-            # The program has exited, or is about to be reported as such.
+            # The program has exited, or its exit is about to be reported.
             sent.set_result(None)
         else:
             self._signals.append(sent)
@@ -220,7 +220,7 @@ class ShimHandle:
 
 
 async def _run(
-    requests: socket.socket, program: bytes, request: bytes, streams: tuple[int, ...], listener: ProgramListener
+    requests: socket.socket, program: bytes, request: bytes, streams: tuple[int, ...], listener: ProgramCallbacks
 ) -> ShimHandle:
     """Request a program from a spawner, and wait until it has started."""
     ours, theirs = socket.socketpair()

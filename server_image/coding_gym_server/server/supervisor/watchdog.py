@@ -1,4 +1,4 @@
-"""Watchdog that interrupts a step at its limits or on request."""
+"""StepWatchdog that interrupts a step at its limits or on request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coding_gym_server.ipc.messages import CpuTime, CpuTimeUsed, FromProcess, In
 from coding_gym_server.linux.procfs import descendants
 from coding_gym_server.linux.wait_state import cpu_seconds, is_runnable
 
-__all__ = ["Limits", "Watchdog"]
+__all__ = ["StepWatchdog", "TimeLimits"]
 
 _INTERRUPT_GRACE = 0.5
 """Seconds from SIGINT until an unfinished step is given up; ``subprocess`` alone takes 0.25 s to react."""
@@ -31,7 +31,7 @@ _MAX_CHECKS = 3
 """Checks until a step is given up: a server that has been delayed reads only after the first that the step has ended."""
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class TimeLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Time limits of a step.
 
     Attributes:
@@ -43,7 +43,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     cpu: float | None = None
 
 
-class Watchdog:
+class StepWatchdog:
     """Watch one step: send SIGINT when a limit is reached, and give the step up after a grace period.
 
     Args:
@@ -62,7 +62,7 @@ class Watchdog:
         self,
         root: AsyncChannel[FromProcess],
         slot: int,
-        limits: Limits,
+        limits: TimeLimits,
         *,
         worker: int | None,
         on_given_up: Callable[[], None],

@@ -29,7 +29,7 @@ from coding_gym_server.protocol import Widget
 from coding_gym_server.server.supervisor.output_capture import OutputCapture
 from coding_gym_server.server.supervisor.zygote_handle import ForkError
 
-__all__ = ["DEFAULT_MAX_OUTPUT_CHARS", "Event", "OutputEvent", "WorkerHandle"]
+__all__ = ["DEFAULT_MAX_OUTPUT_CHARS", "Event", "OutputChunk", "WorkerHandle"]
 
 DEFAULT_MAX_OUTPUT_CHARS = 16_384
 
@@ -40,7 +40,7 @@ _RESULT_OVERHEAD = 100
 
 
 @dataclass(frozen=True)
-class OutputEvent:
+class OutputChunk:
     """Chunk of output of a cell.
 
     Attributes:
@@ -52,7 +52,7 @@ class OutputEvent:
     text: str
 
 
-Event = OutputEvent | CellResult
+Event = OutputChunk | CellResult
 """Output or result of a running cell."""
 
 
@@ -184,8 +184,8 @@ class WorkerHandle:
         """Deliver output and results to ``on_event`` from now on, unless it is None."""
         self._on_event = on_event
         if on_event is not None:
-            self._stdout.stream(lambda text: on_event(OutputEvent("stdout", text)))
-            self._stderr.stream(lambda text: on_event(OutputEvent("stderr", text)))
+            self._stdout.stream(lambda text: on_event(OutputChunk("stdout", text)))
+            self._stderr.stream(lambda text: on_event(OutputChunk("stderr", text)))
 
     def end_events(self) -> bool:
         """Deliver the remaining output as events; return False if no events were requested."""

@@ -20,7 +20,7 @@ _MIN_STRONG = 4
 
 
 def canaries_per_test(tests: int) -> int:
-    """Return how many canaries of each test a submission faces, if there are as many."""
+    """Return how many canaries of each test a submission faces, if there are enough."""
     return max(_MIN_PER_TEST, -(-_MIN_IN_ALL // max(tests, 1)))
 
 

@@ -176,7 +176,7 @@ class _Flow:
             self.inputs += [item for item in _literals(value) if isinstance(item, ast.Constant)]
 
     def _bind_rows(self, target: ast.expr, values: ast.expr) -> None:
-        """Bind the columns of a table, or its whole if it is not written as rows."""
+        """Bind the columns of a table, or the whole table if it is not written as rows."""
         rows = values.elts if isinstance(values, ast.List | ast.Tuple) else []
         if isinstance(target, ast.Tuple) and rows:
             for row in rows:
