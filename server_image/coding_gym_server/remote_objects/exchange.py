@@ -46,7 +46,8 @@ MAX_FRAME_BYTES = 64 << 20
 
 _READ_BYTES = 16 << 10
 
-_ERRORS = (OSError, EOFError, msgspec.MsgspecError, UnicodeError, RecursionError, MemoryError)
+# TypeError for keys that no dictionary can have, before msgspec 0.22.
+_ERRORS = (OSError, EOFError, msgspec.MsgspecError, TypeError, UnicodeError, RecursionError, MemoryError)
 
 
 class PeerGoneError(BaseException):

@@ -94,8 +94,9 @@ def decode_request(frame: str | bytes) -> Request:
         BadRequestError: If the frame does not contain a valid request.
     """
     try:
+        # TypeError for keys that no dictionary can have, before msgspec 0.22.
         request: Request = _json_request.decode(frame) if isinstance(frame, str) else _msgpack_request.decode(frame)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+    except (msgspec.DecodeError, TypeError, UnicodeError, RecursionError) as error:
         raise _explain(frame, error) from error
     return request
 
@@ -120,7 +121,7 @@ def _explain(frame: str | bytes, error: Exception) -> BadRequestError:
     encoding = "JSON" if isinstance(frame, str) else "msgpack"
     try:
         document = msgspec.json.decode(frame) if isinstance(frame, str) else msgspec.msgpack.decode(frame)
-    except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError) as malformed:
+    except (msgspec.DecodeError, TypeError, UnicodeError, RecursionError, ValueError) as malformed:
         return BadRequestError(ErrorCode.INVALID_JSON, f"Invalid {encoding}: {malformed}")
     if not isinstance(document, dict):
         return BadRequestError(
