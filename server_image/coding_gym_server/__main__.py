@@ -89,8 +89,6 @@ def main() -> None:
     profile = IsolationProfile(
         landlock=kernel.landlock_abi > 0,
         seccomp=kernel.seccomp,
-        network=config.network,
-        shared=config.max_sessions > 1,
         adopted_by_init=config.private_shm and config.max_sessions == 1 and not config.confine_server,
         file_modes=has_namespaces or not config.confine_server,
         private_directories=config.private_directories,
@@ -107,7 +105,7 @@ def main() -> None:
         # The launcher and the session roots need more system calls; the server needs no more than a session. Without a
         # launcher, the zygote inherits the filter, which would deny mounts to the session roots.
         capabilities.drop_all()
-        seccomp.install(internet=True, inotify=True)
+        seccomp.install()
     # One user namespace for all zygotes, so that the roots of a new one can enter what those of its predecessor have left. Only
     # a process that is dumpable can create it.
     needs_namespace = form.users is not None and form.launcher is None
@@ -187,6 +185,7 @@ def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _For
         inodes=config.max_inodes,
         max_tasks=config.session_processes or default_session_limit(config.max_sessions, config.max_processes),
         have_root=config.session_root,
+        network=config.network,
     )
     launcher, reason = None, config.shared_user_reason
     if not reason:

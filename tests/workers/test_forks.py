@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import re
 import subprocess
 import sys
@@ -202,37 +201,28 @@ def test_sessions_share_unchanged_memory(session: Any, provider: str) -> None:
     assert seen.stdout == f"{is_immortal}\nTrue True\nFalse True True\n"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root chooses the pids of processes")
-@pytest.mark.skipif(not os.path.exists("/proc/sys/kernel/ns_last_pid"), reason="the kernel does not let pids be chosen")
-def test_copy_survives_pid_that_is_half_of_a_pointer() -> None:
-    """The C library's thread descriptor contains pointers to itself, beside the id of the thread."""
-    _run("""
+@pytest.mark.parametrize("fork", ["clone_sibling()", "clone_into(0)"])
+def test_clone_knows_its_own_thread_id(fork: str) -> None:
+    """The C library caches it, and compares it with the owners of locks."""
+    _run(f"""
         import ctypes, os
-        from coding_gym_server.worker.branching import cloning
+        from coding_gym_server.linux import cloning
+        from coding_gym_server.linux.forking import adopt_orphans
 
-        def succeeds(pid):
-            return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        def cached():
+            address = ctypes.c_void_p()
+            assert ctypes.CDLL(None).prctl(40, ctypes.byref(address), 0, 0, 0) == 0
+            return ctypes.c_int.from_address(address.value).value
 
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.pthread_self.restype = ctypes.c_void_p
-        half = libc.pthread_self() >> 32
-        assert libc.unshare(0x20000000) == 0, os.strerror(ctypes.get_errno())
-        first = os.fork()
-        if first:
-            assert succeeds(first)
-        else:
-            cloning.remember_thread_descriptor()
-            with open("/proc/sys/kernel/ns_last_pid", "w") as file:
-                file.write(str(half - 1))
-            original = os.fork()
-            if original == 0:
-                assert os.getpid() == half
-                copy = cloning.clone_sibling()
-                if copy == 0:
-                    assert libc.getpid() == os.getpid()
-                    os._exit(0)
-                os._exit(0)
-            assert succeeds(original)
-            assert succeeds(-1)
+        adopt_orphans()
+        original = os.fork()
+        if original == 0:
+            if cloning.{fork} == 0:
+                os._exit(0 if cached() == os.getpid() else 1)
             os._exit(0)
+        while True:
+            try:
+                assert os.wait()[1] == 0
+            except ChildProcessError:
+                break
     """)

@@ -170,7 +170,7 @@ def _start_with_socket(
         server = replace(server, uds=f"{_SOCKET_DIRECTORY}/server.sock")
         command = ["--token-file", f"{_SOCKET_DIRECTORY}/token", "--config", server.document()]
         options = {
-            "volumes": {str(shared): {"bind": _SOCKET_DIRECTORY, "mode": "rw"}},
+            "binds": {str(shared): {"bind": _SOCKET_DIRECTORY, "mode": "rw"}},
             "network_mode": config.network or "none",
             **options,
         }
@@ -183,9 +183,7 @@ def _start_with_port(
 ) -> DockerSandbox:
     token = secrets.token_urlsafe(32) if config.token is None else config.token
     command = ["--token-file", "-", "--config", server.document()]
-    options = {"ports": {f"{server.port}/tcp": (config.host_ip, None)}, "stdin_open": True, **options}
-    if config.network:
-        options["network"] = config.network
+    options = {"port_bindings": {server.port: (config.host_ip, None)}, "network_mode": config.network, **options}
 
     def address_of(container: Container) -> Address:
         container.reload()
@@ -216,7 +214,7 @@ def _start(
         config: The sandbox's configuration.
         image: Name of the image.
         command: Arguments of the server.
-        options: Options of the container in addition to those that all containers have.
+        options: Options of the container's host configuration in addition to those that all containers have.
         address_of: Function that returns the address of the started container.
         stdin: The line, None for none.
     """
@@ -272,29 +270,44 @@ def _has_server(client: docker.DockerClient, image: str) -> bool:
 def _create(
     client: docker.DockerClient, config: SandboxConfig, image: str, command: list[str], options: dict[str, Any]
 ) -> Container:
+    host = client.api.create_host_config(
+        auto_remove=True,
+        read_only=True,
+        cap_drop=["ALL"],
+        pids_limit=config.pids_limit,
+        mem_limit=config.mem,
+        memswap_limit=config.mem,
+        nano_cpus=int(config.cpu * 1e9),
+        shm_size=config.shm_size,
+        runtime=config.runtime,
+        **options,
+    )
+    if _has_session_users(options):
+        # Sessions mount a /proc of their own, of which they cover as much; the kernel refuses it where some is hidden.
+        host |= {"MaskedPaths": [], "ReadonlyPaths": []}
     try:
-        return client.containers.create(
+        created = client.api.create_container(
             image,
             command,
             name=f"coding-gym-{secrets.token_hex(6)}",
             # A container in the network of another one has its name.
             hostname=None if (config.network or "").startswith("container:") else _HOST_NAME,
             labels={LABEL_OWNER: str(OwnerProcess.current()), LABEL_VERSION: __version__},
-            auto_remove=True,
             environment=dict(config.environment),
-            read_only=True,
-            cap_drop=["ALL"],
-            pids_limit=config.pids_limit,
-            mem_limit=config.mem,
-            memswap_limit=config.mem,
-            nano_cpus=int(config.cpu * 1e9),
-            shm_size=config.shm_size,
-            runtime=config.runtime,
-            **options,
+            user="0:0" if _has_session_users(options) else f"{_UID}:{_UID}",
+            stdin_open="port_bindings" in options,
+            ports=list(options.get("port_bindings", ())),
+            host_config=host,
         )
+        return client.containers.get(created["Id"])
     except APIError as error:
         message = f"The container cannot be created: {error.explanation or error}. {_CHECK_OPTIONS}"
         raise _RefusedError(message) from error
+
+
+def _has_session_users(options: dict[str, Any]) -> bool:
+    """Return whether a container's options are such that its sessions have users: the launcher changes to them."""
+    return "cap_add" in options
 
 
 def _limits(config: SandboxConfig, engine: EngineTraits) -> dict[str, Any]:
@@ -318,7 +331,7 @@ def _user_options(config: SandboxConfig, engine: EngineTraits, shared_user_reaso
     """Return the container's options about users."""
     security = ["no-new-privileges"]
     if not config.session_users or shared_user_reason:
-        return {"user": f"{_UID}:{_UID}", "security_opt": security}
+        return {"security_opt": security}
     security.append(f"seccomp={_SECCOMP_PROFILE.read_text()}")
     if engine.has_apparmor:
         # The engine's profile denies all mounts.
@@ -326,7 +339,7 @@ def _user_options(config: SandboxConfig, engine: EngineTraits, shared_user_reaso
     # Without it, the root of a container cannot be mapped in a user namespace.
     roots = ["SETFCAP"] if config.root else []
     # Root whose only capabilities change users: the launcher keeps them as another user, the server drops them at once.
-    return {"user": "0:0", "cap_add": ["SETUID", "SETGID", *roots], "security_opt": security}
+    return {"cap_add": ["SETUID", "SETGID", *roots], "security_opt": security}
 
 
 def _send_line(container: Container, line: str) -> None:

@@ -180,7 +180,7 @@ class WorkerForked(msgspec.Struct, tag=True):
     """Response to ``ForkWorker``: all previous processes have terminated.
 
     Attributes:
-        pid: The process id of the worker, in the server's pid namespace.
+        pid: The process id of the worker, in the root's pid namespace.
         previous_status: Wait status of the previous worker, None if there was none.
         cpu_seconds: CPU time that the session's previous processes used.
     """

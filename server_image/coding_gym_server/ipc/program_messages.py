@@ -46,7 +46,7 @@ REPORT = struct.Struct("<Bi")
 STARTED, FAILED, SIGNALED, EXITED = range(4)
 """Kinds of reports.
 
-The program has started, with a process id in the server's pid namespace; it cannot be started, with an ``errno``; a signal has
+The program has started, with a process id in the session's pid namespace; it cannot be started, with an ``errno``; a signal has
 been sent; the program has exited, with a wait status, after which the shim exits. A program that cannot be executed exits with
 126 or 127, as in a shell.
 """

@@ -97,7 +97,7 @@ class WorkerCopied(msgspec.Struct, tag=True):
     """Response to ``CopyWorker``, ``StayFrozen``, ``Thaw`` and ``Resume``.
 
     Attributes:
-        pid: Process id of the copy, in the server's pid namespace.
+        pid: Process id of the copy, in the root's pid namespace.
     """
 
     pid: int

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from coding_gym_server.linux import landlock_domain
 
-__all__ = ["Rules", "abi_version", "covers_tcp", "restrict_self"]
+__all__ = ["Rules", "abi_version", "restrict_self"]
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -24,7 +24,6 @@ _NR_CREATE_RULESET = 444
 _NR_ADD_RULE = 445
 _CREATE_RULESET_VERSION = 1
 _RULE_PATH_BENEATH = 1
-_RULE_NET_PORT = 2
 
 
 class _Fs:
@@ -53,8 +52,7 @@ _WRITE = _ALL & ~(_Fs.MAKE_CHAR | _Fs.MAKE_BLOCK)
 _UNLISTABLE = _Fs.READ_FILE | _Fs.WRITE_FILE | _Fs.TRUNCATE | _Fs.MAKE_REG | _Fs.REMOVE_FILE
 _ON_FILES = _Fs.EXECUTE | _Fs.WRITE_FILE | _Fs.READ_FILE | _Fs.TRUNCATE | _Fs.IOCTL_DEV
 
-_TCP_BIND, _TCP_CONNECT = 0b01, 0b10
-_TCP_ABI = 4
+_SCOPE_ABI = 6
 _SCOPE_ABSTRACT_UNIX_SOCKET_AND_SIGNAL = 0b11
 
 
@@ -67,29 +65,18 @@ class Rules:
         write: Files and directory trees that may be read, executed and modified.
         drop_boxes: Directories in which regular files may be created, opened and removed by name, but not listed.
         files: Whether file access is restricted at all.
-        tcp: Whether TCP ``bind`` and ``connect`` stay allowed.
-        bind: Ports that may be bound even without ``tcp``.
-        connect: Ports that may be connected to on any host even without ``tcp``.
     """
 
     read: Iterable[str] = ()
     write: Iterable[str] = ()
     drop_boxes: Iterable[str] = ()
     files: bool = True
-    tcp: bool = False
-    bind: Iterable[int] = ()
-    connect: Iterable[int] = ()
 
 
 def abi_version() -> int:
     """Return the kernel's Landlock ABI version (signals are scoped since 6), or 0 if Landlock is missing or disabled."""
     version: int = _libc.syscall(_NR_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_CREATE_RULESET_VERSION))
     return max(version, 0)
-
-
-def covers_tcp() -> bool:
-    """Return whether the kernel's Landlock can restrict TCP."""
-    return abi_version() >= _TCP_ABI
 
 
 def restrict_self(rules: Rules) -> None:
@@ -124,11 +111,11 @@ def make_ruleset(rules: Rules) -> int | None:
     abi = abi_version()
     # A layer that does not handle REFER always denies moving files between directories.
     handled = _fs_rights_of(abi) if rules.files else _Fs.REFER & _fs_rights_of(abi)
-    tcp = _TCP_BIND | _TCP_CONNECT if abi >= _TCP_ABI and not rules.tcp else 0
-    scopes = _SCOPE_ABSTRACT_UNIX_SOCKET_AND_SIGNAL if abi >= 6 else 0
-    attributes = struct.pack("QQQ", handled, tcp, scopes)[: 8 if abi < _TCP_ABI else 16 if abi < 6 else 24]
-    if not any(struct.unpack(f"{len(attributes) // 8}Q", attributes)):
+    has_scopes = abi >= _SCOPE_ABI
+    if not handled and not has_scopes:
         return None
+    # Files, TCP ports, and scopes.
+    attributes = struct.pack("QQQ", handled, 0, _SCOPE_ABSTRACT_UNIX_SOCKET_AND_SIGNAL)[: 24 if has_scopes else 8]
     ruleset = _call(
         "landlock_create_ruleset", _NR_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0)
     )
@@ -138,9 +125,6 @@ def make_ruleset(rules: Rules) -> int | None:
                 _allow(ruleset, path, rights & handled)
         if not rules.files:
             _allow(ruleset, "/", handled)
-        for ports, right in ((rules.bind, _TCP_BIND), (rules.connect, _TCP_CONNECT)):
-            for port in ports if tcp else ():
-                _add_rule(f"port {port}", ruleset, _RULE_NET_PORT, struct.pack("=QQ", right, port))
     except BaseException:
         os.close(ruleset)
         raise

@@ -9,17 +9,16 @@ is read-only except for its own directories (see namespaces(7), user_namespaces(
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import socket
-import struct
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from coding_gym_server.linux import mounts, user_namespaces
+from coding_gym_server.linux.network import bring_up_loopback
 
-__all__ = ["BESIDE", "COVERED", "disown", "enter"]
+__all__ = ["BESIDE", "COVERED", "HOST_NAME", "disown", "enter"]
 
 COVERED = "/run/covered"
 """Directory with the readable directories below those that sessions cover by their own, such as ``/tmp/venv``."""
@@ -33,15 +32,13 @@ _WRITABLE = ("/dev/shm", "/proc", "/tmp")
 _TERMINALS, _MAX_TERMINALS = "/dev/pts", 1024
 
 _X_SOCKETS = "/tmp/.X11-unix"
-_HOST_NAME = "sandbox"
+HOST_NAME = "sandbox"
 """The host name, as in containers of the docker provider."""
 
 _USER = {"/etc/passwd": "user:x:{0}:{0}::{1}:/bin/bash\n", "/etc/group": "user:x:{0}:\n"}
 """Entries of a session's user in the lists of users and groups."""
 
 _NOBODY_UID = 65534
-_SIOCSIFFLAGS = 0x8914
-_IFF_UP = 1
 
 
 def enter(
@@ -74,9 +71,9 @@ def enter(
     if own_user != 0:
         user_namespaces.enter(own_user, own_group)
     mounts.unshare(mounts.NEW_MOUNTS | mounts.NEW_IPC | mounts.NEW_HOST_NAME | (0 if network else mounts.NEW_NETWORK))
-    socket.sethostname(_HOST_NAME)
+    socket.sethostname(HOST_NAME)
     if not network:
-        _bring_up_loopback()
+        bring_up_loopback()
     mounts.make_private()
     emptied = [entry.path for entry in os.scandir("/") if entry.name not in _PRESERVED and entry.is_dir(follow_symlinks=False)]
     below = tuple(f"{directory}/" for directory in emptied)
@@ -126,9 +123,3 @@ def _add_user(user: int, home: str) -> None:
             os.chmod(copy, 0o644)
             mounts.bind(copy, path)
             os.unlink(copy)
-
-
-def _bring_up_loopback() -> None:
-    """Enable 127.0.0.1, which Jupyter kernels without IPC support require; it is down in a new namespace."""
-    with socket.socket() as any_socket:
-        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP))

@@ -1,8 +1,8 @@
 """Isolation profile of a session, applied in layers.
 
-The session root installs the seccomp filter and the first Landlock layer before it forks: files, TCP, and a signal scope, so
-that its ``kill(-1)`` reaches exactly the session's processes. The worker adds a second signal scope, so that it can signal
-neither the root nor other processes above itself.
+The session root installs the seccomp filter and the first Landlock layer before it forks: files, and a scope of signals and
+abstract sockets. The worker adds a second scope. Both are further layers where the session has namespaces of its own, which
+already keep it from naming any other process.
 """
 
 from __future__ import annotations
@@ -48,9 +48,6 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
     Attributes:
         landlock: Whether the Landlock layers are applied.
         seccomp: Whether the seccomp filter is applied.
-        network: Whether Internet sockets stay allowed.
-        shared: Whether other sessions run under the same user id. Terminals and directory watches are then denied, since
-            they would expose objects of other sessions whose names can be guessed or learned.
         adopted_by_init: Whether all orphans adopted by init belong to the session, which holds in a container with a single
             session.
         shared_memory: Whether a session without its own mounts may create files in ``/dev/shm``. Others that know the names
@@ -62,15 +59,12 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
         max_file_bytes: Limit on the size of a file (``RLIMIT_FSIZE``), None for no limit.
         max_tasks: Limit on all tasks of the user (``RLIMIT_NPROC``, which the kernel does not apply to uid 0), None for no
             limit.
-        ports: TCP ports reserved for the session, for programs that require TCP.
         is_root: Whether the session's programs are root of its user namespace, and may change all files.
         users: Users and disks of the sessions; None if all sessions share the server's user and file system.
     """
 
     landlock: bool = True
     seccomp: bool = True
-    network: bool = False
-    shared: bool = True
     adopted_by_init: bool = False
     shared_memory: bool = True
     file_modes: bool = True
@@ -79,7 +73,6 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
     max_memory_bytes: int | None = None
     max_file_bytes: int | None = None
     max_tasks: int | None = None
-    ports: tuple[int, ...] = ()
     is_root: bool = False
     users: SessionUsers | None = None
 
@@ -88,21 +81,14 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
         """Whether the first layer restricts signals to the session's processes."""
         return self.landlock and landlock.abi_version() >= SIGNAL_SCOPE_ABI
 
-    @property
-    def can_have_ports(self) -> bool:
-        """Whether a session can have TCP ports that other sessions cannot connect to."""
-        return self.network or (self.landlock and landlock.covers_tcp())
-
     def of_submissions(self) -> IsolationProfile:
         """Return the profile of submissions, which run beside sessions: what is private to a single session is not theirs."""
         return msgspec.structs.replace(
             self,
-            shared=True,
             private_directories=(),
             adopted_by_init=False,
             # Inputs of hidden tests must not reach a session through a file.
             shared_memory=False,
-            ports=(),
         )
 
     def apply_to_server(self, directories: list[str]) -> None:
@@ -117,26 +103,20 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
             rules = landlock.Rules(
                 read=(*(path for path in _SYSTEM if path != _CONFIGURATION), *_public(_CONFIGURATION), *python_directories()),
                 write=(*directories, *_DEVICES, *_TERMINALS, "/dev/shm", "/proc/self"),
-                # The sessions' own layers forbid it, except for their reserved ports.
-                tcp=True,
             )
             landlock.restrict_self(rules)
 
-    def apply_to_root(self, *directories: str, owns_user: bool = False, can_fork: bool = False) -> int | None:
+    def apply_to_root(self, *directories: str, can_fork: bool = False) -> int | None:
         """Confine the calling process, a session root, and its future children.
 
         Args:
             *directories: The session's writable directories.
-            owns_user: Whether the session has its own user, so that the objects of others are inaccessible anyway.
             can_fork: Whether forks of the session can have their own namespaces.
 
         Returns:
             The listener for a ``NamespaceGate``, None if there is none.
         """
-        # Without namespaces, the terminals would be those of the user.
-        has_terminals = owns_user or (self.file_modes and not self.shared)
-        # The kernel limits watches for all sessions of the sandbox together, too.
-        listener = self._begin(inotify=not self.shared, gate=can_fork)
+        listener = self._begin(gate=can_fork)
         for kind, limit in self._resource_limits():
             _lower_limit(kind, limit)
         for kind, limit in _FIXED_LIMITS:
@@ -146,20 +126,10 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
         if self.landlock:
             rules = landlock.Rules(
                 read=(*_SYSTEM, *map(_behind_cover, python_directories()), *self.readable),
-                write=("/",)
-                if self.is_root
-                else (*directories, *_DEVICES, *(_TERMINALS if has_terminals else ()), *self.private_directories),
+                write=("/",) if self.is_root else (*directories, *_DEVICES, *_TERMINALS, *self.private_directories),
                 drop_boxes=("/dev/shm",) if self.shared_memory and "/dev/shm" not in directories else (),
-                tcp=self.network,
-                bind=self.ports,
-                connect=self.ports,
             )
             landlock.restrict_self(rules)
-        if self.seccomp and not self.network:
-            if self.ports:
-                seccomp.forbid_fast_open()
-            else:
-                seccomp.forbid_internet()
         return listener
 
     def apply_to_display(self, directory: str) -> None:
@@ -182,8 +152,6 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
                 read=(*_SYSTEM, *python_directories()), write=(directory, *_DEVICES), drop_boxes=("/tmp", "/var/lib/xkb")
             )
             landlock.restrict_self(rules)
-        if self.seccomp:
-            seccomp.forbid_internet()
 
     def apply_to_test_runners(self, *directories: str) -> None:
         """Confine the calling process, a root of test runners, and its future children.
@@ -205,12 +173,10 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
             _lower_limit(resource.RLIMIT_NPROC, self.users.max_tasks)
         if self.landlock:
             landlock.restrict_self(landlock.Rules(read=(*_SYSTEM, *python_directories()), write=(*directories, *_DEVICES)))
-        if self.seccomp:
-            seccomp.forbid_internet()
 
     def prepare_workers(self) -> int | None:
         """Return the ruleset for ``apply_to_worker``, created once before the fork; None without Landlock."""
-        return landlock.make_ruleset(landlock.Rules(files=False, tcp=True)) if self.landlock else None
+        return landlock.make_ruleset(landlock.Rules(files=False)) if self.landlock else None
 
     def apply_to_worker(self, prepared: int | None) -> None:
         """Move the calling process, a worker, and its future children into a separate signal scope.
@@ -223,11 +189,6 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
         if self.seccomp and not self.file_modes:
             seccomp.forbid_changing_modes()
 
-    def apply_to_kernel(self) -> None:
-        """Allow the calling process, a Jupyter kernel, to listen on the session's ports but not to connect to them."""
-        if self.landlock and not self.network:
-            landlock.restrict_self(landlock.Rules(files=False, bind=self.ports))
-
     def apply_to_copy(self) -> None:
         """Move the calling process, a copy of another session's worker, and its future children into its own signal scope.
 
@@ -235,19 +196,18 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
             OSError: If it has too many Landlock layers already.
         """
         if self.landlock:
-            landlock.restrict_self(landlock.Rules(files=False, tcp=True))
+            landlock.restrict_self(landlock.Rules(files=False))
 
-    def _begin(self, *, inotify: bool = False, gate: bool = False) -> int | None:
+    def _begin(self, *, gate: bool = False) -> int | None:
         """Drop capabilities, and install the seccomp filter in the calling, single-threaded process."""
         if self.is_root:
             capabilities.keep_for_administration()
         else:
             capabilities.drop_all()
+        if self.seccomp and gate:
+            return seccomp.install_with_gate()
         if self.seccomp:
-            # TCP stays allowed here because a filter can only be narrowed: each kind of process decides on it.
-            if gate:
-                return seccomp.install_with_gate(internet=self.network, inotify=inotify, tcp=True)
-            seccomp.install(internet=self.network, inotify=inotify, tcp=True)
+            seccomp.install()
         return None
 
     def _resource_limits(self) -> list[tuple[int, int]]:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from coding_gym_server.isolation import bpf
 
-__all__ = ["forbid_changing_modes", "forbid_fast_open", "forbid_internet", "install", "install_with_gate", "is_available"]
+__all__ = ["forbid_changing_modes", "install", "install_with_gate", "is_available"]
 
 _PR_SET_SECCOMP = 22
 _PR_SET_NO_NEW_PRIVS = 38
@@ -121,9 +121,6 @@ _FORBIDDEN = {
 _JOIN_NAMESPACE = "setns"
 _SECCOMP = _Call(317, 277)
 
-_INOTIFY = (_Call(253, -1), _Call(294, 26))
-"""Forbidden if sessions share unlistable directories: watches would reveal the names of other sessions' files."""
-
 _CHANGING_MODES = {
     "chmod": _Call(90, -1),
     "fchmod": _Call(91, 52),
@@ -179,10 +176,9 @@ _SOCKET, _SOCKETPAIR = _Call(41, 198), _Call(53, 199)
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 _NETLINK_ROUTE = 0
 _SOCKET_TYPE, _SOCK_STREAM = 0xF, 1
-_IPPROTO_TCP = 6
-_SENDING_FLAGS = ((_Call(44, 206), 3), (_Call(46, 211), 2), (_Call(307, 269), 3))
-"""``sendto``, ``sendmsg``, ``sendmmsg``, each with the index of its flags argument."""
-_MSG_FASTOPEN = 0x20000000
+_SOCK_DGRAM = 2
+_PROTOCOLS = (0, 1, 6, 17, 58)
+"""Any, ICMP, TCP, UDP, ICMPv6; the kernel has modules for others."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -196,22 +192,17 @@ def is_available() -> bool:
     return bool(result != 0 and ctypes.get_errno() == errno.EFAULT)
 
 
-def install(*, internet: bool, inotify: bool, tcp: bool = False) -> None:
+def install() -> None:
     """Install the filter permanently in the calling, single-threaded process and its future children.
-
-    Args:
-        internet: Whether IPv4 and IPv6 sockets stay allowed.
-        inotify: Whether files can be watched.
-        tcp: Whether at least TCP sockets, which Landlock restricts, stay allowed.
 
     Raises:
         OSError: If the kernel rejects the filter.
     """
-    _apply(_program(internet=internet, inotify=inotify, tcp=tcp))
+    _apply(_program())
 
 
-def install_with_gate(*, internet: bool, inotify: bool, tcp: bool = False) -> int | None:
-    """Install the filter so that another process decides who may join namespaces; see ``install`` and ``NamespaceGate``.
+def install_with_gate() -> int | None:
+    """Install the filter so that another process decides who may join namespaces; see ``NamespaceGate``.
 
     Returns:
         The listener of its notifications; None if there can be none: then the calls are refused.
@@ -219,41 +210,14 @@ def install_with_gate(*, internet: bool, inotify: bool, tcp: bool = False) -> in
     Raises:
         OSError: If the kernel rejects the filter.
     """
-    program = _program(internet=internet, inotify=inotify, tcp=tcp, gate=True)
-    _memory, header = _encode(program)
+    _memory, header = _encode(_program(gate=True))
     _call_prctl(_PR_SET_NO_NEW_PRIVS, 1, 0)
     listener: int = _libc.syscall(_SECCOMP[_ARCHITECTURES[platform.machine()][0]], _SET_MODE_FILTER, _NEW_LISTENER, header)
     if listener >= 0:
         return listener
     # An older kernel, or one more listener than the container's own.
-    install(internet=internet, inotify=inotify, tcp=tcp)
+    install()
     return None
-
-
-def forbid_internet() -> None:
-    """Forbid IPv4 and IPv6 sockets.
-
-    Raises:
-        OSError: If the kernel rejects the filter.
-    """
-    program, rule = _begin()
-    for call in (_SOCKET, _SOCKETPAIR):
-        rule(call, [bpf.load(bpf.argument(0)), *bpf.if_any((_AF_INET, _AF_INET6), errno.EACCES), bpf.ret(bpf.ALLOW)])
-    _apply([*program, bpf.ret(bpf.ALLOW)])
-
-
-def forbid_fast_open() -> None:
-    """Forbid sending with TCP Fast Open, which connects without a check by Landlock.
-
-    Raises:
-        OSError: If the kernel rejects the filter.
-    """
-    program, rule = _begin()
-    for call, flags in _SENDING_FLAGS:
-        rule(
-            call, [bpf.load(bpf.argument(flags)), bpf.any_bit(_MSG_FASTOPEN, 0, 1), bpf.refuse(errno.EPERM), bpf.ret(bpf.ALLOW)]
-        )
-    _apply([*program, bpf.ret(bpf.ALLOW)])
 
 
 def forbid_changing_modes() -> None:
@@ -307,14 +271,11 @@ def _begin() -> tuple[bpf.Body, Callable[[_Call, bpf.Body], None]]:
     return program, rule
 
 
-def _program(*, internet: bool, inotify: bool, tcp: bool = False, gate: bool = False) -> bpf.Body:
+def _program(*, gate: bool = False) -> bpf.Body:
     program, rule = _begin()
     for name, call in _FORBIDDEN.items():
         is_gated = gate and name == _JOIN_NAMESPACE
         rule(call, [bpf.ret(bpf.USER_NOTIFICATION) if is_gated else bpf.refuse(errno.EPERM)])
-    if not inotify:
-        for call in _INOTIFY:
-            rule(call, [bpf.refuse(errno.ENOSYS)])
     # A filter cannot read the flags, which are in memory; after ENOSYS, C libraries fall back to clone.
     rule(_CLONE3, [bpf.refuse(errno.ENOSYS)])
     rule(_CLONE, [bpf.load(bpf.argument(0)), bpf.any_bit(_NEW_NAMESPACES, 0, 1), bpf.refuse(errno.EPERM), bpf.ret(bpf.ALLOW)])
@@ -334,9 +295,8 @@ def _program(*, internet: bool, inotify: bool, tcp: bool = False, gate: bool = F
             [*check_target, bpf.load(bpf.argument(1)), *bpf.unless_equal(0, [bpf.refuse(errno.EPERM)]), bpf.ret(bpf.ALLOW)],
         )
     rule(_PRLIMIT, _allow_own_limits())
-    families = [_AF_UNIX, *((_AF_INET, _AF_INET6) if internet else ())]
     for call in (_SOCKET, _SOCKETPAIR):
-        rule(call, [*(_tcp_sockets() if tcp and not internet else ()), *_sockets(families)])
+        rule(call, _sockets())
     program.append(bpf.ret(bpf.ALLOW))
     return program
 
@@ -349,23 +309,23 @@ def _allow_own_limits() -> bpf.Body:
     return [bpf.load(bpf.argument(0)), *bpf.unless_equal(0, others), bpf.ret(bpf.ALLOW)]
 
 
-def _sockets(families: list[int]) -> bpf.Body:
-    """Allow socket families, and the netlink protocol that lists network interfaces."""
-    body: bpf.Body = [bpf.load(bpf.argument(0))]
-    for family in families:
-        body += [bpf.equal(family, 0, 1), bpf.ret(bpf.ALLOW)]
-    # Programs that manage users continue without the audit protocol only if it does not seem to exist.
-    netlink = [
-        bpf.load(bpf.argument(2)),
-        bpf.equal(_NETLINK_ROUTE, 0, 1),
-        bpf.ret(bpf.ALLOW),
-        bpf.refuse(errno.EPROTONOSUPPORT),
+def _sockets() -> bpf.Body:
+    """Allow Unix sockets, streams and datagrams of the Internet, and the netlink protocol that lists network interfaces."""
+    allow = [bpf.ret(bpf.ALLOW)]
+    is_known = [bpf.load(bpf.argument(2)), *(step for one in _PROTOCOLS for step in (bpf.equal(one, 0, 1), *allow))]
+    unknown = [*is_known, bpf.refuse(errno.EPROTONOSUPPORT)]
+    # Raw ones are refused as by the kernel.
+    internet = [
+        *(bpf.load(bpf.argument(1)), bpf.bit_and(_SOCKET_TYPE)),
+        *(bpf.equal(_SOCK_STREAM, 2, 0), bpf.equal(_SOCK_DGRAM, 1, 0), bpf.refuse(errno.EPERM)),
+        *unknown,
     ]
-    return [*body, bpf.equal(_AF_NETLINK, 0, len(netlink)), *netlink, bpf.refuse(errno.EACCES)]
-
-
-def _tcp_sockets() -> bpf.Body:
-    """Allow TCP over IPv4 and IPv6, but not MPTCP and SCTP, which Landlock does not restrict on all kernels."""
-    is_tcp = [bpf.load(bpf.argument(2)), bpf.equal(0, 1, 0), bpf.equal(_IPPROTO_TCP, 0, 1), bpf.ret(bpf.ALLOW)]
-    is_stream = [bpf.load(bpf.argument(1)), bpf.bit_and(_SOCKET_TYPE), bpf.equal(_SOCK_STREAM, 0, len(is_tcp)), *is_tcp]
-    return [bpf.load(bpf.argument(0)), bpf.equal(_AF_INET, 1, 0), bpf.equal(_AF_INET6, 0, len(is_stream)), *is_stream]
+    # Programs that manage users continue without the audit protocol only if it does not seem to exist.
+    netlink = [bpf.load(bpf.argument(2)), bpf.equal(_NETLINK_ROUTE, 0, 1), *allow, bpf.refuse(errno.EPROTONOSUPPORT)]
+    return [
+        bpf.load(bpf.argument(0)),
+        *(bpf.equal(_AF_UNIX, 0, 1), *allow),
+        *(bpf.equal(_AF_INET, 1, 0), bpf.equal(_AF_INET6, 0, len(internet)), *internet),
+        *(bpf.equal(_AF_NETLINK, 0, len(netlink)), *netlink),
+        bpf.refuse(errno.EACCES),
+    ]

@@ -1,25 +1,29 @@
-"""User, mounts and disk of a session.
+"""System of a session: its namespaces, user, mounts and disk.
 
-A session root enters a mount and an IPC namespace, in which the working directory, ``/tmp`` and ``/dev/shm`` are parts of a
-file system of the session's own, with a limited size. Then it takes a separate user, if the sandbox has users for sessions,
-and enters a user namespace in which its user has the same id as in every other session. The server accesses the files through a
-descriptor of the file system, by which they appear to belong to the server's user (see "ID-mapped mounts" in
-mount_setattr(2)). Session roots that share a system, those of contexts, join the namespaces that another root has made. A test
-runner opens the files of submissions without entering their system.
+A session root is the first process of a pid, network, host name, mount and IPC namespace of its own. There the working
+directory, ``/tmp`` and ``/dev/shm`` are parts of a file system with a limited size. Then it takes a separate user, if the
+sandbox has users for sessions, and enters a user namespace in which its user has the same id as in every other session. The
+server accesses the files through a descriptor of the file system, by which they appear to belong to the server's user (see
+"ID-mapped mounts" in mount_setattr(2)). Session roots that share files, those of contexts, join the mounts and IPC objects that
+another root has made. A test runner opens the files of submissions without entering their system.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import resource
+import socket
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from coding_gym_server.isolation import capabilities, namespaces, root_user
 from coding_gym_server.linux import mounts, user_namespaces
+from coding_gym_server.linux.cloning import clone_into
 from coding_gym_server.linux.forking import ask_child, die_with_parent
+from coding_gym_server.linux.network import bring_up_loopback, open_low_ports
 
 __all__ = [
     "RESERVED_USERS",
@@ -30,6 +34,7 @@ __all__ = [
     "enter",
     "enter_as_root",
     "enter_slot",
+    "fork_into_namespaces",
     "join",
     "join_slot",
     "links",
@@ -50,7 +55,13 @@ SLOTS = "slots"
 
 _MIN_TASKS_OF_FORK = 16
 _TEMPORARY = "/tmp"
-_TERMINALS = "/dev/pts"
+_TERMINALS, _MAX_TERMINALS = "/dev/pts", 64
+_MASKED = (
+    *("/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/scsi"),
+    *("/proc/sched_debug", "/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware"),
+)
+_READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+"""What engines protect in the ``/proc`` of their containers; that of a session is a new one."""
 _SLOT_NAMESPACES = {"user": mounts.NEW_USERS, "mnt": mounts.NEW_MOUNTS, "ipc": mounts.NEW_IPC}
 _NAMESPACES = {"mnt": mounts.NEW_MOUNTS, "ipc": mounts.NEW_IPC}
 
@@ -68,6 +79,7 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
         inodes: Maximum number of files and directories in it.
         max_tasks: Limit on a session's processes and threads, None for no limit.
         have_root: Whether programs of sessions are root of a user namespace, see ``root_user``.
+        network: Whether sessions have the network of the sandbox.
     """
 
     server: int
@@ -78,6 +90,7 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
     inodes: int
     max_tasks: int | None
     have_root: bool = False
+    network: bool = False
 
     @property
     def own(self) -> tuple[range, range]:
@@ -106,6 +119,19 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
     def of_contexts(self) -> int:
         """Id of the user of all contexts of the code-interpreter API, which share a system."""
         return self.first + self.count - 1 if self.count else self.server
+
+
+def fork_into_namespaces(users: SessionUsers) -> int:
+    """Fork a child in new namespaces, for ``enter``, ``join`` or ``borrow``; return its pid, and 0 in it.
+
+    Args:
+        users: Users and disks of the sandbox.
+
+    Raises:
+        OSError: If the process limit is reached, or the kernel, its configuration or a seccomp filter does not permit it.
+    """
+    kinds = mounts.NEW_PROCESSES | mounts.NEW_HOST_NAME | mounts.NEW_MOUNTS | mounts.NEW_IPC
+    return clone_into(kinds if users.network else kinds | mounts.NEW_NETWORK)
 
 
 def enter(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]], *, slots: int = 0) -> tuple[int, int]:
@@ -167,11 +193,11 @@ def slot_paths(parent: int, count: int) -> list[str]:
 
 
 def _create(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]]) -> tuple[int, int]:
-    namespace = None if user == users.server else user_namespaces.create([(user, users.server, 1)])
-    mounts.unshare(mounts.NEW_MOUNTS | mounts.NEW_IPC)
-    mounts.make_private()
+    proc = _begin(users)
     # Where the session runs as the server's user, it owns the server's files.
-    mounts.protect("/proc")
+    mounts.protect()
+    _cover_system(proc)
+    namespace = None if user == users.server else user_namespaces.create([(user, users.server, 1)])
     owner = f"uid={user},gid={user}"
     mounts.mount_tmpfs(_TEMPORARY, f"size={users.disk_bytes},nr_inodes={users.inodes},mode=0700,{owner}")
     for name, (_, mode) in directories.items():
@@ -196,6 +222,31 @@ def _create(users: SessionUsers, user: int, directories: dict[str, tuple[str, in
             os.symlink(covered, link)
             os.lchown(link, user, user)
     return tree, slots
+
+
+def _begin(users: SessionUsers) -> int:
+    """Set up the new namespaces of the calling process; return a descriptor of a mount with their processes."""
+    socket.sethostname(namespaces.HOST_NAME)
+    if not users.network:
+        bring_up_loopback()
+        open_low_ports()
+    mounts.make_private()
+    return mounts.make_proc()
+
+
+def _cover_system(proc: int) -> None:
+    """Cover the processes and terminals of the sandbox by those of the calling process's namespaces.
+
+    Args:
+        proc: Descriptor from ``_begin``, which is closed.
+    """
+    mounts.attach(proc, "/proc")
+    os.close(proc)
+    mounts.mask(*_MASKED)
+    mounts.read_only(*_READ_ONLY)
+    mounts.mount_devpts(_TERMINALS, _MAX_TERMINALS)
+    if not os.path.islink("/dev/ptmx"):
+        mounts.bind(f"{_TERMINALS}/ptmx", "/dev/ptmx")
 
 
 def enter_slot(
@@ -264,21 +315,23 @@ def open_namespaces() -> tuple[int, ...]:
     return tuple(os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in _NAMESPACES)
 
 
-def join(user: int, namespaces: Iterable[int]) -> None:
-    """Move the calling process, a session root with capabilities in its user namespace, into the system of another one.
-
-    Each of them has its own user namespace, so that the kernel counts their processes, timers and signals separately and
-    keeps them from reading each other's memory and descriptors.
+def join(users: SessionUsers, user: int, namespaces: Iterable[int]) -> None:
+    """Give the calling process, a session root with capabilities in its user namespace, files and IPC objects of another one.
 
     Args:
+        users: Users and disks of the sandbox.
         user: The user's id, as for ``enter``.
         namespaces: Descriptors from ``open_namespaces``.
 
     Raises:
         OSError: If the kernel or a seccomp filter does not permit it.
     """
+    proc = _begin(users)
     for namespace, kind in zip(namespaces, _NAMESPACES.values(), strict=True):
         mounts.join(namespace, kind)
+    # Of the mounts, only the files are common.
+    mounts.unshare(mounts.NEW_MOUNTS)
+    _cover_system(proc)
     _become(user)
 
 
@@ -311,8 +364,7 @@ def borrow(users: SessionUsers, user: int, mount_namespace: int, directories: Se
 
 
 def _borrow(users: SessionUsers, user: int, mount_namespace: int, directories: Sequence[str]) -> list[str]:
-    mounts.unshare(mounts.NEW_MOUNTS)
-    mounts.make_private()
+    _cover_system(_begin(users))
     own = open_mounts()
     mounts.join(mount_namespace, mounts.NEW_MOUNTS)
     trees = [mounts.clone_tree(directory) for directory in directories]
@@ -354,7 +406,7 @@ def links(directory: str) -> dict[str, str]:
 
 
 def try_to_enter(users: SessionUsers, directories: dict[str, tuple[str, int]], readable: Iterable[str]) -> str:
-    """Call what ``enter``, ``borrow`` and ``join`` do in a process that has a session root's privileges and exits afterwards.
+    """Call what ``enter``, ``borrow`` and ``join`` do in children of a process that has a zygote's privileges.
 
     Args:
         users: Users and disks of the sandbox.
@@ -362,27 +414,40 @@ def try_to_enter(users: SessionUsers, directories: dict[str, tuple[str, int]], r
         readable: Files and directories that a session must be able to read.
 
     Returns:
-        What sessions lack, empty if nothing.
-
-    Raises:
-        OSError: If the kernel, its configuration or a seccomp filter does not permit it.
+        What prevents it or what sessions lack, empty if nothing.
     """
+    fork = functools.partial(fork_into_namespaces, users)
 
     def try_root() -> str:
         os.close(enter_as_root(users, directories))
         return ""
 
-    if users.have_root and (obstacle := ask_child(try_root)):
+    def try_user() -> str:
+        for descriptor in _create(users, users.of_contexts, directories):
+            os.close(descriptor)
+        system = open_namespaces()
+        socket.send_fds(theirs, [b"."], system)
+        return ""
+
+    def try_to_borrow() -> str:
+        submissions = users.of_submissions[0] if users.count else users.server
+        borrow(users, submissions, system[0], [mount_point for mount_point, _ in directories.values()])
+        return ""
+
+    def try_to_join() -> str:
+        join(users, users.of_contexts, system)
+        hidden = [path for path in sorted(readable) if not os.access(path, os.R_OK)]
+        return f"a session cannot read {hidden[0]}: install Python where all users can read it" if hidden else ""
+
+    if users.have_root and (obstacle := ask_child(try_root, fork=fork)):
         return obstacle
-    for descriptor in _create(users, users.of_contexts, directories):
-        os.close(descriptor)
-    system = open_namespaces()
-    _borrow(
-        users,
-        users.of_submissions[0] if users.count else users.server,
-        system[0],
-        [mount_point for mount_point, _ in directories.values()],
-    )
-    join(users.of_contexts, system)
-    hidden = [path for path in sorted(readable) if not os.access(path, os.R_OK)]
-    return f"a session cannot read {hidden[0]}: install Python where all users can read it" if hidden else ""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        if obstacle := ask_child(try_user, fork=fork):
+            return obstacle
+        system = socket.recv_fds(ours, 1, len(_NAMESPACES))[1]
+    try:
+        return ask_child(try_to_borrow, fork=fork) or ask_child(try_to_join, fork=fork)
+    finally:
+        for descriptor in system:
+            os.close(descriptor)

@@ -91,15 +91,16 @@ def adopt_orphans() -> None:
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def ask_child(answer: Callable[[], str]) -> str:
+def ask_child(answer: Callable[[], str], *, fork: Callable[[], int] = os.fork) -> str:
     """Return the answer of a child process, or the text of the error that the function raises there.
 
     Args:
         answer: Function that the child calls.
+        fork: Function that forks. Defaults to ``os.fork``.
     """
     result, write_result = os.pipe()
     try:
-        pid = os.fork()
+        pid = fork()
         if pid == 0:
             _answer(answer, write_result)
         os.close(write_result)

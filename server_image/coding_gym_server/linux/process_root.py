@@ -10,30 +10,31 @@ import time
 
 from coding_gym_server.linux import procfs
 
-__all__ = ["ProcessRoot", "reaped_cpu_time"]
+__all__ = ["INIT", "ProcessRoot", "reaped_cpu_time"]
 
-_INIT = 1
+INIT = 1
+"""Process id of the first process of a pid namespace, which adopts orphans."""
 
 
 class ProcessRoot:
     """Base of processes that own all their descendants, whose orphans they adopt (see ``adopt_orphans``).
 
     Args:
-        scopes_signals: Whether Landlock restricts the signals of the process to its descendants.
+        scopes_signals: Whether Landlock restricts the signals of the process to its descendants, as a pid namespace does.
         adopted_by_init: Whether all orphans adopted by init belong to it.
     """
 
     def __init__(self, *, scopes_signals: bool, adopted_by_init: bool) -> None:
-        self._scopes_signals = scopes_signals
+        self._kills_at_once = scopes_signals or os.getpid() == INIT
         self._adopted_by_init = adopted_by_init
 
     def _kill(self) -> None:
         """Kill all descendants; afterwards none of them executes user code."""
-        if self._scopes_signals:
+        if self._kills_at_once:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGKILL)
             return
-        # Without a signal scope, kill(-1) would reach other sessions: kill by pid until no process is left.
+        # kill(-1) would reach other sessions: kill by pid until no process is left.
         while pids := self._processes():
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -46,7 +47,7 @@ class ProcessRoot:
         found = procfs.descendants(os.getpid())
         if self._adopted_by_init:
             # Kernels without subreapers, such as gVisor's, reparent orphans to init.
-            orphans = procfs.children(_INIT) - procfs.ancestors(os.getpid())
+            orphans = procfs.children(INIT) - procfs.ancestors(os.getpid())
             found |= orphans.union(*map(procfs.descendants, orphans))
         return found
 

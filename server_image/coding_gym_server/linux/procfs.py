@@ -20,6 +20,8 @@ __all__ = [
     "is_below",
     "is_mounted_in_memory",
     "is_runnable",
+    "pid_in",
+    "pid_outside",
     "session_of",
     "tasks_below",
     "tasks_of_user",
@@ -100,6 +102,46 @@ def _descendants_of_all(ancestor: int, without: Collection[int]) -> set[int]:
                 pending.append(child)
                 found.append(child)
     return set(found) - zombies
+
+
+def pid_outside(root: int, pid: int) -> int:
+    """Return the pid, in the calling process's namespace, of a child of a process.
+
+    Args:
+        root: The process, which may be the init of another namespace.
+        pid: The child's pid in that one.
+
+    Returns:
+        The pid, 0 if the child has been reaped.
+    """
+    level = len(_pids_of(root)) - 1
+    # The newest ones are at the end of the kernel's list, and of most pids.
+    for child in sorted(children(root), reverse=True):
+        if _pids_of(child)[level : level + 1] == [pid]:
+            return child
+    return 0
+
+
+def pid_in(root: int, pid: int) -> int:
+    """Return the pid of a process in the namespace of another one, 0 if it has none there or has been reaped.
+
+    Args:
+        root: The other process.
+        pid: The process's pid in the calling process's namespace.
+    """
+    level = len(_pids_of(root)) - 1
+    return next(iter(_pids_of(pid)[level : level + 1]), 0)
+
+
+def _pids_of(pid: int) -> list[int]:
+    """Return the pids of a process, from the calling process's namespace to its own; empty if it has been reaped."""
+    try:
+        status = _read(f"/proc/{pid}/status")
+    except OSError:
+        return []
+    _, found, rest = status.partition(b"\nNSpid:")
+    # Kernels without it, such as gVisor's, have no nested namespaces.
+    return list(map(int, rest.partition(b"\n")[0].split())) if found else [pid]
 
 
 def is_below(pid: int, ancestor: int) -> bool:

@@ -10,7 +10,7 @@ from typing import NoReturn
 from coding_gym_server.linux import mounts
 from coding_gym_server.linux.forking import fork_bare, fork_when_possible
 
-__all__ = ["allow_inspection", "become", "create", "enter"]
+__all__ = ["allow_inspection", "become", "create", "enter", "forbid_inspection"]
 
 _PR_SET_DUMPABLE = 4
 
@@ -95,6 +95,11 @@ def become(user: int) -> None:
 def allow_inspection() -> None:
     """Let processes of the same user, including the calling one, read its files in ``/proc``."""
     _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
+
+
+def forbid_inspection() -> None:
+    """Keep processes of the same user from reading and writing the memory of the calling one, and what it forks."""
+    _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def enter(user: int, group: int) -> None:

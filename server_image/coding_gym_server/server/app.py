@@ -163,7 +163,7 @@ def create_app(
         lambda: [*executors.all, *graded_groups()],
         limit=config.max_processes,
         group_count=lambda: config.max_sessions + executors.forks + grading_workers(),
-        apart=lambda: [frozen.pid for frozen in executors.frozen],
+        apart=lambda: executors.frozen_pids,
     )
 
     def sandbox_fusion() -> Sequence[BaseRoute]:

@@ -127,7 +127,6 @@ class Worker:
         self._root = os.getppid()
         signal.signal(WIDGETS_SIGNAL, lambda *_: self._answer_widgets())
         backend = backend_class(self._backend_name)(self._output, authorized_imports=self._authorized_imports)
-        backend.profile = self._profile
         while True:
             request, descriptors = self._next_request()
             match request:

@@ -6,13 +6,14 @@ It stays single-threaded, holds no secrets and never runs user code, so a fork o
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import os
 import select
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -34,13 +35,14 @@ from coding_gym_server.ipc.zygote_messages import (
     RootForked,
     TestRunnerRootForked,
 )
-from coding_gym_server.linux import fontconfig, mounts, procfs, user_namespaces
+from coding_gym_server.isolation import session_user
+from coding_gym_server.linux import cloning, fontconfig, mounts, procfs, user_namespaces
 from coding_gym_server.linux.forking import adopt_orphans, default_to_fork, fork_bare, fork_when_possible
 from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.packages import overlay
 from coding_gym_server.submission import process as submission
 from coding_gym_server.worker.backends.registry import backend_class
-from coding_gym_server.worker.branching import census, cloning
+from coding_gym_server.worker.branching import census
 from coding_gym_server.zygote import heap
 from coding_gym_server.zygote.config import ZygoteConfig
 from coding_gym_server.zygote.session_root import SessionRoot
@@ -113,7 +115,6 @@ def main(descriptor: str, configuration: str) -> None:
             missing += _preload(rarely_used)
     heap.freeze()
     census.remember_inherited()
-    cloning.remember_thread_descriptor()
     channel.send(Ready(missing))
     forked = _Zygote(channel, config, is_prepared=is_prepared).serve()
     if forked is not None:
@@ -214,9 +215,7 @@ class _Zygote:
         pid = None
         try:
             self._import_for(request)
-            # The process that makes a slot needs none of the fork hooks.
-            fork = fork_bare if isinstance(request, ForkSlotMaker) else os.fork
-            pid = fork_when_possible(fork, on_wait=self._reap)
+            pid = fork_when_possible(self._fork_for(request), on_wait=self._reap)
         except OSError as error:
             self._channel.send(Failed(f"fork: {error}"))
         except Exception as error:  # noqa: BLE001 - importing an optional package may raise anything
@@ -231,6 +230,18 @@ class _Zygote:
             self._forked.add(pid)
             self._channel.send(_RESPONSES[type(request)](pid))
         return None
+
+    def _fork_for(self, request: _Request) -> Callable[[], int]:
+        """Return the function that forks what is requested."""
+        users = self._config.profile.users
+        if isinstance(request, ForkSlotMaker):
+            # It needs none of the fork hooks.
+            return fork_bare
+        if users is None:
+            return os.fork
+        if isinstance(request, ForkDisplay):
+            return functools.partial(cloning.clone_into, mounts.NEW_NETWORK)
+        return functools.partial(session_user.fork_into_namespaces, users)
 
     def _import_for(self, request: _Request) -> None:
         """Import what the first display or the first root of submissions requires, for all that follow."""

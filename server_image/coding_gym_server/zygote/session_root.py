@@ -57,15 +57,13 @@ from coding_gym_server.ipc.system_messages import CreateSystem, EnterOwnSystem, 
 from coding_gym_server.ipc.widget_messages import WIDGETS_SIGNAL, RequestWidgets, WidgetsRequested
 from coding_gym_server.isolation import session_user
 from coding_gym_server.isolation.gate import NamespaceGate
-from coding_gym_server.isolation.ports import reserve_ports
 from coding_gym_server.isolation.profile import IsolationProfile
-from coding_gym_server.linux import oom, procfs
+from coding_gym_server.linux import oom, procfs, user_namespaces
 from coding_gym_server.linux.forking import adopt_orphans, die_with_parent, fork_bare, fork_when_possible
 from coding_gym_server.linux.niceness import lower_priority
-from coding_gym_server.linux.process_root import ProcessRoot, reaped_cpu_time
+from coding_gym_server.linux.process_root import INIT, ProcessRoot, reaped_cpu_time
 from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.linux.wait_state import waits_without_limit
-from coding_gym_server.worker.backends.registry import backend_class
 from coding_gym_server.workspace.layout import MOUNTED, PRIVATE, Layout
 from coding_gym_server.zygote.interrupt import interrupt
 from coding_gym_server.zygote.spawner import Spawner
@@ -203,10 +201,6 @@ class SessionRoot(ProcessRoot):
         if self._user is not None:
             self._enter_system(self._user)
         self._rank = oom.Rank()
-        if self._profile.can_have_ports:
-            self._reserved = reserve_ports(self._ports_needed())
-            ports = tuple(reservation.getsockname()[1] for reservation in self._reserved)
-            self._profile = msgspec.structs.replace(self._profile, ports=ports)
         directories = [mount_point for mount_point, _ in MOUNTED.values()] if self._directory is None else [self._directory]
         if self._parent_of_slots is not None:
             slots = session_user.slot_paths(self._parent_of_slots, self._slot_count)
@@ -214,7 +208,6 @@ class SessionRoot(ProcessRoot):
         listener = self._profile.apply_to_root(
             *directories,
             *([self._shared] if self._shared else []),
-            owns_user=self._owns_user,
             can_fork=self._slot_count > 0,
         )
         if self._parent_of_slots is not None:
@@ -223,11 +216,8 @@ class SessionRoot(ProcessRoot):
         if listener is not None:
             self._gate = NamespaceGate(listener)
         self._prepared = self._profile.prepare_workers()
-
-    @property
-    def _owns_user(self) -> bool:
-        """Whether the session's user is not that of the server and of other sessions, unless they share its files, too."""
-        return self._user is not None and self._profile.users is not None and self._user != self._profile.users.server
+        if os.getpid() == INIT:
+            user_namespaces.forbid_inspection()
 
     def _enter_system(self, user: int) -> None:
         """Give the session a user, and mounts and a disk: its own, or those of a system that another root has made."""
@@ -254,7 +244,7 @@ class SessionRoot(ProcessRoot):
         users = self._profile.users
         assert users is not None
         if isinstance(request, JoinSystem):
-            session_user.join(user, namespaces)
+            session_user.join(users, user, namespaces)
             self._layout = msgspec.structs.replace(PRIVATE, authority=request.authority)
             return Joined(), ()
         assert isinstance(request, EnterOwnSystem | CreateSystem)
@@ -411,9 +401,7 @@ class SessionRoot(ProcessRoot):
             self._gate.close()
         die_with_parent(root)
         self._channel.close()
-
-    def _ports_needed(self) -> int:
-        return backend_class(self._backend).ports_needed()
+        user_namespaces.allow_inspection()
 
     def _new_worker(self, channel: int, stdout: int, stderr: int, *, slot: ForkSlot) -> Forked:
         # Imported here because submission roots do not need it.

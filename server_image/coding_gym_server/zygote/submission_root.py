@@ -50,9 +50,6 @@ class SubmissionRoot(SessionRoot):
 
             faithful_pytest.warm_up()
 
-    def _ports_needed(self) -> int:
-        return 0
-
     def _apply_profile(self) -> None:
         super()._apply_profile()
         layout = self._layout if self._directory is None else Layout.below(self._directory)

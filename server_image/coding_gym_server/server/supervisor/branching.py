@@ -89,7 +89,7 @@ async def thaw(executor: Executor, frozen: FrozenWorker, settings: Resume, *, ke
     """
     frozen.check()
     # Fork while the processes are killed and the files replaced, except if the session's own worker is yet to become the copy.
-    forking = asyncio.ensure_future(_take_worker(frozen, keep=keep)) if frozen.pid else None
+    forking = asyncio.ensure_future(_take_worker(frozen, keep=keep)) if frozen.own_pid else None
     try:
         await kill_live(executor)
         with _restoring_files():
@@ -168,8 +168,8 @@ def release(executor: Executor, frozen: FrozenWorker) -> None:
 def _end(tree: ProcessTree, frozen: FrozenWorker) -> None:
     frozen.close()
     for process in (frozen, frozen.spare):
-        if process is not None and process.pid:
-            tree.tell_root(KillCopy(process.pid))
+        if process is not None and process.own_pid:
+            tree.tell_root(KillCopy(process.own_pid))
 
 
 @contextlib.contextmanager
@@ -192,7 +192,8 @@ async def _resume(
     """Let a worker that was forked from a frozen copy be that of an executor."""
     try:
         worker.on_finished = executor.resolve
-        await _call(executor, AdoptCopy(worker.pid, is_worker=True, slot=executor.slot))
+        await _call(executor, AdoptCopy(worker.own_pid, is_worker=True, slot=executor.slot))
+        worker.pid = executor.tree.pid_outside(worker.own_pid)
         await _wait_until(worker.resume(settings, namespaces))
         if namespaces:
             await _call(executor, SealSlot(executor.slot))
@@ -219,7 +220,7 @@ def _close_worker(forking: asyncio.Future[WorkerHandle]) -> None:
 
 async def _fork(frozen: FrozenWorker, *, keep: bool = True) -> WorkerHandle:
     with WorkerHandle.open(on_finished=_ignore) as (worker, descriptors):
-        worker.pid = await frozen.thaw(descriptors, keep=keep)
+        worker.own_pid = await frozen.thaw(descriptors, keep=keep)
     return worker
 
 
@@ -232,7 +233,7 @@ async def _prepare(executor: Executor, frozen: FrozenWorker) -> None:
         return
     try:
         # Regardless of what happens to the slot.
-        await _call(executor, AdoptCopy(worker.pid, is_worker=False))
+        await _call(executor, AdoptCopy(worker.own_pid, is_worker=False))
     except BaseException as error:
         worker.close()
         if not isinstance(error, SnapshotRefusedError | ChannelClosedError | TimeoutError):

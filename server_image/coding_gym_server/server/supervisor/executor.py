@@ -252,7 +252,7 @@ class Executor:
     async def are_waiting(self, programs: Iterable[int]) -> bool:
         """Return whether programs of the session, given by their process ids, sleep without a timeout."""
         try:
-            response = await self.call_root(CheckWaiting(list(programs)))
+            response = await self.call_root(CheckWaiting([self.tree.pid_inside(program) for program in programs]))
         except (ChannelClosedError, TimeoutError):
             # The step reports it.
             return False
@@ -368,7 +368,7 @@ class Executor:
                 assert isinstance(response, WorkerForked)
         finally:
             self.is_recycling = False
-        new.pid = response.pid
+        new.own_pid, new.pid = response.pid, self.tree.pid_outside(response.pid)
         old, self._worker = self._worker, new
         if self.configuration is not None:
             self._repair_workspace()

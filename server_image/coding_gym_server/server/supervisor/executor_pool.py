@@ -157,7 +157,16 @@ class ExecutorPool:
     @property
     def frozen(self) -> list[FrozenWorker]:
         """The frozen copies of all workers."""
-        return [frozen for executor in self.all if executor.slot == FIRST_SLOT for frozen in executor.tree.frozen]
+        return [frozen for tree in self._trees for frozen in tree.frozen]
+
+    @property
+    def frozen_pids(self) -> list[int]:
+        """Process ids of the frozen copies that have a process of their own."""
+        return [tree.pid_outside(frozen.own_pid) for tree in self._trees for frozen in tree.frozen if frozen.own_pid]
+
+    @property
+    def _trees(self) -> list[ProcessTree]:
+        return [executor.tree for executor in self.all if executor.slot == FIRST_SLOT]
 
     async def renew(self, executor: Executor) -> Executor:
         """Exchange a used executor for one in the initial state. On return, all processes of the old one are killed.

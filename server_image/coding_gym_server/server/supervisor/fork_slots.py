@@ -54,7 +54,7 @@ class ForkSlotFactory:
             ChannelClosedError: If the root died.
             TimeoutError: If the root does not respond.
         """
-        if not frozen.pid:
+        if not frozen.own_pid:
             await origin.pending_snapshot.leave()
         frozen.check()
         tree = origin.tree
@@ -93,7 +93,7 @@ class ForkSlotFactory:
             self._started.close()
 
     async def _make(self, origin: Executor, frozen: FrozenWorker, number: int, slots: int) -> tuple[int, ...]:
-        response, shared = await origin.tree.call_for_descriptors(ShareNamespaces(frozen.pid))
+        response, shared = await origin.tree.call_for_descriptors(ShareNamespaces(frozen.own_pid))
         try:
             if isinstance(response, Failed):
                 raise ForkError(response.reason)

@@ -39,7 +39,7 @@ class FrozenWorker:
         max_output_chars: Maximum number of code points of stdout, and of stderr, per step.
 
     Attributes:
-        pid: Its process id, 0 before it has one.
+        own_pid: Its process id in the pid namespace of the session, 0 before it has a process.
         files: Copy of the files.
         configuration: The worker's configuration.
         max_output_chars: Maximum number of code points of stdout, and of stderr, per step.
@@ -49,7 +49,7 @@ class FrozenWorker:
     """
 
     def __init__(self, files: SavedFiles, *, configuration: Configure | None, max_output_chars: int) -> None:
-        self.pid = 0
+        self.own_pid = 0
         self.files = files
         self.configuration = configuration
         self.max_output_chars = max_output_chars
@@ -59,14 +59,14 @@ class FrozenWorker:
         self.preparation: asyncio.Task[None] | None = None
         self._channel: AsyncChannel[FromProcess] | None = None
 
-    def connect(self, channel: socket.socket, pid: int) -> None:
+    def connect(self, channel: socket.socket, own_pid: int) -> None:
         """Take over a process that has frozen.
 
         Args:
             channel: Our end of its channel.
-            pid: Its process id.
+            own_pid: Its process id in the pid namespace of the session.
         """
-        self.pid = pid
+        self.own_pid = own_pid
         self._channel = AsyncChannel(channel, on_closed=lambda: self.lose("its process was killed"))
 
     def lose(self, reason: str) -> None:
@@ -83,7 +83,7 @@ class FrozenWorker:
             raise SnapshotRefusedError([f"the snapshot is lost: {self.loss}"])
 
     async def thaw(self, descriptors: tuple[int, ...], *, keep: bool) -> int:
-        """Let it fork a worker, or become one; return the worker's process id, as the process claims.
+        """Let it fork a worker, or become one; return the worker's ``own_pid``, as the process claims.
 
         Args:
             descriptors: The worker's channel, stdout and stderr.
@@ -103,7 +103,7 @@ class FrozenWorker:
         if not isinstance(response, WorkerCopied):
             raise SnapshotRefusedError([getattr(response, "reason", "the snapshot does not respond as expected")])
         if not keep:
-            self.pid = 0
+            self.own_pid = 0
             self.lose("it was released")
         return response.pid
 

@@ -67,6 +67,6 @@ class PendingSnapshot:
                     if frozen.loss is None:
                         frozen.connect(ours, copied.pid)
             finally:
-                if not frozen.pid:
+                if not frozen.own_pid:
                     frozen.lose("its process was killed")
                     ours.close()

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.messages import FromProcess, ToProcess, WorkerExited
+from coding_gym_server.linux import procfs
 from coding_gym_server.protocol import MAX_FORKS
 from coding_gym_server.server.supervisor.frozen_worker import FrozenWorker
 from coding_gym_server.server.supervisor.spawner_handle import ROOT_TIMEOUT_SECONDS
@@ -67,6 +68,14 @@ class ProcessTree:
     def free_slot(self) -> int | None:
         """Return the number of a free slot, None if there is none."""
         return next((number for number in range(1, MAX_FORKS + 1) if number not in self.members), None)
+
+    def pid_outside(self, own_pid: int) -> int:
+        """Return the process id of a child of the root, given that in the root's pid namespace; 0 if it has been reaped."""
+        return procfs.pid_outside(self.root_pid, own_pid)
+
+    def pid_inside(self, pid: int) -> int:
+        """Return the process id of a process of the sandbox in the root's pid namespace, 0 if it has none there."""
+        return procfs.pid_in(self.root_pid, pid)
 
     async def call_for_descriptors(self, request: ToProcess) -> tuple[FromProcess, list[int]]:
         """Send a request to the root; return its response, and the descriptors passed with it, which the caller closes.

@@ -69,6 +69,7 @@ class WorkerHandle:
         on_finished: Called with the result of a cell, or with None after an invalid message.
         has_exited: Whether the worker has exited or closed its channel.
         pid: Its process id, 0 before it is known.
+        own_pid: Its process id in the pid namespace of the session, 0 before it is known.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class WorkerHandle:
     ) -> None:
         self.has_exited = False
         self.pid = 0
+        self.own_pid = 0
         self.on_finished = on_finished
         self._on_event: Callable[[Event], None] | None = None
         self._result_budget = 0

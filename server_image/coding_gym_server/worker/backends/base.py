@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
-from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.linux.environ import temporary_environ
 from coding_gym_server.worker.backends.output import Output
 
@@ -23,12 +22,7 @@ class ExecutorBackend(ABC):
     Args:
         output: Receives rich results and exceptions.
         authorized_imports: Modules that a backend with an import allowlist permits in addition to its own.
-
-    Attributes:
-        profile: The isolation profile of the session; set before its first episode.
     """
-
-    profile = IsolationProfile()
 
     def __init__(self, output: Output, *, authorized_imports: tuple[str, ...] = ()) -> None:
         self.output = output
@@ -47,11 +41,6 @@ class ExecutorBackend(ABC):
             ImportError: If a required package is not installed.
         """
         _ = name
-
-    @classmethod
-    def ports_needed(cls) -> int:
-        """Return the number of TCP ports that a session needs for TCP-only programs; see ``IsolationProfile.ports``."""
-        return 0
 
     @abstractmethod
     def configure(self, *, show_value: bool) -> None:

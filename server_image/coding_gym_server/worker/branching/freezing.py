@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from coding_gym_server.ipc.channel import Channel, close_all
 from coding_gym_server.ipc.messages import Failed, ToProcess
 from coding_gym_server.ipc.snapshot_messages import Thaw, WorkerCopied
+from coding_gym_server.linux.cloning import clone_sibling
 from coding_gym_server.worker.branching.census import Held
-from coding_gym_server.worker.branching.cloning import clone_sibling
 from coding_gym_server.worker.branching.reopening import renew_loops, reopen
 
 __all__ = ["leave_copy", "restore_descriptors", "wait_to_thaw"]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from coding_gym_server.worker.backends.base import ExecutorBackend
 from coding_gym_server.worker.backends.jupyter.dialects import DIAGNOSIS
 from coding_gym_server.worker.backends.jupyter.kernel import Kernel, KernelDiedError, Message
-from coding_gym_server.worker.backends.jupyter.kernelspecs import find_kernel, missing_kernel, speaks_tcp_only
+from coding_gym_server.worker.backends.jupyter.kernelspecs import find_kernel, missing_kernel
 from coding_gym_server.worker.backends.jupyter.process import KernelStartError
 from coding_gym_server.worker.backends.output import Output
 
@@ -21,7 +21,6 @@ _T = TypeVar("_T")
 
 _INTERRUPTED = 130
 _INTERRUPT = {"ename": "Interrupted", "evalue": "the cell was interrupted"}
-_PORTS = 5
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 
@@ -39,11 +38,6 @@ class JupyterBackend(ExecutorBackend):
         self._kernel: Kernel | None = None
         self._refusal = ""
 
-    @classmethod
-    def ports_needed(cls) -> int:
-        spec = find_kernel(cls.kernel_name)
-        return _PORTS if spec is not None and speaks_tcp_only(spec) else 0
-
     def configure(self, *, show_value: bool) -> None:
         self._show_value = show_value
         # The kernel starts up while the client prepares its first cell.
@@ -51,7 +45,7 @@ class JupyterBackend(ExecutorBackend):
         try:
             if spec is None:
                 raise KernelStartError(missing_kernel(self.kernel_name))
-            self._kernel = Kernel(spec, self.profile)
+            self._kernel = Kernel(spec)
         except KernelStartError as error:
             self._refusal = str(error)
 

@@ -13,14 +13,8 @@ from typing import Any
 import zmq
 from jupyter_client.kernelspec import KernelSpec
 
-from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.worker.backends.jupyter.dialects import SETTLED, Dialect, dialect_of
-from coding_gym_server.worker.backends.jupyter.process import (
-    choose_connection,
-    exit_code_of,
-    open_private_directory,
-    start_process,
-)
+from coding_gym_server.worker.backends.jupyter.process import choose_connection, exit_code_of, start_process
 
 __all__ = ["Kernel", "KernelDiedError", "Message"]
 
@@ -48,25 +42,21 @@ class KernelDiedError(RuntimeError):
 class Kernel:
     """A running kernel. If it dies while no request is pending, the calling process exits as well.
 
-    The connection uses Unix sockets in the temporary directory of the session, or TCP ports reserved for the session.
-
     Args:
         spec: The specification of the kernel.
-        profile: The isolation profile of the session.
 
     Raises:
-        KernelStartError: If the kernel requires ports and the session has none, or if its program cannot be executed.
+        KernelStartError: If its program cannot be executed.
     """
 
-    def __init__(self, spec: KernelSpec, profile: IsolationProfile) -> None:
+    def __init__(self, spec: KernelSpec) -> None:
         self._by_message = spec.interrupt_mode == "message"
         self._is_busy = False
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        descriptor = open_private_directory()
-        self._connection = choose_connection(spec, profile, f"/proc/self/fd/{descriptor}")
+        self._connection = choose_connection(spec)
         # ZeroMQ may keep waiting after a signal: the wakeup descriptor has to be among its poll targets.
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
-        self._process = start_process(spec, self._connection.connection_file, profile, descriptor)
+        self._process = start_process(spec, self._connection.connection_file)
         # If the kernel has died before this line, the first request detects it.
         signal.signal(signal.SIGCHLD, self._on_child)
         context = zmq.Context()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import string
@@ -14,49 +13,24 @@ from pathlib import Path
 from jupyter_client.connect import ConnectionFileMixin
 from jupyter_client.kernelspec import KernelSpec
 
-from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.worker.backends.jupyter.kernelspecs import speaks_tcp_only
 
-__all__ = ["KernelStartError", "choose_connection", "exit_code_of", "open_private_directory", "start_process"]
-
-_CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
-_DIRECTORY_DESCRIPTOR = 60
+__all__ = ["KernelStartError", "choose_connection", "exit_code_of", "start_process"]
 
 
 class KernelStartError(RuntimeError):
     """The kernel could not be started."""
 
 
-def open_private_directory() -> int:
-    """Create a directory for the files of a kernel, and return a descriptor of it.
-
-    Other sessions can read command lines and the names of Unix sockets: addressing the directory by its descriptor keeps its
-    path out of both.
-    """
-    opened = os.open(tempfile.mkdtemp(prefix="kernel-"), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        return fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, _DIRECTORY_DESCRIPTOR)
-    finally:
-        os.close(opened)
-
-
-def choose_connection(spec: KernelSpec, profile: IsolationProfile, directory: str) -> ConnectionFileMixin:
+def choose_connection(spec: KernelSpec) -> ConnectionFileMixin:
     """Choose the endpoints on which a kernel listens, and write its connection file.
 
-    Raises:
-        KernelStartError: If the kernel requires ports, and the session has none.
+    They are Unix sockets, which no other session can reach even if the sessions share a network; or TCP ports.
     """
+    directory = tempfile.mkdtemp(prefix="kernel-")
     connection = ConnectionFileMixin(connection_file=os.path.join(directory, "connection.json"))
     if speaks_tcp_only(spec):
-        if len(profile.ports) < len(_CHANNELS):
-            message = (
-                f"The {spec.display_name} kernel speaks TCP only, and other sessions could connect to it: "
-                "preventing that requires Linux 6.7 or later with Landlock"
-            )
-            raise KernelStartError(message)
         connection.transport, connection.ip = "tcp", "127.0.0.1"
-        for channel, port in zip(_CHANNELS, profile.ports, strict=False):
-            setattr(connection, f"{channel}_port", port)
     else:
         connection.transport, connection.ip = "ipc", os.path.join(directory, "socket")
     connection.session.key = os.urandom(32).hex().encode()
@@ -64,14 +38,12 @@ def choose_connection(spec: KernelSpec, profile: IsolationProfile, directory: st
     return connection
 
 
-def start_process(spec: KernelSpec, connection_file: str, profile: IsolationProfile, directory: int) -> subprocess.Popen[bytes]:
+def start_process(spec: KernelSpec, connection_file: str) -> subprocess.Popen[bytes]:
     """Start a kernel process.
 
     Args:
         spec: The specification of the kernel.
         connection_file: Path of the connection file, which the process reads.
-        profile: The isolation profile of the session.
-        directory: Descriptor of the private directory, which the process inherits.
 
     Raises:
         KernelStartError: If the program of the kernel cannot be executed.
@@ -88,10 +60,6 @@ def start_process(spec: KernelSpec, connection_file: str, profile: IsolationProf
         environment["PYTHONWARNINGS"] = "ignore:Couldn't bind IOPub Pipe"
     environment |= {name: string.Template(value).safe_substitute(os.environ) for name, value in spec.env.items()}
 
-    def prepare() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        profile.apply_to_kernel()
-
     try:
         # In a new process session, the kernel receives SIGINT only when it is forwarded, not together with this process.
         return subprocess.Popen(
@@ -99,8 +67,7 @@ def start_process(spec: KernelSpec, connection_file: str, profile: IsolationProf
             stdin=subprocess.DEVNULL,
             env=environment,
             start_new_session=True,
-            pass_fds=(directory,),
-            preexec_fn=prepare,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
     except OSError as error:
         message = f"The {spec.display_name} kernel cannot be started: {Path(command[0]).name}: {error.strerror}"
