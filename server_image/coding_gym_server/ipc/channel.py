@@ -17,7 +17,7 @@ from coding_gym_server.ipc.messages import ToProcess
 __all__ = ["HEADER", "MAX_DESCRIPTORS", "Channel", "close_all"]
 
 HEADER = struct.Struct("<I")
-MAX_DESCRIPTORS = 4
+MAX_DESCRIPTORS = 5
 _READ_BYTES = 65_536
 
 _encoder = msgspec.msgpack.Encoder()

@@ -144,7 +144,7 @@ class ShareNamespaces(msgspec.Struct, tag=True):
 
 
 class NamespacesShared(msgspec.Struct, tag=True):
-    """Response to ``ShareNamespaces``. Passes the user namespace of the copy, and the mount namespace of the session."""
+    """Response to ``ShareNamespaces``. Passes the user namespace of the copy, and the mount and pid namespace of the session."""
 
 
 class ForkSlotMaker(msgspec.Struct, tag=True):
@@ -156,7 +156,7 @@ class ForkSlotMaker(msgspec.Struct, tag=True):
         number: Number of the slot.
     """
 
-    DESCRIPTORS: ClassVar[int] = 4
+    DESCRIPTORS: ClassVar[int] = 5
 
     number: int
 
@@ -172,17 +172,17 @@ class SlotMakerForked(msgspec.Struct, tag=True):
 
 
 class SlotMade(msgspec.Struct, tag=True):
-    """Response on the socket of ``ForkSlotMaker``. Passes the user, mount and IPC namespace of the slot."""
+    """Response on the socket of ``ForkSlotMaker``. Passes the namespaces of the slot."""
 
 
 class OpenSlot(msgspec.Struct, tag=True):
-    """Request to a root: open a slot for a fork. Passes its user, mount and IPC namespace.
+    """Request to a root: open a slot for a fork. Passes its namespaces.
 
     Attributes:
         slot: Its number.
     """
 
-    DESCRIPTORS: ClassVar[int] = 3
+    DESCRIPTORS: ClassVar[int] = 5
 
     slot: int
 
@@ -190,7 +190,7 @@ class OpenSlot(msgspec.Struct, tag=True):
 class EnterSlot(msgspec.Struct, tag=True):
     """Request to a worker before ``Resume``: join the namespaces of its slot, which are passed."""
 
-    DESCRIPTORS: ClassVar[int] = 3
+    DESCRIPTORS: ClassVar[int] = 5
 
 
 class SealSlot(msgspec.Struct, tag=True):

@@ -62,7 +62,13 @@ _MASKED = (
 )
 _READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 """What engines protect in the ``/proc`` of their containers; that of a session is a new one."""
-_SLOT_NAMESPACES = {"user": mounts.NEW_USERS, "mnt": mounts.NEW_MOUNTS, "ipc": mounts.NEW_IPC}
+_SLOT_NAMESPACES = {
+    "user": mounts.NEW_USERS,
+    "mnt": mounts.NEW_MOUNTS,
+    "ipc": mounts.NEW_IPC,
+    "uts": mounts.NEW_HOST_NAME,
+    "net": mounts.NEW_NETWORK,
+}
 _NAMESPACES = {"mnt": mounts.NEW_MOUNTS, "ipc": mounts.NEW_IPC}
 
 
@@ -244,13 +250,22 @@ def _cover_system(proc: int) -> None:
     os.close(proc)
     mounts.mask(*_MASKED)
     mounts.read_only(*_READ_ONLY)
+    _mount_terminals()
+
+
+def _mount_terminals() -> None:
     mounts.mount_devpts(_TERMINALS, _MAX_TERMINALS)
     if not os.path.islink("/dev/ptmx"):
         mounts.bind(f"{_TERMINALS}/ptmx", "/dev/ptmx")
 
 
 def enter_slot(
-    directories: dict[str, tuple[str, int]], files: str, parent_namespace: int, mount_namespace: int
+    users: SessionUsers,
+    directories: dict[str, tuple[str, int]],
+    slots: int,
+    number: int,
+    parent_namespace: int,
+    mount_namespace: int,
 ) -> tuple[int, ...]:
     """Move the calling process, which has a session root's privileges, into new namespaces for a fork of a session.
 
@@ -258,10 +273,13 @@ def enter_slot(
     other namespaces belong to this one. In the new mount namespace, the fork's directories cover those of the session.
 
     Args:
+        users: Users and disks of the sandbox.
         directories: As for ``enter``.
-        files: Directory with the directories of the fork, as the calling process can access it.
+        slots: Descriptor of the parent directory of those of forks.
+        number: Number of the fork.
         parent_namespace: Descriptor of the user namespace of the process that is to join.
-        mount_namespace: Descriptor of the mount namespace of the session that ``enter`` has made.
+        mount_namespace: Descriptor of the mount namespace of the session that ``enter`` has made. The calling process is in the
+            session's pid namespace.
 
     Returns:
         Descriptors of the namespaces for ``join_slot``.
@@ -270,20 +288,24 @@ def enter_slot(
         OSError: If the kernel or a seccomp filter does not permit it.
     """
     mounts.join(mount_namespace, mounts.NEW_MOUNTS)
-    trees = {name: mounts.clone_tree(f"{files}/{name}") for name in directories}
+    trees = {name: mounts.clone_tree(f"{number}/{name}", directory=slots) for name in directories}
     mounts.join(parent_namespace, mounts.NEW_USERS)
     os.setresgid(USER, USER, USER)
     os.setresuid(USER, USER, USER)
     user_namespaces.allow_inspection()
     user_namespaces.enter(USER, USER)
-    mounts.unshare(mounts.NEW_MOUNTS | mounts.NEW_IPC)
+    mounts.unshare(mounts.NEW_MOUNTS | mounts.NEW_IPC | mounts.NEW_HOST_NAME | (0 if users.network else mounts.NEW_NETWORK))
+    if not users.network:
+        bring_up_loopback()
+        open_low_ports()
     # The terminals of the session are not for its forks.
-    mounts.mount_tmpfs(_TERMINALS, "mode=0555,nr_inodes=1")
+    _mount_terminals()
     # As in ``enter``, the mount that hides the others must be the last.
     for name, (mount_point, _) in sorted(directories.items(), key=lambda item: item[1][0] == _TEMPORARY):
         mounts.attach(trees[name], mount_point)
         os.close(trees[name])
-    return tuple(os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in _SLOT_NAMESPACES)
+    names = [name for name in _SLOT_NAMESPACES if name != "net" or not users.network]
+    return tuple(os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in names)
 
 
 def join_slot(namespaces: Iterable[int], *, max_tasks: int | None) -> None:
@@ -298,7 +320,8 @@ def join_slot(namespaces: Iterable[int], *, max_tasks: int | None) -> None:
         OSError: If the session root does not admit it.
     """
     parent = os.getppid()
-    for namespace, kind in zip(namespaces, _SLOT_NAMESPACES.values(), strict=True):
+    # Without the last one, the fork has the network of the sandbox.
+    for namespace, kind in zip(namespaces, _SLOT_NAMESPACES.values(), strict=False):
         mounts.join(namespace, kind)
         os.close(namespace)
     capabilities.drop_all()

@@ -212,9 +212,14 @@ def make_proc() -> int:
         os.close(context)
 
 
-def clone_tree(path: str) -> int:
-    """Return a descriptor of a copy of a mount, which is attached to no mount namespace."""
-    return _call(f"open_tree {path}", _NR_OPEN_TREE, _AT_FDCWD, path.encode(), _OPEN_TREE_CLONE | os.O_CLOEXEC)
+def clone_tree(path: str, *, directory: int = _AT_FDCWD) -> int:
+    """Return a descriptor of a copy of a mount, which is attached to no mount namespace.
+
+    Args:
+        path: A directory in the mount, which is the root of the copy.
+        directory: Descriptor of the directory that a relative path begins at. Defaults to the working directory.
+    """
+    return _call(f"open_tree {path}", _NR_OPEN_TREE, directory, path.encode(), _OPEN_TREE_CLONE | os.O_CLOEXEC)
 
 
 def attach(tree: int, target: str) -> None:

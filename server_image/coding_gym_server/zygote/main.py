@@ -264,7 +264,8 @@ class _Zygote:
         if users is not None and users.count and isinstance(request, ForkDisplay):
             user_namespaces.become(users.server)
         if isinstance(request, ForkSlotMaker):
-            return SlotMaker(request.number, *descriptors)
+            assert users is not None
+            return SlotMaker(users, request.number, *descriptors)
         control, *others = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         if isinstance(request, ForkDisplay):
             from coding_gym_server.display.messages import DisplayConfig

@@ -339,7 +339,8 @@ class SessionRoot(ProcessRoot):
             self._channel.send(Failed("the kernel does not permit forks of a session beside it"))
             return
         try:
-            shared = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in (f"/proc/{pid}/ns/user", "/proc/self/ns/mnt")]
+            paths = (f"/proc/{pid}/ns/user", "/proc/self/ns/mnt", "/proc/self/ns/pid")
+            shared = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in paths]
         except OSError as error:
             self._channel.send(Failed(f"the copy of the interpreter has ended: {error.strerror}"))
             return

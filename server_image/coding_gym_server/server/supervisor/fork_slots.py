@@ -23,7 +23,7 @@ _MAX_DEPTH = 12
 """Maximum number of nested forks: each has one of the 16 Landlock layers that a process can have, and a user namespace."""
 
 _TIMEOUT_SECONDS = 10.0
-_NAMESPACES = 3
+_NAMESPACES = 4
 
 
 class ForkSlotFactory:
