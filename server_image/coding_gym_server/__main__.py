@@ -57,11 +57,8 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     config = parse_arguments()
     kernel = probe()
-    if config.isolation == "require" and kernel.missing:
-        sys.exit(
-            f"isolation=require is not available: it requires {'; and '.join(kernel.missing)}. "
-            "Use the docker provider with one session per container, or a kernel with these features (boot with lsm=landlock)."
-        )
+    if config.isolation == "require" and kernel.missing_filter:
+        sys.exit(f"isolation=require is not available: it requires {kernel.missing_filter}")
     # Inherited by the sessions.
     os.umask(0o022)
     _allow_more_open_files()
@@ -76,21 +73,26 @@ def main() -> None:
         config.workspaces.chmod(0o1733 if config.confine_server else 0o311)
     if form.users is None:
         config.home_directory.mkdir(mode=0o700, exist_ok=True)
-    has_namespaces = config.confine_server and _enter_namespaces(config)
     if config.confine_server:
-        namespaces.disown(str(_WORKSPACES if has_namespaces else config.workspaces))
-    if has_namespaces:
+        _enter_namespaces(config)
+        namespaces.disown(_WORKSPACES)
         home = _home_in_namespaces(config)
         config = msgspec.structs.replace(config, workspaces=Path(_WORKSPACES), home=home, private_shm=True)
         fonts = config.workspaces / fonts.name
         directories = [_WORKSPACES, *directories[1:]]
         form = _choose_form(config, reachable=directories)
         directories.append(str(home))
+        if form.users is None and config.session_users:
+            sys.exit(f"a local sandbox requires namespaces for its sessions: {form.user_reason}; {form.files_reason}")
+    if config.isolation == "require" and form.users is None and kernel.missing_scope:
+        sys.exit(
+            f"isolation=require is not available: it requires {kernel.missing_scope}. "
+            f"Sessions have no namespaces: {form.files_reason}"
+        )
     profile = IsolationProfile(
         landlock=kernel.landlock_abi > 0,
         seccomp=kernel.seccomp,
         adopted_by_init=config.private_shm and config.max_sessions == 1 and not config.confine_server,
-        file_modes=has_namespaces or not config.confine_server,
         private_directories=config.private_directories,
         readable=(str(fonts),),
         max_memory_bytes=config.max_memory_bytes,
@@ -99,8 +101,8 @@ def main() -> None:
         users=form.users,
     )
     if config.confine_server:
-        # With namespaces, /tmp is private and contains the sockets of displays.
-        profile.apply_to_server([*directories, *(["/tmp"] if has_namespaces else [])])
+        # It is private, and contains the sockets of displays.
+        profile.apply_to_server([*directories, "/tmp"])
     if kernel.seccomp and (form.users is None or form.launcher is not None):
         # The launcher and the session roots need more system calls; the server needs no more than a session. Without a
         # launcher, the zygote inherits the filter, which would deny mounts to the session roots.
@@ -124,7 +126,7 @@ def main() -> None:
     isolation = report(
         kernel,
         policy=config.isolation,
-        own_namespaces=has_namespaces,
+        own_namespaces=config.confine_server,
         session_users=form.launcher is not None,
         session_mounts=form.users is not None,
         shared_user_reason=form.user_reason,
@@ -273,7 +275,7 @@ def _home_in_namespaces(config: ServerConfig) -> Path:
     return Path(_WORKSPACES) / config.home_directory.name if is_taken else Path(PRIVATE.home)
 
 
-def _enter_namespaces(config: ServerConfig) -> bool:
+def _enter_namespaces(config: ServerConfig) -> None:
     """Move the calling process, a server outside a container, into namespaces with the paths of a container's."""
     keep = {str(config.workspaces): _WORKSPACES}
     if (home := _home_in_namespaces(config)) == Path(PRIVATE.home):
@@ -294,14 +296,9 @@ def _enter_namespaces(config: ServerConfig) -> bool:
         )
         return ""
 
-    # If that fails midway, nothing has changed.
     if obstacle := ask_child(enter):
-        _log.warning(
-            "cannot create namespaces, so sessions can reach this user's Unix sockets and send datagrams: %s", obstacle
-        )
-        return False
+        sys.exit(f"a local sandbox requires namespaces, which this machine refuses: {obstacle}")
     enter()
-    return True
 
 
 def _allow_more_open_files() -> None:

@@ -14,7 +14,7 @@ from coding_gym_server.protocol import ResetOptions
 from coding_gym_server.protocol.processes import TerminalSize
 from tests.security.attack import FORK_UNTIL_REFUSED
 from tests.support.sandbox_faults import is_gone
-from tests.support.sandbox_processes import host_process, server_of, zygote_of
+from tests.support.sandbox_processes import ITSELF, host_process, server_of, zygote_of
 from tests.support.timing import eventually
 
 pytestmark = pytest.mark.every_provider
@@ -166,22 +166,27 @@ def test_working_directory_can_be_anywhere(interpreter, create):
 def test_contexts_have_a_user_of_their_own(interpreter, create, session):
     sandbox = interpreter.sandbox
 
-    def user_of(pid):
-        return host_process(sandbox, pid).uids().real
+    def user_of(found):
+        return host_process(sandbox, found).uids().real
 
-    contexts = {user_of(see(interpreter, "__import__('os').getpid()", create())) for _ in range(3)}
+    contexts = {user_of(see(interpreter, ITSELF, create())) for _ in range(3)}
     assert len(contexts) == 1
-    assert contexts.isdisjoint({server_of(sandbox).uids().real, user_of(see_in_session(session, "__import__('os').getpid()"))})
+    assert contexts.isdisjoint({server_of(sandbox).uids().real, user_of(see_in_session(session, ITSELF))})
     interpreter.execute("import os")
     assert see(interpreter, "(os.getuid(), os.getgid(), os.getgroups())") == (10001, 10001, [])
 
 
 def test_contexts_cannot_access_each_others_processes(interpreter, create):
     first, second = create(), create()
-    pid = see(interpreter, "__import__('os').getpid()", first)
-    for attack in ("os.kill({}, 9)", "os.readlink('/proc/{}/fd/0')", "open('/proc/{}/mem')", "open('/proc/{}/environ').read()"):
-        assert interpreter.execute(f"import os; {attack.format(pid)}", context=second).error.name == "PermissionError"
-    assert see(interpreter, "1", first) == 1
+    pids = "sorted(int(name) for name in __import__('os').listdir('/proc') if name.isdigit())"
+    interpreter.execute("import subprocess; child = subprocess.Popen(['sleep', '600'])", context=first)
+    # Its root and itself.
+    assert len(see(interpreter, pids, second)) == 2
+    child = see(interpreter, "child.pid", first)
+    for attack in ("os.kill({}, 9)", "os.kill(-1, 9)", "os.readlink('/proc/{}/fd/0')", "open('/proc/{}/mem')"):
+        found = interpreter.execute(f"import os; {attack.format(child)}", context=second).error.name
+        assert found in ("ProcessLookupError", "FileNotFoundError")
+    assert see(interpreter, "child.poll()", first) is None
 
 
 STAY = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"

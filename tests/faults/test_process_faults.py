@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import os
 import signal
@@ -16,7 +17,7 @@ from coding_gym.errors import ProtocolError
 from tests.faults.episodes import SMALL, after, assert_infrastructure, assert_starts_over, outcome, shown
 from tests.support.running_server import gone_within
 from tests.support.sandbox_faults import is_gone
-from tests.support.sandbox_processes import host_process, processes_of, server_of, workers_of, zygote_of
+from tests.support.sandbox_processes import ITSELF, host_process, processes_of, server_of, workers_of, zygote_of
 from tests.support.timing import eventually, promptly
 
 pytestmark = pytest.mark.every_provider
@@ -84,7 +85,7 @@ def hasty(hasty_shared):
 
 
 def worker_of(env):
-    return host_process(env.sandbox, int(shown(env, "import os; os.getpid()")))
+    return host_process(env.sandbox, ast.literal_eval(shown(env, ITSELF)))
 
 
 def spare_worker_of(envs):

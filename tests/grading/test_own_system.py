@@ -27,7 +27,7 @@ from coding_gym_server.protocol.grading import (
 from tests.grading.judging import Judge
 from tests.security.attack import Inside
 from tests.support.sandbox_faults import is_gone, settled_descriptors
-from tests.support.sandbox_processes import host_process, processes_of, server_of, zygote_of
+from tests.support.sandbox_processes import PARENT, host_process, processes_of, server_of, zygote_of
 from tests.support.timing import eventually
 
 DIRECTORIES = ("/home/user", "/tmp", "/dev/shm")
@@ -276,17 +276,15 @@ def test_temporary_directory_of_tests_is_found_each_time(judge: Judge) -> None:
 
 @pytest.mark.every_provider
 def test_submissions_have_users_of_their_own(box: Sandbox) -> None:
-    def user_of(pid: int) -> int:
-        return host_process(box, pid).uids().real
+    def user_of(root: tuple[int, str]) -> int:
+        return host_process(box, root).uids().real
 
-    found: list[int] = []
+    found: list[tuple[int, str]] = []
     with contextlib.ExitStack() as stack:
         judges = [Judge(stack.enter_context(contextlib.closing(box.connect()))) for _ in range(2)]
         # The parent, a root, outlives its submission. Two are graded at the same time.
         before = "import time; time.sleep(1)"
-        threads = [
-            threading.Thread(target=lambda judge=judge: found.append(see(judge, "os.getppid()", before))) for judge in judges
-        ]
+        threads = [threading.Thread(target=lambda judge=judge: found.append(see(judge, PARENT, before))) for judge in judges]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -336,10 +334,10 @@ def test_dead_processes_are_replaced(provider: str) -> None:
         server = server_of(sandbox)
 
         def root() -> Any:
-            return see(judge, "os.getppid()", "open('/tmp/left', 'w').close()")
+            return see(judge, PARENT, "open('/tmp/left', 'w').close()")
 
         def tests() -> Any:
-            return see_in_tests(judge, "os.getppid()")
+            return see_in_tests(judge, PARENT)
 
         first = host_process(sandbox, root())
         user, descriptors = first.uids().real, settled_descriptors(server)
@@ -395,7 +393,7 @@ def test_submissions_outlive_zygotes(provider: str) -> None:
             return graded.outcome is VerdictOutcome.PASSED
 
         def root() -> psutil.Process:
-            return host_process(sandbox, see(judge, "os.getppid()"))
+            return host_process(sandbox, see(judge, PARENT))
 
         def zygote_of_submissions() -> psutil.Process:
             parent = root().parent()

@@ -20,18 +20,22 @@ def start_container(docker_engine, sandbox_of):
     with contextlib.ExitStack() as stack:
 
         def start(**options):
-            container = docker_engine.containers.run(
-                image,
-                ["--session-users", "--port", "8123", *options.pop("arguments", ())],
-                detach=True,
+            host = docker_engine.api.create_host_config(
+                cap_add=options.pop("cap_add", ()),
                 cap_drop=["ALL"],
                 security_opt=["no-new-privileges", *options.pop("security_opt", ())],
                 read_only=True,
                 network_mode="none",
                 tmpfs={"/workspaces": "exec,mode=1777", "/tmp": "mode=1777"},
-                **options,
             )
+            if options.pop("unmasked", False):
+                # As docker run does with --security-opt systempaths=unconfined.
+                host |= {"MaskedPaths": [], "ReadonlyPaths": []}
+            arguments = ["--session-users", "--port", "8123", *options.pop("arguments", ())]
+            created = docker_engine.api.create_container(image.id, arguments, host_config=host, **options)
+            container = docker_engine.containers.get(created["Id"])
             stack.callback(container.remove, force=True)
+            container.start()
             return container
 
         yield start
@@ -90,7 +94,7 @@ def test_sessions_share_user_where_they_must(start_container, options, reason):
 
 def test_sessions_of_unprivileged_container_have_mounts_where_engine_permits(start_container):
     profile = provider._SECCOMP_PROFILE.read_text()
-    container = start_container(user="10001:10001", security_opt=[f"seccomp={profile}"])
+    container = start_container(user="10001:10001", security_opt=[f"seccomp={profile}"], unmasked=True)
     isolation = isolation_of(container)
     assert (isolation["session_users"], isolation["session_mounts"], isolation["capabilities"]) == (False, True, False)
     assert "runs as user 10001" in isolation["shared_user_reason"]

@@ -8,6 +8,7 @@ import secrets
 import pytest
 
 from tests.security.attack import unrefused
+from tests.support.sandbox_processes import command_line, processes_of
 from tests.support.timing import eventually
 
 pytestmark = pytest.mark.every_provider
@@ -162,28 +163,23 @@ DAEMONS = {
 }
 
 
-def test_daemons_end_with_session(enter):
-    later = enter()
-    later.do("""
-        def asleep():
-            # Only the last program of a chain: one that is being executed has no arguments yet.
-            found = set()
-            for path in glob.glob("/proc/[0-9]*/cmdline"):
-                attempt(lambda: found.add(open(path).read()))
-            return found
-    """)
+def test_daemons_end_with_session(enter, box):
     for end in ("reset", "close"):
-        # Without a container, daemons of tests in other processes are visible, too.
         naps = {name: f"1234.{secrets.randbits(40)}" for name in DAEMONS}
-        asleep = f"[name for name, nap in {naps}.items() if f'sleep\\0{{nap}}\\0' in asleep()]"
+
+        def asleep(naps=naps):
+            # Only the last program of a chain: one that is being executed has no arguments yet.
+            commands = set(map(command_line, processes_of(box)))
+            return [name for name, nap in naps.items() if f"sleep {nap}" in commands]
+
         session = enter()
         session.do("\n".join(daemon.replace("1234.5", naps[name]) for name, daemon in DAEMONS.items()))
         # Without this wait, one could appear after the last look. Neither at nor cron is installed.
-        eventually(lambda asleep=asleep: later.see(asleep) == [name for name in DAEMONS if name != "at"])
-        assert later.see(asleep) == [name for name in DAEMONS if name != "at"]
+        eventually(lambda asleep=asleep: asleep() == [name for name in DAEMONS if name != "at"])
+        assert asleep() == [name for name in DAEMONS if name != "at"]
         getattr(session, end)()
-        eventually(lambda asleep=asleep: later.see(asleep) == [])
-        assert later.see(asleep) == [], end
+        eventually(lambda asleep=asleep: asleep() == [])
+        assert asleep() == [], end
 
 
 PATHS = [

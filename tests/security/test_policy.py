@@ -22,7 +22,7 @@ __main__.main()
 """
 LACKS = {
     "landlock": ("landlock", "abi_version", "0", "Landlock"),
-    "scopes": ("landlock", "abi_version", "5", "Landlock ABI 6"),
+    "scopes": ("landlock", "abi_version", "5", "namespaces, or Landlock ABI 6"),
     "seccomp": ("seccomp", "is_available", "False", "seccomp"),
 }
 

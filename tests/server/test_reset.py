@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import time
 
@@ -9,7 +10,8 @@ import pytest
 
 from coding_gym.sandbox import start_sandbox
 from coding_gym.sandbox.config import SandboxConfig
-from tests.support.sandbox_processes import processes_of, server_of
+from tests.support.running_server import gone_within, is_alive
+from tests.support.sandbox_processes import ITSELF, host_process, processes_of, server_of
 from tests.support.timing import eventually
 
 # A grandchild that has left its session and its parent; the file contains its pid.
@@ -44,14 +46,9 @@ def show(session, expression):
     return seen.stdout
 
 
-def is_alive(session, pid):
-    # The process that adopts an orphan may reap it late.
-    state = session.run(f"print(open('/proc/{pid}/stat').read().rpartition(')')[2].split()[0], end='')")
-    return state.exit_code == 0 and state.stdout not in "ZX"
-
-
-def wait_until_gone(session, pid):
-    assert eventually(lambda: not is_alive(session, pid))
+def process_of(sandbox, session, pid):
+    """Return the process that has a process id in a session."""
+    return host_process(sandbox, (pid, ast.literal_eval(show(session, ITSELF))[1]))
 
 
 # What a cell leaves in the interpreter, none of which hides another.
@@ -183,16 +180,15 @@ LASTING = [
 
 @pytest.mark.every_provider
 @pytest.mark.parametrize("by", ["reset", "close"])
-def test_processes_end_with_their_session(open_session, by):
-    session, other = open_session(), open_session()
-    pids = {start: session.run(start).stdout for start in LASTING}
-    assert [start for start, pid in pids.items() if not is_alive(other, pid)] == []
+def test_processes_end_with_their_session(open_session, sandbox, by):
+    session = open_session()
+    processes = {start: process_of(sandbox, session, int(session.run(start).stdout)) for start in LASTING}
     if by == "reset":
         session.reset()
     else:
         session.close()
-    eventually(lambda: not any(is_alive(other, pid) for pid in pids.values()))
-    assert [start for start, pid in pids.items() if is_alive(other, pid)] == []
+    alive = gone_within([*processes.values()])
+    assert [start for start, process in processes.items() if process in alive] == []
 
 
 @pytest.mark.every_provider
@@ -218,14 +214,14 @@ def test_reset_ends_many_processes(session):
 
 
 @pytest.mark.every_provider
-def test_dropped_connection_during_step_ends_session(open_session):
-    session, other = open_session(), open_session()
-    pid = show(session, "__import__('os').getpid()")
+def test_dropped_connection_during_step_ends_session(open_session, sandbox):
+    session = open_session()
+    worker = host_process(sandbox, ast.literal_eval(show(session, ITSELF)))
     session.begin("import time; time.sleep(60)", timeout=60)
     time.sleep(0.1)
-    assert is_alive(other, pid)
+    assert is_alive(worker)
     session.close()
-    wait_until_gone(other, pid)
+    assert gone_within([worker]) == []
 
 
 @pytest.mark.every_provider
@@ -383,8 +379,7 @@ def test_hashes_are_equal_in_all_sessions(session, open_session):
 @pytest.mark.every_provider
 def test_sessions_cannot_access_each_others_names_or_files(session, open_session, have_users):
     other = open_session()
-    pid, directory = show(other, "__import__('os').getpid()"), show(other, "__import__('os').getcwd()")
-    secret = f"/proc/{pid}/cwd" if have_users else directory
+    secret = "/proc/1/cwd" if have_users else show(other, "__import__('os').getcwd()")
     other.run("x = 1; open('f', 'w').write('secret')")
     assert "NameError" in session.run("x").stderr
     for attack in (
@@ -419,37 +414,60 @@ ATTACKS_ON_PROCESS = [
 
 
 @pytest.mark.every_provider
-@pytest.mark.parametrize("victim", ["worker", "root", "zygote"])
-def test_sessions_cannot_reach_each_others_processes(session, open_session, victim):
+def test_sessions_cannot_name_each_others_processes(session, open_session):
     other = open_session()
-    up = {"worker": 0, "root": 1, "zygote": 2}[victim]
-    pid = show(other, "__import__('os').getpid()")
-    for _ in range(up):
-        pid = show(session, f"open('/proc/{pid}/stat').read().rpartition(')')[2].split()[1]")
+    # Of a number that the other session has not reached.
+    other.run("import subprocess; child = [subprocess.Popen(['sleep', '600']) for _ in range(5)][-1]")
     session.run(
         "import ctypes, os, signal; libc = ctypes.CDLL(None, use_errno=True)\n"
         "def check(result):\n    if result < 0: raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))"
     )
+    # Its root and itself.
+    assert show(session, "len([name for name in os.listdir('/proc') if name.isdigit()])") == "2"
     for attack in ATTACKS_ON_PROCESS:
-        seen = session.run(attack.format(pid=pid))
-        assert "PermissionError" in seen.stderr, attack
-        assert session.run("1").stdout == "1\n", attack
-        assert other.run("1").stdout == "1\n", attack
+        for pid in (1, show(other, "child.pid")):
+            assert "Error: [Errno" in session.run(attack.format(pid=pid)).stderr, (attack, pid)
+    assert show(other, "child.poll()") == "None"
+
+
+SERVERS = """
+import http.server, socket, threading, urllib.request
+class Handler(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+    def do_GET(self):
+        self.send_response(204)
+        self.end_headers()
+def serve(family, address, port):
+    class Server(http.server.ThreadingHTTPServer):
+        address_family = family
+    server = Server((address, port), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    host = f'[{address}]' if family == socket.AF_INET6 else address
+    return urllib.request.urlopen(f'http://{host}:{port}/').status
+"""
 
 
 @pytest.mark.every_provider
-def test_network_is_unreachable(session):
-    seen = session.run("import socket; socket.create_connection(('127.0.0.1', 22), 1)")
-    assert "PermissionError" in seen.stderr
-    seen = session.run("s = socket.socket(); s.bind(('127.0.0.1', 0))")
-    assert "PermissionError" in seen.stderr
+def test_each_session_has_a_loopback(session, open_session):
+    # The same ports, below 1024 as well.
+    for one in (session, open_session()):
+        one.run(SERVERS)
+        assert show(one, "serve(socket.AF_INET, '127.0.0.1', 80), serve(socket.AF_INET6, '::1', 80)") == "204 204"
+        one.run("a, b = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)); a.bind(('127.0.0.1', 80))")
+        assert show(one, "b.sendto(b'datagram', a.getsockname()), a.recv(100)") == "(8, b'datagram')"
+    assert "Network is unreachable" in session.run("socket.create_connection(('192.0.2.1', 80), 1)").stderr
+    assert show(session, "socket.if_nameindex()") == "[(1, 'lo')]"
 
 
 @pytest.mark.every_provider
-def test_abstract_sockets_are_unreachable(session, open_session):
+def test_sockets_of_other_sessions_are_unreachable(session, open_session):
     other = open_session()
     other.run("import socket; s = socket.socket(socket.AF_UNIX); s.bind('\\0name'); s.listen()")
-    assert "PermissionError" in session.run("import socket; socket.socket(socket.AF_UNIX).connect('\\0name')").stderr
+    other.run("t = socket.create_server(('127.0.0.1', 8123))")
+    session.run("import socket")
+    assert "Error: [Errno" in session.run("socket.socket(socket.AF_UNIX).connect('\\0name')").stderr
+    assert "ConnectionRefusedError" in session.run("socket.create_connection(('127.0.0.1', 8123), 1)").stderr
 
 
 def test_server_start_directory_is_inaccessible(connect, tmp_path, monkeypatch):

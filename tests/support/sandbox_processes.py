@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 import psutil
 
 from coding_gym.sandbox import Sandbox
 
-__all__ = ["host_process", "processes_of", "server_of", "workers_of", "zygote_of"]
+__all__ = ["ITSELF", "PARENT", "command_line", "host_process", "processes_of", "server_of", "workers_of", "zygote_of"]
+
+ITSELF = "(__import__('os').getpid(), __import__('os').readlink('/proc/self/ns/pid'))"
+PARENT = ITSELF.replace("getpid", "getppid")
+"""Expressions for a pid, and for the namespace in which the process that evaluates them has it, or its parent."""
 
 _ZYGOTE = "coding_gym_server.zygote.bootstrap"
 _OF_SUBMISSIONS = '"backend":"submission"'
@@ -58,9 +63,14 @@ def workers_of(sandbox: Sandbox) -> list[psutil.Process]:
     return [fork for fork in forks if fork.parent() in forks]
 
 
-def host_process(sandbox: Sandbox, pid: int) -> psutil.Process:
-    """Return the process that has ``pid`` in its own PID namespace."""
-    return next(process for process in processes_of(sandbox) if _own_pid(process) == pid)
+def host_process(sandbox: Sandbox, found: tuple[int, str]) -> psutil.Process:
+    """Return a process of a session.
+
+    Args:
+        sandbox: The sandbox.
+        found: What ``ITSELF`` or ``PARENT`` is in the session.
+    """
+    return next(process for process in processes_of(sandbox) if (_own_pid(process), _namespace(process)) == tuple(found))
 
 
 def command_line(process: psutil.Process) -> str:
@@ -85,6 +95,12 @@ def _is_zygote(process: psutil.Process) -> bool:
 def _first_process(sandbox: Sandbox) -> psutil.Process:
     """Return the first process of a local sandbox."""
     return psutil.Process(int(sandbox.description.rpartition("pid ")[2].rstrip(")")))
+
+
+def _namespace(process: psutil.Process) -> str | None:
+    with contextlib.suppress(OSError):
+        return os.readlink(f"/proc/{process.pid}/ns/pid")
+    return None
 
 
 def _own_pid(process: psutil.Process) -> int | None:

@@ -52,18 +52,14 @@ def start_local(config: SandboxConfig) -> LocalSandbox:
     """Start a server and wait until it is ready.
 
     Raises:
-        ProviderUnavailableError: If the kernel cannot isolate sessions, and ``config.isolation`` is not ``prefer``.
+        ProviderUnavailableError: If the kernel cannot filter system calls.
         PackageInstallError: If the packages cannot be installed.
         ConfigurationError: If the server cannot fulfill its configuration: the backend is not installed, for example.
         SandboxStartError: If the server does not start.
     """
-    isolation = config.isolation or "require"
     kernel = probe()
-    if isolation == "require" and kernel.missing:
-        reason = (
-            f"it requires {'; and '.join(kernel.missing)}. Install Docker, or pass isolation='prefer' to run without isolation"
-        )
-        raise ProviderUnavailableError(provider="local", reason=reason)
+    if kernel.missing_filter:
+        raise ProviderUnavailableError(provider="local", reason=f"it requires {kernel.missing_filter}. Install Docker")
     overlay = _prepare_packages(config) if config.packages or config.system_packages else None
     remove_orphaned_directories()
     with new_runtime_directory() as directory:
@@ -78,7 +74,6 @@ def start_local(config: SandboxConfig) -> LocalSandbox:
             uds=str(socket_path),
             workspaces=directory / "ws",
             confine_server=True,
-            isolation=isolation,
             max_memory_bytes=parse_size(config.mem),
             max_file_bytes=parse_size(config.disk),
             max_processes=config.pids_limit,

@@ -144,7 +144,7 @@ class ShareNamespaces(msgspec.Struct, tag=True):
 
 
 class NamespacesShared(msgspec.Struct, tag=True):
-    """Response to ``ShareNamespaces``. Passes the user namespace of the copy, and the mount and pid namespace of the session."""
+    """Response to ``ShareNamespaces``. Passes the copy's user namespace, and the session's mount and pid namespaces."""
 
 
 class ForkSlotMaker(msgspec.Struct, tag=True):

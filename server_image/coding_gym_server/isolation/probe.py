@@ -31,15 +31,17 @@ class KernelFeatures(msgspec.Struct, kw_only=True, frozen=True):
     seccomp: bool
 
     @property
-    def missing(self) -> list[str]:
-        """Descriptions of the missing features, empty if all are available."""
+    def missing_filter(self) -> str:
+        """What is missing to filter system calls, empty if nothing."""
+        return "" if self.seccomp else f"seccomp filters on x86_64 or aarch64, but this is {self.machine} without them"
+
+    @property
+    def missing_scope(self) -> str:
+        """What is missing to keep sessions without namespaces from signaling each other, empty if nothing."""
+        if self.landlock_abi >= SIGNAL_SCOPE_ABI:
+            return ""
         found = f"this kernel has ABI {self.landlock_abi}" if self.landlock_abi else "this kernel has no Landlock"
-        descriptions = []
-        if self.landlock_abi < SIGNAL_SCOPE_ABI:
-            descriptions.append(f"Landlock ABI {SIGNAL_SCOPE_ABI} or later (Linux 6.12), but {found}")
-        if not self.seccomp:
-            descriptions.append(f"seccomp filters on x86_64 or aarch64, but this is {self.machine} without them")
-        return descriptions
+        return f"namespaces, or Landlock ABI {SIGNAL_SCOPE_ABI} or later (Linux 6.12), but {found}"
 
 
 class IsolationReport(msgspec.Struct, kw_only=True, frozen=True):

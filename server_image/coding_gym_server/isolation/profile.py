@@ -52,7 +52,6 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
             session.
         shared_memory: Whether a session without its own mounts may create files in ``/dev/shm``. Others that know the names
             can open them.
-        file_modes: Whether a session may change modes and times of files. False if the user's own files are accessible.
         private_directories: Directories other than the workspace that belong to the only session.
         readable: Readable files and directories in addition to those of the system and of Python.
         max_memory_bytes: Limit on a process's private writable memory (``RLIMIT_DATA``), None if the container limits it.
@@ -67,7 +66,6 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
     seccomp: bool = True
     adopted_by_init: bool = False
     shared_memory: bool = True
-    file_modes: bool = True
     private_directories: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
     max_memory_bytes: int | None = None
@@ -186,8 +184,6 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
         """
         if prepared is not None:
             landlock.enter(prepared)
-        if self.seccomp and not self.file_modes:
-            seccomp.forbid_changing_modes()
 
     def apply_to_copy(self) -> None:
         """Move the calling process, a copy of another session's worker, and its future children into its own signal scope.

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from coding_gym_server.isolation import bpf
 
-__all__ = ["forbid_changing_modes", "install", "install_with_gate", "is_available"]
+__all__ = ["install", "install_with_gate", "is_available"]
 
 _PR_SET_SECCOMP = 22
 _PR_SET_NO_NEW_PRIVS = 38
@@ -121,31 +121,6 @@ _FORBIDDEN = {
 _JOIN_NAMESPACE = "setns"
 _SECCOMP = _Call(317, 277)
 
-_CHANGING_MODES = {
-    "chmod": _Call(90, -1),
-    "fchmod": _Call(91, 52),
-    "fchmodat": _Call(268, 53),
-    "fchmodat2": _Call(452, 452),
-    "chown": _Call(92, -1),
-    "fchown": _Call(93, 55),
-    "lchown": _Call(94, -1),
-    "fchownat": _Call(260, 54),
-    "utime": _Call(132, -1),
-    "utimes": _Call(235, -1),
-    "futimesat": _Call(261, -1),
-    "utimensat": _Call(280, 88),
-    "setxattr": _Call(188, 5),
-    "lsetxattr": _Call(189, 6),
-    "fsetxattr": _Call(190, 7),
-    "setxattrat": _Call(463, 463),
-    "removexattr": _Call(197, 14),
-    "lremovexattr": _Call(198, 15),
-    "fremovexattr": _Call(199, 16),
-    "removexattrat": _Call(466, 466),
-    "file_setattr": _Call(469, 469),
-}
-"""System calls that change file metadata, which Landlock does not restrict."""
-
 _SCHED_SETSCHEDULER = _Call(144, 119)
 _SCHED_OTHER, _SCHED_BATCH = 0, 3
 _OWN_PID_ONLY = {
@@ -165,13 +140,6 @@ _IOCTL = _Call(16, 29)
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _FCNTL = _Call(72, 25)
 _F_SETLEASE, _F_NOTIFY = 1024, 1026
-_FILE_IOCTLS = (
-    0x40086602,  # FS_IOC_SETFLAGS
-    0x40087602,  # FS_IOC_SETVERSION
-    0x401C5820,  # FS_IOC_FSSETXATTR
-    0x40806685,  # FS_IOC_ENABLE_VERITY
-    0x800C6613,  # FS_IOC_SET_ENCRYPTION_POLICY
-)
 _SOCKET, _SOCKETPAIR = _Call(41, 198), _Call(53, 199)
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 _NETLINK_ROUTE = 0
@@ -218,19 +186,6 @@ def install_with_gate() -> int | None:
     # An older kernel, or one more listener than the container's own.
     install()
     return None
-
-
-def forbid_changing_modes() -> None:
-    """Forbid changes of modes, owners, times and attributes of files, for sandboxes that can access the user's files.
-
-    Raises:
-        OSError: If the kernel rejects the filter.
-    """
-    program, rule = _begin()
-    for call in _CHANGING_MODES.values():
-        rule(call, [bpf.refuse(errno.EPERM)])
-    rule(_IOCTL, [bpf.load(bpf.argument(1)), *bpf.if_any(_FILE_IOCTLS, errno.EPERM), bpf.ret(bpf.ALLOW)])
-    _apply([*program, bpf.ret(bpf.ALLOW)])
 
 
 def _apply(program: bpf.Body) -> None:

@@ -69,30 +69,18 @@ ATTEMPT = """
 # Requirements, provider selection and failed starts
 
 
-@pytest.mark.parametrize(("abi", "found"), [(0, "no Landlock"), (5, "ABI 5")])
-def test_kernel_without_isolation_is_refused(monkeypatch, abi, found):
-    monkeypatch.setattr(local, "probe", lambda: msgspec.structs.replace(probe(), landlock_abi=abi))
-    with pytest.raises(ProviderUnavailableError, match=f"local.*Landlock.*{found}") as caught:
+def test_kernel_without_filters_is_refused(monkeypatch):
+    monkeypatch.setattr(local, "probe", lambda: msgspec.structs.replace(probe(), seccomp=False))
+    with pytest.raises(ProviderUnavailableError, match="seccomp") as caught:
         start_local(SandboxConfig(**FAST))
     assert caught.value.provider == "local"
-    assert "isolation='prefer'" in caught.value.reason
     assert "Docker" in caught.value.reason
-
-
-def test_isolation_prefer_starts_without_landlock(monkeypatch):
-    monkeypatch.setattr(local, "probe", lambda: msgspec.structs.replace(probe(), landlock_abi=0))
-    with (
-        contextlib.closing(start_local(SandboxConfig(**FAST, isolation="prefer"))) as sandbox,
-        contextlib.closing(sandbox.connect()) as session,
-    ):
-        session.ask_step("1")
-        assert session.wait(timeout=30).observation.stdout == "1\n"
 
 
 def test_auto_reports_why_both_providers_fail(monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
-    monkeypatch.setattr(local, "probe", lambda: msgspec.structs.replace(probe(), landlock_abi=0))
-    with pytest.raises(ProviderUnavailableError, match=r"docker.*nonexistent.*local.*Landlock"):
+    monkeypatch.setattr(local, "probe", lambda: msgspec.structs.replace(probe(), seccomp=False))
+    with pytest.raises(ProviderUnavailableError, match=r"docker.*nonexistent.*local.*seccomp"):
         start_sandbox(SandboxConfig(provider="auto"))
 
 
@@ -218,22 +206,6 @@ def test_other_sessions_are_inaccessible(sandbox, run, have_mounts):
             assert (with_mounts if have_mounts else "PermissionError") in other.wait(timeout=30).observation.stderr
 
 
-def test_tcp_sockets_are_refused(run):
-    code = (
-        ATTEMPT
-        + """
-    import socket
-    for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
-        print(attempt(lambda: socket.socket(family).connect((host, 80))))
-        print(attempt(lambda: socket.socket(family).bind((host, 0))))
-    """
-    )
-    with promptly():
-        results = printed(run(code)).split()
-        assert results[0] == results[1] == results[2] == "PermissionError"
-        assert "done" not in results
-
-
 @pytest.mark.parametrize("name", ["docker", "docker/containerd/containerd"])
 def test_engine_socket_is_unreachable(run, name):
     code = (
@@ -268,7 +240,7 @@ def test_processes_outside_cannot_be_signalled(sandbox, run):
     print(attempt(lambda: os.kill(os.getpid(), 0)))
     """
     )
-    assert printed(run(code)).split() == ["PermissionError"] * 8 + ["done"]
+    assert {*printed(run(code)).split()[:-1]} <= {"PermissionError", "ProcessLookupError"}
     assert psutil.pid_exists(server_of(sandbox).pid)
 
 
