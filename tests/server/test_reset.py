@@ -455,7 +455,7 @@ def test_each_session_has_a_loopback(session, open_session):
         one.run(SERVERS)
         assert show(one, "serve(socket.AF_INET, '127.0.0.1', 80), serve(socket.AF_INET6, '::1', 80)") == "204 204"
         one.run("a, b = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)); a.bind(('127.0.0.1', 80))")
-        assert show(one, "b.sendto(b'datagram', a.getsockname()), a.recv(100)") == "(8, b'datagram')"
+        assert show(one, "b.sendto(b'datagram', a.getsockname()), a.recv(100)") == "8 b'datagram'"
     assert "Network is unreachable" in session.run("socket.create_connection(('192.0.2.1', 80), 1)").stderr
     assert show(session, "socket.if_nameindex()") == "[(1, 'lo')]"
 
