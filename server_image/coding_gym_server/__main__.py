@@ -201,8 +201,8 @@ def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _For
             f"isolation=require is not available: sessions cannot have their own users, because {reason}. "
             "Change what prevents it, or pass session_users=False to let sessions share a user."
         )
-    if not config.confine_server and os.geteuid() == 0:
-        _become_user_of_image(users)
+    if os.geteuid() == 0:
+        _become_unprivileged(users)
     own = os.geteuid()
     users = msgspec.structs.replace(users, server=own, count=0)
 
@@ -225,7 +225,7 @@ def _create_namespace() -> int:
     return user_namespaces.create([(own, own, 1)], [(own, os.getegid(), 1)])
 
 
-def _become_user_of_image(users: SessionUsers) -> None:
+def _become_unprivileged(users: SessionUsers) -> None:
     try:
         become_server(users)
     except PermissionError:
