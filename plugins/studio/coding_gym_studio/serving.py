@@ -56,7 +56,7 @@ def serve_pages(
                 threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
         with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(_serve(Guard(app, token=token, hosts=(host,)), listener, on_ready))
+            asyncio.run(_serve(Guard(app, token=token), listener, on_ready))
 
 
 async def _serve(app: ASGIApp, listener: socket.socket, on_ready: Callable[[], None]) -> None:
