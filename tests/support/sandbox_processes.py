@@ -89,7 +89,7 @@ def _first_process(sandbox: Sandbox) -> psutil.Process:
 
 def _own_pid(process: psutil.Process) -> int | None:
     with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+        for line in Path(f"/proc/{process.pid}/status").read_text(errors="replace").splitlines():
             if line.startswith("NSpid:"):
                 return int(line.split()[-1])
     return None
