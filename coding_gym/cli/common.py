@@ -39,6 +39,7 @@ __all__ = [
     "check_picture_path",
     "check_token",
     "errors_in_red",
+    "parse_options",
     "parse_size_option",
     "parse_values",
     "parse_variables",
@@ -130,6 +131,21 @@ def parse_values(texts: list[str] | None) -> dict[str, Any]:
     return values
 
 
+def parse_options(texts: list[str] | None) -> dict[str, Any]:
+    """Parse the values of ``--option``. The token of servers at ``base_url`` or ``base_urls`` is that in the environment.
+
+    Raises:
+        typer.BadParameter: If one is malformed, or is a token, which others could read.
+    """
+    values = parse_values(texts)
+    if "token" in values:
+        message = f"--option token=: other users can read command lines, set {_VARIABLE} (or pass --token-file) instead"
+        raise typer.BadParameter(message)
+    if values.keys() & {"base_url", "base_urls"} and (token := os.environ.get(_VARIABLE)):
+        values["token"] = token
+    return values
+
+
 def parse_variables(texts: list[str] | None) -> dict[str, str]:
     """Parse ``NAME=VALUE`` environment variables.
 
@@ -205,7 +221,7 @@ def sandbox_config_of(
     from coding_gym.sandbox.config import SandboxConfig
     from coding_gym_server.packages.requirements import split_list
 
-    fields = parse_values(options)
+    fields = parse_options(options)
     if url is not None:
         if provider is not Provider.AUTO or packages or fields:
             message = "--url excludes --provider, --packages and --option: the server there has been started already"
@@ -215,9 +231,8 @@ def sandbox_config_of(
         "provider": provider.value,
         "backend": backend,
         "packages": tuple(name for text in packages or () for name in split_list(text)),
-        "token": token,
     }
-    return SandboxConfig.of({**defaults, **given, **fields})
+    return SandboxConfig.of({**defaults, **given, **fields, "token": token})
 
 
 def url_of(host: str, port: int) -> str:

@@ -122,6 +122,7 @@ def test_port_in_use_is_explained():
         (["--host", "8.8.8.8", "--no-token"], 1, "Cannot listen on port 8000 of 8.8.8.8"),
         (["--host", "no such host", "--no-token"], 1, "is not an address of this machine"),
         (["--token", "x"], 2, "--token-file"),
+        (["--option", "token=x"], 2, "--token-file"),
         (["--token-file", "/no/such/file"], 2, "Errno 2"),
         (["--token-file", os.devnull], 2, "Expected"),
         (["--token-file", __file__], 1, "without spaces"),
