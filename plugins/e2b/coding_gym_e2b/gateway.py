@@ -23,7 +23,7 @@ from coding_gym_e2b.registry import SandboxRegistry
 from coding_gym_e2b.settings import GatewaySettings
 from coding_gym_e2b.template_routes import template_routes
 from coding_gym_e2b.templates import Templates
-from coding_gym_server.web.access import SameOriginMiddleware
+from coding_gym_server.same_origin import SameOriginMiddleware
 
 __all__ = ["Gateway"]
 

@@ -9,7 +9,7 @@ from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from coding_gym_server.web.access import SameOriginMiddleware, refuse
+from coding_gym_server.same_origin import SameOriginMiddleware, refuse
 
 __all__ = ["Guard", "new_token"]
 

@@ -23,6 +23,7 @@ from coding_gym_server.linux.oom import memory_limit
 from coding_gym_server.linux.procfs import is_mounted_in_memory
 from coding_gym_server.protocol import ServerConfig
 from coding_gym_server.protocol.backends import UnknownBackendError
+from coding_gym_server.same_origin import SameOriginMiddleware
 from coding_gym_server.server.api.auth import BearerAuthMiddleware
 from coding_gym_server.server.api.codec import BadRequestError
 from coding_gym_server.server.api.files import file_routes
@@ -53,7 +54,6 @@ from coding_gym_server.server.supervisor.fork_slots import ForkSlotFactory
 from coding_gym_server.server.supervisor.session_zygotes import SessionZygotes
 from coding_gym_server.server.supervisor.shared_files import SharedFiles, SharedFolder, SharedSystem
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
-from coding_gym_server.web.access import SameOriginMiddleware
 from coding_gym_server.worker.backends.registry import is_installed
 from coding_gym_server.workspace.file_errors import FilesError
 from coding_gym_server.workspace.files import Workspace

@@ -8,7 +8,7 @@ import secrets
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from coding_gym_server.web.access import refuse
+from coding_gym_server.same_origin import refuse
 
 __all__ = ["SUBPROTOCOL", "TOKEN_SUBPROTOCOL", "BearerAuthMiddleware"]
 
