@@ -10,6 +10,7 @@ import base64
 import html
 import io
 import itertools
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,12 @@ MAX_ROWS = 20
 _MAX_CHARS = 4000
 _MAX_CELL_CHARS = 200
 _MAX_DOCUMENT_CHARS = 500_000
+_POLICY = (
+    '<meta http-equiv="Content-Security-Policy" '
+    "content=\"default-src 'none'; img-src data:; font-src data:; media-src data:; style-src 'unsafe-inline'\">"
+)
+# Chromium connects to the host of a frame before it refuses to load it.
+_FRAME = re.compile(r"<(?=i?frame)", re.IGNORECASE)
 _GOOD, _BAD = "#2da44e", "#e5534b"
 _BORDER = "1px solid rgba(128, 128, 128, 0.4)"
 _BLOCK = (
@@ -131,11 +138,11 @@ def png(pixels: NDArray[np.uint8]) -> bytes:
 
 
 def foreign_document(text: str) -> Html:
-    """Return an HTML document of unknown origin in a frame without scripts, and without access to the notebook."""
+    """Return an HTML document of unknown origin in a frame that runs no scripts, loads nothing, and has another origin."""
     if len(text) > _MAX_DOCUMENT_CHARS:
         return caption(f"[an HTML document of {len(text)} characters]")
     style = f"width: 100%; height: 18em; border: {_BORDER}; resize: vertical; background: white"
-    return element("iframe", sandbox="", srcdoc=text, style=style)
+    return element("iframe", sandbox="", srcdoc=_POLICY + _FRAME.sub("&lt;", text), style=style)
 
 
 def clip(text: str, limit: int = _MAX_CHARS) -> str:

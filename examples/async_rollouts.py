@@ -167,7 +167,7 @@ def main() -> None:
                 if (seconds := time.perf_counter() - started) >= arguments.seconds:
                     break
         finally:
-            # Programs that still run are cancelled.
+            # Programs that still run are canceled.
             envs.close()
         count = max(len(trainer.rewards) // 10, 1)
         at_first, at_last = np.mean(trainer.rewards[:count]), np.mean(trainer.rewards[-count:])

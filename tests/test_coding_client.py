@@ -326,6 +326,7 @@ def test_reset_reconnects_after_server_restart(tmp_path):
     ("answer", "error", "reason"),
     [
         ("nonsense", ProtocolError, "malformed message"),
+        ('{"type": "state", "unknown": ' + "[" * 5000, ProtocolError, "malformed message"),
         ('{"type": "observation", "data": {"observation": {"board": []}}}', ProtocolError, "malformed message"),
         ('{"type": "state", "data": {}}', ProtocolError, "Expected the answer to the request"),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import socket
 from html.parser import HTMLParser
 from typing import Any
 
@@ -119,6 +120,30 @@ def test_hostile_text_never_becomes_markup(make):
     assert shown(make(_HOSTILE)).elements.count("script") == 0
     # The same elements as for harmless text.
     assert shown(make(_HOSTILE)).elements == shown(make("harmless")).elements
+
+
+def test_foreign_html_loads_nothing(open_tab):
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        url = f"http://127.0.0.1:{stranger.getsockname()[1]}"
+        hostile = (
+            f"<!doctype html><html><head><base href='{url}'><link rel=stylesheet href={url}/a><link rel=preconnect href={url}>"
+            f"<style>@import '{url}/b'; p {{ color: rgb(1, 2, 3); background: url({url}/c) }}</style>"
+            f"<meta http-equiv=refresh content='0; url={url}/d'></head><body><img src={url}/e><object data={url}/f></object>"
+            f"<iframe src={url}/g></iframe><video src={url}/h></video><script src={url}/i></script>"
+            f"<script>new Image().src = '{url}/j'; parent.hacked = 1</script><p>shown"
+        )
+        page = open_tab()
+        page.set_content(bundle(Result({"text/html": hostile}, is_value=True))["text/html"])
+        shown = page.frame_locator("iframe").locator("p")
+        # Its own style applies.
+        assert shown.evaluate("element => getComputedStyle(element).color") == "rgb(1, 2, 3)"
+        page.wait_for_load_state("networkidle")
+        assert page.evaluate("window.hacked") is None
+        stranger.settimeout(1)
+        with pytest.raises(TimeoutError):
+            stranger.accept()
+        # Chromium reports what it has blocked.
+        page.traffic.problems.clear()
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import json
+import os
 import re
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -37,6 +39,7 @@ __all__ = [
     "check_picture_path",
     "check_token",
     "errors_in_red",
+    "parse_options",
     "parse_size_option",
     "parse_values",
     "parse_variables",
@@ -47,6 +50,7 @@ __all__ = [
 
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
+_VARIABLE = "CODING_GYM_TOKEN"
 
 
 class Provider(StrEnum):
@@ -81,12 +85,35 @@ UrlOption = Annotated[
 ]
 HostOption = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all interfaces.")]
 PortOption = Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 for a free one.")]
-RequiredTokenOption = Annotated[
-    str | None, typer.Option("--token", envvar="CODING_GYM_TOKEN", help="Bearer token that clients must send; none by default.")
-]
 NoTokenOption = Annotated[bool, typer.Option("--no-token", help="Listen beyond this machine although there is no token.")]
 SessionsOption = Annotated[int, typer.Option(min=1, help="Maximum number of concurrent sessions.")]
-TokenOption = Annotated[str | None, typer.Option(envvar="CODING_GYM_TOKEN", help="Token of the server at --url.")]
+
+
+def _read_token(path: str) -> str:
+    try:
+        text = sys.stdin.readline() if path == "-" else Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"The token cannot be read: {error}"
+        raise typer.BadParameter(message) from None
+    if not (token := text.strip()):
+        message = f"Expected a token in {path}, found nothing"
+        raise typer.BadParameter(message)
+    return token
+
+
+def _token_option(whose: str) -> Any:
+    # The token itself is no argument: other users of the machine can read command lines, but not environments.
+    return typer.Option(
+        "--token-file",
+        metavar="PATH",
+        parser=_read_token,
+        callback=lambda token: token or os.environ.get(_VARIABLE) or None,
+        help=f"File with the token {whose}, - for stdin; {_VARIABLE} by default.",
+    )
+
+
+TokenOption = Annotated[str | None, _token_option("of the server at --url")]
+RequiredTokenOption = Annotated[str | None, _token_option("that clients must send")]
 
 
 def parse_values(texts: list[str] | None) -> dict[str, Any]:
@@ -101,6 +128,21 @@ def parse_values(texts: list[str] | None) -> dict[str, Any]:
             values[name] = json.loads(value)
         except ValueError:
             values[name] = value
+    return values
+
+
+def parse_options(texts: list[str] | None) -> dict[str, Any]:
+    """Parse the values of ``--option``. The token of servers at ``base_url`` or ``base_urls`` is that in the environment.
+
+    Raises:
+        typer.BadParameter: If one is malformed, or is a token, which others could read.
+    """
+    values = parse_values(texts)
+    if "token" in values:
+        message = f"--option token=: other users can read command lines, set {_VARIABLE} (or pass --token-file) instead"
+        raise typer.BadParameter(message)
+    if values.keys() & {"base_url", "base_urls"} and (token := os.environ.get(_VARIABLE)):
+        values["token"] = token
     return values
 
 
@@ -179,7 +221,7 @@ def sandbox_config_of(
     from coding_gym.sandbox.config import SandboxConfig
     from coding_gym_server.packages.requirements import split_list
 
-    fields = parse_values(options)
+    fields = parse_options(options)
     if url is not None:
         if provider is not Provider.AUTO or packages or fields:
             message = "--url excludes --provider, --packages and --option: the server there has been started already"
@@ -189,9 +231,8 @@ def sandbox_config_of(
         "provider": provider.value,
         "backend": backend,
         "packages": tuple(name for text in packages or () for name in split_list(text)),
-        "token": token,
     }
-    return SandboxConfig.of({**defaults, **given, **fields})
+    return SandboxConfig.of({**defaults, **given, **fields, "token": token})
 
 
 def url_of(host: str, port: int) -> str:
@@ -245,8 +286,8 @@ def check_token(token: str | None, *, host: str, may_be_open: bool) -> None:
         raise ConfigurationError(message)
     if not token and not may_be_open and not _is_loopback(host):
         message = (
-            f"Listening on {host} without a token would let everyone who reaches this machine run code: set --token or "
-            "CODING_GYM_TOKEN, or pass --no-token"
+            f"Listening on {host} without a token would let everyone who reaches this machine run code: pass "
+            f"--token-file, set {_VARIABLE}, or pass --no-token"
         )
         raise ConfigurationError(message)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coding_gym import plugins
-from coding_gym.cli.common import PoolOption, errors_in_red, parse_values
+from coding_gym.cli.common import PoolOption, errors_in_red, parse_options, parse_values
 
 if TYPE_CHECKING:
     from coding_gym.datasets.policies.base import Policy
@@ -73,7 +73,7 @@ def collect(
     """Run episodes of a policy and write them to a directory. After an interruption, the same command continues."""
     from coding_gym.datasets import collect as collect_episodes
 
-    options = parse_values(option)
+    options = parse_options(option)
     with errors_in_red(), _interruptible(out), _pool(pool, options) if pool else contextlib.nullcontext() as shared:
         dataset = collect_episodes(
             env,
@@ -103,7 +103,7 @@ def replay(
 
     with errors_in_red():
         dataset = load(path)
-        differences = replay_episodes(dataset, episode or None, sessions=sessions, env_options=parse_values(option))
+        differences = replay_episodes(dataset, episode or None, sessions=sessions, env_options=parse_options(option))
     for difference in differences:
         typer.echo(str(difference))
     count = len(episode) if episode else len(dataset)

@@ -89,7 +89,8 @@ def _examples(url: str, token: str | None) -> str:
     """Return an address, commands and code that use the server, for copying."""
     # The quotes of JSON are those of Python, too.
     text = json.dumps
-    header = f"-H {shlex.quote(f'Authorization: Bearer {token}')} " if token else ""
+    # From standard input: other users of the machine can read command lines.
+    header, given = ("-H @- ", f" <<< {shlex.quote(f'Authorization: Bearer {token}')}") if token else ("", "")
     body = shlex.quote(json.dumps({"code": _EXAMPLE}))
     argument = f", token={text(token)}" if token else ""
     # Browsers keep what follows the # to themselves.
@@ -99,7 +100,7 @@ In a browser:
 {url}/web{fragment}
 
 In a shell:
-curl -sN {url}/execute {header}-d {body}
+curl -sN {url}/execute {header}-d {body}{given}
 
 In Python:
 from coding_gym import CodeInterpreter; print(CodeInterpreter({text(url)}{argument}).execute({text(_EXAMPLE)}).text)

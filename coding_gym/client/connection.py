@@ -27,6 +27,7 @@ from coding_gym.client.address import Address
 from coding_gym.client.version_check import VERSION_HEADERS, check_version
 from coding_gym.errors import ProtocolError, TransportError, TransportTimeoutError
 from coding_gym_server.protocol import PROTOCOL_VERSION_HEADER
+from coding_gym_server.protocol.errors import DECODING_ERRORS
 from coding_gym_server.protocol.processes import SESSION_HEADER
 
 __all__ = ["MAX_MESSAGE_BYTES", "Connection", "MessageDecoder", "open_socket", "with_query"]
@@ -67,7 +68,7 @@ class MessageDecoder(Generic[_Message]):
         """
         try:
             message: _Message = self._json.decode(data) if is_text else self._msgpack.decode(data)
-        except (msgspec.MsgspecError, UnicodeError) as error:
+        except DECODING_ERRORS as error:
             explanation = f"The server sent a malformed message: {error}"
             raise ProtocolError(explanation) from error
         return message

@@ -20,6 +20,7 @@ import msgspec
 from coding_gym._validation import check_names
 from coding_gym.client.http import KEEPALIVES_LOST, HttpClient
 from coding_gym.errors import ConfigurationError, ProtocolError, TransportError
+from coding_gym_server.protocol.errors import DECODING_ERRORS
 from coding_gym_server.protocol.processes import (
     MAX_PROCESS_OUTPUT,
     Keep,
@@ -531,7 +532,7 @@ class Processes:
 def _decode(decoder: msgspec.json.Decoder[_Message], data: bytes) -> _Message:
     try:
         return decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    except DECODING_ERRORS as error:
         message = f"The server sent a malformed message: {error}"
         raise ProtocolError(message) from error
 

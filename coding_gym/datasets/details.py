@@ -15,20 +15,17 @@ from typing import Any, NamedTuple, Self
 import msgspec
 
 from coding_gym.datasets.dataset_files import DETAILS_FILE
+from coding_gym_server.protocol.errors import DECODING_ERRORS
 
 __all__ = [
     "ARRAY_CODE",
     "COMPRESSION_LEVEL",
-    "UNREADABLE",
     "DetailsLog",
     "EpisodeDetails",
     "PackedArray",
     "StepDetails",
     "read_details",
 ]
-
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""Exceptions that decoding a damaged line raises."""
 
 
 class StepDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -107,7 +104,7 @@ def read_details(directory: Path) -> Iterator[EpisodeDetails]:
         for line in file:
             try:
                 yield decoder.decode(line)
-            except UNREADABLE:
+            except DECODING_ERRORS:
                 continue
 
 

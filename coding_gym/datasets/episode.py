@@ -17,6 +17,7 @@ from coding_gym._text import without_surrogates
 from coding_gym.datasets.details import ARRAY_CODE, COMPRESSION_LEVEL, PackedArray
 from coding_gym.errors import DatasetError
 from coding_gym.media.frames import is_black
+from coding_gym_server.protocol.errors import DECODING_ERRORS
 
 __all__ = ["Episode", "Step", "decode_episode", "encode_episode", "episode_hash", "plain", "recordable_info"]
 
@@ -131,7 +132,7 @@ def decode_episode(data: bytes, *, arrays: bool = True) -> Episode:
     decoder = _decoder if arrays else _decoder_without_arrays
     try:
         return decoder.decode(zstandard.ZstdDecompressor().decompress(data))
-    except (msgspec.MsgspecError, zstandard.ZstdError, ValueError) as error:
+    except (*DECODING_ERRORS, zstandard.ZstdError, ValueError) as error:
         message = f"Expected a recorded episode, got something else: {error}"
         raise DatasetError(message) from error
 

@@ -14,6 +14,7 @@ import msgspec
 
 from coding_gym._version import __version__
 from coding_gym.errors import DatasetError
+from coding_gym_server.protocol.errors import DECODING_ERRORS
 
 __all__ = ["Arguments", "CollectionRun", "Manifest", "Versions", "difference"]
 
@@ -118,7 +119,7 @@ class Manifest(msgspec.Struct, kw_only=True):
         except OSError as error:
             message = f"The manifest {directory / _FILE} cannot be read: {error.strerror}. Check its permissions"
             raise DatasetError(message) from error
-        except (msgspec.MsgspecError, UnicodeError) as error:
+        except DECODING_ERRORS as error:
             message = (
                 f"{directory / _FILE} is not a manifest of a dataset, or was written by another version of coding-gym: {error}"
             )

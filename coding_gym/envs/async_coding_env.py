@@ -288,7 +288,7 @@ class AsyncCodingEnv:
         try:
             return await asyncio.shield(answer)
         except asyncio.CancelledError:
-            answer.add_done_callback(_ignore)
+            answer.add_done_callback(_retrieve_error)
             if not future.cancel():
                 canceled.set()
                 self._env.stop_waiting()
@@ -307,8 +307,8 @@ class AsyncCodingEnv:
             raise ConcurrentUseError(message)
 
 
-def _ignore(answer: asyncio.Future[Any]) -> None:
-    """Retrieve an error that nobody waits for any more, so that asyncio does not log it."""
+def _retrieve_error(answer: asyncio.Future[Any]) -> None:
+    """Retrieve the error of an abandoned call, which asyncio would log otherwise."""
     if not answer.cancelled():
         answer.exception()
 

@@ -200,19 +200,11 @@ class SandboxConfig:
         if self.packages:
             from coding_gym_server.packages.requirements import resolve
 
-            try:
-                resolve(self.packages)
-            except ValueError as error:
-                message = f"packages=: {error}"
-                raise ConfigurationError(message) from None
+            _check_names_of("packages", resolve, self.packages)
         if self.system_packages:
             from coding_gym_server.packages.system import check_system_packages
 
-            try:
-                check_system_packages(self.system_packages)
-            except ValueError as error:
-                message = f"system_packages=: {error}"
-                raise ConfigurationError(message) from None
+            _check_names_of("system_packages", check_system_packages, self.system_packages)
         object.__setattr__(self, "environment", dict(self.environment))
         self._check_base_urls()
         if self.provider == "remote" and not self.base_url and not self.base_urls:
@@ -279,6 +271,14 @@ class SandboxConfig:
         # Names that are not text cannot be passed as keywords.
         check_names(options, cls.__dataclass_fields__)
         return cls(**options)
+
+
+def _check_names_of(option: str, check: Callable[[tuple[str, ...]], object], names: tuple[str, ...]) -> None:
+    try:
+        check(names)
+    except ValueError as error:
+        message = f"{option}=: {error}"
+        raise ConfigurationError(message) from None
 
 
 class StartKwargs(TypedDict, total=False):

@@ -60,7 +60,7 @@ class SandboxRelay:
         return sandbox
 
     async def run(self) -> None:
-        """Serve connections until cancelled."""
+        """Serve connections until canceled."""
         while await asyncio.to_thread(self._hand_over):
             await self._until_lost()
             self._take_back()

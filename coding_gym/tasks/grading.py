@@ -79,14 +79,14 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class CancellationToken:
-    """Cancellation flag shared by the submissions that are cancelled together."""
+    """Cancellation flag shared by the submissions that are canceled together."""
 
     def __init__(self) -> None:
         self.is_cancelled = False
 
 
 class _CancelledError(Exception):
-    """The submission was cancelled, and no caller needs the verdict."""
+    """The submission was canceled, and no caller needs the verdict."""
 
 
 class GradingConnection:
@@ -146,7 +146,7 @@ class GradingConnection:
         self._slot.close()
 
     def _grade_with_retries(self, task: Task, code: str, run: CancellationToken) -> Graded:
-        message = "it was cancelled"
+        message = "it was canceled"
         for attempt in range(self._retries + 1):
             if run.is_cancelled:
                 break
@@ -180,7 +180,7 @@ class GradingConnection:
     def _grade_once(self, task: Task, code: str, run: CancellationToken) -> Graded:
         session = self._connect()
         if run.is_cancelled:
-            # Cancelled while it waited for a sandbox.
+            # Canceled while it waited for a sandbox.
             raise _CancelledError
         if isinstance(task.tests, ScreenTests):
             graded = run_screen_tests(session, code, task.tests, files=task.files, limits=task.limits)

@@ -14,6 +14,7 @@ from coding_gym._html import caption, document, element, folded, preformatted, t
 from coding_gym.errors import ConfigurationError
 from coding_gym.tasks.screen.tests import ScreenTests
 from coding_gym.tasks.submission import complete
+from coding_gym_server.protocol.errors import DECODING_ERRORS
 from coding_gym_server.protocol.grading import Asserts, FileContent, GradingLimits, GradingMode, Programs, UnitTests
 
 __all__ = ["Task", "Tests"]
@@ -142,7 +143,7 @@ class Task:
         """
         try:
             return _decoder.decode(text).task()
-        except (msgspec.MsgspecError, UnicodeError) as error:
+        except DECODING_ERRORS as error:
             message = f"Expected a task as JSON: {error}"
             raise ConfigurationError(message) from error
 

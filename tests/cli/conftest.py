@@ -20,16 +20,17 @@ class Served:
     Args:
         directory: Directory for its output.
         arguments: Its arguments.
+        token: Its token, None for no token.
     """
 
-    def __init__(self, directory: Path, *arguments: str) -> None:
+    def __init__(self, directory: Path, *arguments: str, token: str | None = None) -> None:
         self.log = directory / "serve.log"
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "coding_gym", "serve", "--provider", "local", "--option", "preload=[]", *arguments],
                 stdout=output,
                 stderr=output,
-                env=environment(),
+                env=environment(**({} if token is None else {"CODING_GYM_TOKEN": token})),
             )
         self.lines = self._wait_for("As an environment:\n")
         self.url = self.lines[0].split()[1]
@@ -58,7 +59,7 @@ def environment(**variables: str) -> dict[str, str]:
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server with a token, for tests without lasting effects."""
-    served = Served(tmp_path_factory.mktemp("serve"), "--port", "0", "--token", TOKEN)
+    served = Served(tmp_path_factory.mktemp("serve"), "--port", "0", token=TOKEN)
     yield served
     assert served.stop() == 0
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 import subprocess
@@ -58,6 +59,26 @@ def test_clients_without_the_token_are_refused(served):
     assert httpx.get(f"{served.url}/contexts", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
 
 
+def test_token_is_read_from_a_file_or_else_from_the_environment(tmp_path):
+    path = tmp_path / "token"
+    path.write_text("from-the-file\n")
+    served = Served(tmp_path, "--port", "0", "--token-file", str(path), token="from-the-environment")
+    try:
+        statuses = [
+            httpx.get(f"{served.url}/contexts", headers={"Authorization": f"Bearer {token}"}).status_code
+            for token in ("from-the-file", "from-the-environment")
+        ]
+        assert statuses == [200, 401]
+    finally:
+        assert served.stop() == 0
+    assert path.exists()
+
+
+def test_no_command_line_has_the_token(served):
+    processes = [psutil.Process(served.process.pid), *sandbox_processes(served)]
+    assert not [process for process in processes if TOKEN in " ".join(process.cmdline())]
+
+
 def test_interrupted_server_removes_its_sandbox(tmp_path):
     served = Served(tmp_path, "--port", "0", "--sessions", "1", "--option", "mem=1g")
     processes = sandbox_processes(served)
@@ -98,9 +119,13 @@ def test_port_in_use_is_explained():
     [
         (["--host", "0.0.0.0"], 1, "without a token"),
         (["--host", "::"], 1, "without a token"),
-        (["--host", "8.8.8.8", "--token", "x"], 1, "Cannot listen on port 8000 of 8.8.8.8"),
-        (["--host", "no such host", "--token", "x"], 1, "is not an address of this machine"),
-        (["--token", "two words"], 1, "without spaces"),
+        (["--host", "8.8.8.8", "--no-token"], 1, "Cannot listen on port 8000 of 8.8.8.8"),
+        (["--host", "no such host", "--no-token"], 1, "is not an address of this machine"),
+        (["--token", "x"], 2, "--token-file"),
+        (["--option", "token=x"], 2, "--token-file"),
+        (["--token-file", "/no/such/file"], 2, "Errno 2"),
+        (["--token-file", os.devnull], 2, "Expected"),
+        (["--token-file", __file__], 1, "without spaces"),
         (["--port", "70000"], 2, "--port"),
         (["--sessions", "0"], 2, "--sessions"),
         (["--backend", "cobol", "--port", "0"], 1, "cobol"),

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from coding_gym.cli.main import app
 from coding_gym.datasets import load
+from tests.support.running_server import RunningServer
 from tests.support.timing import eventually
 
 LOCAL = ["--option", "provider=local", "--option", "preload=[]", "--option", "screen=null"]
@@ -45,6 +46,19 @@ def test_scripted_collection_is_exported_and_replayed(tmp_path):
     assert "env_options.preload was [], now it is None" in result.stderr
 
 
+def test_token_of_a_server_comes_from_the_environment(tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    with RunningServer(tmp_path, token="secret") as server:
+        remote = ["--option", "provider=remote", "--option", f"base_url={server.url}", "--option", "screen=null"]
+        command = ["collect", "--episodes", 1, "--max-steps", 1, "--sessions", 1, "--out", out, *remote]
+        monkeypatch.delenv("CODING_GYM_TOKEN", raising=False)
+        assert run(*command).exit_code == 1
+        monkeypatch.setenv("CODING_GYM_TOKEN", "secret")
+        result = run(*command)
+        assert (result.exit_code, run("replay", out, *remote).exit_code) == (0, 0), result.output
+    assert "secret" not in (out / "manifest.json").read_text()
+
+
 def test_replay_reports_first_difference(tmp_path):
     program = tmp_path / "program.py"
     program.write_text("print(open('/proc/uptime').read())")
@@ -78,6 +92,7 @@ def test_policy_is_imported_and_unknown_environment_refused(tmp_path, monkeypatc
         (["--policy", "chat:m", "--base-url", "localhost"], "Expected base_url="),
         (["--base-url", "http://localhost"], "chat:MODEL"),
         (["--option", "screen"], "NAME=VALUE"),
+        (["--option", "token=x"], "CODING_GYM_TOKEN"),
     ],
 )
 def test_invalid_arguments_are_refused(tmp_path, arguments, said):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -126,7 +127,10 @@ def test_unserializable_data_is_refused():
         encode_episode(episode_of({"x": object()}, index=7))
 
 
-@pytest.mark.parametrize("data", [b"", b"junk", encode_episode(episode_of("x"))[0][:-3]])
+DEEP = zstandard.ZstdCompressor().compress(b"\x81\xa7options\x81\xa1x" + b"\x91" * 5000 + b"\x00")
+
+
+@pytest.mark.parametrize("data", [b"", b"junk", encode_episode(episode_of("x"))[0][:-3], DEEP])
 def test_invalid_episode_bytes_are_refused(data):
     with pytest.raises(DatasetError, match="Expected a recorded episode"):
         decode_episode(data)

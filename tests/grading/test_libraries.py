@@ -43,6 +43,21 @@ def test_submissions_draw_different_numpy_numbers(judge: Judge) -> None:
     assert len(messages) == 4
 
 
+@pytest.mark.parametrize("prelude", ["", "import numpy\n"])
+def test_submissions_and_tests_have_secrets_of_their_own(judge: Judge, prelude: str) -> None:
+    secret = f"{prelude}import multiprocessing\ndef f(): return multiprocessing.current_process().authkey.hex()"
+    found = [judge.asserts(secret, f"{secret}\nassert False, f()").cases[0].message for _ in range(2)]
+    found += [judge.asserts(secret, "assert False, f()").cases[0].message for _ in range(2)]
+    assert len(set(found)) == 4
+
+
+def test_tests_draw_different_numpy_numbers(judge: Judge) -> None:
+    messages = {
+        judge.asserts("", "import numpy\nassert False, float(numpy.random.random())").cases[0].message for _ in range(4)
+    }
+    assert len(messages) == 4
+
+
 def test_submission_changes_no_library_of_later_ones(judge: Judge) -> None:
     spoil = "import numpy\nnumpy.array = numpy.sum = lambda *_: 7\nnumpy.spoiled = True\nopen('numpy.py', 'w').write('x = 1')"
     intact = "import numpy\ndef f(): return hasattr(numpy, 'spoiled'), int(numpy.sum(numpy.array([1, 2])))"

@@ -75,3 +75,17 @@ def test_forks_can_follow_forks_at_once(open_session: Callable[[], TestSession])
         for other in others:
             other._session.wait(timeout=30)
     assert first.run("print(1)").stdout == "1\n"
+
+
+def test_name_of_a_worker_does_not_end_its_relatives(open_session: Callable[[], TestSession]) -> None:
+    first, fork = open_session(), open_session()
+    first.reset(seed=1)
+    first.run("x = 1")
+    (ticket,) = first._session.fork(1)
+    fork.restore(ticket)
+    looping = r"import ctypes; ctypes.CDLL(None).prctl(15, b'\xff', 0, 0, 0)" + "\nwhile True: pass"
+    assert fork.run(looping, timeout=1).metadata.outcome == "timeout"
+    assert [session.run("print(x)").stdout for session in (first, fork)] == ["1\n", "1\n"]
+    (nested,) = fork._session.fork(1)
+    first.restore(nested)
+    assert first.run("print(x)").stdout == "1\n"

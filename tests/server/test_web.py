@@ -17,6 +17,7 @@ from websockets.sync.client import connect
 
 from coding_gym_server.server.api.auth import SUBPROTOCOL, TOKEN_SUBPROTOCOL
 from tests.support.running_server import RunningServer
+from tests.support.site_requests import OF_OTHER_SITES, refused_requests
 
 TOKEN = "s3cret/+~€"
 WINDOW = "import tkinter; root = tkinter.Tk(); root.geometry('100x80+0+0'); root.configure(bg='red'); root.update()"
@@ -175,6 +176,19 @@ def test_only_own_pages_of_browsers_may_change_anything(server, headers, is_allo
         connection.sendall(f"GET /ws HTTP/1.1\r\n{lines}\r\n".encode())
         status = connection.recv(100)
     assert status.startswith(b"HTTP/1.1 101" if is_allowed else b"HTTP/1.1 403")
+
+
+def test_browsers_reach_the_server_for_its_own_pages_only(server, guarded):
+    def send(method, headers):
+        return httpx.request(method, f"{server.url}/execute", headers=headers).status_code
+
+    assert refused_requests(server.url, send) == OF_OTHER_SITES
+
+    def send_guarded(method, headers):
+        return httpx.request(method, f"{guarded.url}/execute", headers=headers).status_code
+
+    token = {"authorization": f"Bearer {TOKEN}".encode()}
+    assert refused_requests(guarded.url, send_guarded, token) == OF_OTHER_SITES
 
 
 @pytest.mark.parametrize("path", ["/files", "/web/info", "/web"])

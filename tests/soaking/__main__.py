@@ -93,7 +93,7 @@ class Soak:
                 thread.join()
 
     def _episodes(self, rng: Random, *, can_cancel: bool) -> Iterator[tuple[str, Behavior]]:
-        names = [name for name in BEHAVIORS if can_cancel or name != "step cancelled"]
+        names = [name for name in BEHAVIORS if can_cancel or name != "step canceled"]
         weights = [BEHAVIORS[name].weight for name in names]
         while not self._over.is_set():
             (name,) = rng.choices(names, weights)
@@ -129,7 +129,7 @@ class Soak:
                             async with asyncio.timeout(step.cancel_after):
                                 observation, _, _, _, info = await env.step(step.code)
                         except TimeoutError:
-                            self.tally.note(name, "cancelled")
+                            self.tally.note(name, "canceled")
                             continue
                         if not self._judge(name, step, observation, info):
                             break

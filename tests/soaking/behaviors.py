@@ -26,7 +26,7 @@ class Step:
         stdout: Expected stdout, exactly; None for anything.
         stderr: Text that stderr must contain.
         shares: Whether it may fail because a neighbor has exhausted a shared resource.
-        cancel_after: Seconds after which the step is cancelled; None for never. Only an asynchronous environment can.
+        cancel_after: Seconds after which the step is canceled; None for never. Only an asynchronous environment can.
     """
 
     code: str
@@ -134,7 +134,7 @@ def _ignores_interrupts(rng: Random) -> Iterator[Step]:
     yield Step(code="1", stdout="1\n")
 
 
-def _is_cancelled(rng: Random) -> Iterator[Step]:
+def _is_canceled(rng: Random) -> Iterator[Step]:
     yield Step(code="x = 1")
     yield Step(code="import time; time.sleep(30)", cancel_after=rng.random() / 4)
     # As after a timeout, the variables may be lost next to a fork bomb.
@@ -263,7 +263,7 @@ BEHAVIORS = {
     "death": Behavior(_dies, weight=8),
     "timeout": Behavior(_hangs, step_timeout=2),
     "interrupts ignored": Behavior(_ignores_interrupts, step_timeout=2),
-    "step cancelled": Behavior(_is_cancelled),
+    "step canceled": Behavior(_is_canceled),
     "floods of output": Behavior(_floods),
     "big values": Behavior(_big_values),
     "full disk": Behavior(_fills_the_disk, weight=2),

@@ -46,8 +46,8 @@ _PYTEST = ("pytest>=8.4", "pytest-timeout>=2.3", "psutil>=5.9")
 # Those of pyproject.toml, without the plugins that are not installed.
 _ADDOPTS = "--strict-markers --strict-config -ra --disable-plugin-autoload -p timeout"
 # Libraries are compiled as they are imported: compiling all of them takes longer than their tests, of which no warning of the
-# compiler is an error.
-_COMPILER_WARNINGS = ("ignore::SyntaxWarning", "ignore:invalid escape sequence:DeprecationWarning")
+# compiler is an error; and nothing follows from what is deprecated in pinned releases.
+_IGNORED_WARNINGS = ("ignore::SyntaxWarning", "ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
 _UNKNOWN_TO_UV = "--ignore-requires-python"
 _INSTALL_WITHIN = 1200
 _RUN_WITHIN = 600
@@ -107,7 +107,7 @@ def run_isolated(file: Path, cache: Path) -> Counts:
         _install(directory, python, requirements)
         report.unlink(missing_ok=True)
         options = ["--full", "-p", "no:cacheprovider", f"--override-ini=addopts={_ADDOPTS}", f"--junit-xml={report}"]
-        options += [f"-W{warning}" for warning in _COMPILER_WARNINGS]
+        options += [f"-W{warning}" for warning in _IGNORED_WARNINGS]
         command = [str(_python_of(directory)), "-m", "pytest", *options, str(file)]
         # Some libraries write to the user's configuration when they are imported.
         ended = _run(command, _RUN_WITHIN, XDG_CONFIG_HOME=str(directory / "config"))

@@ -105,7 +105,7 @@ def _namespace(process: psutil.Process) -> str | None:
 
 def _own_pid(process: psutil.Process) -> int | None:
     with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+        for line in Path(f"/proc/{process.pid}/status").read_text(errors="replace").splitlines():
             if line.startswith("NSpid:"):
                 return int(line.split()[-1])
     return None

@@ -96,6 +96,8 @@ def test_invalid_json_line_is_refused_with_reason() -> None:
         Task.from_json('{"id": "t", "prompt": "", "solution": ""}')
     with pytest.raises(ConfigurationError, match="JSON"):
         Task.from_json(b"\xff")
+    with pytest.raises(ConfigurationError, match="recursion"):
+        Task.from_json('{"id": "t", "prompt": "", "metadata": {"x": ' + "[" * 5000)
     with pytest.raises(ConfigurationError, match="cannot be written"):
         make(metadata={"f": object()}).to_json()
 

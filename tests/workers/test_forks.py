@@ -17,6 +17,7 @@ import pytest
 from coding_gym.sandbox.docker.images import ensure_image
 from coding_gym_server.linux.forking import fork_when_possible
 from coding_gym_server.zygote import heap
+from conftest import TestSession
 
 
 def _run(code: str) -> str:
@@ -25,6 +26,15 @@ def _run(code: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_sessions_have_secrets_of_their_own(open_session: Callable[[], TestSession]) -> None:
+    code = "import multiprocessing\nprint(multiprocessing.current_process().authkey.hex())"
+    sessions = [open_session() for _ in range(2)]
+    found = [session.run(code).stdout for session in sessions]
+    sessions[0].reset()
+    found.append(sessions[0].run(code).stdout)
+    assert len(set(found)) == len(found) == 3
 
 
 def test_fork_retries_while_processes_are_exhausted() -> None:

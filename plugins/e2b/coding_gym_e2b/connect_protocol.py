@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from coding_gym_e2b.connections import reset_connection
 from coding_gym_e2b.failures import Code, RpcError, rpc_response
+from coding_gym_server.protocol.errors import DECODING_ERRORS
 
 __all__ = ["EventStream", "Message", "deadline_of", "read_message", "read_messages", "unary"]
 
@@ -156,7 +157,7 @@ async def _body(request: Request) -> bytes:
 def _decoded(content: bytes, kind: type[_T]) -> _T:
     try:
         return msgspec.json.decode(content or b"{}", type=kind)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+    except DECODING_ERRORS as error:
         text = f"Expected a message in JSON: {error}"
         raise RpcError(Code.INVALID_ARGUMENT, text) from None
 

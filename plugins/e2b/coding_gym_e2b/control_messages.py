@@ -8,6 +8,7 @@ import msgspec
 from starlette.requests import Request
 
 from coding_gym_e2b.failures import ApiError
+from coding_gym_server.protocol.errors import DECODING_ERRORS
 
 __all__ = [
     "BuildSource",
@@ -111,6 +112,6 @@ async def read_json(request: Request, kind: type[_T]) -> _T:
             raise ApiError(413, "The body of the request is too large")
     try:
         return msgspec.json.decode(bytes(body) or b"{}", type=kind)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+    except DECODING_ERRORS as error:
         message = f"Invalid request: {error}"
         raise ApiError(400, message) from None

@@ -16,6 +16,7 @@ import msgspec
 from coding_gym_e2b.failures import Code, RpcError
 from coding_gym_e2b.upstream import SessionServer
 from coding_gym_server.protocol import processes as protocol
+from coding_gym_server.protocol.errors import DECODING_ERRORS
 
 __all__ = ["SessionFiles"]
 
@@ -300,7 +301,7 @@ class SessionFiles:
                         case protocol.ProcessExited() as end:
                             reason = end.lost or f"exit code {end.exit_code}"
                             return
-        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        except DECODING_ERRORS as error:
             self._fail_waiting("a malformed answer")
             await self._kill()
             raise _malformed(error) from error
@@ -331,7 +332,7 @@ class SessionFiles:
             return
         try:
             waiting.set_result(_results.decode(answer.result))
-        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        except DECODING_ERRORS as error:
             waiting.set_exception(_malformed(error))
 
 

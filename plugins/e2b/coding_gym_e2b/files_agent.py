@@ -237,9 +237,10 @@ def usage() -> Any:
     disk = os.statvfs(_OWN_USER.home)
     used = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
     memory, seconds = 0, 0.0
-    for name in os.listdir("/proc") if os.access("/proc", os.R_OK) else ():
-        with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as file:
-            fields = file.read().rpartition(")")[2].split()
+    for pid in filter(str.isdigit, os.listdir("/proc") if os.access("/proc", os.R_OK) else ()):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+            # The name of the process, which it chooses, ends with the last parenthesis.
+            fields = file.read().rpartition(b")")[2].split()
             memory += int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
             seconds += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     return {"disk_used": used, "disk_total": disk.f_blocks * disk.f_frsize, "memory": memory, "cpu_seconds": seconds}

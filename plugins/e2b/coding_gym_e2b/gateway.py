@@ -23,6 +23,7 @@ from coding_gym_e2b.registry import SandboxRegistry
 from coding_gym_e2b.settings import GatewaySettings
 from coding_gym_e2b.template_routes import template_routes
 from coding_gym_e2b.templates import Templates
+from coding_gym_server.same_origin import SameOriginMiddleware
 
 __all__ = ["Gateway"]
 
@@ -58,7 +59,7 @@ class Gateway:
             ],
             exception_handlers={ApiError: _refuse, HTTPException: _refuse_http},
         )
-        self.app: ASGIApp = _ApiKey(app, settings, keyless)
+        self.app: ASGIApp = SameOriginMiddleware(_ApiKey(app, settings, keyless), has_token=settings.token is not None)
 
     async def start(self) -> str:
         """Start the first sandbox, and return its description.

@@ -25,6 +25,7 @@ from coding_gym_e2b.process_messages import (
 )
 from coding_gym_e2b.upstream import SessionServer
 from coding_gym_server.protocol import processes as protocol
+from coding_gym_server.protocol.errors import DECODING_ERRORS
 
 __all__ = ["ProcessService"]
 
@@ -231,7 +232,7 @@ class ProcessService:
             async for line in response.lines(_LINE_BYTES):
                 try:
                     event = _events.decode(line)
-                except msgspec.MsgspecError as error:
+                except DECODING_ERRORS as error:
                     message = f"the sandbox sent a malformed event: {error}"
                     raise RpcError(Code.INTERNAL, message) from error
                 if isinstance(event, protocol.ProcessStarted):

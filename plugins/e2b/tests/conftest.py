@@ -23,13 +23,15 @@ class ServedE2B:
     Args:
         directory: Directory for its output.
         arguments: Its arguments.
+        token: Its token, None for no token.
     """
 
-    def __init__(self, directory: Path, *arguments: str) -> None:
+    def __init__(self, directory: Path, *arguments: str, token: str | None = KEY) -> None:
         self.log = directory / "serve.log"
         command = [sys.executable, "-m", "coding_gym", "serve", "--e2b", "--port", "0", "--option", "preload=[]", *arguments]
+        variables = environment(**({} if token is None else {"CODING_GYM_TOKEN": token}))
         with self.log.open("wb") as output:
-            self.process = subprocess.Popen(command, stdout=output, stderr=output, env=environment())
+            self.process = subprocess.Popen(command, stdout=output, stderr=output, env=variables)
         eventually(lambda: self.process.poll() is not None or "In Python:" in self.log.read_text(), 60)
         printed = self.log.read_text()
         assert "In Python:" in printed, printed
@@ -43,7 +45,7 @@ class ServedE2B:
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory) -> Iterator[ServedE2B]:
-    served = ServedE2B(tmp_path_factory.mktemp("e2b"), "--provider", "local", "--token", KEY, "--option", "disk=64m")
+    served = ServedE2B(tmp_path_factory.mktemp("e2b"), "--provider", "local", "--option", "disk=64m")
     yield served
     assert served.stop() == 0, served.log.read_text()
 

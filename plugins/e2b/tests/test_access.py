@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -11,7 +12,11 @@ import time
 import httpx
 import pytest
 
+from coding_gym.sandbox.config import SandboxConfig
+from coding_gym_e2b.gateway import Gateway
+from coding_gym_e2b.settings import GatewaySettings
 from plugins.e2b.tests.conftest import KEY
+from tests.support.site_requests import OF_OTHER_SITES, refused_requests
 
 
 @pytest.fixture
@@ -51,6 +56,27 @@ def test_control_plane_needs_the_key(served, headers, path):
 @pytest.mark.parametrize("path", ["/sandboxes", "/sandboxes%0A", "/v2/sandboxes%0A"])
 def test_sandboxes_are_made_with_the_key_only(served, path):
     assert httpx.post(f"{served.url}{path}", json={"templateID": "base"}).status_code == 401
+
+
+def test_browsers_reach_the_gateway_for_no_page(served):
+    def send(method, headers):
+        return httpx.request(method, f"{served.url}/sandboxes", headers=headers, json={"templateID": "none"}).status_code
+
+    assert refused_requests(served.url, send, {"X-API-Key": KEY}) == OF_OTHER_SITES
+
+
+def test_browsers_reach_the_gateway_without_a_key_for_no_page():
+    gateway = Gateway(GatewaySettings(config=SandboxConfig(provider="local")))
+    url = "http://127.0.0.1:8000"
+
+    def send(method, headers):
+        async def request():
+            async with httpx.AsyncClient(transport=httpx.ASGITransport(gateway.app), base_url=url) as client:
+                return await client.request(method, "/sandboxes", headers=headers, json={"templateID": "none"})
+
+        return asyncio.run(request()).status_code
+
+    assert refused_requests(url, send) == OF_OTHER_SITES
 
 
 def test_only_uploads_do_without_the_key(served, control):

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.fixture
 def small(tmp_path):
-    small = ServedE2B(tmp_path, "--provider", "local", "--token", KEY, "--sessions", "1", "--hosts", "2")
+    small = ServedE2B(tmp_path, "--provider", "local", "--sessions", "1", "--hosts", "2")
     yield small
     if small.process.poll() is None:
         assert small.stop() == 0
@@ -81,7 +81,7 @@ def test_lost_sandboxes_take_no_places(small, options):
 
 
 def test_all_places_can_be_taken_at_once(tmp_path):
-    served = ServedE2B(tmp_path, "--provider", "local", "--token", KEY, "--sessions", "8", "--hosts", "1")
+    served = ServedE2B(tmp_path, "--provider", "local", "--sessions", "8", "--hosts", "1")
     try:
         with httpx.Client(base_url=served.url, headers={"X-API-Key": KEY}, timeout=60) as client, ThreadPoolExecutor(8) as pool:
             for _ in range(2):

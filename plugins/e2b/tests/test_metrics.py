@@ -58,7 +58,7 @@ def test_metrics_count_sandboxes_by_state(served, control):
 
 
 def test_metrics_count_refused_and_expired_sandboxes(tmp_path):
-    small = ServedE2B(tmp_path, "--provider", "local", "--token", KEY, "--sessions", "1", "--hosts", "1")
+    small = ServedE2B(tmp_path, "--provider", "local", "--sessions", "1", "--hosts", "1")
     try:
         with httpx.Client(base_url=small.url, headers={"x-api-key": KEY}, timeout=60) as control:
             sandbox = make(control)

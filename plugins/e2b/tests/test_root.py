@@ -38,8 +38,6 @@ def rooted(docker_engine, tmp_path_factory) -> Iterator[ServedE2B]:
         "--provider",
         "docker",
         "--root",
-        "--token",
-        KEY,
         "--option",
         "disk=64m",
         "--hosts",

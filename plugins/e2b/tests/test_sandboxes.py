@@ -201,6 +201,16 @@ def test_metrics_are_of_now(sandbox):
     assert metric.disk_total > metric.disk_used >= 0
 
 
+def test_metrics_count_processes_whatever_their_names(sandbox):
+    rename = (
+        r"import ctypes, time; ctypes.CDLL(None).prctl(15, b') \xff', 0, 0, 0); print('renamed', flush=True); time.sleep(60)"
+    )
+    process = sandbox.commands.run(f'python3 -c "{rename}"', background=True)
+    assert next(iter(process)) == ("renamed\n", None, None)
+    (metric,) = sandbox.get_metrics()
+    assert metric.mem_used > 0
+
+
 def test_files_do_not_leak_between_sandboxes(sandbox, options):
     sandbox.files.write("/tmp/secret", "x")
     other = e2b.Sandbox.create(**options)

@@ -176,7 +176,7 @@ def test_starting_hosts_leave_the_threads_of_the_event_loop_free(started):
 @pytest.mark.filterwarnings("ignore")
 def test_server_that_stops_for_a_while_is_kept(tmp_path):
     e2b = import_extra("e2b")
-    served = ServedE2B(tmp_path, "--provider", "local", "--token", KEY, "--sessions", "2", "--hosts", "1")
+    served = ServedE2B(tmp_path, "--provider", "local", "--sessions", "2", "--hosts", "1")
     try:
         sandbox = e2b.Sandbox.create(api_url=served.url, sandbox_url=served.url, api_key=KEY)
         sandbox.files.write("kept", "x")

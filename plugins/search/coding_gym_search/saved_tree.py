@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal, overload
 import msgspec
 
 from coding_gym.errors import DatasetError
+from coding_gym_server.protocol.errors import DECODING_ERRORS
 
 __all__ = ["Header", "SavedNode", "SavedTree", "is_saved_tree", "load_tree"]
 
@@ -188,7 +189,7 @@ def load_tree(path: str | Path) -> SavedTree:
         for number, line in enumerate(file, 2):
             try:
                 nodes.append(_node(line, header, nodes))
-            except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, RecursionError) as error:
+            except (*DECODING_ERRORS, ValueError) as error:
                 message = (
                     f"Line {number} of {path} is not a node of a saved tree: {error}. Restore the file, or save the tree again"
                 )
@@ -206,7 +207,7 @@ def is_saved_tree(path: Path) -> bool:
     with path.open("rb") as file:
         try:
             return _kind_decoder.decode(file.readline(_LONGEST_HEADER)).format == _FORMAT
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except DECODING_ERRORS:
             return False
 
 
@@ -225,7 +226,7 @@ _node_decoder = msgspec.json.Decoder(SavedNode)
 def _header(path: Path, line: bytes) -> Header:
     try:
         return _header_decoder.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except DECODING_ERRORS as error:
         message = f"{path} is not a saved tree, or was written by another version of coding-gym: {error} in line 1"
         raise DatasetError(message) from error
 

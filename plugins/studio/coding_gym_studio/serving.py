@@ -47,16 +47,18 @@ def serve_pages(
     """
     token = token or new_token()
     with listen(host, port) as listener:
-        address = f"{_url(listener, host)}/#token={token}{f'&route={route}' if route else ''}"
+        guard = Guard(app, token=token)
+        url, page = _url(listener, host), f"/#token={token}{f'&route={route}' if route else ''}"
 
         def on_ready() -> None:
-            on_start(address)
+            on_start(f"{url}{page}")
             if open_browser:
                 # In a thread: some browsers do not return until they are closed.
+                address = f"{url}{guard.ticket_to(page)}"
                 threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
         with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(_serve(Guard(app, token=token, hosts=(host,)), listener, on_ready))
+            asyncio.run(_serve(guard, listener, on_ready))
 
 
 async def _serve(app: ASGIApp, listener: socket.socket, on_ready: Callable[[], None]) -> None:

@@ -21,15 +21,22 @@ NOT_IMPORTED = ("docker", "requests", "websockets", "PIL", "coding_gym.sandbox")
 
 
 class Viewed:
-    """Process of ``coding-gym view``."""
+    """Process of ``coding-gym view``.
 
-    def __init__(self, path: Path, *arguments: str) -> None:
+    Args:
+        path: The dataset.
+        arguments: Its arguments.
+        browser: The program that opens the page, None to open it nowhere.
+    """
+
+    def __init__(self, path: Path, *arguments: str, browser: Path | None = None) -> None:
+        options = ["--browser" if browser else "--no-browser", *arguments]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "coding_gym", "view", str(path), "--no-browser", *arguments],
+            [sys.executable, "-m", "coding_gym", "view", str(path), *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=environment(PYTHONUNBUFFERED="1"),
+            env=environment(PYTHONUNBUFFERED="1", BROWSER=f"{browser} %s"),
         )
         assert self.process.stdout is not None
         self.line = self.process.stdout.readline()
@@ -54,6 +61,23 @@ def viewed(tmp_path: Path) -> Iterator[Viewed]:
 
 def view(*arguments: str):
     return CliRunner().invoke(app, ["view", "--no-browser", *arguments], catch_exceptions=False)
+
+
+def test_browser_gets_an_address_that_leads_to_the_page_once(tmp_path):
+    browser, opened = tmp_path / "browser", tmp_path / "opened"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {opened}.part && mv {opened}.part {opened}\n')
+    browser.chmod(0o755)
+    viewed = Viewed(write(tmp_path / "runs", [varied(0)]), browser=browser)
+    with viewed.process:
+        assert eventually(opened.exists)
+        address = opened.read_text().strip()
+        # Other users can read the command line of the browser.
+        assert viewed.token not in address
+        assert httpx.get(f"{address}x").status_code == 410
+        first, second = httpx.get(address), httpx.get(address)
+        assert (first.status_code, first.headers["location"]) == (303, f"/#token={viewed.token}")
+        assert (second.status_code, viewed.token in second.text) == (410, False)
+        viewed.process.kill()
 
 
 def test_printed_address_opens_the_dataset(viewed):

@@ -21,7 +21,7 @@ def _counters() -> list[Path]:
     # In a container, the root is its own group, and the path to it from the machine's root may not exist.
     counters = [_V2 / "memory.events", _V1 / "memory.oom_control"]
     with contextlib.suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
+        for line in os.fsdecode(Path("/proc/self/cgroup").read_bytes()).split("\n")[:-1]:
             _, controllers, group = line.split(":", 2)
             if controllers == "":
                 counters.insert(0, _V2 / group.lstrip("/") / "memory.events")

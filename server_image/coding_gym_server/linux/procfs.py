@@ -30,8 +30,8 @@ __all__ = [
 ]
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-_RUNNABLE = ("R", "D")
-_DEAD = ("Z", "X")
+_RUNNABLE = (b"R", b"D")
+_DEAD = (b"Z", b"X")
 _HAS_CHILDREN_FILES = Path("/proc/thread-self/children").exists()
 """False on kernels without CONFIG_PROC_CHILDREN."""
 
@@ -81,7 +81,7 @@ def _children_of_all_threads(parent: int) -> list[int]:
     found: list[int] = []
     # The process may exit while its threads are read.
     with contextlib.suppress(OSError):
-        for thread in os.listdir(f"/proc/{parent}/task"):
+        for thread in _threads(parent):
             found += map(int, _read(f"/proc/{parent}/task/{thread}/children").split())
     return found
 
@@ -152,11 +152,7 @@ def is_below(pid: int, ancestor: int) -> bool:
 
 def is_runnable(pid: int) -> bool:
     """Return whether a thread of a process is running or ready to run; false if the process has exited."""
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return False
-    return any((fields := _stat(f"{pid}/task/{thread}")) and fields[_STATE] in _RUNNABLE for thread in threads)
+    return any((fields := _stat(f"{pid}/task/{thread}")) and fields[_STATE] in _RUNNABLE for thread in _threads(pid))
 
 
 def has_exited(pid: int) -> bool:
@@ -167,8 +163,8 @@ def has_exited(pid: int) -> bool:
 
 def is_mounted_in_memory(directory: str) -> bool:
     """Return whether a directory is the mount point of a tmpfs."""
-    with open("/proc/self/mounts") as mounts:
-        return any(mount.split()[1:3] == [directory, "tmpfs"] for mount in mounts)
+    with open("/proc/self/mounts", "rb") as mounts:
+        return any(mount.split()[1:3] == [os.fsencode(directory), b"tmpfs"] for mount in mounts)
 
 
 def tasks_below(ancestors: Iterable[int]) -> Counter[int]:
@@ -223,28 +219,29 @@ def waiting_times(pid: int) -> dict[int, int]:
     """
     found = {}
     with contextlib.suppress(OSError, IndexError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
+        for thread in _threads(pid):
             found[int(thread)] = int(_read(f"/proc/{pid}/task/{thread}/schedstat").split()[1])
     return found
 
 
 def ignores(pid: int, number: int) -> bool:
     """Return whether a process ignores a signal; false if it has exited or the kernel does not report it."""
-    return bool(_mask(pid, "SigIgn:") >> (number - 1) & 1)
+    return bool(_mask(pid, b"SigIgn") >> (number - 1) & 1)
 
 
 def has_capabilities(pid: int) -> bool:
-    """Return whether a process has, or can regain, capabilities in its user namespace; false if it has exited."""
-    return bool(_mask(pid, "CapPrm:"))
+    """Return whether a thread of a process has, or can regain, capabilities in its user namespace; false if it has exited."""
+    return any(_mask(f"{pid}/task/{thread}", b"CapPrm") for thread in _threads(pid))
 
 
-def _mask(pid: int, name: str) -> int:
-    """Return a bit mask of /proc/PID/status, 0 if the process has exited or the kernel does not report it."""
+def _mask(task: int | str, field: bytes) -> int:
+    """Return a bit mask of /proc/TASK/status, 0 if the task has exited or the kernel does not report it."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text()
+        status = _read(f"/proc/{task}/status")
     except OSError:
         return 0
-    _, found, rest = status.partition(name)
+    # The first line is the name, which the task chooses. The kernel escapes line feeds in it, and no other bytes.
+    _, found, rest = status.partition(b"\n%s:\t" % field)
     return int(rest.split(None, 1)[0], 16) if found else 0
 
 
@@ -266,13 +263,20 @@ def identity_of(file: int | str) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _stat(pid: int | str) -> list[str]:
-    """Return the fields of /proc/PID/stat from the state (field 3) on; empty if the process has exited."""
+def _threads(pid: int) -> list[str]:
+    """Return the ids of the threads of a process; empty if it has exited."""
     try:
-        text = _read(f"/proc/{pid}/stat")
+        return os.listdir(f"/proc/{pid}/task")
     except OSError:
         return []
-    return text[text.rindex(b")") + 2 :].decode().split()
+
+
+def _stat(task: int | str) -> list[bytes]:
+    """Return the fields of /proc/TASK/stat after the name, which the task chooses; empty if it has exited."""
+    try:
+        return _read(f"/proc/{task}/stat").rpartition(b")")[2].split()
+    except OSError:
+        return []
 
 
 def _read(path: str) -> bytes:

@@ -7,6 +7,9 @@ from typing import Any
 
 import msgspec
 
+DECODING_ERRORS = (msgspec.MsgspecError, TypeError, UnicodeError, RecursionError)
+"""Exceptions of decoding what others have written; msgspec before 0.22 raises ``TypeError`` for keys that cannot be hashed."""
+
 
 class ErrorCode(StrEnum):
     """The ``code`` of an error message."""

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from coding_gym_server.ipc.channel import HEADER
+from coding_gym_server.protocol.errors import DECODING_ERRORS
 from coding_gym_server.remote_objects.program_messages import Compiled, NotStarted, RunCommand, RunProgram, Started
 from coding_gym_server.remote_objects.values import Tag, Tree
 
@@ -46,8 +47,7 @@ MAX_FRAME_BYTES = 64 << 20
 
 _READ_BYTES = 16 << 10
 
-# TypeError for keys that no dictionary can have, before msgspec 0.22.
-_ERRORS = (OSError, EOFError, msgspec.MsgspecError, TypeError, UnicodeError, RecursionError, MemoryError)
+_ERRORS = (OSError, EOFError, *DECODING_ERRORS, MemoryError)
 
 
 class PeerGoneError(BaseException):

@@ -23,7 +23,8 @@ from coding_gym_server.linux.oom import memory_limit
 from coding_gym_server.linux.procfs import is_mounted_in_memory
 from coding_gym_server.protocol import ServerConfig
 from coding_gym_server.protocol.backends import UnknownBackendError
-from coding_gym_server.server.api.auth import BearerAuthMiddleware, SameOriginMiddleware
+from coding_gym_server.same_origin import SameOriginMiddleware
+from coding_gym_server.server.api.auth import BearerAuthMiddleware
 from coding_gym_server.server.api.codec import BadRequestError
 from coding_gym_server.server.api.files import file_routes
 from coding_gym_server.server.api.health import (

@@ -78,7 +78,7 @@ class ProcessLimiter:
         return self._limit
 
     async def run(self) -> None:
-        """Watch until cancelled."""
+        """Watch until canceled."""
         while self._limit is not None:
             await asyncio.sleep(_INTERVAL)
             group_count = self._group_count()

@@ -6,12 +6,11 @@ import fcntl
 import os
 import signal
 import socket
-import sys
-import threading
 from abc import ABC, abstractmethod
 
 from coding_gym_server.ipc.streams import adopt_descriptors, flush_streams
 from coding_gym_server.isolation.profile import IsolationProfile
+from coding_gym_server.linux.inherited_state import renew_inherited_state
 from coding_gym_server.workspace.layout import Layout
 
 __all__ = ["ForkedProcess"]
@@ -61,14 +60,11 @@ class ForkedProcess(ABC):
         os.setsid()
         # As in any Python program; the zygote ignores it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
+        renew_inherited_state()
         descriptor, *outputs = self._descriptors
         adopt_descriptors(*outputs)
         moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _HIGH_DESCRIPTOR)
         os.close(descriptor)
         self._profile.apply_to_worker(self._prepared)
         os.chdir(self._layout.work)
-        if "numpy.random" in sys.modules:
-            # Otherwise, all forks would draw the same numbers. Python's own generator is seeded elsewhere.
-            sys.modules["numpy.random"].seed()
         return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, moved)

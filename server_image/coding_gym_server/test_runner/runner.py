@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import random
 import socket
-import threading
 import time
 
 import msgspec
 
 from coding_gym_server.ipc.channel import Channel
+from coding_gym_server.linux.inherited_state import renew_inherited_state
 from coding_gym_server.linux.niceness import lower_priority
 from coding_gym_server.protocol.grading import Asserts, CaseResult, UnitTests
 from coding_gym_server.remote_objects.endpoint import RemoteObjectEndpoint
@@ -53,7 +53,7 @@ class TestRunner:
             # Of its own, so that what tests send to their process group does not reach the root.
             os.setsid()
             lower_priority()
-            threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
+            renew_inherited_state()
             os.chdir(self._layout.work)
             random.seed(0)
             self._channel.send(run_tests(self._channel.receive(), self._tests, self._connection))

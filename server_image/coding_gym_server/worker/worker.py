@@ -34,6 +34,7 @@ from coding_gym_server.ipc.widget_messages import WIDGETS_SIGNAL, FoundWidgets
 from coding_gym_server.isolation import session_user
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.linux.forking import die_with_parent
+from coding_gym_server.linux.inherited_state import renew_inherited_state
 from coding_gym_server.worker import gui_events as gui
 from coding_gym_server.worker.backends.base import ExecutorBackend
 from coding_gym_server.worker.backends.output import Output
@@ -117,8 +118,7 @@ class Worker:
 
     def _serve(self) -> None:
         os.setsid()
-        # CPython 3.11 keeps the thread ID from before the fork, so matplotlib would not recognize this as the main thread.
-        threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
+        renew_inherited_state()
         self._adopt_descriptors()
         if self._namespaces:
             session_user.join_slot(self._namespaces, max_tasks=self._profile.max_tasks)

@@ -43,8 +43,8 @@ def serve(tmp_path_factory) -> Iterator[Callable[..., Served]]:
     started: list[Served] = []
 
     def start(sessions: int, port: int = 0) -> Served:
-        arguments = ("--port", str(port), "--sessions", str(sessions), "--token", TOKEN, "--option", "idle_timeout=2")
-        started.append(Served(tmp_path_factory.mktemp("serve"), *arguments))
+        arguments = ("--port", str(port), "--sessions", str(sessions), "--option", "idle_timeout=2")
+        started.append(Served(tmp_path_factory.mktemp("serve"), *arguments, token=TOKEN))
         return started[-1]
 
     yield start

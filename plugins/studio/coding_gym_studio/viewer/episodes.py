@@ -14,6 +14,7 @@ import zstandard
 from coding_gym.datasets.details import PackedArray
 from coding_gym.errors import DatasetError
 from coding_gym_server.protocol import RichResult
+from coding_gym_server.protocol.errors import DECODING_ERRORS
 
 __all__ = ["RecordedEpisode", "RecordedStep"]
 
@@ -150,7 +151,7 @@ class RecordedEpisode:
     def __init__(self, encoded: bytes) -> None:
         try:
             data = _decoder.decode(zstandard.ZstdDecompressor().decompress(encoded))
-        except (msgspec.MsgspecError, zstandard.ZstdError, ValueError, TypeError, RecursionError, MemoryError) as error:
+        except (*DECODING_ERRORS, zstandard.ZstdError, ValueError, MemoryError) as error:
             message = f"Expected a recorded episode, got something else: {error or type(error).__name__}"
             raise DatasetError(message) from error
         self.index = data.index

@@ -16,10 +16,11 @@ from typing import Annotated, BinaryIO
 import msgspec
 
 from coding_gym.datasets.dataset_files import DETAILS_FILE, EPISODES_FILE, count_faults
-from coding_gym.datasets.details import UNREADABLE, EpisodeDetails
+from coding_gym.datasets.details import EpisodeDetails
 from coding_gym.datasets.episode_log import Record, matches_checksum, records
 from coding_gym.datasets.manifest import Manifest
 from coding_gym.errors import DatasetError
+from coding_gym_server.protocol.errors import DECODING_ERRORS
 from coding_gym_studio.viewer.index_cache import load_index, save_index
 from coding_gym_studio.viewer.summaries import Summaries, summary_of
 
@@ -157,7 +158,7 @@ class EpisodeIndex:
         if place is None:
             return None
         # Details only: an episode is shown without them if the file is damaged, or was removed.
-        with contextlib.suppress(OSError, *UNREADABLE), (self.path / DETAILS_FILE).open("rb") as file:
+        with contextlib.suppress(OSError, *DECODING_ERRORS), (self.path / DETAILS_FILE).open("rb") as file:
             file.seek(place[0])
             return msgspec.json.decode(file.read(place[1]), type=EpisodeDetails)
         return None
@@ -266,7 +267,7 @@ class EpisodeIndex:
                     break
                 start = self._details_end
                 self._details_end += len(line)
-                with contextlib.suppress(*UNREADABLE):
+                with contextlib.suppress(*DECODING_ERRORS):
                     details = decoder.decode(line)
                     self._details[details.episode] = (start, len(line))
                     row = self._rows.get(details.episode)

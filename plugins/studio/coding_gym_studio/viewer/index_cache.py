@@ -15,6 +15,7 @@ import zstandard
 
 from coding_gym import __version__
 from coding_gym.datasets.dataset_files import DETAILS_FILE, EPISODES_FILE
+from coding_gym_server.protocol.errors import DECODING_ERRORS
 
 __all__ = ["CachedIndex", "load_index", "save_index"]
 
@@ -58,7 +59,7 @@ def load_index(dataset: Path) -> CachedIndex | None:
         data = zstandard.ZstdDecompressor().decompress(_path(dataset).read_bytes())
         cached = msgspec.msgpack.decode(data, type=CachedIndex)
         return cached if cached.key == _key(dataset) else None
-    except (OSError, msgspec.MsgspecError, zstandard.ZstdError, ValueError):
+    except (OSError, *DECODING_ERRORS, zstandard.ZstdError, ValueError):
         return None
 
 

@@ -12,6 +12,7 @@ import msgspec
 import zstandard
 
 from coding_gym.datasets.episode_log import Record
+from coding_gym_server.protocol.errors import DECODING_ERRORS
 
 __all__ = ["ENDINGS", "RESULTS", "Summaries", "Summary", "summary_of"]
 
@@ -190,7 +191,7 @@ def summary_of(record: Record, log: BinaryIO) -> Summary:
             # The info of an environment of another package, whose keys have other types.
             episode = _plain(_plain_decoder.decode(encoded))
         return _summarize(episode)
-    except (zstandard.ZstdError, msgspec.MsgspecError, ValueError, TypeError, RecursionError, MemoryError):
+    except (*DECODING_ERRORS, zstandard.ZstdError, ValueError, MemoryError):
         # Text that is not UTF-8, keys that are arrays, data nested too deeply, or a frame that claims to be huge.
         return Summary()
 

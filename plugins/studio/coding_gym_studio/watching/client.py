@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from coding_gym_server.protocol.errors import DECODING_ERRORS
 from coding_gym_studio.watching.directory import connect, socket_paths
 from coding_gym_studio.watching.messages import (
     VERSION,
@@ -131,7 +132,7 @@ class TrainerConnection:
         try:
             data = receive(self._connection)
             reply: Reply | None = _decoder.decode(data) if data is not None else None
-        except (OSError, msgspec.DecodeError):
+        except (OSError, *DECODING_ERRORS):
             raise TrainerEnded(None) from None
         if reply is None:
             raise TrainerEnded(None)

@@ -17,6 +17,7 @@ import msgspec
 
 from coding_gym.plugins import printable
 from coding_gym.telemetry import observation
+from coding_gym_server.protocol.errors import DECODING_ERRORS
 from coding_gym_studio.watching.directory import is_own_process, listen
 from coding_gym_studio.watching.messages import (
     VERSION,
@@ -167,7 +168,7 @@ class Publisher:
     def _read(self, reader: _Reader) -> None:
         try:
             reader.run()
-        except (OSError, msgspec.DecodeError):
+        except (OSError, *DECODING_ERRORS):
             # It has left, is too slow, or speaks another version.
             pass
         except Exception:  # noqa: BLE001 - nor does it end the publisher

@@ -22,6 +22,7 @@ from coding_gym_server.protocol import (
     ScreenMessage,
 )
 from coding_gym_server.protocol.backends import UnknownBackendError
+from coding_gym_server.protocol.errors import DECODING_ERRORS
 from coding_gym_server.server.supervisor.display_handle import InvalidScreenRequestError, ScreenUnavailableError
 
 __all__ = ["BadRequestError", "decode_json", "decode_request", "encode_json", "encode_response", "field_of", "value_error"]
@@ -94,9 +95,8 @@ def decode_request(frame: str | bytes) -> Request:
         BadRequestError: If the frame does not contain a valid request.
     """
     try:
-        # TypeError for keys that no dictionary can have, before msgspec 0.22.
         request: Request = _json_request.decode(frame) if isinstance(frame, str) else _msgpack_request.decode(frame)
-    except (msgspec.DecodeError, TypeError, UnicodeError, RecursionError) as error:
+    except DECODING_ERRORS as error:
         raise _explain(frame, error) from error
     return request
 
@@ -111,7 +111,7 @@ def decode_json(body: bytes, kind: type[_T]) -> _T:
         return msgspec.json.decode(body or b"{}", type=kind)
     except msgspec.ValidationError as error:
         raise BadRequestError(ErrorCode.VALIDATION_ERROR, "Invalid request", _details(error)) from error
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+    except DECODING_ERRORS as error:
         detail = {"type": "json_invalid", "loc": [], "msg": f"the body is not valid JSON: {error}", "input": {}}
         raise BadRequestError(ErrorCode.INVALID_JSON, f"Invalid JSON: {error}", [detail]) from error
 
@@ -121,7 +121,7 @@ def _explain(frame: str | bytes, error: Exception) -> BadRequestError:
     encoding = "JSON" if isinstance(frame, str) else "msgpack"
     try:
         document = msgspec.json.decode(frame) if isinstance(frame, str) else msgspec.msgpack.decode(frame)
-    except (msgspec.DecodeError, TypeError, UnicodeError, RecursionError, ValueError) as malformed:
+    except (*DECODING_ERRORS, ValueError) as malformed:
         return BadRequestError(ErrorCode.INVALID_JSON, f"Invalid {encoding}: {malformed}")
     if not isinstance(document, dict):
         return BadRequestError(

@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 from starlette.websockets import WebSocket
 
+from coding_gym_server.protocol.errors import DECODING_ERRORS
+
 __all__ = ["answer_mcp", "answer_mcp_text", "mcp_endpoint"]
 
 _PARSE_ERROR = -32700
@@ -37,7 +39,7 @@ def answer_mcp_text(text: str | bytes) -> bytes:
     """Return the encoded response to an encoded request."""
     try:
         call = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    except DECODING_ERRORS:
         return msgspec.json.encode(_error(_PARSE_ERROR, "Parse error", None))
     return msgspec.json.encode(answer_mcp(call))
 

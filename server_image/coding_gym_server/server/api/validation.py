@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from coding_gym_server.protocol import ErrorCode
+from coding_gym_server.protocol.errors import DECODING_ERRORS
 from coding_gym_server.server.api.codec import BadRequestError
 
 __all__ = ["BodyValidator"]
@@ -29,7 +30,7 @@ class BodyValidator:
         self._details: list[dict[str, Any]] = []
         try:
             document = msgspec.json.decode(body or b"{}")
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        except DECODING_ERRORS as error:
             self._add("json_invalid", [], f"JSON decode error: {error}", {})
             document = {}
         if not isinstance(document, dict):

@@ -12,6 +12,7 @@ import msgspec
 
 from coding_gym_server.ipc.messages import CellResult, Raised
 from coding_gym_server.protocol import Outcome
+from coding_gym_server.protocol.errors import DECODING_ERRORS
 from coding_gym_server.server.supervisor.cell_run import CompletedCell
 from coding_gym_server.server.supervisor.worker_handle import OutputChunk
 
@@ -110,7 +111,7 @@ def _documents(event: CellResult) -> dict[str, msgspec.Raw]:
     for mime, text in event.documents.items():
         try:
             documents[mime] = msgspec.Raw(msgspec.json.format(text.encode(), indent=-1))
-        except msgspec.DecodeError:
+        except DECODING_ERRORS:
             continue
     return documents
 

@@ -35,7 +35,7 @@ __all__ = ["TestRunnerLostError", "TestRunners"]
 
 
 class TestRunnerLostError(RuntimeError):
-    """A test runner ended, or sent something other than a report: because of its own tests, or because memory was exhausted."""
+    """A test runner ended without a report, or sent something else: its tests made it do so, or memory was exhausted."""
 
     def __init__(self) -> None:
         super().__init__("the process of the tests ended without a report")

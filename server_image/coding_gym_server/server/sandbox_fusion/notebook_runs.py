@@ -13,6 +13,7 @@ import msgspec
 from coding_gym_server.ipc.messages import Execute
 from coding_gym_server.ipc.text import truncate_middle
 from coding_gym_server.protocol import Outcome, ResetOptions
+from coding_gym_server.protocol.errors import DECODING_ERRORS
 from coding_gym_server.server.code_interpreter.messages import error_of
 from coding_gym_server.server.grading.grading_slots import OverloadedError
 from coding_gym_server.server.sandbox_fusion.code_runs import (
@@ -136,7 +137,7 @@ class _CellCollector:
             return
         data: dict[str, Any] = dict(event.texts)
         for mime, text in event.documents.items():
-            with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
+            with contextlib.suppress(*DECODING_ERRORS):
                 data[mime] = msgspec.json.decode(text)
         self._display.append(data)
 

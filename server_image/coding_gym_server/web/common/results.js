@@ -7,6 +7,11 @@ const MOST_RESULTS = 200;
 const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 const TEXTS = { "text/markdown": "markdown", "text/latex": "LaTeX", "application/javascript": "javascript" };
 
+/** What a frame may load, in addition to the policy of the page: the same as in notebooks (coding_gym/_html.py). */
+const FRAME_POLICY =
+  '<meta http-equiv="Content-Security-Policy" ' +
+  "content=\"default-src 'none'; img-src data:; font-src data:; media-src data:; style-src 'unsafe-inline'\">";
+
 /** The values and displays of a run, with their element. */
 export class RunResults {
   /** @param {(label: string, text: string) => HTMLElement} textElement Returns the element of a text. */
@@ -97,7 +102,8 @@ function frameOnRequest(label, title, html) {
     // Without scripts, forms, navigation, storage, or access to this page.
     frame.setAttribute("sandbox", "");
     frame.title = title;
-    frame.srcdoc = html;
+    // Chromium connects to the host of a frame before it refuses to load it.
+    frame.srcdoc = FRAME_POLICY + html.replaceAll(/<(?=i?frame)/gi, "&lt;");
     button.replaceWith(frame);
     frame.focus();
   });

@@ -116,8 +116,8 @@ def _watch_in_qt(core: Any) -> None:
 
 
 def _mapped_files() -> set[str]:
-    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
-        return {line.rstrip("\n").split(None, 5)[-1] for line in maps if "/" in line}
+    with open("/proc/self/maps", "rb") as maps:
+        return {os.fsdecode(line.rstrip(b"\n").split(None, 5)[-1]) for line in maps if b"/" in line}
 
 
 def _reading_end() -> socket.socket | None:

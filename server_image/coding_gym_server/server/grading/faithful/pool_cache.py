@@ -30,7 +30,7 @@ class PoolCache:
     async def get(self, submission: Submission, build: Callable[[], Awaitable[CanaryPool]]) -> CanaryPool:
         """Return the pool of a submission's task; the first of several concurrent callers builds it.
 
-        If that fails, or its caller is cancelled, the next one tries.
+        If that fails, or its caller is canceled, the next one tries.
         """
         key = _key(submission)
         lock = self._locks.setdefault(key, asyncio.Lock())
