@@ -25,6 +25,8 @@ BLOCK = re.compile(r"^```(python|toml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
     """Function that runs Python where the package is installed, and returns what it prints."""
     directory = tmp_path_factory.mktemp("plugin")
+    # Users of sessions read it.
+    directory.chmod(0o755)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", directory], check=True)
     packages = next(directory.glob("lib/python*/site-packages"))
     (packages / "all_others.pth").write_text(

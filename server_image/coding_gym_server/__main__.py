@@ -24,6 +24,7 @@ from coding_gym_server.launcher.client import LauncherClient
 from coding_gym_server.launcher.main import become_server, launch
 from coding_gym_server.linux import fontconfig, mounts, user_namespaces
 from coding_gym_server.linux.forking import ask_child
+from coding_gym_server.linux.network import has_only_loopback
 from coding_gym_server.linux.procfs import tasks_of_user
 from coding_gym_server.protocol import MAX_FRAME_BYTES, ServerConfig
 from coding_gym_server.protocol.backends import UnknownBackendError
@@ -89,16 +90,20 @@ def main() -> None:
             f"isolation=require is not available: it requires {kernel.missing_scope}. "
             f"Sessions have no namespaces: {form.files_reason}"
         )
+    users = form.users
+    if users is not None:
+        users = msgspec.structs.replace(users, hidden=tuple(directories), shown=(str(fonts),))
     profile = IsolationProfile(
         landlock=kernel.landlock_abi > 0,
         seccomp=kernel.seccomp,
+        internet=users is not None or config.network or has_only_loopback(),
         adopted_by_init=config.private_shm and config.max_sessions == 1 and not config.confine_server,
         private_directories=config.private_directories,
         readable=(str(fonts),),
         max_memory_bytes=config.max_memory_bytes,
         max_file_bytes=config.max_file_bytes,
         max_tasks=None if config.max_processes is None else tasks_of_user(os.getuid()) + config.max_processes,
-        users=form.users,
+        users=users,
     )
     if config.confine_server:
         # It is private, and contains the sockets of displays.

@@ -17,7 +17,7 @@ from benchmarks.processes import NotMeasurableError, RssPeak, find_server, pss, 
 from benchmarks.report import Row
 from coding_gym_server.isolation.probe import probe
 
-needs_landlock = pytest.mark.skipif(bool(probe().missing), reason="the local provider needs Linux 6.12's Landlock")
+needs_landlock = pytest.mark.skipif(bool(probe().missing_filter), reason="the local provider needs seccomp")
 
 
 @needs_landlock

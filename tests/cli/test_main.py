@@ -261,11 +261,11 @@ def test_doctor_names_package_for_missing_screen(tmp_path: Path, monkeypatch: py
 
 def test_doctor_reports_missing_engine_and_old_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
-    monkeypatch.setattr(local, "probe", lambda: msgspec.structs.replace(probe(), landlock_abi=5))
+    monkeypatch.setattr(local, "probe", lambda: msgspec.structs.replace(probe(), seccomp=False))
     result = run("doctor")
     assert result.exit_code == 1
     assert "nonexistent" in result.output
-    assert "Landlock" in result.output
+    assert "seccomp" in result.output
     assert "No sandbox is available here." in result.output
 
 

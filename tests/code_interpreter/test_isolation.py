@@ -34,7 +34,7 @@ def run(session, code):
 
 def test_session_cannot_access_context_workspace(interpreter, session):
     interpreter.files.write("secret", "secret")
-    path = interpreter.execute("import os; f'/proc/{os.getpid()}/cwd/secret'").text
+    path = "/proc/1/cwd/secret"
     for attempt in (
         f"open({path!r}).read()",
         f"open({path!r}, 'a')",
@@ -47,21 +47,16 @@ def test_session_cannot_access_context_workspace(interpreter, session):
 
 
 def test_context_cannot_access_session_workspace(interpreter, session):
-    stdout, _ = run(session, "import os\nopen('mine', 'w').write('mine')\nprint(f'/proc/{os.getpid()}/cwd/mine')")
-    path = stdout.splitlines()[0]
+    run(session, "open('mine', 'w').write('mine')")
+    path = "/proc/1/cwd/mine"
     for attempt in (f"open({path!r}).read()", f"open({path!r}, 'a')", f"__import__('os').remove({path!r})"):
         assert interpreter.execute(attempt).error.name in ("PermissionError", "FileNotFoundError")
     assert run(session, "open('mine').read()")[0] == "'mine'\n"
 
 
-@pytest.mark.parametrize("end", ["os.kill({pid}, 9)", "os.kill({pid}, 2)", "open('/proc/{pid}/mem', 'rb').read(1)"])
-def test_sessions_and_contexts_cannot_access_each_others_processes(interpreter, session, end):
-    theirs = run(session, "import os\nos.getpid()")[0].strip()
-    ours = interpreter.execute("import os\nos.getpid()").text
-    assert interpreter.execute(f"import os\n{end.format(pid=theirs)}").error is not None
-    assert "Error" in run(session, f"import os\n{end.format(pid=ours)}")[1]
-    assert run(session, "1")[0] == "1\n"
-    assert interpreter.execute("1").text == "1"
+def test_sessions_and_contexts_see_their_own_processes_only(interpreter, session):
+    pids = "import os\nlen([name for name in os.listdir('/proc') if name.isdigit()])"
+    assert (run(session, pids)[0], interpreter.execute(pids).text) == ("2\n", "2")
 
 
 def test_api_is_unreachable_from_inside_sandbox(interpreter):

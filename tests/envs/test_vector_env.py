@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import functools
 import itertools
 import subprocess
@@ -9,7 +10,6 @@ from contextlib import ExitStack, closing
 
 import gymnasium as gym
 import numpy as np
-import psutil
 import pytest
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -22,7 +22,7 @@ from tests.support.interruption import interrupted_after
 from tests.support.requirements import import_extra
 from tests.support.running_server import gone_within
 from tests.support.sandbox_faults import kill_sandbox
-from tests.support.sandbox_processes import server_of, workers_of
+from tests.support.sandbox_processes import ITSELF, host_process, server_of, workers_of
 from tests.support.timing import eventually, promptly
 
 ENV = {"screen": None, "step_timeout": 60}
@@ -485,12 +485,16 @@ def test_sandbox_death_during_step_truncates_its_environments(pairs_of):
     assert list(infos["outcome"]) == ["infrastructure"] * 2 + ["ok"] * 2
 
 
+def workers_in(envs):
+    found = map(ast.literal_eval, stdout(envs, *[ITSELF] * 4))
+    return [host_process(env.sandbox, worker) for env, worker in zip(envs.envs, found, strict=True)]
+
+
 def test_broken_session_leaves_neighbors_unaffected(envs):
     envs.reset()
     assert all(fresh_namespaces(envs))
     sandbox = envs.envs[0].sandbox
-    pids = [int(text) for text in stdout(envs, *["import os; os.getpid()"] * 4)]
-    root = psutil.Process(pids[0]).parent()
+    root = workers_in(envs)[0].parent()
     root.kill()
     gone_within([root])
     _, _, _, truncations, infos = envs.step(["1"] * 4)
@@ -528,13 +532,12 @@ def test_reset_replaces_dead_sandboxes_in_parallel(make_own):
 def test_reset_requests_all_sessions_before_it_waits_for_one(make_own):
     envs = make_own(4, sessions_per_sandbox=2)
     envs.reset(seed=1)
-    pids = [int(text) for text in stdout(envs, *["import os; os.getpid()"] * 4)]
+    workers = workers_in(envs)[2:]
     slow, fast = (server_of(sandbox) for sandbox in sandboxes(envs))
     slow.suspend()
     try:
         resetting = threading.Thread(target=envs.reset)
         resetting.start()
-        workers = [psutil.Process(pid) for pid in pids[2:] if psutil.pid_exists(pid)]
         assert gone_within(workers) == []
         assert resetting.is_alive()
     finally:

@@ -24,7 +24,7 @@ def run_example(monkeypatch, capsys):
         monkeypatch.delenv(name, raising=False)
 
     def run(name, *options):
-        if missing := probe().missing:
+        if missing := probe().missing_filter:
             pytest.skip(f"the local provider lacks {missing}")
         monkeypatch.setattr(sys, "argv", [name, "--provider", "local", *map(str, options)])
         with pytest.raises(SystemExit) as exited:

@@ -20,7 +20,7 @@ def shown(cell):
     return printed, texts, any("image/png" in each for each in data)
 
 
-@pytest.mark.skipif(bool(probe().missing), reason="the local provider needs Linux 6.12's Landlock")
+@pytest.mark.skipif(bool(probe().missing_filter), reason="the local provider needs seccomp")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_shows_recorded_output(path, monkeypatch, tmp_path):
     nbformat, nbclient = import_extra("nbformat"), import_extra("nbclient")

@@ -56,7 +56,7 @@ class BackendSession:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory) -> Iterator[RunningServer]:
     # A short directory name, because the length of Unix socket paths is limited.
-    with RunningServer(tmp_path_factory.mktemp("k"), "--max-sessions", "32", "--spare-workers", "0") as server:
+    with RunningServer(tmp_path_factory.mktemp("k"), "--max-sessions", "32", "--spare-workers", "0", "--network") as server:
         yield server
 
 

@@ -24,7 +24,7 @@ def test_unmeasurable_peer_is_skipped_with_reason(tmp_path: Path):
     assert row["note"] == "skipped: OpenEnv's client requires TCP, so provider docker"
 
 
-@pytest.mark.skipif(bool(probe().missing), reason="the local provider needs Linux 6.12's Landlock")
+@pytest.mark.skipif(bool(probe().missing_filter), reason="the local provider needs seccomp")
 def test_jupyter_comparison_writes_both_figures(tmp_path: Path):
     pytest.importorskip("ipykernel")
     assert "coding_gym and other projects" in compare("--only", "jupyter", "--json", str(tmp_path / "figures.json"))

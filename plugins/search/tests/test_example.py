@@ -19,7 +19,7 @@ def run(monkeypatch, *options):
     runpy.run_path(str(EXAMPLE), run_name="__main__")
 
 
-@pytest.mark.skipif(bool(probe().missing), reason="the local provider needs Linux 6.12's Landlock")
+@pytest.mark.skipif(bool(probe().missing_filter), reason="the local provider needs seccomp")
 def test_branching_solves_more_at_equal_steps(monkeypatch, capsys, tmp_path):
     picture = tmp_path / "search.png"
     run(monkeypatch, "--tasks", "ring_log", "temperature", "--budget", "60", "--seed", "2", "--output", str(picture))

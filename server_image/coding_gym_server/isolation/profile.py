@@ -48,6 +48,7 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
     Attributes:
         landlock: Whether the Landlock layers are applied.
         seccomp: Whether the seccomp filter is applied.
+        internet: Whether Internet sockets are permitted: those of a session's own network, or of the sandbox's if it may.
         adopted_by_init: Whether all orphans adopted by init belong to the session, which holds in a container with a single
             session.
         shared_memory: Whether a session without its own mounts may create files in ``/dev/shm``. Others that know the names
@@ -64,6 +65,7 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
 
     landlock: bool = True
     seccomp: bool = True
+    internet: bool = True
     adopted_by_init: bool = False
     shared_memory: bool = True
     private_directories: tuple[str, ...] = ()
@@ -203,7 +205,7 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
         if self.seccomp and gate:
             return seccomp.install_with_gate()
         if self.seccomp:
-            seccomp.install()
+            seccomp.install(internet=self.internet)
         return None
 
     def _resource_limits(self) -> list[tuple[int, int]]:

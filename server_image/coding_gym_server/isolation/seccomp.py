@@ -160,13 +160,16 @@ def is_available() -> bool:
     return bool(result != 0 and ctypes.get_errno() == errno.EFAULT)
 
 
-def install() -> None:
+def install(*, internet: bool = True) -> None:
     """Install the filter permanently in the calling, single-threaded process and its future children.
+
+    Args:
+        internet: Whether streams and datagrams of the Internet are permitted.
 
     Raises:
         OSError: If the kernel rejects the filter.
     """
-    _apply(_program())
+    _apply(_program(internet=internet))
 
 
 def install_with_gate() -> int | None:
@@ -226,7 +229,7 @@ def _begin() -> tuple[bpf.Body, Callable[[_Call, bpf.Body], None]]:
     return program, rule
 
 
-def _program(*, gate: bool = False) -> bpf.Body:
+def _program(*, internet: bool = True, gate: bool = False) -> bpf.Body:
     program, rule = _begin()
     for name, call in _FORBIDDEN.items():
         is_gated = gate and name == _JOIN_NAMESPACE
@@ -251,7 +254,7 @@ def _program(*, gate: bool = False) -> bpf.Body:
         )
     rule(_PRLIMIT, _allow_own_limits())
     for call in (_SOCKET, _SOCKETPAIR):
-        rule(call, _sockets())
+        rule(call, _sockets(internet=internet))
     program.append(bpf.ret(bpf.ALLOW))
     return program
 
@@ -264,13 +267,13 @@ def _allow_own_limits() -> bpf.Body:
     return [bpf.load(bpf.argument(0)), *bpf.unless_equal(0, others), bpf.ret(bpf.ALLOW)]
 
 
-def _sockets() -> bpf.Body:
-    """Allow Unix sockets, streams and datagrams of the Internet, and the netlink protocol that lists network interfaces."""
+def _sockets(*, internet: bool) -> bpf.Body:
+    """Allow Unix sockets, maybe those of the Internet, and the netlink protocol that lists network interfaces."""
     allow = [bpf.ret(bpf.ALLOW)]
     is_known = [bpf.load(bpf.argument(2)), *(step for one in _PROTOCOLS for step in (bpf.equal(one, 0, 1), *allow))]
     unknown = [*is_known, bpf.refuse(errno.EPROTONOSUPPORT)]
     # Raw ones are refused as by the kernel.
-    internet = [
+    of_internet = [
         *(bpf.load(bpf.argument(1)), bpf.bit_and(_SOCKET_TYPE)),
         *(bpf.equal(_SOCK_STREAM, 2, 0), bpf.equal(_SOCK_DGRAM, 1, 0), bpf.refuse(errno.EPERM)),
         *unknown,
@@ -280,7 +283,7 @@ def _sockets() -> bpf.Body:
     return [
         bpf.load(bpf.argument(0)),
         *(bpf.equal(_AF_UNIX, 0, 1), *allow),
-        *(bpf.equal(_AF_INET, 1, 0), bpf.equal(_AF_INET6, 0, len(internet)), *internet),
+        *((bpf.equal(_AF_INET, 1, 0), bpf.equal(_AF_INET6, 0, len(of_internet)), *of_internet) if internet else ()),
         *(bpf.equal(_AF_NETLINK, 0, len(netlink)), *netlink),
         bpf.refuse(errno.EACCES),
     ]

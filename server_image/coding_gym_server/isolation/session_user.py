@@ -86,6 +86,8 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
         max_tasks: Limit on a session's processes and threads, None for no limit.
         have_root: Whether programs of sessions are root of a user namespace, see ``root_user``.
         network: Whether sessions have the network of the sandbox.
+        hidden: Directories of the server.
+        shown: Directories below them that sessions may read.
     """
 
     server: int
@@ -97,6 +99,8 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
     max_tasks: int | None
     have_root: bool = False
     network: bool = False
+    hidden: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
 
     @property
     def own(self) -> tuple[range, range]:
@@ -203,6 +207,7 @@ def _create(users: SessionUsers, user: int, directories: dict[str, tuple[str, in
     # Where the session runs as the server's user, it owns the server's files.
     mounts.protect()
     _cover_system(proc)
+    _hide_server(users)
     namespace = None if user == users.server else user_namespaces.create([(user, users.server, 1)])
     owner = f"uid={user},gid={user}"
     mounts.mount_tmpfs(_TEMPORARY, f"size={users.disk_bytes},nr_inodes={users.inodes},mode=0700,{owner}")
@@ -251,6 +256,20 @@ def _cover_system(proc: int) -> None:
     mounts.mask(*_MASKED)
     mounts.read_only(*_READ_ONLY)
     _mount_terminals()
+
+
+def _hide_server(users: SessionUsers) -> None:
+    """Cover the directories of the server."""
+    shown = {path: mounts.clone_tree(path) for path in users.shown}
+    for directory in filter(os.path.isdir, users.hidden):
+        mounts.mount_tmpfs(directory, "mode=0755,nr_inodes=16")
+    for path, tree in shown.items():
+        os.makedirs(path)
+        mounts.attach(tree, path)
+        os.close(tree)
+    for directory in filter(os.path.isdir, users.hidden):
+        # Its owner may be the user of the session.
+        mounts.seal(directory)
 
 
 def _mount_terminals() -> None:
@@ -388,6 +407,7 @@ def borrow(users: SessionUsers, user: int, mount_namespace: int, directories: Se
 
 def _borrow(users: SessionUsers, user: int, mount_namespace: int, directories: Sequence[str]) -> list[str]:
     _cover_system(_begin(users))
+    _hide_server(users)
     own = open_mounts()
     mounts.join(mount_namespace, mounts.NEW_MOUNTS)
     trees = [mounts.clone_tree(directory) for directory in directories]

@@ -30,6 +30,7 @@ __all__ = [
     "move",
     "protect",
     "read_only",
+    "seal",
     "unshare",
 ]
 
@@ -184,7 +185,16 @@ def read_only(*paths: str) -> None:
     """Make files and directories read-only by mounting each over itself; those that do not exist are ignored."""
     for path in filter(os.path.exists, paths):
         bind(path, path)
-        _mount("none", path, None, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | _MS_NOSUID_NODEV | _MS_NOEXEC)
+        seal(path)
+
+
+def seal(path: str) -> None:
+    """Make a mount read-only.
+
+    Args:
+        path: The mount point.
+    """
+    _mount("none", path, None, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | _MS_NOSUID_NODEV | _MS_NOEXEC)
 
 
 def mask(*paths: str) -> None:

@@ -8,7 +8,7 @@ import os
 import socket
 import struct
 
-__all__ = ["bring_up_loopback", "open_low_ports"]
+__all__ = ["bring_up_loopback", "has_only_loopback", "open_low_ports"]
 
 _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 1
@@ -23,6 +23,11 @@ def bring_up_loopback() -> None:
     """
     with socket.socket() as any_socket:
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP))
+
+
+def has_only_loopback() -> bool:
+    """Return whether the calling process's network namespace leads nowhere."""
+    return all(name == "lo" for _, name in socket.if_nameindex())
 
 
 def open_low_ports() -> None:
