@@ -11,7 +11,6 @@ import ctypes
 import errno
 import os
 import secrets
-import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -19,6 +18,7 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from coding_gym_server.protocol.grading import FileContent
+from coding_gym_server.workspace.directory import remove_tree
 from coding_gym_server.workspace.file_errors import FilesError, NotFoundError, file_error, outside_error
 
 __all__ = ["DirectoryEntry", "Upload", "Workspace", "write_files"]
@@ -153,7 +153,7 @@ class Workspace:
             try:
                 mode = os.stat(relative.name, dir_fd=parent, follow_symlinks=False).st_mode
                 if stat.S_ISDIR(mode):
-                    shutil.rmtree(relative.name, dir_fd=parent)
+                    remove_tree(relative.name, parent)
                 else:
                     os.unlink(relative.name, dir_fd=parent)
             except FileNotFoundError:
