@@ -59,12 +59,10 @@ class Workspace:
     Args:
         root: The directory on the server.
         home: Absolute path by which clients may refer to the directory, such as ``/home/user``.
-        owner: Object to keep as long as the workspace, on which the validity of ``root`` depends.
     """
 
-    def __init__(self, root: Path, *, home: str, owner: object = None) -> None:
+    def __init__(self, root: Path, *, home: str) -> None:
         self._root = root
-        self._owner = owner
         self._home = PurePosixPath(home)
 
     def list(self, path: str) -> list[DirectoryEntry]:
