@@ -14,10 +14,13 @@ import msgspec
 
 from coding_gym_server.ipc.messages import ToProcess
 
-__all__ = ["HEADER", "MAX_DESCRIPTORS", "Channel", "close_all"]
+__all__ = ["HEADER", "MALFORMED", "MAX_DESCRIPTORS", "Channel", "close_all"]
 
 HEADER = struct.Struct("<I")
 MAX_DESCRIPTORS = 4
+MALFORMED = (msgspec.MsgspecError, TypeError, UnicodeError, RecursionError)
+"""What msgspec raises for a message that an untrusted process has sent."""
+
 _READ_BYTES = 65_536
 
 _encoder = msgspec.msgpack.Encoder()

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from coding_gym_server.ipc.channel import MALFORMED
 from coding_gym_server.protocol import MAX_FRAME_BYTES, PROTOCOL_VERSION, PROTOCOL_VERSION_HEADER
 from coding_gym_server.protocol.processes import SESSION_HEADER
 from coding_gym_server.protocol.shared import MAX_CHANNELS, Packet, PacketKind, frames_of
@@ -133,7 +134,7 @@ class _Connection:
                 return None
             try:
                 packets = _decoder.decode(event["bytes"])
-            except (KeyError, msgspec.MsgspecError):
+            except (KeyError, *MALFORMED):
                 return _POLICY_VIOLATION
             batch = _Batch(len(packets))
             for packet in packets:

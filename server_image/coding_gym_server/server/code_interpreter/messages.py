@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from coding_gym_server.ipc.channel import MALFORMED
 from coding_gym_server.ipc.messages import CellResult, Raised
 from coding_gym_server.protocol import Outcome
 from coding_gym_server.server.supervisor.cell_run import CompletedCell
@@ -110,7 +111,7 @@ def _documents(event: CellResult) -> dict[str, msgspec.Raw]:
     for mime, text in event.documents.items():
         try:
             documents[mime] = msgspec.Raw(msgspec.json.format(text.encode(), indent=-1))
-        except msgspec.DecodeError:
+        except MALFORMED:
             continue
     return documents
 

@@ -7,7 +7,7 @@ import socket
 
 import msgspec
 
-from coding_gym_server.ipc.channel import HEADER
+from coding_gym_server.ipc.channel import HEADER, MALFORMED
 from coding_gym_server.remote_objects.program_messages import (
     MAX_COMPILED_BYTES,
     Compiled,
@@ -157,6 +157,6 @@ class ProgramDelivery:
                 return
             if self._new is not None and (code := _second_messages.decode(body).code):
                 self._compiled.put(self._new.code, self._new.file, code)
-        except msgspec.MsgspecError:
+        except MALFORMED:
             pass
         self.close()

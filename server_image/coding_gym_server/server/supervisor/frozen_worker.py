@@ -67,7 +67,7 @@ class FrozenWorker:
             pid: Its process id.
         """
         self.pid = pid
-        self._channel = AsyncChannel(channel, on_closed=lambda: self.lose("its process was killed"))
+        self._channel = AsyncChannel(channel, on_closed=lambda: self.lose("its process was killed"), is_trusted=False)
 
     def lose(self, reason: str) -> None:
         """Mark it as lost: it cannot be restored any more."""

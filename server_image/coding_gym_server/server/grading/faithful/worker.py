@@ -196,7 +196,7 @@ class _Process:
         self._worker = worker
         self._run = run
         self._channel: AsyncChannel[FromFaithfulProcess] = AsyncChannel(
-            run.connection, decoder=from_faithful_process, unsolicited=_NoMessage
+            run.connection, decoder=from_faithful_process, unsolicited=_NoMessage, is_trusted=False
         )
 
     async def __aenter__(self) -> _Process:
