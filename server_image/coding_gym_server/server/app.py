@@ -283,8 +283,7 @@ def create_app(
     )
     endpoint = SessionEndpoint(sessions, grading)
     app = _Dispatch(app, {"/ws": endpoint, "/ws/shared": SharedEndpoint(endpoint)})
-    if config.token:
-        app = BearerAuthMiddleware(app, config.token)
+    app = BearerAuthMiddleware(app, config.token or None)
     app = SameOriginMiddleware(app, has_token=bool(config.token))
     if config.idle_timeout is not None and config.first_client_within is not None:
         app = IdleShutdown(app, first_client_within=config.first_client_within, idle_timeout=config.idle_timeout, fire=end)
