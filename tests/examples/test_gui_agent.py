@@ -14,7 +14,7 @@ pytestmark = pytest.mark.screen
 
 GREEN, WHITE = (46, 125, 50), (255, 255, 255)
 PROSE = "I see a form, and would like to fill it in."
-MALFORMED = '```json\n[{"type": "clack", "x": 1, "y": 1}]\n```'
+DECODING_ERRORS = '```json\n[{"type": "clack", "x": 1, "y": 1}]\n```'
 
 
 def spans(line):
@@ -60,7 +60,7 @@ def vision_model(body, count):
     """Answer from the goal and the last picture alone."""
     texts = [part["text"] for message in body["messages"][1::2] for part in message["content"] if part["type"] == "text"]
     if len(texts) <= 2:
-        return completion([PROSE, MALFORMED][len(texts) - 1])
+        return completion([PROSE, DECODING_ERRORS][len(texts) - 1])
     size, name, delivery = re.search(r"size (\w+) for (\w+), (\w+) express", texts[0]).groups()
     form = Reader(picture_of(body["messages"][-1]))
     if not form.is_filled:

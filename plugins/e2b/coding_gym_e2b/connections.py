@@ -9,7 +9,7 @@ import struct
 from contextvars import ContextVar
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from coding_gym_server.server.api.admission import LobbyProtocol
 
 __all__ = ["ClientConnection", "reset_connection"]
 
@@ -27,7 +27,7 @@ class ClientConnection(asyncio.Protocol):
     """
 
     def __init__(self, **options: Any) -> None:
-        self._protocol = HttpToolsProtocol(**options)
+        self._protocol = LobbyProtocol(**options)
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

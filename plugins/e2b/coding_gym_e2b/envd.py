@@ -22,6 +22,7 @@ from coding_gym_e2b.filesystem import FilesystemService
 from coding_gym_e2b.registry import SandboxRegistry
 from coding_gym_e2b.sandbox import E2BSandbox
 from coding_gym_e2b.users import account_of, user_of
+from coding_gym_server.server.api.admission import admit
 
 __all__ = ["EnvdRequests", "envd_routes"]
 
@@ -54,6 +55,7 @@ class EnvdRequests:
             sandbox = self._registry.find(lambda _: True, identifier)
             if not sandbox.has_token(token):
                 raise ApiError(401, "The access token of the sandbox is missing or wrong")
+        admit(request.scope)
         await self._registry.wake(sandbox)
         return sandbox
 
@@ -92,6 +94,7 @@ class EnvdRequests:
             raise ApiError(401, "invalid signature") from error
         if expiration and not (expiration.isdecimal() and len(expiration) <= 18 and int(expiration) >= time.time()):
             raise ApiError(401, "signature is already expired")
+        admit(request.scope)
         await self._registry.wake(sandbox)
         return sandbox
 

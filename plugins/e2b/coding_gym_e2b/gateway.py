@@ -24,6 +24,7 @@ from coding_gym_e2b.settings import GatewaySettings
 from coding_gym_e2b.template_routes import template_routes
 from coding_gym_e2b.templates import Templates
 from coding_gym_server.same_origin import SameOriginMiddleware
+from coding_gym_server.server.api.admission import admit
 
 __all__ = ["Gateway"]
 
@@ -91,15 +92,20 @@ class _ApiKey:
         self._keys = None if settings.token is None else (settings.token, settings.api_key)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and self._keys is not None and not self._is_keyless(scope):
-            request = Request(scope)
-            bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
-            given = (request.headers.get("x-api-key", ""), bearer)
-            matches = [_equal(text, key) for text in given for key in self._keys]
-            if not any(matches):
+        if scope["type"] == "http" and not self._is_keyless(scope):
+            if not self._has_key(Request(scope)):
                 await api_response(ApiError(401, "The API key is missing or wrong"))(scope, receive, send)
                 return
+            admit(scope)
         await self._app(scope, receive, send)
+
+    def _has_key(self, request: Request) -> bool:
+        if self._keys is None:
+            return True
+        bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
+        given = (request.headers.get("x-api-key", ""), bearer)
+        matches = [_equal(text, key) for text in given for key in self._keys]
+        return any(matches)
 
     def _is_keyless(self, scope: Scope) -> bool:
         # As the application matches it: another reading of the path could be deceived.

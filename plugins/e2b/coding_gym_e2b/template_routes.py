@@ -14,6 +14,7 @@ from starlette.routing import Route
 from coding_gym_e2b.control_messages import BuildSource, NewTemplate, read_json
 from coding_gym_e2b.failures import ApiError
 from coding_gym_e2b.templates import Template, Templates
+from coding_gym_server.server.api.admission import admit
 
 __all__ = ["template_routes"]
 
@@ -65,6 +66,7 @@ def template_routes(templates: Templates) -> tuple[Route, list[Route]]:
         digest, permit = request.path_params["hash"], request.path_params["permit"]
         if not hmac.compare_digest(permit.encode(errors="surrogatepass"), _permit(digest).encode()):
             raise ApiError(401, "The address of the upload is wrong")
+        admit(request.scope)
         await templates.uploads.add(digest, request.stream())
         return Response(status_code=200)
 

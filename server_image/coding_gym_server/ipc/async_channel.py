@@ -13,6 +13,7 @@ import msgspec
 
 from coding_gym_server.ipc.channel import HEADER, MAX_DESCRIPTORS, close_all
 from coding_gym_server.ipc.messages import FromProcess, WorkerExited
+from coding_gym_server.protocol.errors import DECODING_ERRORS
 
 __all__ = ["AsyncChannel", "ChannelClosedError"]
 
@@ -44,6 +45,8 @@ class AsyncChannel(Generic[_Message]):
         max_bytes: Maximum size of a message in bytes. A larger message closes the channel.
         decoder: Decoder of the messages. Defaults to one for ``FromProcess``.
         unsolicited: Message types that are never the response to a call.
+        is_trusted: Whether the other end reads what it is sent. From one that is not trusted, nothing is read while it does
+            not: it could ask for more and more answers.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class AsyncChannel(Generic[_Message]):
         max_bytes: int = _MAX_RESPONSE_BYTES,
         decoder: msgspec.msgpack.Decoder[_Message] | None = None,
         unsolicited: type[msgspec.Struct] | tuple[type[msgspec.Struct], ...] = WorkerExited,
+        is_trusted: bool = True,
     ) -> None:
         connection.setblocking(False)
         self._socket = connection
@@ -66,6 +70,7 @@ class AsyncChannel(Generic[_Message]):
         self._max_bytes = max_bytes
         self._decoder = decoder or cast("msgspec.msgpack.Decoder[_Message]", _decoder)
         self._unsolicited = unsolicited
+        self._is_trusted = is_trusted
         self._received = bytearray()
         self._unsent: deque[tuple[memoryview, tuple[int, ...]]] = deque()
         self._calls: deque[asyncio.Future[_Message]] = deque()
@@ -87,15 +92,13 @@ class AsyncChannel(Generic[_Message]):
         try:
             sent = socket.send_fds(self._socket, [data], descriptors) if descriptors else self._socket.send(data)
         except BlockingIOError:
-            self._unsent.append((memoryview(data), tuple(map(os.dup, descriptors))))
-            self._loop.add_writer(self._socket.fileno(), self._write)
+            self._send_later(memoryview(data), tuple(map(os.dup, descriptors)))
             return
         except OSError as error:
             self._disconnect()
             raise ChannelClosedError from error
         if sent < len(data):
-            self._unsent.append((memoryview(data)[sent:], ()))
-            self._loop.add_writer(self._socket.fileno(), self._write)
+            self._send_later(memoryview(data)[sent:], ())
 
     async def call(
         self, message: msgspec.Struct, descriptors: tuple[int, ...] = (), *, timeout: float | None = None
@@ -157,11 +160,11 @@ class AsyncChannel(Generic[_Message]):
                 return
             if len(self._received) < HEADER.size + size:
                 return
-            body = bytes(self._received[HEADER.size : HEADER.size + size])
+            body = bytes(memoryview(self._received)[HEADER.size : HEADER.size + size])
             del self._received[: HEADER.size + size]
             try:
                 message = self._decoder.decode(body)
-            except msgspec.MsgspecError:
+            except DECODING_ERRORS:
                 self._disconnect()
                 return
             self._dispatch(message)
@@ -182,6 +185,12 @@ class AsyncChannel(Generic[_Message]):
         elif self._on_message is not None:
             self._on_message(message)
 
+    def _send_later(self, data: memoryview, descriptors: tuple[int, ...]) -> None:
+        self._unsent.append((data, descriptors))
+        self._loop.add_writer(self._socket.fileno(), self._write)
+        if not self._is_trusted:
+            self._loop.remove_reader(self._socket.fileno())
+
     def _write(self) -> None:
         while self._unsent:
             data, descriptors = self._unsent[0]
@@ -198,6 +207,7 @@ class AsyncChannel(Generic[_Message]):
                 self._unsent.appendleft((data[sent:], ()))
                 return
         self._loop.remove_writer(self._socket.fileno())
+        self._loop.add_reader(self._socket.fileno(), self._read)
 
     def _disconnect(self) -> None:
         if self._socket.fileno() < 0:

@@ -54,6 +54,7 @@ from coding_gym_server.server.supervisor.fork_slots import ForkSlotFactory
 from coding_gym_server.server.supervisor.session_zygotes import SessionZygotes
 from coding_gym_server.server.supervisor.shared_files import SharedFiles, SharedFolder, SharedSystem
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
+from coding_gym_server.server.threads import FileLease
 from coding_gym_server.worker.backends.registry import is_installed
 from coding_gym_server.workspace.file_errors import FilesError
 from coding_gym_server.workspace.files import Workspace
@@ -213,13 +214,16 @@ def create_app(
             raise SessionNotFoundError(identifier) from None
         return await context.session()
 
-    async def shared_workspace(_: Request) -> Workspace:
-        await files.start()
-        return Workspace(files.seen_by_server(PRIVATE.home), home=PRIVATE.home, owner=files)
+    # The files that contexts share end with the server.
+    lease_of_shared = FileLease()
 
-    async def session_workspace(request: Request) -> Workspace:
+    async def shared_workspace(_: Request) -> tuple[Workspace, FileLease]:
+        await files.start()
+        return Workspace(files.seen_by_server(PRIVATE.home), home=PRIVATE.home), lease_of_shared
+
+    async def session_workspace(request: Request) -> tuple[Workspace, FileLease]:
         executor = await sessions.get(request.path_params["session"]).executor_beside_steps()
-        return Workspace(executor.directory.work, home=PRIVATE.home, owner=executor.directory)
+        return Workspace(executor.directory.work, home=PRIVATE.home), executor.lease
 
     def on_zygote_gone() -> None:
         _log.error("the zygote died repeatedly; shutting down because no session can start")
@@ -280,8 +284,7 @@ def create_app(
     )
     endpoint = SessionEndpoint(sessions, grading)
     app = _Dispatch(app, {"/ws": endpoint, "/ws/shared": SharedEndpoint(endpoint)})
-    if config.token:
-        app = BearerAuthMiddleware(app, config.token)
+    app = BearerAuthMiddleware(app, config.token or None)
     app = SameOriginMiddleware(app, has_token=bool(config.token))
     if config.idle_timeout is not None and config.first_client_within is not None:
         app = IdleShutdown(app, first_client_within=config.first_client_within, idle_timeout=config.idle_timeout, fire=end)

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-import shutil
+import secrets
 import stat
-import subprocess
+from collections.abc import Collection
 from pathlib import Path
 
-__all__ = ["AUTHORITY", "HOME", "TEMPORARY", "WORK", "clear", "empty", "remove_if_bare", "repair", "reset_attributes"]
+__all__ = [
+    "AUTHORITY",
+    "HOME",
+    "TEMPORARY",
+    "WORK",
+    "clear",
+    "empty",
+    "remove_if_bare",
+    "remove_tree",
+    "repair",
+    "reset_attributes",
+]
 
 WORK = "work"
 HOME = "home"
 TEMPORARY = "tmp"
 AUTHORITY = "Xauthority"
 """X authority file of the session's screen."""
+
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove_if_bare(workspace: str) -> bool:
@@ -76,29 +90,88 @@ def _mode(path: str) -> int:
         return 0
 
 
-def clear(directory: Path) -> None:
-    """Remove all content of a directory, regardless of permissions and nesting depth.
+def clear(directory: Path, *, keep: Collection[str] = ()) -> None:
+    """Remove the content of a directory, regardless of permissions and nesting depth, and without following links.
+
+    Args:
+        directory: The directory.
+        keep: Names of entries that remain.
 
     Raises:
         OSError: If an entry cannot be removed.
     """
-    for entry in list(os.scandir(directory)):
-        if entry.is_dir(follow_symlinks=False):
-            _remove_tree(directory / entry.name)
-        else:
-            os.unlink(entry.path)
+    top = os.open(directory, _OPEN)
+    try:
+        _clear(top, keep)
+    finally:
+        os.close(top)
 
 
-def _remove_tree(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        path.rmdir()
-        return
-    with contextlib.suppress(OSError, RecursionError):
-        shutil.rmtree(path)
-        return
-    # For directories without permissions, or nested deeper than Python recurses. Other sessions can read command lines, so
-    # the path is passed as the working directory.
-    path.chmod(0o700)
-    subprocess.run(["chmod", "-R", "u+rwX", "."], cwd=path, check=False, stderr=subprocess.DEVNULL)
-    subprocess.run(["find", ".", "-mindepth", "1", "-delete"], cwd=path, check=False, stderr=subprocess.DEVNULL)
-    path.rmdir()
+def remove_tree(name: str, parent: int) -> None:
+    """Remove a directory with its content; see ``clear``.
+
+    Args:
+        name: Its name.
+        parent: Descriptor of its parent directory.
+
+    Raises:
+        OSError: If an entry cannot be removed.
+    """
+    _unlock(name, parent)
+    top = os.open(name, _OPEN, dir_fd=parent)
+    try:
+        _clear(top)
+    finally:
+        os.close(top)
+    os.rmdir(name, dir_fd=parent)
+
+
+def _clear(top: int, keep: Collection[str] = ()) -> None:
+    # Instead of being descended into, directories move up: two descriptors suffice for any depth.
+    full = _remove_entries(top, top, keep)
+    while full:
+        name = full.pop()
+        directory = os.open(name, _OPEN, dir_fd=top)
+        try:
+            full += _remove_entries(directory, top)
+        finally:
+            os.close(directory)
+        os.rmdir(name, dir_fd=top)
+
+
+def _remove_entries(directory: int, top: int, keep: Collection[str] = ()) -> list[str]:
+    """Remove what a directory contains except directories with content; return the names that these get in ``top``."""
+    with os.scandir(directory) as found:
+        entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found if entry.name not in keep]
+    full = []
+    for name, is_directory in entries:
+        if not is_directory:
+            os.unlink(name, dir_fd=directory)
+        elif not _remove_if_empty(name, directory):
+            _unlock(name, directory)
+            moved = name
+            if directory != top:
+                moved = secrets.token_hex(16)
+                os.rename(name, moved, src_dir_fd=directory, dst_dir_fd=top)
+            full.append(moved)
+    return full
+
+
+def _remove_if_empty(name: str, parent: int) -> bool:
+    try:
+        os.rmdir(name, dir_fd=parent)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True
+
+
+def _unlock(name: str, parent: int) -> None:
+    """Give the owner of a directory all permissions for it."""
+    directory = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        if os.fstat(directory).st_mode & stat.S_IRWXU != stat.S_IRWXU:
+            os.chmod(f"/proc/self/fd/{directory}", stat.S_IRWXU)
+    finally:
+        os.close(directory)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-__all__ = ["STORAGE_ERRORS", "FilesError", "NotFoundError", "StorageError", "file_error", "outside_error"]
+__all__ = ["STORAGE_ERRORS", "EpisodeEndedError", "FilesError", "NotFoundError", "StorageError", "file_error", "outside_error"]
 
 STORAGE_ERRORS = frozenset(
     (
@@ -21,6 +21,13 @@ class FilesError(ValueError):
 
 class StorageError(FilesError):
     """A file cannot be read or written although nothing is wrong with its path, for example because the disk is full."""
+
+
+class EpisodeEndedError(FilesError):
+    """The episode whose files an operation refers to has ended before it began."""
+
+    def __init__(self) -> None:
+        super().__init__("The episode has ended, and its files with it: repeat the request for those of the next episode")
 
 
 class NotFoundError(FilesError):

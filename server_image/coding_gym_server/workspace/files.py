@@ -11,7 +11,6 @@ import ctypes
 import errno
 import os
 import secrets
-import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -19,6 +18,7 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from coding_gym_server.protocol.grading import FileContent
+from coding_gym_server.workspace.directory import remove_tree
 from coding_gym_server.workspace.file_errors import FilesError, NotFoundError, file_error, outside_error
 
 __all__ = ["DirectoryEntry", "Upload", "Workspace", "write_files"]
@@ -59,12 +59,10 @@ class Workspace:
     Args:
         root: The directory on the server.
         home: Absolute path by which clients may refer to the directory, such as ``/home/user``.
-        owner: Object to keep as long as the workspace, on which the validity of ``root`` depends.
     """
 
-    def __init__(self, root: Path, *, home: str, owner: object = None) -> None:
+    def __init__(self, root: Path, *, home: str) -> None:
         self._root = root
-        self._owner = owner
         self._home = PurePosixPath(home)
 
     def list(self, path: str) -> list[DirectoryEntry]:
@@ -153,7 +151,7 @@ class Workspace:
             try:
                 mode = os.stat(relative.name, dir_fd=parent, follow_symlinks=False).st_mode
                 if stat.S_ISDIR(mode):
-                    shutil.rmtree(relative.name, dir_fd=parent)
+                    remove_tree(relative.name, parent)
                 else:
                     os.unlink(relative.name, dir_fd=parent)
             except FileNotFoundError:

@@ -15,6 +15,9 @@ from coding_gym_server.workspace import directory as workspace
 __all__ = ["SavedFiles"]
 
 _COPY_BYTES = 1 << 24
+_MAX_DEPTH = 100
+"""Maximum number of nested directories that are copied: each level has two open descriptors."""
+
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OWN_ENTRIES = frozenset({".X11-unix", ".Xauthority", "Xauthority"})
 """Files of the session's screen, which belong to the screen that it has."""
@@ -57,9 +60,6 @@ class SavedFiles:
             for name, path in self._directories.items():
                 (self._copy / name).mkdir(mode=0o700)
                 self.size += _copy_tree(path, self._copy / name, without=self._own(name))
-        except RecursionError as error:
-            self.remove()
-            raise OSError(errno.ELOOP, "directories are nested too deeply to be copied") from error
         except BaseException:
             self.remove()
             raise
@@ -83,7 +83,7 @@ class SavedFiles:
         """
         for name, path in self._directories.items():
             target = path if into is None else into / name
-            _clear(target, self._own(name))
+            workspace.clear(target, keep=self._own(name))
             if self._exists:
                 _copy_tree(self._copy / name, target)
 
@@ -98,21 +98,6 @@ class SavedFiles:
 def _names(path: Path, without: Collection[str]) -> list[str]:
     with os.scandir(path) as entries:
         return [entry.name for entry in entries if entry.name not in without]
-
-
-def _clear(directory: Path, own: frozenset[str]) -> None:
-    kept = own.intersection(os.listdir(directory))
-    if not kept:
-        workspace.clear(directory)
-        return
-    for name in set(os.listdir(directory)) - kept:
-        path = directory / name
-        if path.is_dir() and not path.is_symlink():
-            os.chmod(path, 0o700)
-            workspace.clear(path)
-            path.rmdir()
-        else:
-            path.unlink()
 
 
 def _copy_tree(source: Path, target: Path, *, without: Iterable[str] = ()) -> int:
@@ -158,6 +143,8 @@ def _copy_entries(
 def _copy_directory(
     name: str, status: os.stat_result, source: int, target: int, root: int, path: str, links: dict[tuple[int, int], str]
 ) -> int:
+    if path.count("/") >= _MAX_DEPTH:
+        raise OSError(errno.ELOOP, f"directories are nested more than {_MAX_DEPTH} levels deep")
     os.mkdir(name, 0o700, dir_fd=target)
     with _readable(name, status, source, _DIRECTORY) as opened:
         created = os.open(name, _DIRECTORY, dir_fd=target)
@@ -239,14 +226,12 @@ def _readable(name: str, status: os.stat_result, directory: int, flags: int) -> 
         path = f"/proc/self/fd/{entry}"
         if needed != mode:
             os.chmod(path, needed)
-        try:
-            opened = os.open(path, flags & ~os.O_NOFOLLOW)
-            try:
-                yield opened
-            finally:
-                os.close(opened)
-        finally:
-            if needed != mode:
-                os.chmod(path, mode)
+        opened = os.open(path, flags & ~os.O_NOFOLLOW)
     finally:
         os.close(entry)
+    try:
+        yield opened
+    finally:
+        if needed != mode:
+            os.fchmod(opened, mode)
+        os.close(opened)

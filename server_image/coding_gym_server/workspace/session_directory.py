@@ -7,7 +7,6 @@ import itertools
 import os
 import secrets
 import stat
-import subprocess
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -169,7 +168,7 @@ class NamedDirectory(SessionDirectory):
         return SavedFiles(self._path.parent / _SNAPSHOTS, {part: self._path / part for part in parts}, {})
 
     def remove(self) -> None:
-        with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        with contextlib.suppress(OSError):
             workspace.clear(self._path)
             self._path.rmdir()
 

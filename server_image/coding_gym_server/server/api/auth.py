@@ -9,6 +9,7 @@ import secrets
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from coding_gym_server.same_origin import refuse
+from coding_gym_server.server.api.admission import admit
 
 __all__ = ["SUBPROTOCOL", "TOKEN_SUBPROTOCOL", "BearerAuthMiddleware"]
 
@@ -29,16 +30,21 @@ class BearerAuthMiddleware:
 
     Args:
         app: The protected ASGI application.
-        token: The expected token.
+        token: The expected token, None if no request requires one.
     """
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
+    def __init__(self, app: ASGIApp, token: str | None) -> None:
         self._app = app
-        self._token = token.encode()
+        self._token = None if token is None else token.encode()
         self._expected = f"Bearer {token}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or self._is_open(scope) or self._is_authorized(scope):
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif self._is_authorized(scope):
+            admit(scope)
+            await self._app(scope, receive, send)
+        elif self._is_open(scope):
             await self._app(scope, receive, send)
         else:
             await refuse(
@@ -50,6 +56,8 @@ class BearerAuthMiddleware:
         return path in _OPEN_PATHS or (scope["type"] == "http" and _is_public(path))
 
     def _is_authorized(self, scope: Scope) -> bool:
+        if self._token is None:
+            return True
         if any(name == b"authorization" and secrets.compare_digest(value, self._expected) for name, value in scope["headers"]):
             return True
         return any(secrets.compare_digest(token, self._token) for token in map(_token_of, scope.get("subprotocols", ())))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import MutableSet
 from http import HTTPStatus
@@ -11,7 +12,6 @@ from typing import Any, ClassVar
 from urllib.parse import unquote
 
 from uvicorn import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 from websockets.exceptions import InvalidState
 from websockets.frames import Frame, Opcode
@@ -19,6 +19,7 @@ from websockets.http11 import Request, Response
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
+from coding_gym_server.server.api.admission import ADMISSION, LobbyProtocol, lobby
 from coding_gym_server.server.api.peer_credentials import is_from_session
 from coding_gym_server.server.api.shared_connection import FRAME_WRITER
 
@@ -51,7 +52,7 @@ class HttpConnection(asyncio.Protocol):
 
     def __init__(self, **options: Any) -> None:
         self.transports: MutableSet[asyncio.Transport] | None = None
-        self._protocol = HttpToolsProtocol(**options)
+        self._protocol = LobbyProtocol(**options)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         if is_from_session(transport.get_extra_info("socket"), self.sessions_root):
@@ -100,6 +101,7 @@ class WebSocketConnection(asyncio.Protocol):
         self._state.connections.add(self)  # type: ignore[arg-type]
 
     def connection_lost(self, exc: Exception | None) -> None:
+        lobby.leave(self._transport)
         self._state.connections.discard(self)
         self._is_lost = True
         self._disconnect(_ABNORMAL_CLOSURE)
@@ -182,7 +184,7 @@ class WebSocketConnection(asyncio.Protocol):
             "headers": [(_encoded(name.lower()), _encoded(value)) for name, value in request.headers.raw_items()],
             "subprotocols": [name.strip() for name in offered if name.strip()],
             "state": self._app_state.copy(),
-            "extensions": {FRAME_WRITER: self},
+            "extensions": {FRAME_WRITER: self, ADMISSION: functools.partial(lobby.leave, self._transport)},
         }
         self._received.put_nowait({"type": "websocket.connect"})
         task = asyncio.get_running_loop().create_task(self._run(scope))

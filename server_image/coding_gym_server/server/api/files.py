@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import mimetypes
 import os
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from starlette.convertors import PathConvertor, register_url_convertor
@@ -15,7 +14,8 @@ from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from coding_gym_server.server.api.routing import by_method, flag
-from coding_gym_server.workspace.file_errors import FilesError, NotFoundError
+from coding_gym_server.server.threads import FileLease, in_thread
+from coding_gym_server.workspace.file_errors import EpisodeEndedError, FilesError, NotFoundError
 from coding_gym_server.workspace.files import Workspace
 
 __all__ = ["file_routes"]
@@ -27,8 +27,6 @@ _PROGRAM_CONTENT = {
 }
 """Headers of files, which programs have written: browsers show them without any rights, and not in pages of other sites."""
 
-_T = TypeVar("_T")
-
 
 class _FileConvertor(PathConvertor):
     """URL convertor for file paths, whose names may contain any character."""
@@ -39,41 +37,42 @@ class _FileConvertor(PathConvertor):
 register_url_convertor("file", _FileConvertor())
 
 
-def file_routes(prefix: str, find: Callable[[Request], Awaitable[Workspace]]) -> list[Route]:
+def file_routes(prefix: str, find: Callable[[Request], Awaitable[tuple[Workspace, FileLease]]]) -> list[Route]:
     """Return the routes for workspace files.
 
     Args:
         prefix: Path of the routes, such as ``/files``.
-        find: Returns the workspace that a request refers to.
+        find: Returns the workspace that a request refers to, and the lease on its files.
     """
 
     async def list_directory(request: Request) -> Response:
-        workspace = await find(request)
+        workspace, lease = await find(request)
         path = request.query_params.get("path", ".")
-        entries = await _in_thread(workspace.list, path)
+        entries = await lease.run(workspace.list, path)
         return Response(msgspec.json.encode({"path": path, "entries": entries}), media_type="application/json")
 
     async def download(request: Request) -> Response:
-        workspace = await find(request)
+        workspace, lease = await find(request)
         path = request.path_params["path"]
-        descriptor = await _in_thread(workspace.open, path)
+        descriptor = await lease.run(workspace.open, path)
         return _Download(descriptor, media_type=mimetypes.guess_type(path)[0] or "application/octet-stream")
 
     async def upload(request: Request) -> Response:
-        workspace = await find(request)
+        workspace, lease = await find(request)
         is_executable = flag(request, "executable")
-        upload = await _in_thread(lambda: workspace.upload(request.path_params["path"], is_executable=is_executable))
+        upload = await lease.run(workspace.upload, request.path_params["path"], is_executable=is_executable)
         try:
             async for chunk in request.stream():
-                await _in_thread(upload.write, chunk)
-            await _in_thread(upload.finish)
+                await lease.run(upload.write, chunk)
+            await lease.run(upload.finish)
         finally:
-            await _in_thread(upload.close)
+            # Even after the end of the episode: it removes nothing but what it has created.
+            await in_thread(upload.close)
         return Response(status_code=201 if upload.is_new else 200)
 
     async def delete(request: Request) -> Response:
-        workspace = await find(request)
-        await _in_thread(workspace.remove, request.path_params["path"])
+        workspace, lease = await find(request)
+        await lease.run(workspace.remove, request.path_params["path"])
         return Response(status_code=204)
 
     handlers = {"GET": download, "PUT": upload, "DELETE": delete}
@@ -104,19 +103,17 @@ class _Download(FileResponse):
 
 
 def _explained(handler: Callable[[Request], Any]) -> Callable[[Request], Any]:
-    """Wrap a handler so that path errors become 400 and 404 responses."""
+    """Wrap a handler so that errors become responses 400, 404 and 409."""
 
     async def handle(request: Request) -> Response:
         try:
             response: Response = await handler(request)
         except NotFoundError as error:
             return PlainTextResponse(str(error), 404)
+        except EpisodeEndedError as error:
+            return PlainTextResponse(str(error), 409)
         except FilesError as error:
             return PlainTextResponse(str(error), 400)
         return response
 
     return handle
-
-
-async def _in_thread(work: Callable[..., _T], *arguments: Any) -> _T:
-    return await asyncio.to_thread(work, *arguments)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from coding_gym_server.server.measurements import Measurements
 from coding_gym_server.server.memory_usage import MemoryUsage
 from coding_gym_server.server.sessions.registry import SessionRegistry
 from coding_gym_server.server.supervisor.executor_pool import ExecutorPool
+from coding_gym_server.server.threads import in_thread
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -57,10 +57,10 @@ def metrics_route(sources: MetricSources) -> Route:
         accepted = request.headers.get("accept", "")
         groups = [*sources.executors.all, *sources.grading.process_groups]
         roots = {group.root_pid for group in groups if group.root_pid > 0}
-        memory = await asyncio.to_thread(_prepare, sources.memory, roots)
+        memory = await in_thread(_prepare, sources.memory, roots)
         # Read in the event loop, where nothing changes in the meantime.
         families = [*_state(sources), *_memory(sources.memory, memory), *_counted(sources)]
-        content, content_type = await asyncio.to_thread(encode, families, accepted)
+        content, content_type = await in_thread(encode, families, accepted)
         return Response(content, headers={"content-type": content_type})
 
     return Route("/metrics", metrics)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
 
@@ -13,6 +12,7 @@ from starlette.routing import Route
 from coding_gym_server.display.encoding import png_bytes
 from coding_gym_server.protocol import Pixels, ScreenRequestOptions
 from coding_gym_server.server.sessions.session import ServerSession
+from coding_gym_server.server.threads import in_thread
 
 __all__ = ["WINDOWS_HEADER", "screen_route"]
 
@@ -41,6 +41,6 @@ def screen_route(path: str, find: Callable[[str], Awaitable[ServerSession]]) -> 
         headers = {"cache-control": "no-store", "etag": tag, WINDOWS_HEADER: str(len(screen.windows))}
         if tag in map(str.strip, request.headers.get("if-none-match", "").split(",")):
             return Response(status_code=304, headers=headers)
-        return Response(await asyncio.to_thread(png_bytes, pixels), media_type="image/png", headers=headers)
+        return Response(await in_thread(png_bytes, pixels), media_type="image/png", headers=headers)
 
     return Route(path, picture)

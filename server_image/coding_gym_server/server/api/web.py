@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from coding_gym_server.protocol.backends import BACKENDS, JUPYTER_PREFIX, added_
 from coding_gym_server.server.api.openenv_tasks import ENVIRONMENT_NAME
 from coding_gym_server.server.sessions.defaults import SessionDefaults
 from coding_gym_server.server.sessions.registry import SessionRegistry
+from coding_gym_server.server.threads import in_thread
 from coding_gym_server.web import assets
 from coding_gym_server.worker.backends.registry import is_installed
 
@@ -41,7 +41,7 @@ def web_routes(sessions: SessionRegistry, defaults: SessionDefaults, *, interact
 
     async def info(_: Request) -> Response:
         if not backends:
-            backends.extend(await asyncio.to_thread(_installed_backends))
+            backends.extend(await in_thread(_installed_backends))
         report = {
             "name": ENVIRONMENT_NAME,
             "version": __version__,

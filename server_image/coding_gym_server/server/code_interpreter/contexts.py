@@ -20,6 +20,7 @@ from coding_gym_server.server.sessions.registry import SessionRegistry
 from coding_gym_server.server.sessions.session import INFRASTRUCTURE_ERRORS, ServerSession
 from coding_gym_server.server.supervisor.shared_files import SharedFiles
 from coding_gym_server.server.supervisor.watchdog import TimeLimits
+from coding_gym_server.server.threads import in_thread
 from coding_gym_server.worker.backends.registry import check_installed
 from coding_gym_server.workspace.layout import PRIVATE
 
@@ -266,7 +267,7 @@ class ContextRegistry:
         backend = backend_of(language, python=self._settings.python)
         if backend not in self._defaults:
             check_backend(backend)
-            await asyncio.to_thread(check_installed, backend)
+            await in_thread(check_installed, backend)
         return self._default(language)
 
     async def delete(self, identifier: str) -> None:

@@ -24,6 +24,7 @@ from coding_gym_server.server.grading.submission_processes import SubmissionProc
 from coding_gym_server.server.grading.submission_run import LimitWatch, RunLimits, SubmissionRun
 from coding_gym_server.server.process_limiter import ProcessGroup
 from coding_gym_server.server.supervisor.zygote_handle import ForkError
+from coding_gym_server.server.threads import in_thread
 from coding_gym_server.workspace.session_directory import SessionDirectory
 
 __all__ = ["BaseWorker", "not_run"]
@@ -130,7 +131,7 @@ class BaseWorker(ABC):
             await self._empty()
         self._has_files = True
         if files:
-            await asyncio.to_thread(self._processes.directory.write, files)
+            await in_thread(self._processes.directory.write, files)
         run = SubmissionRun.open()
         run.begin(max_stdout_chars=max_stdout_chars, max_stderr_chars=max_stderr_chars)
         return run
@@ -203,7 +204,7 @@ class BaseWorker(ABC):
         """
         directory = self._processes.directory
         if not directory.empty_if_bare():
-            await asyncio.to_thread(directory.empty)
+            await in_thread(directory.empty)
         self._has_files = False
 
     async def _end(self, run: SubmissionRun) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
 import time
@@ -31,6 +30,7 @@ from coding_gym_server.server.process_limiter import ProcessGroup
 from coding_gym_server.server.supervisor.session_zygotes import SessionZygotes
 from coding_gym_server.server.supervisor.systems import NamedSystem, OwnSystem, SessionSystem
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
+from coding_gym_server.server.threads import in_thread, start_in_thread
 from coding_gym_server.workspace.leftovers import ResidualFiles
 from coding_gym_server.zygote.config import ZygoteConfig
 
@@ -156,7 +156,7 @@ class GradingService:
                 from coding_gym_server.server.grading.faithful.libraries import libraries_of
                 from coding_gym_server.server.grading.faithful.worker import FaithfulWorker
 
-                kind, libraries = FaithfulWorker, await asyncio.to_thread(libraries_of, submission)
+                kind, libraries = FaithfulWorker, await in_thread(libraries_of, submission)
             else:
                 libraries = mentioned_libraries(submission)
             return await self._use(kind, libraries, lambda worker: worker.grade(submission), slot, deadline)
@@ -327,7 +327,7 @@ class GradingService:
     async def _remove_residual_files(self) -> None:
         """Remove what programs and submissions without their own mounts have left outside their workspaces."""
         if self._users is None and self._residual_files.exist():
-            await asyncio.to_thread(self._residual_files.remove)
+            await in_thread(self._residual_files.remove)
 
     def _take_idle(self, kind: type[_Worker], libraries: frozenset[str]) -> _Worker | None:
         """Return the most recently used worker of a kind that has imported libraries, None if there is none."""
@@ -406,9 +406,8 @@ class GradingService:
         self._busy.discard(worker)
         self._return_user(worker.user)
         worker.close()
-        with contextlib.suppress(RuntimeError):
-            # The reference is dropped: a file system in memory is freed with the last one.
-            asyncio.get_running_loop().run_in_executor(None, worker.take_directory().remove)
+        # The reference is dropped: a file system in memory is freed with the last one.
+        start_in_thread(worker.take_directory().remove)
 
 
 def _infrastructure_error(error: Exception) -> Graded:

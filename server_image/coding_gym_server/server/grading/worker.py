@@ -38,6 +38,7 @@ from coding_gym_server.server.grading.test_runners import TestRunnerLostError, T
 from coding_gym_server.server.process_limiter import ProcessGroup
 from coding_gym_server.server.supervisor.systems import SessionSystem
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
+from coding_gym_server.server.threads import in_thread
 from coding_gym_server.test_runner.messages import TestsRun, TestSubmission
 from coding_gym_server.workspace.fetching import read_files
 
@@ -257,7 +258,7 @@ class GradingWorker(BaseWorker):
         with waiting.run as run:
             self._has_files = True
             if program.files:
-                await asyncio.to_thread(self._processes.directory.write, program.files)
+                await in_thread(self._processes.directory.write, program.files)
             run.begin(**limits)
             yield run, waiting.ended
 
@@ -287,7 +288,7 @@ class GradingWorker(BaseWorker):
         files: Mapping[str, bytes] = {}
         refused: tuple[str, ...] = ()
         if program.fetch:
-            files, refused = await asyncio.to_thread(read_files, self._processes.directory.work, program.fetch)
+            files, refused = await in_thread(read_files, self._processes.directory.work, program.fetch)
         return ProgramRun(
             exit_code=os.waitstatus_to_exitcode(status) if status is not None else -signal.SIGKILL,
             expired=watch.expired,

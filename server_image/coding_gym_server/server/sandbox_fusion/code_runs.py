@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 
@@ -21,6 +20,7 @@ from coding_gym_server.server.sandbox_fusion.messages import (
     encoded,
     status_of,
 )
+from coding_gym_server.server.threads import in_thread
 from coding_gym_server.workspace.file_errors import FilesError, StorageError
 
 __all__ = ["MAX_OUTPUT_CHARS", "MAX_WAIT_SECONDS", "CodeRuns", "decode_files", "memory_limit", "time_limit"]
@@ -64,14 +64,14 @@ class CodeRuns:
             EOFError: If the sandbox ends.
         """
         try:
-            program = await asyncio.to_thread(_program_of, request) if request.files else _program_of(request)
+            program = await in_thread(_program_of, request) if request.files else _program_of(request)
             run = await self._grading.run(program, max_wait=MAX_WAIT_SECONDS)
         except StorageError:
             raise
         except (LanguageError, FilesError) as error:
             return RunResponse(status=RunStatus.SANDBOX_ERROR, message=str(error))
         result = _result_of(run)
-        files = await asyncio.to_thread(encoded, run.files) if run.files else {}
+        files = await in_thread(encoded, run.files) if run.files else {}
         message = "; ".join(filter(None, (run.kill_reason, *run.refused)))
         return RunResponse(status=status_of([result]), message=message, run_result=result, files=files)
 

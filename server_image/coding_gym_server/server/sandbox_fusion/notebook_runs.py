@@ -38,6 +38,7 @@ from coding_gym_server.server.sessions.session import ServerSession
 from coding_gym_server.server.supervisor.cell_run import CompletedCell
 from coding_gym_server.server.supervisor.watchdog import TimeLimits
 from coding_gym_server.server.supervisor.worker_handle import Event, OutputChunk
+from coding_gym_server.server.threads import in_thread
 from coding_gym_server.workspace.fetching import read_files
 from coding_gym_server.workspace.file_errors import FilesError, StorageError
 
@@ -69,7 +70,7 @@ class NotebookRuns:
         """
         session = await self._open()
         try:
-            files = await asyncio.to_thread(decode_files, request.files)
+            files = await in_thread(decode_files, request.files)
             await session.reset(
                 ResetOptions(backend=self._backend, max_output_chars=MAX_OUTPUT_CHARS, show_value=False, files=files)
             )
@@ -113,14 +114,14 @@ async def _run_cells(session: ServerSession, request: NotebookRequest) -> Notebo
     if has_expired:
         driver.status, driver.return_code = CommandStatus.TIME_LIMIT_EXCEEDED, None
     driver.execution_time = time.monotonic() - began
-    directory = (await session.executor_beside_steps()).directory
-    contents, refused = await asyncio.to_thread(read_files, directory.work, request.fetch_files)
+    executor = await session.executor_beside_steps()
+    contents, refused = await executor.lease.run(read_files, executor.directory.work, request.fetch_files)
     return NotebookResponse(
         status=status_of([driver]),
         message="; ".join(refused),
         driver=driver,
         cells=outputs,
-        files=await asyncio.to_thread(encoded, contents),
+        files=await in_thread(encoded, contents),
     )
 
 

@@ -47,6 +47,7 @@ from coding_gym_server.server.supervisor.shared_files import SharedFiles
 from coding_gym_server.server.supervisor.watchdog import TimeLimits
 from coding_gym_server.server.supervisor.worker_handle import Event
 from coding_gym_server.server.supervisor.zygote_handle import ForkError
+from coding_gym_server.server.threads import in_thread
 from coding_gym_server.worker.backends.registry import check_installed
 
 __all__ = ["INFRASTRUCTURE_ERRORS", "EpisodeLostError", "OnlyForkError", "ServerSession"]
@@ -149,7 +150,7 @@ class ServerSession:
         check_backend(backend)
         if backend not in (_ALWAYS_INSTALLED, self._defaults.backend):
             # The default backend was checked when the server started.
-            await asyncio.to_thread(check_installed, backend)
+            await in_thread(check_installed, backend)
         self._options = chosen
         self._directory = directory
         self.state = SessionState(episode_id=options.episode_id or str(uuid.uuid4()))
@@ -439,7 +440,7 @@ class ServerSession:
     async def _set_up(self, executor: Executor) -> None:
         if self._options.requested.files:
             # No code has run in the workspace yet, so none observes partially written files.
-            await asyncio.to_thread(executor.directory.write, self._options.requested.files)
+            await executor.lease.run(executor.directory.write, self._options.requested.files)
         self.screen.open(executor, self._options.requested)
         configuration = self._options.configuration(self._directory, self.screen.name, self.screen.cookie)
         executor.configure(configuration, max_output_chars=self._options.max_output_chars)

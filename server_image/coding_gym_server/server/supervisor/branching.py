@@ -62,7 +62,7 @@ async def freeze(executor: Executor) -> FrozenWorker:
     executor.tree.frozen.add(frozen)
     try:
         if not frozen.files.are_bare:
-            await asyncio.to_thread(frozen.files.save)
+            await executor.lease.run(frozen.files.save)
     except OSError as error:
         release(executor, frozen)
         raise SnapshotRefusedError([f"its files cannot be copied: {error.strerror}"]) from error
@@ -95,7 +95,7 @@ async def thaw(executor: Executor, frozen: FrozenWorker, settings: Resume, *, ke
         with _restoring_files():
             executor.directory.repair()
             if not frozen.files.are_bare:
-                await asyncio.to_thread(frozen.files.restore)
+                await executor.lease.run(frozen.files.restore)
                 executor.directory.repair()
     except BaseException:
         if forking is not None:
@@ -129,13 +129,13 @@ async def thaw_fork(
     frozen.check()
     if frozen.files.exist:
         with _restoring_files():
-            await asyncio.to_thread(frozen.files.restore, executor.directory.path)
+            await executor.lease.run(frozen.files.restore, executor.directory.path)
             executor.directory.repair()
     await _resume(executor, frozen, await _take_worker(frozen, keep=keep), settings, namespaces, keep=keep)
 
 
 async def kill_live(executor: Executor) -> None:
-    """Kill all processes of an executor except frozen ones, of which its worker may be one.
+    """End all work of an executor: in threads, and all processes except frozen ones, of which its worker may be one.
 
     Raises:
         ChannelClosedError: If the root died.
@@ -145,6 +145,7 @@ async def kill_live(executor: Executor) -> None:
     executor.processes.expect_end("the session's state was replaced by that of a snapshot")
     await executor.call_root(Kill(executor.slot))
     executor.processes.clear()
+    await executor.end_file_work()
 
 
 def release(executor: Executor, frozen: FrozenWorker) -> None:

@@ -5,7 +5,6 @@ An executor outlives episodes: ``recycle`` kills its processes, empties its work
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import Callable, Iterable
 
@@ -37,6 +36,7 @@ from coding_gym_server.server.supervisor.systems import SessionSystem
 from coding_gym_server.server.supervisor.watchdog import TimeLimits
 from coding_gym_server.server.supervisor.worker_handle import DEFAULT_MAX_OUTPUT_CHARS, Event, WorkerHandle
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
+from coding_gym_server.server.threads import FileLease, in_thread
 from coding_gym_server.workspace.session_directory import SessionDirectory
 
 __all__ = ["Executor"]
@@ -54,6 +54,7 @@ class Executor:
 
     Attributes:
         directory: The files of its session.
+        lease: Permission to work on them in threads during the episode.
         user: Id of its session's user, None if it has the server's user and no separate mounts.
         spec: Its fixed properties.
         tree: The executors that have the same root.
@@ -71,6 +72,7 @@ class Executor:
         self, spec: ExecutorSpec, user: int | None, tree: ProcessTree, *, slot: int = FIRST_SLOT, depth: int = 0
     ) -> None:
         self.directory: SessionDirectory
+        self.lease = FileLease()
         self.user = user
         self.spec = spec
         self.tree = tree
@@ -313,14 +315,22 @@ class Executor:
             await self.kill()
         self._is_killed = False
         self.processes.clear()
+        await self.end_file_work()
         # No process is left that could see the new name.
         self.directory.begin()
         used, _ = await self._replace_worker()
         # Not in the root, because the next worker inherits its memory, which must not contain names of files.
         if not self.directory.empty_if_bare():
-            await asyncio.to_thread(self.directory.empty)
+            await in_thread(self.directory.empty)
         if used is not None:
             used.close()
+
+    async def end_file_work(self) -> None:
+        """Wait until no thread works on the files any more: they are about to be those of another episode."""
+        lease = self.lease
+        await lease.end()
+        if self.lease is lease:
+            self.lease = FileLease()
 
     async def revive(self) -> None:
         """Repair the directories, and replace the worker if it has exited.

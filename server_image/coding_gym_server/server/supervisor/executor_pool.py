@@ -27,6 +27,7 @@ from coding_gym_server.server.supervisor.session_zygotes import SessionZygotes
 from coding_gym_server.server.supervisor.shared_files import SharedFolder, SharedSystem
 from coding_gym_server.server.supervisor.systems import NamedSystem, OwnSystem, SessionSystem
 from coding_gym_server.server.supervisor.zygote_handle import ForkError
+from coding_gym_server.server.threads import in_thread
 from coding_gym_server.workspace.leftovers import ResidualFiles
 
 __all__ = ["ExecutorPool"]
@@ -349,7 +350,8 @@ class ExecutorPool:
         try:
             await executor.pending_snapshot.stay()
             await executor.call_root(CloseSlot(executor.slot))
-            await asyncio.to_thread(executor.directory.empty)
+            await executor.end_file_work()
+            await in_thread(executor.directory.empty)
         except _INFRASTRUCTURE_ERRORS as error:
             _log.warning("cannot end a fork: %s", error)
         finally:
@@ -371,14 +373,13 @@ class ExecutorPool:
             self.all.remove(executor)
             self._return_user(executor.user)
         executor.close()
-        # The reference is dropped: a file system in memory is freed with the last one.
-        asyncio.get_running_loop().run_in_executor(None, executor.take_directory().remove)
+        self._in_background(_remove_files(executor))
 
     async def _remove_residual_files(self) -> None:
         """Remove files that ended sessions left outside their workspaces."""
         if self._residual_files.exist():
             async with self._cleanup_lock:
-                await asyncio.get_running_loop().run_in_executor(None, self._residual_files.remove)
+                await in_thread(self._residual_files.remove)
 
     def _add_in_background(self, spec: ExecutorSpec, work: Callable[[], Coroutine[None, None, None]]) -> None:
         """Do something in the background that adds a spare."""
@@ -397,6 +398,12 @@ class ExecutorPool:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+async def _remove_files(executor: Executor) -> None:
+    await executor.end_file_work()
+    # The reference is dropped: a file system in memory is freed with the last one.
+    await in_thread(executor.take_directory().remove)
 
 
 def _used_bytes(disk: os.statvfs_result) -> int:

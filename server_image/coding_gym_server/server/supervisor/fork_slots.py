@@ -14,6 +14,7 @@ from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.server.supervisor.executor import Executor
 from coding_gym_server.server.supervisor.frozen_worker import FrozenWorker, SnapshotRefusedError
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
+from coding_gym_server.server.threads import in_thread
 from coding_gym_server.workspace.session_directory import MountedDirectory, SlotDirectory
 from coding_gym_server.zygote.config import ZygoteConfig
 
@@ -75,7 +76,7 @@ class ForkSlotFactory:
                 await tree.call_root(OpenSlot(number), namespaces)
                 if not executor.directory.empty_if_bare():
                     # The last fork with this slot could not be ended properly.
-                    await asyncio.to_thread(executor.directory.empty)
+                    await in_thread(executor.directory.empty)
             except BaseException:
                 close_all(namespaces)
                 raise

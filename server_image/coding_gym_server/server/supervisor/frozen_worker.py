@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 from collections.abc import Callable, Coroutine
 
@@ -11,6 +10,7 @@ from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.messages import Configure, FromProcess
 from coding_gym_server.ipc.snapshot_messages import Thaw, WorkerCopied
 from coding_gym_server.server.supervisor.worker_handle import WorkerHandle
+from coding_gym_server.server.threads import start_in_thread
 from coding_gym_server.workspace.saved_files import SavedFiles
 
 __all__ = ["FrozenWorker", "SnapshotRefusedError"]
@@ -67,7 +67,7 @@ class FrozenWorker:
             own_pid: Its process id in the pid namespace of the session.
         """
         self.own_pid = own_pid
-        self._channel = AsyncChannel(channel, on_closed=lambda: self.lose("its process was killed"))
+        self._channel = AsyncChannel(channel, on_closed=lambda: self.lose("its process was killed"), is_trusted=False)
 
     def lose(self, reason: str) -> None:
         """Mark it as lost: it cannot be restored any more."""
@@ -135,5 +135,4 @@ class FrozenWorker:
         if self._channel is not None:
             self._channel.close()
         if self.files.exist:
-            with contextlib.suppress(RuntimeError):
-                asyncio.get_running_loop().run_in_executor(None, self.files.remove)
+            start_in_thread(self.files.remove)

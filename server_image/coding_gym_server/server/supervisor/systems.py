@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from coding_gym_server.ipc.system_messages import EnterOwnSystem
 from coding_gym_server.ipc.zygote_messages import ForkRoot
 from coding_gym_server.server.supervisor.spawner_handle import ROOT_TIMEOUT_SECONDS
 from coding_gym_server.server.supervisor.zygote_handle import ForkError
+from coding_gym_server.server.threads import start_in_thread
 from coding_gym_server.workspace.root_directory import RootDirectory
 from coding_gym_server.workspace.session_directory import MountedDirectory, NamedDirectory, SessionDirectory
 
@@ -88,7 +88,7 @@ class NamedSystem(SessionSystem):
         return self._directory
 
     def discard(self) -> None:
-        asyncio.get_running_loop().run_in_executor(None, self._directory.remove)
+        start_in_thread(self._directory.remove)
 
 
 class OwnSystem(SessionSystem):

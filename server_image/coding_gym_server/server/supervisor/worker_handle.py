@@ -36,7 +36,8 @@ DEFAULT_MAX_OUTPUT_CHARS = 16_384
 _READ_DELAY_SECONDS = 0.01
 _RESPONSE_SECONDS = 10.0
 _MAX_MESSAGE_BYTES = MAX_RESULT_BYTES + (1 << 20)
-_RESULT_OVERHEAD = 100
+_RESULT_OVERHEAD = 1024
+"""Number of bytes that the objects of a result take, however short its texts are."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class WorkerHandle:
             on_closed=self._on_closed,
             max_bytes=_MAX_MESSAGE_BYTES,
             unsolicited=(WorkerExited, FoundWidgets),
+            is_trusted=False,
         )
         self._widgets: asyncio.Future[list[Widget]] | None = None
         self._stdout = OutputCapture(stdout, max_chars=DEFAULT_MAX_OUTPUT_CHARS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import functools
 import secrets
 import time
@@ -26,6 +25,7 @@ from coding_gym_server.server.grading.faithful.splitting import (
     split,
     split_asserts,
 )
+from coding_gym_server.server.threads import in_thread
 from coding_gym_server.submission.faithful_messages import CollectedTest, Framework
 
 __all__ = ["Validation"]
@@ -75,14 +75,14 @@ class Validation:
         """Return the canary pool; it has no tests if the module of tests is not valid Python."""
         try:
             single = await self._splitter()
-            singles = [await asyncio.to_thread(single, number, alone=True) for number in range(self._count)]
+            singles = [await in_thread(single, number, alone=True) for number in range(self._count)]
         except UNPARSABLE:
             return CanaryPool(())
         tests = [_guarded(one) for one in singles]
         passed = await self._run_reference(singles, tests, single)
         if passed:
             chosen = [singles[number] for number in passed]
-            found = await asyncio.to_thread(self._mutations, chosen)
+            found = await in_thread(self._mutations, chosen)
             limit = canaries_per_test(len(tests)) * _SPARE * _MAX_TRIES
             queues = {number: (one.tree, _queue(some, limit)) for number, one, some in zip(passed, chosen, found, strict=True)}
             await self._fill(tests, queues, passed)
@@ -94,7 +94,7 @@ class Validation:
             self._count = len(self._tests.cases)
             return functools.partial(split_asserts, self._tests)
         assert isinstance(self._tests, UnitTests)
-        tree, framework = await asyncio.to_thread(parse, self._tests)
+        tree, framework = await in_thread(parse, self._tests)
         collected = await self._collect(self._tests.source, framework)
         names = names_in_source(tree) if collected is None else collected
         self._count = len(names)
@@ -114,7 +114,7 @@ class Validation:
                 break
             ran = await self._run(self._reference, test, test.source, self._limits)
             if ran.outcome in {CaseOutcome.FAILED, CaseOutcome.ERROR} and ran.is_loaded and number:
-                one = await asyncio.to_thread(single, number, alone=False)
+                one = await in_thread(single, number, alone=False)
                 after_others = _guarded(one)
                 ran = await self._run(self._reference, after_others, one.source, self._limits)
                 if ran.outcome is CaseOutcome.PASSED:
@@ -151,7 +151,7 @@ class Validation:
     async def _try(self, test: GuardedTest, tree: ast.Module, mutation: Mutation, limits: GradingLimits) -> None:
         """Keep a mutation if the reference fails with it twice: it may depend on chance."""
         try:
-            source = await asyncio.to_thread(mutation.source, tree)
+            source = await in_thread(mutation.source, tree)
         except UNPARSABLE:
             return
         if source in {test.source, *(canary.source for canary in test.canaries)}:

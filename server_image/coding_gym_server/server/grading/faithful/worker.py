@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 
@@ -23,6 +22,7 @@ from coding_gym_server.server.grading.submission_processes import SubmissionProc
 from coding_gym_server.server.grading.submission_run import LimitWatch, SubmissionRun
 from coding_gym_server.server.supervisor.systems import SessionSystem
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
+from coding_gym_server.server.threads import in_thread
 from coding_gym_server.submission.faithful_messages import (
     CollectedTest,
     CollectTests,
@@ -167,7 +167,7 @@ class FaithfulWorker(BaseWorker):
     async def _start(self, submission: Submission, limits: GradingLimits) -> _Process:
         """Fork a process, with files that no earlier one has had."""
         if self._residual_files is not None and self._residual_files.exist():
-            await asyncio.to_thread(self._residual_files.remove)
+            await in_thread(self._residual_files.remove)
         run = await self._open_run(submission.files, max_stdout_chars=0, max_stderr_chars=submission.limits.max_output_chars)
         try:
             await self._fork(run)
@@ -196,7 +196,7 @@ class _Process:
         self._worker = worker
         self._run = run
         self._channel: AsyncChannel[FromFaithfulProcess] = AsyncChannel(
-            run.connection, decoder=from_faithful_process, unsolicited=_NoMessage
+            run.connection, decoder=from_faithful_process, unsolicited=_NoMessage, is_trusted=False
         )
 
     async def __aenter__(self) -> _Process:
