@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import select
 import socket
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Generic, TypeVar, cast
 
 import msgspec
 
 from coding_gym_server.ipc.messages import ToProcess
 
-__all__ = ["HEADER", "MAX_DESCRIPTORS", "Channel", "close_all"]
+__all__ = ["HEADER", "MAX_DESCRIPTORS", "Channel", "close_all", "close_others"]
 
 HEADER = struct.Struct("<I")
 MAX_DESCRIPTORS = 5
 _READ_BYTES = 65_536
+_FIRST = 3
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(ToProcess)
@@ -126,6 +128,15 @@ class Channel(Generic[_Request]):
             return None
         end: int = HEADER.size + HEADER.unpack_from(self._buffer)[0]
         return end if len(self._buffer) >= end else None
+
+
+def close_others(kept: Collection[int]) -> None:
+    """Close all descriptors but the standard streams and some, in a forked child: what its parent has open is not for it."""
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        if descriptor >= _FIRST and descriptor not in kept:
+            # The last one was that of the directory.
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
 
 
 def close_all(descriptors: Iterable[int]) -> None:

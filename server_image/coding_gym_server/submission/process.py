@@ -115,9 +115,10 @@ def warm_up() -> None:
     arguments = msgspec.Raw(msgspec.msgpack.encode([[1, "a", [Tag.LIST, [1, 2]]], {}]))
     for _ in range(_WARM_UP_RUNS):
         process = SubmissionProcess(PRIVATE, profile=IsolationProfile(), prepared=None)
-        process._peer.attach(PeerConnection(socket.socket(), process._answer_and_flush))
-        process._answer_and_flush(Load("def solve(*values): return values", "solve"))
-        process._answer_and_flush(Call([Tag.BACK, 0], arguments))
+        with socket.socket() as unconnected:
+            process._peer.attach(PeerConnection(unconnected, process._answer_and_flush))
+            process._answer_and_flush(Load("def solve(*values): return values", "solve"))
+            process._answer_and_flush(Call([Tag.BACK, 0], arguments))
     linecache.cache.pop(SOURCE_NAME, None)
     # The root imports libraries.
     sys.path[:] = path

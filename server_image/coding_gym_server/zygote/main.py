@@ -19,7 +19,7 @@ from typing import Protocol
 
 import msgspec
 
-from coding_gym_server.ipc.channel import Channel, close_all
+from coding_gym_server.ipc.channel import Channel, close_all, close_others
 from coding_gym_server.ipc.messages import Failed, ToProcess
 from coding_gym_server.ipc.snapshot_messages import ForkSlotMaker, SlotMakerForked
 from coding_gym_server.ipc.streams import open_streams_ahead
@@ -223,7 +223,7 @@ class _Zygote:
             self._channel.send(Failed(f"{name} failed to load: {type(error).__name__}: {error}"))
         if pid == 0:
             self._exits.close()
-            self._channel.close()
+            close_others(descriptors)
             return self._child(request, descriptors)
         close_all(descriptors)
         if pid is not None:
