@@ -183,8 +183,8 @@ def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _For
     graders = min(_USERS_PER_SESSION * config.grading_workers, _MAX_SESSION_USERS // 4)
     of_sessions = max(_MIN_SESSION_USERS, _USERS_PER_SESSION * config.max_sessions)
     users = SessionUsers(
-        # On a machine, unlike in a container, the user of the image may be a person.
-        server=first + _MAX_SESSION_USERS if config.confine_server else session_user.USER,
+        # The kernel counts resources such as watches of epoll(7) per user of the machine; one of the image may be a person there.
+        server=first + _MAX_SESSION_USERS,
         first=first,
         count=min(of_sessions + 2 * graders, _MAX_SESSION_USERS - RESERVED_USERS),
         graders=graders,
@@ -207,7 +207,8 @@ def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _For
             "Change what prevents it, or pass session_users=False to let sessions share a user."
         )
     if os.geteuid() == 0:
-        _become_unprivileged(users)
+        # A container that permits no namespaces has no names for other users.
+        _become_unprivileged(users if config.confine_server else msgspec.structs.replace(users, server=session_user.USER))
     own = os.geteuid()
     users = msgspec.structs.replace(users, server=own, count=0)
 

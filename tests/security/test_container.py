@@ -144,6 +144,17 @@ def test_only_harmless_sockets_are_allowed(attacker):
     }
 
 
+def test_netlink_sockets_are_few(attacker):
+    """What the kernel queues for them is charged to no control group."""
+    attacker.do("""
+        opened = []
+        refusal = attempt(lambda: [opened.append(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)) for _ in range(100)])
+    """)
+    assert attacker.see("(len(opened), refusal)") == (16, "EMFILE")
+    attacker.do("opened.clear()")
+    assert attacker.see("socket.if_nameindex()") == [(1, "lo")]
+
+
 def test_interfaces_cannot_be_changed(attacker):
     # RTM_NEWLINK: bring loopback down; the response is NLMSG_ERROR with the negative errno.
     attacker.do("""

@@ -127,6 +127,7 @@ def test_filter_checks_arguments(check):
             ("ioctl", 0, 0x5401): "ok",
             ("ioctl", 0, 0x5412): "EPERM",
             ("ioctl", 0, 0x541C): "EPERM",
+            ("ioctl", 0, 0x5423): "EPERM",
             ("ioctl", 0, 1 << 32 | 0x5412): "EPERM",
             ("fcntl", 0, 1): "ok",
             ("fcntl", 0, 1030): "ok",

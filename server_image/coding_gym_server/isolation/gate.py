@@ -1,8 +1,9 @@
-"""Gate to namespaces: lets chosen processes of a sandboxed process tree join namespaces, and refuses all others.
+"""Gate: lets chosen processes of a sandboxed process tree join namespaces, and limits their netlink sockets.
 
 A seccomp filter applies to a process and all its descendants alike, so it cannot tell the trusted set-up of a worker from the
-user code that runs later. This one suspends each caller of setns(2) until the session root has answered (see
-seccomp_unotify(2)). The root looks at the caller's process id only, not at arguments that could change meanwhile.
+user code that runs later, and it counts nothing. This one suspends each caller of setns(2), and each that opens a netlink
+socket, until the session root has answered (see seccomp_unotify(2)). The root looks at the caller's process id only, not at
+arguments that could change meanwhile.
 """
 
 from __future__ import annotations
@@ -12,16 +13,21 @@ import fcntl
 import os
 import struct
 
-__all__ = ["NamespaceGate"]
+from coding_gym_server.isolation import seccomp
+from coding_gym_server.linux import procfs
 
-_NOTIFICATION = struct.Struct("=QII64x")
+__all__ = ["Gate"]
+
+_NOTIFICATION = struct.Struct("=QIIi60x")
 _ANSWER = struct.Struct("=QqiI")
 _RECEIVE = 3 << 30 | _NOTIFICATION.size << 16 | ord("!") << 8
 _SEND = 3 << 30 | _ANSWER.size << 16 | ord("!") << 8 | 1
 _CONTINUE = 1
+_MAX_NETLINK_SOCKETS = 16
+"""Maximum number in a network namespace: what the kernel queues for them is charged to no control group."""
 
 
-class NamespaceGate:
+class Gate:
     """Answers the notifications of one filter.
 
     Args:
@@ -58,11 +64,22 @@ class NamespaceGate:
         notification = bytearray(_NOTIFICATION.size)
         try:
             fcntl.ioctl(self._listener, _RECEIVE, notification)
-            identifier, pid, _ = _NOTIFICATION.unpack(notification)
-            left = self._calls_left.get(pid, 0)
-            if left:
-                self._calls_left[pid] = left - 1
-            answer = (identifier, 0, 0, _CONTINUE) if left else (identifier, 0, -errno.EPERM, 0)
+            identifier, pid, _, call = _NOTIFICATION.unpack(notification)
+            refusal = self._join(pid) if seccomp.joins_namespace(call) else _open_netlink_socket(pid)
+            answer = (identifier, 0, -refusal, 0) if refusal else (identifier, 0, 0, _CONTINUE)
             fcntl.ioctl(self._listener, _SEND, _ANSWER.pack(*answer))
         except FileNotFoundError:
             return
+
+    def _join(self, pid: int) -> int:
+        """Return the error of a process that joins a namespace, 0 for none."""
+        left = self._calls_left.get(pid, 0)
+        if left == 0:
+            return errno.EPERM
+        self._calls_left[pid] = left - 1
+        return 0
+
+
+def _open_netlink_socket(pid: int) -> int:
+    """Return the error of a process that opens a netlink socket, 0 for none."""
+    return errno.EMFILE if procfs.netlink_sockets(pid) >= _MAX_NETLINK_SOCKETS else 0

@@ -106,17 +106,16 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
             )
             landlock.restrict_self(rules)
 
-    def apply_to_root(self, *directories: str, can_fork: bool = False) -> int | None:
+    def apply_to_root(self, *directories: str) -> int | None:
         """Confine the calling process, a session root, and its future children.
 
         Args:
             *directories: The session's writable directories.
-            can_fork: Whether forks of the session can have their own namespaces.
 
         Returns:
-            The listener for a ``NamespaceGate``, None if there is none.
+            The listener for a ``Gate``, None if there is none.
         """
-        listener = self._begin(gate=can_fork)
+        listener = self._begin(gate=self.users is not None)
         for kind, limit in self._resource_limits():
             _lower_limit(kind, limit)
         for kind, limit in _FIXED_LIMITS:
@@ -203,7 +202,8 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
         else:
             capabilities.drop_all()
         if self.seccomp and gate:
-            return seccomp.install_with_gate()
+            # In a network that others share, their netlink sockets would count, too.
+            return seccomp.install_with_gate(netlink=self.users is not None and not self.users.network)
         if self.seccomp:
             seccomp.install(internet=self.internet)
         return None

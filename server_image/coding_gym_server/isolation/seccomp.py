@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from coding_gym_server.isolation import bpf
 
-__all__ = ["install", "install_with_gate", "is_available"]
+__all__ = ["install", "install_with_gate", "is_available", "joins_namespace"]
 
 _PR_SET_SECCOMP = 22
 _PR_SET_NO_NEW_PRIVS = 38
@@ -137,7 +137,7 @@ _PRIO_USER, _IOPRIO_WHO_USER = 2, 3
 _CLONE, _CLONE3 = _Call(56, 220), _Call(435, 435)
 _NEW_NAMESPACES = 0x7E020000
 _IOCTL = _Call(16, 29)
-_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_TIOCSTI, _TIOCLINUX, _TIOCSETD = 0x5412, 0x541C, 0x5423
 _FCNTL = _Call(72, 25)
 _F_SETLEASE, _F_NOTIFY = 1024, 1026
 _SOCKET, _SOCKETPAIR = _Call(41, 198), _Call(53, 199)
@@ -172,8 +172,11 @@ def install(*, internet: bool = True) -> None:
     _apply(_program(internet=internet))
 
 
-def install_with_gate() -> int | None:
-    """Install the filter so that another process decides who may join namespaces; see ``NamespaceGate``.
+def install_with_gate(*, netlink: bool) -> int | None:
+    """Install the filter so that another process decides who may join namespaces and open netlink sockets; see ``Gate``.
+
+    Args:
+        netlink: Whether the other process decides on netlink sockets; else they are allowed.
 
     Returns:
         The listener of its notifications; None if there can be none: then the calls are refused.
@@ -181,7 +184,7 @@ def install_with_gate() -> int | None:
     Raises:
         OSError: If the kernel rejects the filter.
     """
-    _memory, header = _encode(_program(gate=True))
+    _memory, header = _encode(_program(gate=True, counts_netlink=netlink))
     _call_prctl(_PR_SET_NO_NEW_PRIVS, 1, 0)
     listener: int = _libc.syscall(_SECCOMP[_ARCHITECTURES[platform.machine()][0]], _SET_MODE_FILTER, _NEW_LISTENER, header)
     if listener >= 0:
@@ -189,6 +192,11 @@ def install_with_gate() -> int | None:
     # An older kernel, or one more listener than the container's own.
     install()
     return None
+
+
+def joins_namespace(number: int) -> bool:
+    """Return whether the number of a system call is that of setns(2)."""
+    return _FORBIDDEN[_JOIN_NAMESPACE][_ARCHITECTURES[platform.machine()][0]] == number
 
 
 def _apply(program: bpf.Body) -> None:
@@ -229,7 +237,7 @@ def _begin() -> tuple[bpf.Body, Callable[[_Call, bpf.Body], None]]:
     return program, rule
 
 
-def _program(*, internet: bool = True, gate: bool = False) -> bpf.Body:
+def _program(*, internet: bool = True, gate: bool = False, counts_netlink: bool = False) -> bpf.Body:
     program, rule = _begin()
     for name, call in _FORBIDDEN.items():
         is_gated = gate and name == _JOIN_NAMESPACE
@@ -237,7 +245,7 @@ def _program(*, internet: bool = True, gate: bool = False) -> bpf.Body:
     # A filter cannot read the flags, which are in memory; after ENOSYS, C libraries fall back to clone.
     rule(_CLONE3, [bpf.refuse(errno.ENOSYS)])
     rule(_CLONE, [bpf.load(bpf.argument(0)), bpf.any_bit(_NEW_NAMESPACES, 0, 1), bpf.refuse(errno.EPERM), bpf.ret(bpf.ALLOW)])
-    rule(_IOCTL, [bpf.load(bpf.argument(1)), *bpf.if_any((_TIOCSTI, _TIOCLINUX), errno.EPERM), bpf.ret(bpf.ALLOW)])
+    rule(_IOCTL, [bpf.load(bpf.argument(1)), *bpf.if_any((_TIOCSTI, _TIOCLINUX, _TIOCSETD), errno.EPERM), bpf.ret(bpf.ALLOW)])
     # Opening a leased file blocks for up to 45 s, and read access as the same user suffices to take a lease.
     rule(_FCNTL, [bpf.load(bpf.argument(1)), *bpf.if_any((_F_SETLEASE, _F_NOTIFY), errno.EPERM), bpf.ret(bpf.ALLOW)])
     for call in _OWN_PID_ONLY.values():
@@ -254,7 +262,7 @@ def _program(*, internet: bool = True, gate: bool = False) -> bpf.Body:
         )
     rule(_PRLIMIT, _allow_own_limits())
     for call in (_SOCKET, _SOCKETPAIR):
-        rule(call, _sockets(internet=internet))
+        rule(call, _sockets(internet=internet, netlink=bpf.USER_NOTIFICATION if counts_netlink else bpf.ALLOW))
     program.append(bpf.ret(bpf.ALLOW))
     return program
 
@@ -267,8 +275,13 @@ def _allow_own_limits() -> bpf.Body:
     return [bpf.load(bpf.argument(0)), *bpf.unless_equal(0, others), bpf.ret(bpf.ALLOW)]
 
 
-def _sockets(*, internet: bool) -> bpf.Body:
-    """Allow Unix sockets, maybe those of the Internet, and the netlink protocol that lists network interfaces."""
+def _sockets(*, internet: bool, netlink: int) -> bpf.Body:
+    """Allow Unix sockets, maybe those of the Internet, and the netlink protocol that lists network interfaces.
+
+    Args:
+        internet: Whether Internet sockets are allowed.
+        netlink: Action for a netlink socket of that protocol.
+    """
     allow = [bpf.ret(bpf.ALLOW)]
     is_known = [bpf.load(bpf.argument(2)), *(step for one in _PROTOCOLS for step in (bpf.equal(one, 0, 1), *allow))]
     unknown = [*is_known, bpf.refuse(errno.EPROTONOSUPPORT)]
@@ -279,11 +292,14 @@ def _sockets(*, internet: bool) -> bpf.Body:
         *unknown,
     ]
     # Programs that manage users continue without the audit protocol only if it does not seem to exist.
-    netlink = [bpf.load(bpf.argument(2)), bpf.equal(_NETLINK_ROUTE, 0, 1), *allow, bpf.refuse(errno.EPROTONOSUPPORT)]
+    route = [
+        *(bpf.load(bpf.argument(2)), bpf.equal(_NETLINK_ROUTE, 0, 1)),
+        *(bpf.ret(netlink), bpf.refuse(errno.EPROTONOSUPPORT)),
+    ]
     return [
         bpf.load(bpf.argument(0)),
         *(bpf.equal(_AF_UNIX, 0, 1), *allow),
         *((bpf.equal(_AF_INET, 1, 0), bpf.equal(_AF_INET6, 0, len(of_internet)), *of_internet) if internet else ()),
-        *(bpf.equal(_AF_NETLINK, 0, len(netlink)), *netlink),
+        *(bpf.equal(_AF_NETLINK, 0, len(route)), *route),
         bpf.refuse(errno.EACCES),
     ]

@@ -20,6 +20,7 @@ __all__ = [
     "is_below",
     "is_mounted_in_memory",
     "is_runnable",
+    "netlink_sockets",
     "pid_in",
     "pid_outside",
     "session_of",
@@ -102,6 +103,15 @@ def _descendants_of_all(ancestor: int, without: Collection[int]) -> set[int]:
                 pending.append(child)
                 found.append(child)
     return set(found) - zombies
+
+
+def netlink_sockets(pid: int) -> int:
+    """Return the number of netlink sockets in the network namespace of a process, bound or not; 0 if it has exited."""
+    try:
+        lines = _read(f"/proc/{pid}/net/protocols").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[2]) for line in lines if line.startswith(b"NETLINK ")), 0)
 
 
 def pid_outside(root: int, pid: int) -> int:

@@ -56,7 +56,7 @@ from coding_gym_server.ipc.snapshot_messages import (
 from coding_gym_server.ipc.system_messages import CreateSystem, EnterOwnSystem, Joined, JoinSystem, Mounted
 from coding_gym_server.ipc.widget_messages import WIDGETS_SIGNAL, RequestWidgets, WidgetsRequested
 from coding_gym_server.isolation import session_user
-from coding_gym_server.isolation.gate import NamespaceGate
+from coding_gym_server.isolation.gate import Gate
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.linux import oom, procfs, user_namespaces
 from coding_gym_server.linux.forking import adopt_orphans, die_with_parent, fork_bare, fork_when_possible
@@ -155,7 +155,7 @@ class SessionRoot(ProcessRoot):
         # Killed, but possibly not reaped yet; with their slots, or None for frozen copies.
         self._doomed: dict[int, ForkSlot | None] = {}
         self._cpu_seconds_of_others = 0.0
-        self._gate: NamespaceGate | None = None
+        self._gate: Gate | None = None
         self._channel = channel
         self._profile = profile
         self._directory = workspace
@@ -205,16 +205,12 @@ class SessionRoot(ProcessRoot):
         if self._parent_of_slots is not None:
             slots = session_user.slot_paths(self._parent_of_slots, self._slot_count)
             directories += [f"{slot}/{name}" for slot in slots for name in MOUNTED]
-        listener = self._profile.apply_to_root(
-            *directories,
-            *([self._shared] if self._shared else []),
-            can_fork=self._slot_count > 0,
-        )
+        listener = self._profile.apply_to_root(*directories, *([self._shared] if self._shared else []))
         if self._parent_of_slots is not None:
             # Else the session could access the files of its forks.
             os.close(self._parent_of_slots)
         if listener is not None:
-            self._gate = NamespaceGate(listener)
+            self._gate = Gate(listener)
         self._prepared = self._profile.prepare_workers()
         if os.getpid() == INIT:
             user_namespaces.forbid_inspection()
