@@ -183,7 +183,7 @@ def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _For
     graders = min(_USERS_PER_SESSION * config.grading_workers, _MAX_SESSION_USERS // 4)
     of_sessions = max(_MIN_SESSION_USERS, _USERS_PER_SESSION * config.max_sessions)
     users = SessionUsers(
-        # The kernel counts resources such as watches of epoll(7) per user of the machine; one of the image may be a person there.
+        # The kernel counts resources such as watches of epoll(7) per user of the machine; that of an image may be a person.
         server=first + _MAX_SESSION_USERS,
         first=first,
         count=min(of_sessions + 2 * graders, _MAX_SESSION_USERS - RESERVED_USERS),
