@@ -67,7 +67,7 @@ ATTACKS = {
         "def connect():\n    s = socket.socket(socket.AF_UNIX); s.connect(chr(0) + 'of the first'); return True\n"
         "print(not tried(connect))"
     ),
-    "terminals": "print(not tried(lambda: os.listdir('/dev/pts')))",
+    "terminals": "print(os.listdir('/dev/pts') == ['ptmx'])",
     "descriptors of directories": (
         "print([fd for fd in os.listdir('/proc/self/fd') if tried(lambda: os.stat('own', dir_fd=int(fd)))\n"
         "       and open(f'/proc/self/fd/{fd}/own').read() != secret] == [])"

@@ -10,7 +10,7 @@ import httpx
 import psutil
 import pytest
 
-from plugins.e2b.tests.conftest import KEY, ServedE2B
+from plugins.e2b.tests.conftest import ServedE2B
 from tests.support.timing import eventually
 
 DESCRIPTORS = 400
@@ -24,7 +24,7 @@ BEGINNINGS = {
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    served = ServedE2B(tmp_path_factory.mktemp("e2b"), "--provider", "local", "--token", KEY, "--option", "disk=64m")
+    served = ServedE2B(tmp_path_factory.mktemp("e2b"), "--provider", "local", "--option", "disk=64m")
     psutil.Process(served.process.pid).rlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
     yield served
     assert served.stop() == 0, served.log.read_text()

@@ -18,7 +18,7 @@ from coding_gym_server.ipc.messages import ToProcess
 __all__ = ["HEADER", "MAX_DESCRIPTORS", "Channel", "close_all", "close_others"]
 
 HEADER = struct.Struct("<I")
-MAX_DESCRIPTORS = 5
+MAX_DESCRIPTORS = 8
 _READ_BYTES = 65_536
 _FIRST = 3
 

@@ -97,7 +97,7 @@ class WorkerCopied(msgspec.Struct, tag=True):
     """Response to ``CopyWorker``, ``StayFrozen``, ``Thaw`` and ``Resume``.
 
     Attributes:
-        pid: Process id of the copy, in the root's pid namespace.
+        pid: Process id of the copy, in its own pid namespace.
     """
 
     pid: int
@@ -106,15 +106,17 @@ class WorkerCopied(msgspec.Struct, tag=True):
 class AdoptCopy(msgspec.Struct, tag=True):
     """Request to a root: treat a child as a frozen copy, or as the worker of a slot. It is a new one, or has been the other.
 
-    A worker of a slot with namespaces may then join these, once.
+    A child that is to be the worker of another slot than it was copied in may then join the namespaces of this one, once.
 
     Attributes:
-        pid: Process id of the child.
+        pid: Process id of the child in its own pid namespace, as it claims; 0 for the original itself.
+        original: Process id of the process that it is a copy of.
         is_worker: Whether it is the worker.
         slot: Number of the slot that it is a worker of, or a copy of the worker of.
     """
 
     pid: int
+    original: int
     is_worker: bool
     slot: int = FIRST_SLOT
 
@@ -130,7 +132,13 @@ class CheckAlone(msgspec.Struct, tag=True):
 
 
 class CopyAdopted(msgspec.Struct, tag=True):
-    """Response to ``CheckAlone``, ``AdoptCopy``, ``OpenSlot`` and ``SealSlot``."""
+    """Response to ``CheckAlone``, ``AdoptCopy``, ``OpenSlot`` and ``SealSlot``.
+
+    Attributes:
+        pid: Process id of the adopted child, or of the sealed worker, in the root's pid namespace; else 0.
+    """
+
+    pid: int = 0
 
 
 class ShareNamespaces(msgspec.Struct, tag=True):
@@ -144,7 +152,7 @@ class ShareNamespaces(msgspec.Struct, tag=True):
 
 
 class NamespacesShared(msgspec.Struct, tag=True):
-    """Response to ``ShareNamespaces``. Passes the copy's user namespace, and the session's mount and pid namespaces."""
+    """Response to ``ShareNamespaces``. Passes the copy's user and pid namespaces, and the session's mount namespace."""
 
 
 class ForkSlotMaker(msgspec.Struct, tag=True):
@@ -172,25 +180,25 @@ class SlotMakerForked(msgspec.Struct, tag=True):
 
 
 class SlotMade(msgspec.Struct, tag=True):
-    """Response on the socket of ``ForkSlotMaker``. Passes the namespaces of the slot."""
+    """Response of the slot's init on the socket of ``ForkSlotMaker``. Passes a pidfd of it, and the slot's namespaces."""
 
 
 class OpenSlot(msgspec.Struct, tag=True):
-    """Request to a root: open a slot for a fork. Passes its namespaces.
+    """Request to a root: open a slot for a fork. Passes the channel of its init, and what ``SlotMade`` passes.
 
     Attributes:
         slot: Its number.
     """
 
-    DESCRIPTORS: ClassVar[int] = 5
+    DESCRIPTORS: ClassVar[int] = 8
 
     slot: int
 
 
 class EnterSlot(msgspec.Struct, tag=True):
-    """Request to a worker before ``Resume``: join the namespaces of its slot, which are passed."""
+    """Request to a worker before ``Resume``: join the namespaces of its slot, which are passed, and continue in a child."""
 
-    DESCRIPTORS: ClassVar[int] = 5
+    DESCRIPTORS: ClassVar[int] = 6
 
 
 class SealSlot(msgspec.Struct, tag=True):

@@ -27,9 +27,11 @@ BESIDE = "/run/beside"
 """Directory with a mount point for each of those that sessions cover, for processes that must not cover it."""
 
 _PRESERVED = {"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "opt", "proc", "sbin", "sys", "usr"}
-_EMPTY_DIRECTORIES = ("/dev/shm", "/sys/kernel/debug", "/sys/kernel/tracing")
+_EMPTY_DIRECTORIES = ("/sys/kernel/debug", "/sys/kernel/tracing")
 _WRITABLE = ("/dev/shm", "/proc", "/tmp")
-_TERMINALS, _MAX_TERMINALS = "/dev/pts", 1024
+_DEVICES = ("full", "null", "random", "tty", "urandom", "zero")
+_LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2", "ptmx": "pts/ptmx"}
+_MAX_TERMINALS = 1024
 
 _X_SOCKETS = "/tmp/.X11-unix"
 HOST_NAME = "sandbox"
@@ -100,10 +102,25 @@ def enter(
     for directory in covered:
         os.makedirs(f"{BESIDE}{directory}")
     _add_user(user, home)
-    # The terminals of the host's users are not for sessions.
-    mounts.mount_devpts(_TERMINALS, _MAX_TERMINALS)
-    mounts.bind(f"{_TERMINALS}/ptmx", "/dev/ptmx")
+    _make_devices(max_inodes)
     mounts.protect(*keep.values(), *_WRITABLE)
+
+
+def _make_devices(max_inodes: int) -> None:
+    """Cover the devices, terminals and services of the machine by a ``/dev`` like that of a container."""
+    opened = {name: os.open(f"/dev/{name}", os.O_PATH | os.O_CLOEXEC) for name in _DEVICES}
+    mounts.mount_tmpfs("/dev", "mode=0755,nr_inodes=32")
+    for name, descriptor in opened.items():
+        Path(f"/dev/{name}").touch()
+        mounts.bind(f"/proc/self/fd/{descriptor}", f"/dev/{name}")
+        os.close(descriptor)
+    for name, target in _LINKS.items():
+        os.symlink(target, f"/dev/{name}")
+    for directory in ("/dev/pts", "/dev/shm"):
+        os.mkdir(directory)
+    mounts.mount_devpts("/dev/pts", _MAX_TERMINALS)
+    mounts.mount_tmpfs("/dev/shm", f"mode=1777,nr_inodes={max_inodes}")
+    disown("/dev/shm")
 
 
 def disown(directory: str) -> None:

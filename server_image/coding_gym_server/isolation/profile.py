@@ -16,7 +16,7 @@ import sysconfig
 
 import msgspec
 
-from coding_gym_server.isolation import capabilities, landlock, namespaces, seccomp
+from coding_gym_server.isolation import capabilities, landlock, seccomp
 from coding_gym_server.isolation.probe import SIGNAL_SCOPE_ABI
 from coding_gym_server.isolation.session_user import SessionUsers
 
@@ -123,9 +123,15 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
             with contextlib.suppress(OSError, ValueError):
                 _lower_limit(kind, limit)
         if self.landlock:
+            # With mounts of its own, a session sees nothing that it may not read. The rules must apply to those of its forks,
+            # too, which do not exist yet.
             rules = landlock.Rules(
-                read=(*_SYSTEM, *map(_behind_cover, python_directories()), *self.readable),
-                write=("/",) if self.is_root else (*directories, *_DEVICES, *_TERMINALS, *self.private_directories),
+                read=("/",) if self.users is not None else (*_SYSTEM, *python_directories(), *self.readable),
+                write=("/",)
+                if self.is_root
+                else (*directories, "/dev")
+                if self.users is not None
+                else (*directories, *_DEVICES, *_TERMINALS, *self.private_directories),
                 drop_boxes=("/dev/shm",) if self.shared_memory and "/dev/shm" not in directories else (),
             )
             landlock.restrict_self(rules)
@@ -221,12 +227,6 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
 def python_directories() -> set[str]:
     """Return the directories of the interpreter and of importable modules."""
     return {sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), *filter(os.path.isabs, sys.path)}
-
-
-def _behind_cover(directory: str) -> str:
-    """Return the path of a directory that a session's own may have covered, without links that its code can replace."""
-    covered = f"{namespaces.COVERED}{directory}"
-    return covered if os.path.isdir(covered) else directory
 
 
 def _public(directory: str) -> list[str]:

@@ -20,9 +20,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from coding_gym_server.isolation import capabilities, namespaces, root_user
-from coding_gym_server.linux import mounts, user_namespaces
+from coding_gym_server.linux import mounts, procfs, user_namespaces
 from coding_gym_server.linux.cloning import clone_into
-from coding_gym_server.linux.forking import ask_child, die_with_parent
+from coding_gym_server.linux.forking import ask_child, fork_bare
 from coding_gym_server.linux.network import bring_up_loopback, open_low_ports
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "SLOTS",
     "USER",
     "SessionUsers",
+    "are_joined",
     "borrow",
     "enter",
     "enter_as_root",
@@ -40,6 +41,7 @@ __all__ = [
     "links",
     "open_mounts",
     "open_namespaces",
+    "pid_namespace_in",
     "slot_paths",
     "try_to_enter",
 ]
@@ -67,8 +69,11 @@ _SLOT_NAMESPACES = {
     "mnt": mounts.NEW_MOUNTS,
     "ipc": mounts.NEW_IPC,
     "uts": mounts.NEW_HOST_NAME,
+    "pid": mounts.NEW_PROCESSES,
     "net": mounts.NEW_NETWORK,
 }
+"""Kinds of the namespaces of a fork by their names below ``/proc/PID/ns``, in the order in which they are joined."""
+
 _NAMESPACES = {"mnt": mounts.NEW_MOUNTS, "ipc": mounts.NEW_IPC}
 
 
@@ -262,7 +267,7 @@ def _hide_server(users: SessionUsers) -> None:
     """Cover the directories of the server."""
     shown = {path: mounts.clone_tree(path) for path in users.shown}
     for directory in filter(os.path.isdir, users.hidden):
-        mounts.mount_tmpfs(directory, "mode=0755,nr_inodes=16")
+        mounts.mount_tmpfs(directory, "mode=0711,nr_inodes=16")
     for path, tree in shown.items():
         os.makedirs(path)
         mounts.attach(tree, path)
@@ -283,42 +288,51 @@ def enter_slot(
     directories: dict[str, tuple[str, int]],
     slots: int,
     number: int,
-    parent_namespace: int,
+    *,
+    user_namespace: int,
     mount_namespace: int,
-) -> tuple[int, ...]:
-    """Move the calling process, which has a session root's privileges, into new namespaces for a fork of a session.
+    pid_namespace: int,
+) -> tuple[int, ...] | None:
+    """Fork a child in new namespaces for a fork of a session. The caller has a zygote's privileges, and mounts of its own.
 
     A process of the session can join them: its user owns the new user namespace, which is below that of the process, and the
-    other namespaces belong to this one. In the new mount namespace, the fork's directories cover those of the session.
+    other namespaces belong to this one. The child is the init of the new pid namespace, which is below that of the session.
 
     Args:
         users: Users and disks of the sandbox.
         directories: As for ``enter``.
         slots: Descriptor of the parent directory of those of forks.
         number: Number of the fork.
-        parent_namespace: Descriptor of the user namespace of the process that is to join.
-        mount_namespace: Descriptor of the mount namespace of the session that ``enter`` has made. The calling process is in the
-            session's pid namespace.
+        user_namespace: Descriptor of the user namespace of the process that is to join.
+        mount_namespace: Descriptor of the mount namespace of the session that ``enter`` has made.
+        pid_namespace: Descriptor of the pid namespace of the process that is to join.
 
     Returns:
-        Descriptors of the namespaces for ``join_slot``.
+        In the child: descriptors of the namespaces for ``join_slot``. In the calling process: None.
 
     Raises:
         OSError: If the kernel or a seccomp filter does not permit it.
     """
+    mounts.join(pid_namespace, mounts.NEW_PROCESSES)
+    # Only a process that is in a pid namespace can create another one in there.
+    if fork_bare():
+        return None
+    mounts.make_private()
+    own = open_mounts()
     mounts.join(mount_namespace, mounts.NEW_MOUNTS)
     trees = {name: mounts.clone_tree(f"{number}/{name}", directory=slots) for name in directories}
-    mounts.join(parent_namespace, mounts.NEW_USERS)
+    mounts.join(own, mounts.NEW_MOUNTS)
+    mounts.join(user_namespace, mounts.NEW_USERS)
     os.setresgid(USER, USER, USER)
     os.setresuid(USER, USER, USER)
     user_namespaces.allow_inspection()
     user_namespaces.enter(USER, USER)
-    mounts.unshare(mounts.NEW_MOUNTS | mounts.NEW_IPC | mounts.NEW_HOST_NAME | (0 if users.network else mounts.NEW_NETWORK))
-    if not users.network:
-        bring_up_loopback()
-        open_low_ports()
-    # The terminals of the session are not for its forks.
-    _mount_terminals()
+    if fork_into_namespaces(users):
+        return None
+    proc = _begin(users)
+    mounts.protect()
+    _cover_system(proc)
+    _hide_server(users)
     # As in ``enter``, the mount that hides the others must be the last.
     for name, (mount_point, _) in sorted(directories.items(), key=lambda item: item[1][0] == _TEMPORARY):
         mounts.attach(trees[name], mount_point)
@@ -328,7 +342,9 @@ def enter_slot(
 
 
 def join_slot(namespaces: Iterable[int], *, max_tasks: int | None) -> None:
-    """Move the calling, single-threaded child of a session root into the namespaces of a fork, without capabilities in them.
+    """Move the calling, single-threaded process of a session into the namespaces of a fork, without capabilities in them.
+
+    Its next child is a process of the fork; itself, it keeps its pid namespace.
 
     Args:
         namespaces: Descriptors from ``enter_slot``, which are closed.
@@ -338,7 +354,6 @@ def join_slot(namespaces: Iterable[int], *, max_tasks: int | None) -> None:
     Raises:
         OSError: If the session root does not admit it.
     """
-    parent = os.getppid()
     # Without the last one, the fork has the network of the sandbox.
     for namespace, kind in zip(namespaces, _SLOT_NAMESPACES.values(), strict=False):
         mounts.join(namespace, kind)
@@ -347,9 +362,24 @@ def join_slot(namespaces: Iterable[int], *, max_tasks: int | None) -> None:
     if max_tasks is not None:
         limit = max(_MIN_TASKS_OF_FORK, max_tasks // 4)
         resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
-    # Gaining capabilities has undone both.
+    # Gaining capabilities has undone it.
     user_namespaces.allow_inspection()
-    die_with_parent(parent)
+
+
+def are_joined(pid: int, namespaces: Sequence[int]) -> bool:
+    """Return whether a process is in the namespaces of a fork; false if it has exited.
+
+    Args:
+        pid: The process.
+        namespaces: Descriptors from ``enter_slot``.
+    """
+    names = list(_SLOT_NAMESPACES)[: len(namespaces)]
+    return [procfs.namespace_of(pid, name) for name in names] == list(map(procfs.identity_of, namespaces))
+
+
+def pid_namespace_in(namespaces: Sequence[int]) -> int:
+    """Return the descriptor of the pid namespace among those from ``enter_slot``."""
+    return namespaces[list(_SLOT_NAMESPACES).index("pid")]
 
 
 def open_namespaces() -> tuple[int, ...]:

@@ -20,13 +20,15 @@ __all__ = [
     "is_below",
     "is_mounted_in_memory",
     "is_runnable",
+    "namespace_of",
     "netlink_sockets",
+    "own_pid",
     "pid_in",
+    "pid_of",
     "pid_outside",
     "session_of",
     "tasks_below",
     "tasks_of_user",
-    "user_namespace_of",
     "waiting_times",
 ]
 
@@ -255,12 +257,28 @@ def _mask(task: int | str, field: bytes) -> int:
     return int(rest.split(None, 1)[0], 16) if found else 0
 
 
-def user_namespace_of(pid: int) -> tuple[int, int] | None:
-    """Return device and inode of a process's user namespace, None if it has exited or may not be inspected."""
+def namespace_of(pid: int, name: str) -> tuple[int, int] | None:
+    """Return device and inode of a namespace of a process, None if it has exited or may not be inspected.
+
+    Args:
+        pid: The process.
+        name: Name of the namespace in ``/proc/PID/ns``.
+    """
     try:
-        return identity_of(f"/proc/{pid}/ns/user")
+        return identity_of(f"/proc/{pid}/ns/{name}")
     except OSError:
         return None
+
+
+def own_pid(pid: int) -> int:
+    """Return the pid of a process in its own namespace, 0 if it has been reaped."""
+    return next(iter(_pids_of(pid)[-1:]), 0)
+
+
+def pid_of(descriptor: int) -> int:
+    """Return the pid of the process of a pidfd in the calling process's namespace, -1 if it has been reaped."""
+    _, _, rest = _read(f"/proc/self/fdinfo/{descriptor}").partition(b"\nPid:")
+    return int(rest.split(None, 1)[0])
 
 
 def identity_of(file: int | str) -> tuple[int, int]:

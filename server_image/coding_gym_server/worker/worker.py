@@ -33,6 +33,7 @@ from coding_gym_server.ipc.streams import adopt_descriptors, flush_streams, open
 from coding_gym_server.ipc.widget_messages import WIDGETS_SIGNAL, FoundWidgets
 from coding_gym_server.isolation import session_user
 from coding_gym_server.isolation.profile import IsolationProfile
+from coding_gym_server.linux.cloning import clone_sibling
 from coding_gym_server.linux.forking import die_with_parent
 from coding_gym_server.linux.inherited_state import renew_inherited_state
 from coding_gym_server.worker import gui_events as gui
@@ -71,7 +72,6 @@ class Worker:
         profile: The isolation profile of the session.
         prepared: The Landlock ruleset from ``IsolationProfile.prepare_workers``, or None.
         authorized_imports: Modules that a backend with an import allowlist permits in addition to its own.
-        namespaces: Namespaces of the fork that it is a worker of; empty for the original session.
     """
 
     def __init__(
@@ -85,7 +85,6 @@ class Worker:
         profile: IsolationProfile,
         prepared: int | None,
         authorized_imports: tuple[str, ...],
-        namespaces: tuple[int, ...],
     ) -> None:
         self._channel = channel
         self._outputs = (stdout, stderr)
@@ -94,7 +93,6 @@ class Worker:
         self._profile = profile
         self._prepared = prepared
         self._authorized_imports = authorized_imports
-        self._namespaces = namespaces
         self._output = Output(self._send_result)
         # The last census, as long as it is true.
         self._held: Held | None = None
@@ -120,8 +118,6 @@ class Worker:
         os.setsid()
         renew_inherited_state()
         self._adopt_descriptors()
-        if self._namespaces:
-            session_user.join_slot(self._namespaces, max_tasks=self._profile.max_tasks)
         self._profile.apply_to_worker(self._prepared)
         self._pid = os.getpid()
         self._root = os.getppid()
@@ -288,9 +284,13 @@ class Worker:
         try:
             session_user.join_slot(namespaces, max_tasks=self._profile.max_tasks)
             self._profile.apply_to_copy()
+            if clone_sibling():
+                os._exit(0)
         except OSError as error:
-            self._channel.send(Failed(f"the copy of the interpreter cannot get its own files: {error}"))
+            self._channel.send(Failed(f"the copy of the interpreter cannot get its own namespaces: {error}"))
             os._exit(1)
+        threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
+        self._pid, self._root = os.getpid(), os.getppid()
 
     def _send_result(self, result: CellResult) -> None:
         if os.getpid() != self._pid:

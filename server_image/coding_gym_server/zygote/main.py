@@ -37,7 +37,7 @@ from coding_gym_server.ipc.zygote_messages import (
 )
 from coding_gym_server.isolation import session_user
 from coding_gym_server.linux import cloning, fontconfig, mounts, procfs, user_namespaces
-from coding_gym_server.linux.forking import adopt_orphans, default_to_fork, fork_bare, fork_when_possible
+from coding_gym_server.linux.forking import adopt_orphans, default_to_fork, fork_when_possible
 from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.packages import overlay
 from coding_gym_server.submission import process as submission
@@ -234,11 +234,10 @@ class _Zygote:
     def _fork_for(self, request: _Request) -> Callable[[], int]:
         """Return the function that forks what is requested."""
         users = self._config.profile.users
-        if isinstance(request, ForkSlotMaker):
-            # It needs none of the fork hooks.
-            return fork_bare
         if users is None:
             return os.fork
+        if isinstance(request, ForkSlotMaker):
+            return functools.partial(cloning.clone_into, mounts.NEW_MOUNTS)
         if isinstance(request, ForkDisplay):
             return functools.partial(cloning.clone_into, mounts.NEW_NETWORK)
         return functools.partial(session_user.fork_into_namespaces, users)
@@ -264,8 +263,7 @@ class _Zygote:
         if users is not None and users.count and isinstance(request, ForkDisplay):
             user_namespaces.become(users.server)
         if isinstance(request, ForkSlotMaker):
-            assert users is not None
-            return SlotMaker(users, request.number, *descriptors)
+            return SlotMaker(self._config.profile, request.number, *descriptors)
         control, *others = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         if isinstance(request, ForkDisplay):
             from coding_gym_server.display.messages import DisplayConfig
@@ -296,6 +294,8 @@ class _Zygote:
         with contextlib.suppress(ChildProcessError):
             while pid := os.waitpid(-1, os.WNOHANG)[0]:
                 self._forked.discard(pid)
-        for orphan in procfs.children(os.getpid()) - self._forked:
+        # Those of a maker of slots are their inits, which end with their roots.
+        orphans = set() if self._config.backend == SLOT_MAKER else procfs.children(os.getpid()) - self._forked
+        for orphan in orphans:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(orphan, signal.SIGKILL)

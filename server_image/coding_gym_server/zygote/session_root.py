@@ -5,8 +5,8 @@ user code, so it stays as clean as the zygote that it was forked from, and a res
 workspace and fork.
 
 A session and its forks are a process tree: one root is the parent of all their workers, because a copy of a worker is a child
-of its parent. Each session has a slot. That of a fork has a user, a mount and an IPC namespace, and processes belong to the
-slot whose user namespace they are in, which none of them can change.
+of its parent. Each session has a slot. That of a fork has namespaces of its own, and processes belong to the slot whose pid
+namespace they are in, which none of them can change. Its init adopts the orphans there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import msgspec
@@ -59,6 +59,7 @@ from coding_gym_server.isolation import session_user
 from coding_gym_server.isolation.gate import Gate
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.linux import oom, procfs, user_namespaces
+from coding_gym_server.linux.cloning import clone_sibling
 from coding_gym_server.linux.forking import adopt_orphans, die_with_parent, fork_bare, fork_when_possible
 from coding_gym_server.linux.niceness import lower_priority
 from coding_gym_server.linux.process_root import INIT, ProcessRoot, reaped_cpu_time
@@ -75,6 +76,8 @@ _CONVERGENCE_SECONDS = 3.0
 
 _UNKNOWN = object()
 
+_Identity = tuple[int, int]
+
 
 class Forked(Protocol):
     """Process forked by a root."""
@@ -83,45 +86,66 @@ class Forked(Protocol):
         """Run the process; it exits when this returns."""
 
 
+class _Init:
+    """Init of the pid namespace of a fork, which must outlive all processes, and all other namespaces, in there.
+
+    Args:
+        pid: Its process id in the root's pid namespace.
+        channel: Channel of requests to it.
+        namespace: Device and inode of its pid namespace.
+        above: Device and inode of the one that this is in.
+    """
+
+    def __init__(self, pid: int, channel: Channel[ToProcess], namespace: _Identity, above: _Identity | None) -> None:
+        self.pid = pid
+        self.channel = channel
+        self.namespace = namespace
+        self.above = above
+
+
 class ForkSlot:
     """One session of a process tree.
 
     Args:
         number: Its number.
-        namespaces: Descriptors of its user, mount and IPC namespace; empty for the first slot, whose namespaces are the root's.
+        namespaces: Descriptors of its namespaces; empty for the first slot, whose namespaces are the root's.
+        init: Init of its pid namespace, None for the first slot.
 
     Attributes:
         number: Its number.
-        namespaces: Descriptors of its user, mount and IPC namespace; empty for the first slot.
+        namespaces: Descriptors of its namespaces; empty for the first slot.
+        init: Init of its pid namespace, None for the first slot, of which it is the root.
         worker: Process id of its worker, None without one.
         worker_status: Wait status of its last worker, None before it has exited.
         has_exited: Whether the worker has exited, which was not reported yet.
         spawners: Process ids of its spawners.
+        entering: Process id of a copy that is about to continue in its namespaces, None without one.
         cpu_seconds: CPU time of its processes that have been reaped, except for the first slot.
     """
 
-    def __init__(self, number: int, namespaces: tuple[int, ...] = ()) -> None:
+    def __init__(self, number: int, namespaces: tuple[int, ...] = (), init: _Init | None = None) -> None:
         self.number = number
         self.namespaces = namespaces
+        self.init = init
         self.worker: int | None = None
         self.worker_status: int | None = None
         self.has_exited = False
         self.spawners: set[int] = set()
+        self.entering: int | None = None
         self.cpu_seconds = 0.0
-        self._identity = procfs.identity_of(namespaces[0]) if namespaces else None
+        self._identity = None if init is None else init.namespace
 
     def contains(self, pid: int) -> bool:
-        """Return whether a process of the tree is, or may be, in the user namespace of the slot."""
-        identity = procfs.user_namespace_of(pid)
+        """Return whether a process of the tree is, or may be, in the pid namespace of the slot."""
+        identity = procfs.namespace_of(pid, "pid")
         # A process that hides its namespace belongs to every slot: it ends with the first one.
         return identity is None or identity == self.identity
 
     @property
-    def identity(self) -> tuple[int, int] | None:
-        """Device and inode of the user namespace."""
+    def identity(self) -> _Identity | None:
+        """Device and inode of the pid namespace."""
         if self._identity is None:
-            # That of the root, which has entered it since the object was created.
-            self._identity = procfs.user_namespace_of(os.getpid())
+            self._identity = procfs.namespace_of(os.getpid(), "pid")
         return self._identity
 
 
@@ -152,6 +176,9 @@ class SessionRoot(ProcessRoot):
         super().__init__(scopes_signals=profile.scopes_signals, adopted_by_init=profile.adopted_by_init)
         self._slots = {FIRST_SLOT: ForkSlot(FIRST_SLOT)}
         self._frozen: set[int] = set()
+        # Of forks that have been closed, while something is left in their namespaces.
+        self._idle_inits: list[_Init] = []
+        self._ended_inits: set[int] = set()
         # Killed, but possibly not reaped yet; with their slots, or None for frozen copies.
         self._doomed: dict[int, ForkSlot | None] = {}
         self._cpu_seconds_of_others = 0.0
@@ -166,6 +193,8 @@ class SessionRoot(ProcessRoot):
         self._authorized_imports = authorized_imports
         self._parent_of_slots: int | None = None
         self._slot_count = 0
+        # Of the copy whose namespaces were shared last.
+        self._shared_pid_namespace: _Identity | None = None
 
     def run(self) -> None:
         """Serve until the server exits. Returns only in a forked worker at its end, never in the root."""
@@ -309,17 +338,18 @@ class SessionRoot(ProcessRoot):
     def _handle_branching(self, message: ToProcess, descriptors: list[int]) -> None:
         """Handle a request about copies of a worker, or slots for them."""
         match message:
-            case AdoptCopy(pid, is_worker, number):
-                self._send_adopted(self._adopt(pid, self._slots[number], is_worker=is_worker))
+            case AdoptCopy(pid, original, is_worker, number):
+                self._send_adopted(self._adopt(pid, original, self._slots[number], is_worker=is_worker))
             case CheckAlone(number):
                 self._send_adopted(self._check_alone(self._slots[number]))
             case KillCopy(pid):
                 self._kill_copy(pid)
+                self._end_idle_inits()
                 self._channel.send(Killed())
             case ShareNamespaces(pid):
                 self._share_namespaces(pid)
             case OpenSlot(number):
-                self._slots[number] = ForkSlot(number, tuple(descriptors))
+                self._slots[number] = self._open_slot(number, *descriptors)
                 self._channel.send(CopyAdopted())
             case SealSlot(number):
                 self._send_adopted(self._seal(self._slots[number]))
@@ -327,15 +357,25 @@ class SessionRoot(ProcessRoot):
                 self._close_slot(self._slots[number])
                 self._channel.send(Killed())
 
-    def _send_adopted(self, refusal: str | None) -> None:
-        self._channel.send(CopyAdopted() if refusal is None else Failed(refusal))
+    def _send_adopted(self, adopted: int | str) -> None:
+        """Send the process id of what has been adopted, or the reason why nothing was."""
+        self._channel.send(Failed(adopted) if isinstance(adopted, str) else CopyAdopted(adopted))
+
+    def _open_slot(self, number: int, control: int, own: int, *namespaces: int) -> ForkSlot:
+        connection = socket.socket(fileno=control)
+        connection.setblocking(True)
+        namespace = procfs.identity_of(session_user.pid_namespace_in(namespaces))
+        pid = procfs.pid_of(own)
+        os.close(own)
+        return ForkSlot(number, namespaces, _Init(pid, Channel(connection), namespace, self._shared_pid_namespace))
 
     def _share_namespaces(self, pid: int) -> None:
         if pid not in self._frozen or (self._gate is None and self._profile.seccomp):
             self._channel.send(Failed("the kernel does not permit forks of a session beside it"))
             return
         try:
-            paths = (f"/proc/{pid}/ns/user", "/proc/self/ns/mnt", "/proc/self/ns/pid")
+            paths = (f"/proc/{pid}/ns/user", "/proc/self/ns/mnt", f"/proc/{pid}/ns/pid")
+            self._shared_pid_namespace = procfs.namespace_of(pid, "pid")
             shared = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in paths]
         except OSError as error:
             self._channel.send(Failed(f"the copy of the interpreter has ended: {error.strerror}"))
@@ -349,19 +389,16 @@ class SessionRoot(ProcessRoot):
         if slot.worker is None:
             # It may have run out of memory: free that of the remaining processes first.
             self._reap_killed()
-        root = os.getpid()
         try:
             # Fork before reaping, so that the new worker starts up while the old processes exit.
             with self._rank.of_workers():
-                pid = self._try_to_fork()
+                pid = self._fork_in(slot, self._try_to_fork)
             if pid == 0:
-                self._become_child(root, slot)
                 lower_priority()
-                return self._new_worker(*descriptors, slot=slot)
+                return self._new_worker(*descriptors)
             self._reap_killed(pid)
             previous_status, slot.worker, slot.worker_status = slot.worker_status, pid, None
             slot.has_exited = False
-            self._admit(pid, slot)
         except OSError as error:
             self._channel.send(Failed(f"cannot fork a worker: {error}"))
         else:
@@ -370,16 +407,13 @@ class SessionRoot(ProcessRoot):
         return None
 
     def _fork_spawner(self, slot: ForkSlot, descriptors: list[int]) -> Forked | None:
-        root = os.getpid()
         try:
             # The spawner's programs inherit its rank, which they could not be given by a process that is confined already.
             with self._rank.of_workers():
-                pid = fork_when_possible(fork_bare, on_wait=self._reap)
+                pid = self._fork_in(slot, lambda: fork_when_possible(fork_bare, on_wait=self._reap))
             if pid == 0:
-                self._become_child(root, slot)
-                return Spawner(*descriptors, profile=self._profile, prepared=self._prepared, namespaces=slot.namespaces)
+                return Spawner(*descriptors, profile=self._profile, prepared=self._prepared)
             slot.spawners.add(pid)
-            self._admit(pid, slot)
         except OSError as error:
             self._channel.send(Failed(f"cannot fork a spawner: {error}"))
         else:
@@ -387,20 +421,82 @@ class SessionRoot(ProcessRoot):
         close_all(descriptors)
         return None
 
-    def _become_child(self, root: int, slot: ForkSlot) -> None:
+    def _fork_in(self, slot: ForkSlot, fork: Callable[[], int]) -> int:
+        """Fork a child of the root in the namespaces of a slot; return its process id, and 0 in it.
+
+        Raises:
+            OSError: If the process limit is reached, memory is exhausted, or the namespaces of the slot have ended.
+        """
+        if not slot.namespaces:
+            root = os.getpid()
+            pid = fork()
+            if pid == 0:
+                self._become_child()
+                die_with_parent(root)
+            return pid
+        answer, report = os.pipe()
+        try:
+            helper = fork()
+        except OSError:
+            close_all((answer, report))
+            raise
+        if helper == 0:
+            os.close(answer)
+            return self._continue_in(slot, report)
+        os.close(report)
+        assert self._gate is not None
+        self._gate.admit(helper, len(slot.namespaces))
+        pid = self._receive_pid(answer)
+        self._gate.revoke(helper)
+        os.close(answer)
+        self._record_exit(*os.wait4(helper, 0))
+        if not pid:
+            message = "the namespaces of the fork have ended"
+            raise OSError(message)
+        return pid
+
+    def _continue_in(self, slot: ForkSlot, report: int) -> int:
+        """Continue in a child in the namespaces of a slot, whose parent is the root; return 0 in it."""
+        try:
+            self._become_child(slot)
+            session_user.join_slot(slot.namespaces, max_tasks=self._profile.max_tasks)
+            if (pid := clone_sibling()) == 0:
+                os.close(report)
+                return 0
+            os.write(report, b"%d" % pid)
+        except OSError as error:
+            os.write(2, f"cannot join a fork: {error}\n".encode())
+        os._exit(0)
+
+    def _receive_pid(self, answer: int) -> int:
+        """Return the process id that a helper reports, 0 if it has failed; admit it in the meantime."""
+        assert self._gate is not None
+        poll = select.poll()
+        poll.register(answer, select.POLLIN)
+        poll.register(self._gate.fileno(), select.POLLIN)
+        while True:
+            ready = [descriptor for descriptor, _ in poll.poll()]
+            if answer in ready:
+                return int(os.read(answer, 32) or 0)
+            self._gate.answer()
+
+    def _become_child(self, slot: ForkSlot | None = None) -> None:
         """Detach a forked child from the root's own business, and from other slots."""
         for other in self._slots.values():
             if other is not slot:
                 close_all(other.namespaces)
+            if other.init is not None:
+                other.init.channel.close()
+        for init in self._idle_inits:
+            init.channel.close()
         self._exits.close()
         self._rank.close()
         if self._gate is not None:
             self._gate.close()
-        die_with_parent(root)
         self._channel.close()
         user_namespaces.allow_inspection()
 
-    def _new_worker(self, channel: int, stdout: int, stderr: int, *, slot: ForkSlot) -> Forked:
+    def _new_worker(self, channel: int, stdout: int, stderr: int) -> Forked:
         # Imported here because submission roots do not need it.
         from coding_gym_server.worker.worker import Worker
 
@@ -413,7 +509,6 @@ class SessionRoot(ProcessRoot):
             authorized_imports=self._authorized_imports,
             profile=self._profile,
             prepared=self._prepared,
-            namespaces=slot.namespaces,
         )
 
     def _try_to_fork(self) -> int:
@@ -434,31 +529,55 @@ class SessionRoot(ProcessRoot):
         """Whether all processes belong to the first slot, and none is a frozen copy."""
         return not self._frozen and len(self._slots) == 1
 
-    def _adopt(self, pid: int, slot: ForkSlot, *, is_worker: bool) -> str | None:
-        """Take over a child that a worker, or a frozen copy, claims to have made; return the reason why not.
+    def _adopt(self, pid: int, original: int, slot: ForkSlot, *, is_worker: bool) -> int | str:
+        """Take over a child that a worker, or a frozen copy, claims to have made.
 
         A worker can become a frozen copy, and a copy a worker.
+
+        Args:
+            pid: The child's process id in its own pid namespace, as it claims; 0 for the worker or copy itself.
+            original: Process id of the worker or copy.
+            slot: The slot that it is a worker of, or a copy of the worker of.
+            is_worker: Whether it is the worker.
+
+        Returns:
+            Its process id, or the reason why it is not taken over.
         """
-        is_known = pid == slot.worker or pid in self._frozen
-        if not is_known and pid not in procfs.children(os.getpid()) - self._known():
-            return f"{pid} is not a new child of the session's root"
-        if is_worker:
-            self._frozen.discard(pid)
-            slot.worker, slot.worker_status, slot.has_exited = pid, None, False
-            self._admit(pid, slot)
+        namespace = procfs.namespace_of(original, "pid")
+        if pid == 0:
+            found = [child for child in (slot.worker, *self._frozen) if child == original]
         else:
-            if pid == slot.worker:
-                if procfs.descendants(pid):
+            found = [
+                child
+                for child in self._new_children()
+                if procfs.own_pid(child) == pid and procfs.namespace_of(child, "pid") == namespace
+            ]
+        if namespace is None or len(found) != 1:
+            return f"{pid} is not a new child of the session's root"
+        [child] = found
+        if is_worker:
+            self._frozen.discard(child)
+            if slot.contains(child):
+                slot.worker, slot.worker_status, slot.has_exited = child, None, False
+            else:
+                slot.entering = child
+                if self._gate is not None:
+                    self._gate.admit(child, len(slot.namespaces))
+        else:
+            if child == slot.worker:
+                if procfs.descendants(child):
                     return "the interpreter has child processes"
                 slot.worker = None
-            self._frozen.add(pid)
-        return None
+            self._frozen.add(child)
+        return child
 
-    def _check_alone(self, slot: ForkSlot) -> str | None:
-        """Return the reason why a copy of a slot's worker would not be one of the session; None if there is none."""
-        unknown = procfs.children(os.getpid()) - self._known() - self._doomed.keys()
+    def _check_alone(self, slot: ForkSlot) -> int | str:
+        """Return the reason why a copy of a slot's worker would not be one of the session; 0 if there is none."""
+        unknown = self._new_children()
+        if slot.init is not None:
+            unknown |= procfs.descendants(slot.init.pid)
         others = [pid for pid in unknown if slot.contains(pid) and not self._is_unborn(pid)]
-        return f"{len(others)} background processes" if others else None
+        return f"{len(others)} background processes" if others else 0
 
     def _is_unborn(self, pid: int) -> bool:
         """Return whether a child was forked from a frozen copy and is not adopted yet.
@@ -470,36 +589,62 @@ class SessionRoot(ProcessRoot):
 
     def _known(self) -> set[int]:
         """Return the children that the root has forked or adopted."""
-        workers = (slot.worker for slot in self._slots.values() if slot.worker is not None)
-        return self._frozen.union(workers, *(slot.spawners for slot in self._slots.values()))
+        single = (pid for slot in self._slots.values() for pid in (slot.worker, slot.entering) if pid is not None)
+        return self._frozen.union(single, *(slot.spawners for slot in self._slots.values()))
 
-    def _admit(self, pid: int, slot: ForkSlot) -> None:
-        """Let a process join the namespaces of a slot, once."""
-        if self._gate is not None and slot.namespaces:
-            self._gate.admit(pid, len(slot.namespaces))
+    def _new_children(self) -> set[int]:
+        """Return the children that the root has neither forked, adopted nor killed, except for inits."""
+        return procfs.children(os.getpid()) - self._known() - self._doomed.keys() - self._inits()
 
-    def _seal(self, slot: ForkSlot) -> str | None:
-        """Return why the new worker of a slot is not confined to it; None if it is."""
-        if slot.worker is None:
-            return "the copy of the interpreter has ended"
-        if self._gate is not None:
-            self._gate.revoke(slot.worker)
-        # Those of other slots are checked there, or have not run any user code yet.
-        unknown = procfs.children(os.getpid()) - self._known()
-        suspects = {slot.worker, *unknown}.union(*map(procfs.descendants, (slot.worker, *unknown)))
-        privileged = [pid for pid in suspects if procfs.has_capabilities(pid)]
-        for pid in privileged:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        if privileged or procfs.user_namespace_of(slot.worker) != slot.identity:
-            return "the copy of the interpreter is not confined to the files of the fork"
-        return None
+    def _inits(self) -> set[int]:
+        """Return the inits of forks: their makers exit, so that they are children of the root, which code cannot make."""
+        return {child for child in procfs.children(os.getpid()) if procfs.own_pid(child) == INIT}
+
+    def _seal(self, slot: ForkSlot) -> int | str:
+        """Let the child of the copy that has entered a slot be its worker; return its process id, or why it is not confined."""
+        entered, slot.entering = slot.entering, None
+        if entered is not None:
+            if self._gate is not None:
+                self._gate.revoke(entered)
+            self._end_copy(entered)
+        found = [pid for pid in self._new_children() if procfs.namespace_of(pid, "pid") == slot.identity]
+        suspects = set(found).union(*map(procfs.descendants, found))
+        if slot.init is not None:
+            suspects |= procfs.descendants(slot.init.pid)
+        is_confined = len(found) == 1 and session_user.are_joined(found[0], slot.namespaces)
+        if not is_confined or any(map(procfs.has_capabilities, suspects)):
+            self._kill_at_once(slot)
+            return "the copy of the interpreter is not confined to the namespaces of the fork"
+        slot.worker, slot.worker_status, slot.has_exited = found[0], None, False
+        return found[0]
 
     def _close_slot(self, slot: ForkSlot) -> None:
         self._kill_slot(slot)
         if slot.number != FIRST_SLOT and self._slots.pop(slot.number, None) is not None:
+            if slot.entering is not None:
+                self._end_copy(slot.entering)
             for descriptor in slot.namespaces:
                 os.close(descriptor)
+            assert slot.init is not None
+            self._idle_inits.append(slot.init)
+            self._end_idle_inits()
+
+    def _end_idle_inits(self) -> None:
+        """End the pid namespaces of closed forks in which nothing is left: neither a frozen copy nor another namespace."""
+        is_settled = False
+        while not is_settled:
+            is_settled = True
+            used = {procfs.namespace_of(pid, "pid") for pid in self._frozen}
+            used |= {init.above for init in self._idle_inits}
+            used |= {slot.init.above for slot in self._slots.values() if slot.init is not None}
+            for init in self._idle_inits:
+                if init.namespace not in used:
+                    self._idle_inits.remove(init)
+                    # It ends, and all that is left with it.
+                    init.channel.close()
+                    self._ended_inits.add(init.pid)
+                    is_settled = False
+                    break
 
     def _kill_slot(self, slot: ForkSlot) -> None:
         """Kill all processes of a slot except frozen copies; afterwards none of them executes user code."""
@@ -517,10 +662,19 @@ class SessionRoot(ProcessRoot):
             self._reap()
             if time.monotonic() > deadline:
                 # Only a signal to all processes at once ends those that fork faster than they are found.
-                self._kill()
-                self._reap_all()
+                self._kill_at_once(slot)
                 break
         self._doomed |= dict.fromkeys(killed, slot)
+
+    def _kill_at_once(self, slot: ForkSlot) -> None:
+        """Kill all processes in the namespace of a slot, and in those below it."""
+        if slot.init is None:
+            self._kill()
+            self._reap_all()
+            return
+        with contextlib.suppress(OSError, EOFError):
+            slot.init.channel.send(Kill())
+            slot.init.channel.receive()
 
     def _processes_of(self, slot: ForkSlot, *, without: Iterable[int] = ()) -> set[int]:
         """Return the processes of a slot except frozen copies.
@@ -531,19 +685,25 @@ class SessionRoot(ProcessRoot):
         """
         others = [other for other in self._slots.values() if other is not slot]
         # Workers of other slots may not have joined their namespaces yet.
-        hidden = self._frozen.union(without, (other.worker for other in others if other.worker is not None))
+        hidden = self._frozen.union(without, self._inits(), (other.worker for other in others if other.worker is not None))
         found = procfs.descendants(os.getpid(), without=hidden)
+        if slot.init is not None:
+            found |= procfs.descendants(slot.init.pid, without=hidden)
         if self._frozen:
             found = {pid for pid in found if not self._is_unborn(pid)}
         return {pid for pid in found if slot.contains(pid)} if others else found
 
     def _kill_copy(self, pid: int) -> None:
-        """Kill a frozen copy, without waiting for its end: freeing its memory takes milliseconds."""
+        """Kill a frozen copy."""
         if pid in self._frozen:
             self._frozen.remove(pid)
-            self._doomed[pid] = None
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            self._end_copy(pid)
+
+    def _end_copy(self, pid: int) -> None:
+        """Kill a copy, without waiting for its end: freeing its memory takes milliseconds."""
+        self._doomed[pid] = None
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
     def _reap_killed(self, *survivors: int) -> None:
         """Wait until the killed processes have exited; in a tree without forks, all but ``survivors``."""
@@ -555,13 +715,15 @@ class SessionRoot(ProcessRoot):
             for pid in pids:
                 with contextlib.suppress(ChildProcessError):
                     self._record_exit(*os.wait4(pid, 0))
-        self._doomed.clear()
+        # The init of a fork reaps the orphans there.
+        self._doomed = {pid: slot for pid, slot in self._doomed.items() if not procfs.has_exited(pid)}
 
     def _record_exit(self, pid: int, status: int, usage: resource.struct_rusage) -> None:
-        if pid in self._frozen or self._doomed.get(pid, _UNKNOWN) is None:
+        if pid in self._frozen or self._doomed.get(pid, _UNKNOWN) is None or pid in self._ended_inits:
             # Its CPU time is that of steps in the past.
             self._count(usage, None)
         self._frozen.discard(pid)
+        self._ended_inits.discard(pid)
         doomed_of = self._doomed.pop(pid, None)
         for slot in self._slots.values():
             if pid == slot.worker:
@@ -586,4 +748,7 @@ class SessionRoot(ProcessRoot):
         """Return the CPU seconds used by a slot's processes, without the spawner and the programs below it."""
         is_first = slot.number == FIRST_SLOT
         reaped = reaped_cpu_time() - self._cpu_seconds_of_others if is_first else slot.cpu_seconds
+        if slot.init is not None:
+            # What it has reaped.
+            reaped += procfs.cpu_time(slot.init.pid)
         return reaped + sum(map(procfs.cpu_time, self._processes_of(slot, without=slot.spawners)))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import socket
 
-from coding_gym_server.ipc.channel import Channel
+from coding_gym_server.ipc.channel import Channel, close_others
 from coding_gym_server.ipc.messages import Failed, ToProcess
 from coding_gym_server.ipc.snapshot_messages import SlotMade
 from coding_gym_server.isolation import session_user
-from coding_gym_server.isolation.session_user import SessionUsers
-from coding_gym_server.linux import mounts
-from coding_gym_server.linux.forking import fork_bare
+from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.workspace.layout import MOUNTED
+from coding_gym_server.zygote.slot_init import SlotInit
 
 __all__ = ["SlotMaker"]
 
@@ -21,7 +20,7 @@ class SlotMaker:
     """Makes the namespaces of one slot. It has the privileges of a zygote and runs no code of a session.
 
     Args:
-        users: Users and disks of the sandbox.
+        profile: Isolation profile of the sessions.
         number: Number of the slot.
         connection: Socket of the response.
         user_namespace: User namespace of the process that is to join.
@@ -32,7 +31,7 @@ class SlotMaker:
 
     def __init__(
         self,
-        users: SessionUsers,
+        profile: IsolationProfile,
         number: int,
         connection: int,
         user_namespace: int,
@@ -40,7 +39,9 @@ class SlotMaker:
         pid_namespace: int,
         slots: int,
     ) -> None:
-        self._users = users
+        assert profile.users is not None
+        self._users = profile.users
+        self._is_filtered = profile.seccomp
         self._number = number
         self._channel: Channel[ToProcess] = Channel(socket.socket(fileno=connection))
         self._user_namespace = user_namespace
@@ -49,18 +50,23 @@ class SlotMaker:
         self._slots = slots
 
     def run(self) -> None:
-        """Respond, and exit."""
+        """Fork the init of the slot, which responds, and exit."""
         try:
-            # Its children are in the pid namespace of the session.
-            mounts.join(self._pid_namespace, mounts.NEW_PROCESSES)
-            helper = fork_bare()
-            if helper:
-                os.waitpid(helper, 0)
-                return
             namespaces = session_user.enter_slot(
-                self._users, MOUNTED, self._slots, self._number, self._user_namespace, self._mount_namespace
+                self._users,
+                MOUNTED,
+                self._slots,
+                self._number,
+                user_namespace=self._user_namespace,
+                mount_namespace=self._mount_namespace,
+                pid_namespace=self._pid_namespace,
             )
-            self._channel.send(SlotMade(), namespaces)
+            if namespaces is None:
+                return
+            own = os.pidfd_open(os.getpid())
+            self._channel.send(SlotMade(), (own, *namespaces))
+            close_others([self._channel.fileno()])
+            SlotInit(self._channel).run(is_filtered=self._is_filtered)
         except OSError as error:
             self._channel.send(Failed(f"the kernel does not permit forks of a session beside it: {error}"))
         finally:

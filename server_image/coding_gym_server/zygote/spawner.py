@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import coding_gym_server
-from coding_gym_server.isolation import session_user
 from coding_gym_server.isolation.namespaces import COVERED
 from coding_gym_server.isolation.profile import IsolationProfile
 
@@ -36,20 +35,16 @@ class Spawner:
         requests: Socket of the server's requests.
         profile: The isolation profile of the session.
         prepared: The Landlock ruleset from ``IsolationProfile.prepare_workers``, or None.
-        namespaces: Namespaces of the fork whose programs it starts; empty for the original session.
     """
 
-    def __init__(self, requests: int, *, profile: IsolationProfile, prepared: int | None, namespaces: tuple[int, ...]) -> None:
+    def __init__(self, requests: int, *, profile: IsolationProfile, prepared: int | None) -> None:
         self._requests = requests
         self._profile = profile
         self._prepared = prepared
-        self._namespaces = namespaces
 
     def run(self) -> None:
         """Execute the spawner."""
         try:
-            if self._namespaces:
-                session_user.join_slot(self._namespaces, max_tasks=self._profile.max_tasks)
             # Each program enters its own signal scope, but for root's, which may signal others; the filters are inherited.
             scope = None if self._profile.is_root else self._prepared
             self._profile.apply_to_worker(self._prepared if scope is None else None)

@@ -14,7 +14,7 @@ from coding_gym_server.submission.forked_process import ForkedProcess
 from coding_gym_server.submission.process import SubmissionProcess
 from coding_gym_server.workspace.layout import Layout
 from coding_gym_server.zygote import heap
-from coding_gym_server.zygote.session_root import Forked, ForkSlot, SessionRoot
+from coding_gym_server.zygote.session_root import Forked, SessionRoot
 
 __all__ = ["SubmissionRoot"]
 
@@ -62,6 +62,6 @@ class SubmissionRoot(SessionRoot):
     def _fork_process(self) -> int:
         return os.fork() if self._needs_fork_hooks else fork_bare()
 
-    def _new_worker(self, channel: int, stdout: int, stderr: int, *, slot: ForkSlot) -> Forked:
+    def _new_worker(self, channel: int, stdout: int, stderr: int) -> Forked:
         self._process.adopt(channel, stdout, stderr)
         return self._process

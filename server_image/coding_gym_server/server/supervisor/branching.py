@@ -12,6 +12,7 @@ from coding_gym_server.ipc.messages import Failed, Finished, FromProcess, Kill
 from coding_gym_server.ipc.snapshot_messages import (
     AdoptCopy,
     CheckAlone,
+    CopyAdopted,
     Freezable,
     Freeze,
     KillCopy,
@@ -193,11 +194,11 @@ async def _resume(
     """Let a worker that was forked from a frozen copy be that of an executor."""
     try:
         worker.on_finished = executor.resolve
-        await _call(executor, AdoptCopy(worker.own_pid, is_worker=True, slot=executor.slot))
-        worker.pid = executor.tree.pid_outside(worker.own_pid)
+        worker.own_pid = await _call(executor, AdoptCopy(*worker.origin, is_worker=True, slot=executor.slot))
         await _wait_until(worker.resume(settings, namespaces))
         if namespaces:
-            await _call(executor, SealSlot(executor.slot))
+            worker.own_pid = await _call(executor, SealSlot(executor.slot))
+        worker.pid = executor.tree.pid_outside(worker.own_pid)
     except BaseException:
         worker.close()
         raise
@@ -221,7 +222,10 @@ def _close_worker(forking: asyncio.Future[WorkerHandle]) -> None:
 
 async def _fork(frozen: FrozenWorker, *, keep: bool = True) -> WorkerHandle:
     with WorkerHandle.open(on_finished=_ignore) as (worker, descriptors):
-        worker.own_pid = await frozen.thaw(descriptors, keep=keep)
+        original = frozen.own_pid
+        pid = await frozen.thaw(descriptors, keep=keep)
+        # One that is not kept becomes the worker itself.
+        worker.origin = (pid if keep else 0, original)
     return worker
 
 
@@ -234,7 +238,8 @@ async def _prepare(executor: Executor, frozen: FrozenWorker) -> None:
         return
     try:
         # Regardless of what happens to the slot.
-        await _call(executor, AdoptCopy(worker.own_pid, is_worker=False))
+        worker.own_pid = await _call(executor, AdoptCopy(*worker.origin, is_worker=False))
+        worker.origin = (0, worker.own_pid)
     except BaseException as error:
         worker.close()
         if not isinstance(error, SnapshotRefusedError | ChannelClosedError | TimeoutError):
@@ -257,10 +262,13 @@ async def _wait_until(ready: asyncio.Future[FromProcess]) -> None:
         raise SnapshotRefusedError([getattr(response, "reason", "the copy of the interpreter has ended")])
 
 
-async def _call(executor: Executor, request: AdoptCopy | SealSlot) -> None:
+async def _call(executor: Executor, request: AdoptCopy | SealSlot) -> int:
+    """Send a request to the root; return the process id in its response."""
     response = await executor.call_root(request)
     if isinstance(response, Failed):
         raise SnapshotRefusedError([response.reason])
+    assert isinstance(response, CopyAdopted)
+    return response.pid
 
 
 async def _check(executor: Executor) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 
 from coding_gym_server.ipc.async_channel import AsyncChannel
@@ -24,7 +25,7 @@ _MAX_DEPTH = 12
 """Maximum number of nested forks: each has one of the 16 Landlock layers that a process can have, and a user namespace."""
 
 _TIMEOUT_SECONDS = 10.0
-_NAMESPACES = 4
+_NAMESPACES = 5
 
 
 class ForkSlotFactory:
@@ -71,9 +72,12 @@ class ForkSlotFactory:
         executor = Executor(origin.spec, origin.user, tree, slot=number, depth=origin.depth + 1)
         executor.directory = SlotDirectory(directory, number)
         try:
-            namespaces = await self._make(origin, frozen, number, directory.slots)
+            control, own, *namespaces = await self._make(origin, frozen, number, directory.slots)
             try:
-                await tree.call_root(OpenSlot(number), namespaces)
+                try:
+                    await tree.call_root(OpenSlot(number), (control, own, *namespaces))
+                finally:
+                    close_all((control, own))
                 if not executor.directory.empty_if_bare():
                     # The last fork with this slot could not be ended properly.
                     await in_thread(executor.directory.empty)
@@ -86,7 +90,7 @@ class ForkSlotFactory:
         except BaseException:
             del tree.members[number]
             raise
-        return executor, namespaces
+        return executor, tuple(namespaces)
 
     def close(self) -> None:
         """End the zygote, if it has been started."""
@@ -122,8 +126,10 @@ class ForkSlotFactory:
                 await self._zygote_of_slots().fork_slot_maker(request, theirs, *shared)
             async with asyncio.timeout(_TIMEOUT_SECONDS):
                 response = await made
-            if isinstance(response, Failed) or len(received) < _NAMESPACES:
+            if isinstance(response, Failed) or len(received) < 1 + _NAMESPACES:
                 raise ForkError(getattr(response, "reason", "the server has no free file descriptor"))
+            # The root continues the conversation.
+            received.insert(0, os.dup(ours.fileno()))
         except BaseException:
             close_all(received)
             raise

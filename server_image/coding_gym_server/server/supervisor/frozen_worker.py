@@ -39,7 +39,7 @@ class FrozenWorker:
         max_output_chars: Maximum number of code points of stdout, and of stderr, per step.
 
     Attributes:
-        own_pid: Its process id in the pid namespace of the session, 0 before it has a process.
+        own_pid: Its process id in the pid namespace of the root, 0 before it has a process.
         files: Copy of the files.
         configuration: The worker's configuration.
         max_output_chars: Maximum number of code points of stdout, and of stderr, per step.
@@ -64,7 +64,7 @@ class FrozenWorker:
 
         Args:
             channel: Our end of its channel.
-            own_pid: Its process id in the pid namespace of the session.
+            own_pid: Its process id in the pid namespace of the root.
         """
         self.own_pid = own_pid
         self._channel = AsyncChannel(channel, on_closed=lambda: self.lose("its process was killed"), is_trusted=False)
@@ -83,7 +83,7 @@ class FrozenWorker:
             raise SnapshotRefusedError([f"the snapshot is lost: {self.loss}"])
 
     async def thaw(self, descriptors: tuple[int, ...], *, keep: bool) -> int:
-        """Let it fork a worker, or become one; return the worker's ``own_pid``, as the process claims.
+        """Let it fork a worker, or become one; return the worker's process id in its own pid namespace, as the process claims.
 
         Args:
             descriptors: The worker's channel, stdout and stderr.

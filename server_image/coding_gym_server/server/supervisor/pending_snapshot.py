@@ -8,7 +8,7 @@ import socket
 
 from coding_gym_server.ipc.async_channel import ChannelClosedError
 from coding_gym_server.ipc.messages import Failed
-from coding_gym_server.ipc.snapshot_messages import AdoptCopy, CopyWorker, StayFrozen, WorkerCopied
+from coding_gym_server.ipc.snapshot_messages import AdoptCopy, CopyAdopted, CopyWorker, StayFrozen, WorkerCopied
 from coding_gym_server.server.supervisor.frozen_worker import FrozenWorker
 from coding_gym_server.server.supervisor.process_tree import ProcessTree
 from coding_gym_server.server.supervisor.worker_handle import WorkerHandle
@@ -60,12 +60,15 @@ class PendingSnapshot:
                     if not isinstance(copied, WorkerCopied):
                         frozen.lose(getattr(copied, "reason", "the interpreter did not respond as expected"))
                         return
-                    adopted = await self._tree.call_root(AdoptCopy(copied.pid, is_worker=False, slot=self._slot))
+                    # A worker that stays frozen is the copy itself.
+                    pid = copied.pid if isinstance(request, CopyWorker) else 0
+                    adopted = await self._tree.call_root(AdoptCopy(pid, worker.own_pid, is_worker=False, slot=self._slot))
                     if isinstance(adopted, Failed):
                         frozen.lose(adopted.reason)
                     # It may have been released in the meantime.
                     if frozen.loss is None:
-                        frozen.connect(ours, copied.pid)
+                        assert isinstance(adopted, CopyAdopted)
+                        frozen.connect(ours, adopted.pid)
             finally:
                 if not frozen.own_pid:
                     frozen.lose("its process was killed")

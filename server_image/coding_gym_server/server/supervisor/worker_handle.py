@@ -70,7 +70,8 @@ class WorkerHandle:
         on_finished: Called with the result of a cell, or with None after an invalid message.
         has_exited: Whether the worker has exited or closed its channel.
         pid: Its process id, 0 before it is known.
-        own_pid: Its process id in the pid namespace of the session, 0 before it is known.
+        own_pid: Its process id in the pid namespace of the root, 0 before it is known.
+        origin: What ``AdoptCopy`` finds a copy by: its ``pid`` and ``original``.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class WorkerHandle:
         self.has_exited = False
         self.pid = 0
         self.own_pid = 0
+        self.origin = (0, 0)
         self.on_finished = on_finished
         self._on_event: Callable[[Event], None] | None = None
         self._result_budget = 0
