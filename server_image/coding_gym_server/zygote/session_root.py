@@ -575,7 +575,7 @@ class SessionRoot(ProcessRoot):
         """Return the reason why a copy of a slot's worker would not be one of the session; 0 if there is none."""
         unknown = self._new_children()
         if slot.init is not None:
-            unknown |= procfs.descendants(slot.init.pid)
+            unknown |= procfs.descendants(slot.init.pid, without=self._inits()) - self._doomed.keys()
         others = [pid for pid in unknown if slot.contains(pid) and not self._is_unborn(pid)]
         return f"{len(others)} background processes" if others else 0
 
@@ -597,8 +597,13 @@ class SessionRoot(ProcessRoot):
         return procfs.children(os.getpid()) - self._known() - self._doomed.keys() - self._inits()
 
     def _inits(self) -> set[int]:
-        """Return the inits of forks: their makers exit, so that they are children of the root, which code cannot make."""
-        return {child for child in procfs.children(os.getpid()) if procfs.own_pid(child) == INIT}
+        """Return the inits of forks, which code cannot make.
+
+        Their makers exit, so that they are children of the root, or of the init of the fork that a fork was made of.
+        """
+        opened = (*self._idle_inits, *(slot.init for slot in self._slots.values()))
+        parents = {os.getpid(), *(init.pid for init in opened if init is not None)}
+        return {child for parent in parents for child in procfs.children(parent) if procfs.own_pid(child) == INIT}
 
     def _seal(self, slot: ForkSlot) -> int | str:
         """Let the child of the copy that has entered a slot be its worker; return its process id, or why it is not confined."""
@@ -610,7 +615,7 @@ class SessionRoot(ProcessRoot):
         found = [pid for pid in self._new_children() if procfs.namespace_of(pid, "pid") == slot.identity]
         suspects = set(found).union(*map(procfs.descendants, found))
         if slot.init is not None:
-            suspects |= procfs.descendants(slot.init.pid)
+            suspects |= procfs.descendants(slot.init.pid, without=self._inits())
         is_confined = len(found) == 1 and session_user.are_joined(found[0], slot.namespaces)
         if not is_confined or any(map(procfs.has_capabilities, suspects)):
             self._kill_at_once(slot)
@@ -708,7 +713,8 @@ class SessionRoot(ProcessRoot):
     def _reap_killed(self, *survivors: int) -> None:
         """Wait until the killed processes have exited; in a tree without forks, all but ``survivors``."""
         if self._is_alone:
-            self._reap_all_but(*survivors)
+            # An init ends only when the root has reaped what was below it.
+            self._reap_all_but(*survivors, *self._inits())
             return
         # Those whose parents were killed, too, become children of the root only then.
         while pids := self._doomed.keys() & procfs.children(os.getpid()):
