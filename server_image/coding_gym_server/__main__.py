@@ -191,6 +191,7 @@ def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _For
         disk_bytes=config.session_disk_bytes,
         inodes=config.max_inodes,
         max_tasks=config.session_processes or default_session_limit(config.max_sessions, config.max_processes),
+        systems=config.max_sessions + 2 * config.grading_workers,
         have_root=config.session_root,
         network=config.network,
     )
