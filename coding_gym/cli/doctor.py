@@ -88,13 +88,9 @@ def diagnose(provider: str, *, runtime: str | None = None) -> Diagnosis:
 
 def _isolation_gaps(provider: str, isolation: Mapping[str, Any], has_screen: bool) -> Iterator[str]:
     """Describe the features that a sandbox lacks, and how to remedy that."""
-    if not isolation["signal_scope"] or not isolation["seccomp"]:
-        missing = [
-            name
-            for name, there in (("Landlock ABI 6", isolation["signal_scope"]), ("seccomp filters", isolation["seccomp"]))
-            if not there
-        ]
-        yield f"its kernel lacks {' and '.join(missing)}: give each session a dedicated sandbox (sessions=1)"
+    needed = {"namespaces or Landlock ABI 6": isolation["signal_scope"], "seccomp filters": isolation["seccomp"]}
+    if missing := [name for name, there in needed.items() if not there]:
+        yield f"it lacks {' and '.join(missing)}: give each session a dedicated sandbox (sessions=1)"
     if not isolation["session_mounts"]:
         reasons = dict.fromkeys((isolation["shared_user_reason"], isolation["shared_files_reason"]))
         yield f"its sessions share a user and a file system: {'; '.join(reasons)}"

@@ -146,10 +146,11 @@ class SandboxConfig:
         backend: Default backend, which is ready from the start; ``python`` if None.
         isolation: ``require`` refuses to start if the kernel or the engine cannot isolate sessions, ``prefer`` continues with
             less isolation; the default is ``require`` for ``local`` and ``prefer`` for ``docker``.
-        session_users: Whether each session gets a user, mounts and a file system of its own: ``disk`` is then the size of each,
-            and its ``/home/user``, ``/tmp`` and ``/dev/shm`` belong to it alone. Local sandboxes of other users than root have
-            no users for sessions, only mounts. If the engine or the kernel does not permit it, sessions share a user and a file
-            system, as with ``False``; ``isolation="require"`` then refuses to start a container.
+        session_users: Whether each session gets a user, namespaces and a file system of its own: ``disk`` is then the size of
+            each, and its ``/home/user``, ``/tmp``, ``/dev/shm``, processes and ``lo`` belong to it alone. Local sandboxes of
+            other users than root have no users for sessions, only namespaces. If an engine does not permit it, sessions share
+            its container, as with ``False``; ``isolation="require"`` then refuses to start one. Without namespaces, a local
+            sandbox does not start.
         root: Whether programs of the session are root of their sandbox: they can change all of its files and its users, until
             the next reset. Requires the docker provider, ``sessions=1`` and what ``session_users`` requires. See
             ``docs/security.md``.

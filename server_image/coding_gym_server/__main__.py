@@ -147,13 +147,13 @@ def main() -> None:
 
 
 class _Form(NamedTuple):
-    """Form of a sandbox's sessions: users, mounts or a shared system.
+    """Form of a sandbox's sessions: users, one user, or a shared system.
 
     Attributes:
-        users: Users and disks of the sessions, None if they share the server's user and file system.
+        users: Users and disks of the sessions, None if they share the server's user and system.
         launcher: The connection to the launcher, None if all sessions run as the server's user.
         user_reason: The reason why sessions have no users, empty if they have.
-        files_reason: The reason why sessions have no mounts, empty if they have.
+        files_reason: The reason why sessions have no namespaces, empty if they have.
     """
 
     users: SessionUsers | None
@@ -167,7 +167,7 @@ _SHARED = _Form(None, None, _NO_NAMESPACES, _NO_NAMESPACES)
 
 
 def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _Form:
-    """Give sessions users, mounts and file systems of their own as far as that is configured and possible.
+    """Give sessions users, namespaces and file systems of their own as far as that is configured and possible.
 
     Args:
         config: The server's configuration.
@@ -191,6 +191,7 @@ def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _For
         disk_bytes=config.session_disk_bytes,
         inodes=config.max_inodes,
         max_tasks=config.session_processes or default_session_limit(config.max_sessions, config.max_processes),
+        systems=config.max_sessions + 2 * config.grading_workers,
         have_root=config.session_root,
         network=config.network,
     )

@@ -74,46 +74,27 @@ class Comparison:
         return f"{len(self._reference)} behaviors, {len(self._observed)} forms, {len(self.unknown)} differences"
 
 
-_ASYNCHRONOUS = "asynchronous environment"
-_AFTER_RESET = "environment after reset"
-_IN_SHARED_SANDBOX = (_ASYNCHRONOUS, "vector environment", "vector environment after reset", "context")
-
 KNOWN = [
     Known(
-        ("arguments",), ("process", "submission"), "A process has those of its command, and a submission the name of a file."
-    ),
-    Known(("uncaught exception",), ("process", "submission"), "A traceback names the file of the form."),
-    Known(("uncaught exception", "exit message"), ("context",), "A context reports an exception as a message, not in stderr."),
-    Known(("input",), ("context",), "A notebook reports that it cannot ask for input."),
-    Known(
-        ("hooks", "built-in names", "attributes of main"), ("context",), "A notebook has its own, which are those of IPython."
-    ),
-    Known(
-        ("kind of standard input", "streams of text"), ("submission",), "Its input is a file, whose content the tests define."
-    ),
-    Known(("attributes of main",), ("submission",), "It runs by exec in a new namespace, whose __builtins__ are a dictionary."),
-    Known(
-        ("exit handlers of forked children",),
-        ("process", "submission"),
-        "A child that a cell has forked ends with the cell, without the handlers of an interpreter's exit.",
-    ),
-    Known(("flags",), ("process",), "The interpreters of cells and submissions are forked from one with the option -P."),
-    Known(
-        ("buffers of standard streams",),
+        ("arguments", "uncaught exception", "flags", "buffers of standard streams", "exit handlers of forked children"),
         ("process",),
-        "Cells flush each line, in case they are killed, and print lone surrogates; a process has Python's defaults.",
+        "A process has the arguments of its command, and Python's defaults. A cell has an interpreter with the option -P, "
+        "flushes each line, in case it is killed, prints lone surrogates, and ends children that it has forked without the "
+        "handlers of an interpreter's exit.",
     ),
     Known(
-        ("display", "initial contents", "names of environment variables"),
+        (
+            *("arguments", "uncaught exception", "attributes of main", "exit handlers of forked children"),
+            *("kind of standard input", "streams of text", "display", "initial contents", "names of environment variables"),
+        ),
         ("submission",),
-        "It has no display, and so no socket and authority file of one, and no cache of fonts.",
+        "A submission is a file that runs by exec, to the end of an interpreter, with a test's input and without a screen.",
     ),
-    Known(("display",), _IN_SHARED_SANDBOX, "Displays have random numbers if sessions share a sandbox."),
-    Known(("initial contents",), ("context",), "Contexts share a directory with the X authority files of their screens."),
     Known(
-        ("directory watches",),
-        (*_IN_SHARED_SANDBOX, "submission"),
-        "The kernel limits the watches of all sessions together, so only a single session has any.",
+        ("uncaught exception", "exit message", "input", "hooks", "built-in names", "attributes of main", "initial contents"),
+        ("context",),
+        "A context is a notebook: it has the names and hooks of IPython, reports exceptions as messages, and cannot ask for "
+        "input. Contexts share a directory with the X authority files of their screens.",
     ),
 ]
 """Known differences from an environment with its own sandbox, with every provider."""

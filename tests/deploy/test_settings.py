@@ -37,7 +37,7 @@ def test_compose_has_the_hardening_of_the_docker_provider():
     assert service["user"] == "0:0"
     assert service["cap_drop"] == ["ALL"]
     assert service["cap_add"] == ["SETUID", "SETGID"]
-    assert "no-new-privileges" in service["security_opt"]
+    assert {"no-new-privileges", "systempaths=unconfined"} <= {*service["security_opt"]}
     assert service["cpus"] == DEFAULTS.cpu
     assert service["pids_limit"] == DEFAULTS.pids_limit
     assert service["mem_limit"] == service["memswap_limit"] == DEFAULTS.mem
@@ -116,4 +116,6 @@ def test_overlay_gives_sessions_users():
     assert container["image"] != "coding-gym-sandbox"
     assert spec["securityContext"]["runAsUser"] == 0
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SETUID", "SETGID"]}
+    # Kubernetes refuses the one without the other.
+    assert (spec["hostUsers"], container["securityContext"]["procMount"]) == (False, "Unmasked")
     assert container["securityContext"]["readOnlyRootFilesystem"] is True

@@ -11,14 +11,11 @@ import httpx
 import psutil
 import pytest
 
-from coding_gym_server.isolation.probe import probe
 from coding_gym_server.protocol.backends import UnknownBackendError, check_backend
 from coding_gym_server.worker.backends.jupyter.kernelspecs import installed_kernels
 from coding_gym_server.worker.backends.registry import backend_class, check_installed
 from tests.support.requirements import import_extra
 from tests.support.timing import eventually
-
-pytestmark = pytest.mark.skipif(probe().landlock_abi < 4, reason="requires Landlock ABI 4, which covers TCP")
 
 for _library in ("deno", "ipykernel", "jupyter_client"):
     import_extra(_library)

@@ -1,4 +1,4 @@
-"""The local provider: the server as a child process under Landlock and resource limits."""
+"""The local provider: the server as a child process in namespaces, under resource limits."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def start_local(config: SandboxConfig) -> LocalSandbox:
         except BaseException:
             _end(process, directory)
             raise
-    return LocalSandbox(address, f"a local sandbox (Landlock ABI {kernel.landlock_abi}, pid {process.pid})", process, directory)
+    return LocalSandbox(address, f"a local sandbox (pid {process.pid})", process, directory)
 
 
 def _prepare_packages(config: SandboxConfig) -> Path | None:

@@ -53,9 +53,9 @@ class IsolationReport(msgspec.Struct, kw_only=True, frozen=True):
         signal_scope: Whether a session's signals reach only its own processes.
         seccomp: Whether the filter of ``isolation.seccomp`` is installed.
         session_users: Whether each session has its own user.
-        session_mounts: Whether each session has mounts and a file system of its own.
+        session_mounts: Whether each session has namespaces and a file system of its own.
         shared_user_reason: The reason why sessions have no users, empty if they have.
-        shared_files_reason: The reason why sessions have no mounts, empty if they have.
+        shared_files_reason: The reason why sessions have no namespaces, empty if they have.
         own_namespaces: Whether the server created namespaces for itself; a container has those of its engine.
         no_new_privileges: Whether the ``no_new_privs`` attribute of the server is set.
         capabilities: Whether the server has any capability.
@@ -104,7 +104,7 @@ def report(
     return IsolationReport(
         policy=policy,
         landlock_abi=kernel.landlock_abi,
-        signal_scope=kernel.landlock_abi >= SIGNAL_SCOPE_ABI,
+        signal_scope=session_mounts or kernel.landlock_abi >= SIGNAL_SCOPE_ABI,
         seccomp=kernel.seccomp,
         session_users=session_users,
         session_mounts=session_mounts,

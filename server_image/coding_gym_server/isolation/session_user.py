@@ -16,6 +16,7 @@ import os
 import resource
 import socket
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -58,6 +59,7 @@ SLOTS = "slots"
 _MIN_TASKS_OF_FORK = 16
 _TEMPORARY = "/tmp"
 _TERMINALS, _MAX_TERMINALS = "/dev/pts", 64
+_WATCHES = ("instances", "watches")
 _MASKED = (
     *("/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/scsi"),
     *("/proc/sched_debug", "/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware"),
@@ -89,6 +91,7 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
         disk_bytes: Size of a session's file system.
         inodes: Maximum number of files and directories in it.
         max_tasks: Limit on a session's processes and threads, None for no limit.
+        systems: Number of sessions, submissions and tests that run at the same time.
         have_root: Whether programs of sessions are root of a user namespace, see ``root_user``.
         network: Whether sessions have the network of the sandbox.
         hidden: Directories of the server.
@@ -102,6 +105,7 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
     disk_bytes: int
     inodes: int
     max_tasks: int | None
+    systems: int
     have_root: bool = False
     network: bool = False
     hidden: tuple[str, ...] = ()
@@ -166,7 +170,7 @@ def enter(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]
         OSError: If the kernel, its configuration or a seccomp filter does not permit it.
     """
     tree, parent_of_slots = _create(users, user, directories)
-    _become(user)
+    _become(users, user)
     before = os.umask(0)
     # In advance, because Landlock rules apply to directories that exist.
     for slot in slot_paths(parent_of_slots, slots):
@@ -404,7 +408,7 @@ def join(users: SessionUsers, user: int, namespaces: Iterable[int]) -> None:
     # Of the mounts, only the files are common.
     mounts.unshare(mounts.NEW_MOUNTS)
     _cover_system(proc)
-    _become(user)
+    _become(users, user)
 
 
 def open_mounts() -> int:
@@ -431,12 +435,14 @@ def borrow(users: SessionUsers, user: int, mount_namespace: int, directories: Se
         OSError: If the kernel or a seccomp filter does not permit it.
     """
     targets = _borrow(users, user, mount_namespace, directories)
-    _become(users.of_tests(user))
+    _become(users, users.of_tests(user))
     return targets
 
 
 def _borrow(users: SessionUsers, user: int, mount_namespace: int, directories: Sequence[str]) -> list[str]:
-    _cover_system(_begin(users))
+    proc = _begin(users)
+    mounts.protect()
+    _cover_system(proc)
     _hide_server(users)
     own = open_mounts()
     mounts.join(mount_namespace, mounts.NEW_MOUNTS)
@@ -456,12 +462,32 @@ def _borrow(users: SessionUsers, user: int, mount_namespace: int, directories: S
     return targets
 
 
-def _become(user: int) -> None:
+def _become(users: SessionUsers, user: int) -> None:
+    # In which the settings are not covered yet.
+    proc = mounts.clone_tree("/proc")
     if user != os.geteuid():
         user_namespaces.become(user)
     user_namespaces.enter(USER, USER)
+    _limit_watches(proc, users.systems)
+    os.close(proc)
     with contextlib.suppress(OSError):
         os.chdir("/")
+
+
+def _limit_watches(proc: int, systems: int) -> None:
+    """Limit the directory watches of the calling process's new user namespace.
+
+    Above, the kernel counts those of all sessions for the one user that has made the namespace of the zygotes.
+    """
+    for name in _WATCHES:
+        # Not all kernels have it.
+        with contextlib.suppress(OSError):
+            most = int(Path(f"/proc/sys/fs/inotify/max_user_{name}").read_text())
+            descriptor = os.open(f"sys/user/max_inotify_{name}", os.O_WRONLY | os.O_CLOEXEC, dir_fd=proc)
+            try:
+                os.write(descriptor, b"%d" % max(1, most // (systems + 1)))
+            finally:
+                os.close(descriptor)
 
 
 def links(directory: str) -> dict[str, str]:

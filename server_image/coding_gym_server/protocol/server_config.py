@@ -71,7 +71,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         Meta(description="limit on processes and threads in addition to the user's existing ones, if no container limits them"),
     ] = None
     session_users: Annotated[
-        bool, Meta(description="give each session a user, mounts and a file system of its own, if the container permits it")
+        bool, Meta(description="give each session a user, namespaces and a file system of its own, if permitted")
     ] = False
     shared_user_reason: Annotated[str, Meta(description="why the container does not permit it, if that is known")] = ""
     session_root: Annotated[bool, Meta(description="run programs of sessions as root, on a copy of the files")] = False

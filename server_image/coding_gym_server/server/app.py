@@ -107,7 +107,7 @@ def create_app(
         base=config.workspaces,
         opengl=config.opengl,
         available=can_have_screens(),
-        shared=config.max_sessions > 1,
+        shared=config.max_sessions > 1 and (profile.users is None or profile.users.network),
     )
     measurements = Measurements(config.default_backend)
     memory = memory_limit() if is_mounted_in_memory(str(config.workspaces)) else None

@@ -22,9 +22,9 @@ from coding_gym_server.ipc.library_messages import ImportLibraries, LibrariesImp
 from coding_gym_server.ipc.messages import Failed
 from coding_gym_server.isolation import session_user
 from coding_gym_server.isolation.profile import IsolationProfile
-from coding_gym_server.linux import oom
+from coding_gym_server.linux import oom, user_namespaces
 from coding_gym_server.linux.forking import adopt_orphans, die_with_parent, fork_bare, fork_when_possible
-from coding_gym_server.linux.process_root import ProcessRoot
+from coding_gym_server.linux.process_root import INIT, ProcessRoot
 from coding_gym_server.packages.importing import import_installed
 from coding_gym_server.test_runner.cases import compile_ahead
 from coding_gym_server.test_runner.messages import (
@@ -101,6 +101,8 @@ class TestRunnerRoot(ProcessRoot):
         self._rank = oom.Rank()
         self._profile.apply_to_test_runners(*directories)
         self._prepared = self._profile.prepare_workers()
+        if os.getpid() == INIT:
+            user_namespaces.forbid_inspection()
         self._set_up_interpreter()
 
     def _borrow_files(self) -> Layout:
@@ -160,6 +162,7 @@ class TestRunnerRoot(ProcessRoot):
                 self._channel.close()
                 self._rank.close()
                 die_with_parent(root)
+                user_namespaces.allow_inspection()
                 self._profile.apply_to_worker(self._prepared)
                 connection, channel = (socket.socket(fileno=descriptor) for descriptor in descriptors)
                 return TestRunner(Channel(channel, test_runner_requests), connection, request.tests, self._layout)

@@ -75,7 +75,7 @@ class Layout(msgspec.Struct, kw_only=True, frozen=True):
 
 
 PRIVATE = Layout(work="/home/user", home="/home/user", temporary="/tmp", authority="/tmp/.Xauthority")
-"""Layout of a session with its own mounts: the same paths in every session."""
+"""Layout of a session with its own namespaces: the same paths in every session."""
 
 MOUNTED = {
     workspace.WORK: (PRIVATE.work, 0o700),
