@@ -271,7 +271,7 @@ def _hide_server(users: SessionUsers) -> None:
     """Cover the directories of the server."""
     shown = {path: mounts.clone_tree(path) for path in users.shown}
     for directory in filter(os.path.isdir, users.hidden):
-        mounts.mount_tmpfs(directory, "mode=0711,nr_inodes=16")
+        mounts.mount_tmpfs(directory, "mode=0111,nr_inodes=16")
     for path, tree in shown.items():
         os.makedirs(path)
         mounts.attach(tree, path)
