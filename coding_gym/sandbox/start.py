@@ -21,8 +21,8 @@ _log = logging.getLogger("coding_gym")
 def start_sandbox(config: SandboxConfig) -> Sandbox:
     """Start a sandbox and wait until it is ready.
 
-    With ``provider="auto"``, the sandbox is a container if an engine answers (logged at level INFO), else a local process tree
-    (logged at level WARNING).
+    With ``provider="auto"``, the sandbox is a container of Apptainer if ``image`` is a path, else one of an engine if any
+    answers (logged at level INFO), else a local process tree (logged at level WARNING).
 
     Raises:
         ProviderUnavailableError: If the provider is unavailable on this machine; with ``auto``, if all are.
@@ -35,6 +35,8 @@ def start_sandbox(config: SandboxConfig) -> Sandbox:
         return _docker(config)
     if config.provider == "local":
         return _local(config)
+    if config.provider == "apptainer" or (config.provider == "auto" and (config.image or "").startswith(("/", "."))):
+        return _apptainer(config)
     if config.base_urls:
         message = "base_urls= are the servers of a pool: pass them to SandboxPool, and the pool as pool="
         raise ConfigurationError(message)
@@ -84,6 +86,12 @@ def _docker(config: SandboxConfig) -> Sandbox:
     from coding_gym.sandbox.docker.provider import start_container
 
     return start_container(config)
+
+
+def _apptainer(config: SandboxConfig) -> Sandbox:
+    from coding_gym.sandbox.apptainer.provider import start_apptainer
+
+    return start_apptainer(config)
 
 
 def _local(config: SandboxConfig) -> Sandbox:

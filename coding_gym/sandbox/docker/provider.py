@@ -28,11 +28,9 @@ from coding_gym.errors import SandboxStartError, TransportError
 from coding_gym.sandbox.base import Sandbox, check_exit_code, wait_until_ready
 from coding_gym.sandbox.config import SandboxConfig, parse_size
 from coding_gym.sandbox.docker.cleanup import remove_orphans_once, try_to_remove
-from coding_gym.sandbox.docker.derived_images import ensure_packages, ensure_system_packages
+from coding_gym.sandbox.docker.derived_images import ensure_image_with_packages
 from coding_gym.sandbox.docker.engine import EngineTraits, connect_to_engine, inspect_engine, root_cause
-from coding_gym.sandbox.docker.images import ensure_image
 from coding_gym.sandbox.ownership import LABEL_OWNER, OwnerProcess, new_runtime_directory
-from coding_gym.sandbox.packages import resolve_packages
 from coding_gym.sandbox.server_config import server_config
 from coding_gym_server.protocol import ServerConfig
 
@@ -106,9 +104,7 @@ def start_container(config: SandboxConfig, *, shared_user_reason: str = "") -> D
     reason = shared_user_reason or _shared_user_reasons.get(place, "")
     try:
         remove_orphans_once(client)
-        image = ensure_image(client, config.image)
-        image = ensure_system_packages(client, image, config.system_packages)
-        image = ensure_packages(client, image, resolve_packages(config).requirements)
+        image = ensure_image_with_packages(client, config)
         engine = inspect_engine(client)
         if not reason and engine.is_podman:
             reason = "Podman accepts no seccomp profile over its API"

@@ -82,7 +82,7 @@ def test_automatic_fallback_says_what_is_missing(monkeypatch, caplog):
 
 @pytest.mark.parametrize("option", ["image", "runtime", "network"])
 def test_option_of_containers_is_refused_elsewhere(option):
-    with pytest.raises(ConfigurationError, match=f"Only the docker provider has {option}="):
+    with pytest.raises(ConfigurationError, match=f"provider='local' does not have {option}="):
         SandboxPool(provider="local", **{option: "x"})
 
 
