@@ -103,3 +103,18 @@ def test_image_without_server_is_explained(docker_engine):
 def test_too_little_memory_is_named(docker_engine, mem):
     with pytest.raises(SandboxStartError, match="mem="):
         start_sandbox(SandboxConfig(provider="docker", mem=mem))
+
+
+@pytest.mark.docker
+def test_engine_that_starts_no_container_is_not_chosen(docker_engine, caplog):
+    # More processors than any machine has: Docker refuses, and local sandboxes have no such limit.
+    config = SandboxConfig(cpu=1e6, preload=())
+    with caplog.at_level(logging.WARNING, "coding_gym"), contextlib.closing(start_sandbox(config)) as sandbox:
+        assert sandbox.description.startswith("a local sandbox")
+    assert any("no Docker engine starts a container (The container cannot be created" in message for message in caplog.messages)
+
+
+@pytest.mark.docker
+def test_option_of_containers_forbids_another_provider(docker_engine):
+    with pytest.raises(SandboxStartError, match="no-such-runtime"):
+        start_sandbox(SandboxConfig(runtime="no-such-runtime"))
