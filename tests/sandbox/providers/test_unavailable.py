@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import os
 import socket
+import subprocess
+import sys
 import tarfile
+import textwrap
 
 import gymnasium as gym
 import pytest
@@ -78,6 +82,42 @@ def test_automatic_fallback_says_what_is_missing(monkeypatch, caplog):
     [said] = [record.getMessage() for record in caplog.records if "no Docker engine" in record.getMessage()]
     for missing in ("limits of a container", "a screen (apt install xvfb", "modules no_such_module", "the effect of image="):
         assert missing in said
+
+
+def start_limited(limit):
+    """Start a local sandbox in a process with a limit, and return its error."""
+    code = f"""
+        import resource
+        from coding_gym.errors import SandboxStartError
+        from coding_gym.sandbox import start_sandbox
+        from coding_gym.sandbox.config import SandboxConfig
+        {limit}
+        try:
+            start_sandbox(SandboxConfig(provider="local", preload=())).close()
+        except SandboxStartError as error:
+            print(error)
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "XDG_RUNTIME_DIR"}
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_missing_directory_for_temporary_files_has_a_remedy():
+    # No file can be written, as on a file system that is read-only.
+    found = start_limited("resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))")
+    assert "mount one at /tmp (docker run --tmpfs /tmp, or an emptyDir of the pod), or set XDG_RUNTIME_DIR" in found
+
+
+def test_setting_that_forbids_namespaces_is_named():
+    # In a user namespace whose only user is not root, and which may lower the limit.
+    forbid = """
+        import os
+        from coding_gym_server.linux import mounts, user_namespaces
+        mounts.join(user_namespaces.create([(54321, os.geteuid(), 1)], [(54321, os.getegid(), 1)]), mounts.NEW_USERS)
+        open("/proc/sys/user/max_user_namespaces", "w").write("0")
+    """
+    found = start_limited(textwrap.indent(textwrap.dedent(forbid), " " * 8).strip())
+    assert "Sysctl user.max_user_namespaces is 0: raise it" in found
 
 
 @pytest.mark.parametrize("option", ["image", "runtime", "network"])
