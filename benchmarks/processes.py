@@ -23,10 +23,10 @@ class NotMeasurableError(Exception):
 
 def find_processes(sandbox: Sandbox) -> list[int]:
     """Return the process ids of a sandbox, as seen from the host."""
-    from coding_gym.sandbox.local.provider import LocalSandbox
+    from coding_gym.sandbox.process_tree import ProcessTree
 
     # A local server is a child of this process; a container's first process is a child of the container runtime's.
-    ancestor = os.getpid() if isinstance(sandbox, LocalSandbox) else _first_process(sandbox)
+    ancestor = os.getpid() if isinstance(sandbox, ProcessTree) else _first_process(sandbox)
     children = defaultdict(list)
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

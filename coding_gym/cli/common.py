@@ -58,6 +58,7 @@ class Provider(StrEnum):
 
     AUTO = "auto"
     DOCKER = "docker"
+    APPTAINER = "apptainer"
     LOCAL = "local"
 
 

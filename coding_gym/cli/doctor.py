@@ -31,7 +31,7 @@ class Diagnosis:
     """Diagnosis of a provider on this machine.
 
     Attributes:
-        provider: ``docker`` or ``local``.
+        provider: ``docker``, ``apptainer`` or ``local``.
         works: Whether a sandbox could be started, ran code and was removed.
         start_seconds: Start time in seconds; None if the sandbox failed.
         isolation: Isolation reported by the server at ``/health``, see ``coding_gym_server.isolation.probe.IsolationReport``.
@@ -55,7 +55,7 @@ def diagnose(provider: str, *, runtime: str | None = None) -> Diagnosis:
     """Diagnose a provider: start a sandbox, run a step in it, and remove it.
 
     Args:
-        provider: ``docker`` or ``local``.
+        provider: ``docker``, ``apptainer`` or ``local``.
         runtime: The OCI runtime of the docker provider; the engine's default if None.
     """
     facts: dict[str, Any] = {}

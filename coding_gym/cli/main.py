@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import tokenize
 from collections.abc import Iterator
 from datetime import datetime
@@ -178,14 +179,21 @@ def doctor(
     from coding_gym.cli.doctor import diagnose
 
     with _console().status("Starting sandboxes ..."):
-        found = [diagnose(provider, runtime=runtime) for provider in ("docker", "local")]
+        # Few machines have Apptainer, and its first sandbox takes minutes.
+        apptainer = ["apptainer"] if shutil.which("apptainer") else []
+        found = [diagnose(provider, runtime=runtime) for provider in ("docker", *apptainer, "local")]
     if json:
         typer.echo(dumps([diagnosis.as_dict() for diagnosis in found], indent=2))
     else:
         for diagnosis in found:
             _show_diagnosis(diagnosis)
-        chosen = next((diagnosis.provider for diagnosis in found if diagnosis.works), None)
-        typer.echo(f"provider='auto' is {chosen} here." if chosen else "No sandbox is available here.")
+        chosen = next(
+            (diagnosis.provider for diagnosis in found if diagnosis.works and diagnosis.provider != "apptainer"), None
+        )
+        if chosen:
+            typer.echo(f"provider='auto' is {chosen} here.")
+        elif not any(diagnosis.works for diagnosis in found):
+            typer.echo("No sandbox is available here.")
     raise typer.Exit(0 if any(diagnosis.works for diagnosis in found) else 1)
 
 

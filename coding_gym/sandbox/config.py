@@ -24,7 +24,8 @@ __all__ = [
 DOCKER_OPTIONS = ("image", "runtime", "network")
 """Options that only containers have."""
 
-_PROVIDERS = ("auto", "docker", "local", "remote")
+_PROVIDERS = ("auto", "docker", "apptainer", "local", "remote")
+_MISSING_OPTIONS = {"apptainer": ("runtime", "network"), "local": DOCKER_OPTIONS, "remote": DOCKER_OPTIONS}
 _MIN_INODES = 1000
 _MIN_SESSION_PIDS = 7
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -113,9 +114,10 @@ class SandboxConfig:
     Names and defaults are AgentFly's where it has them. ``SandboxKwargs`` types the same options as keyword arguments.
 
     Attributes:
-        provider: ``auto`` (Docker if an engine answers, else local), ``docker``, ``local``, ``remote``, or the name of one that
-            a plug-in adds.
-        image: Image of the docker provider; built from this package's sources if None.
+        provider: ``auto`` (Docker if an engine answers, else local; Apptainer if ``image`` is a path), ``docker``,
+            ``apptainer``, ``local``, ``remote``, or the name of one that a plug-in adds.
+        image: Image of the docker provider, or what Apptainer runs: a ``.sif`` file, a directory or a URI; built from this
+            package's sources if None.
         runtime: Name of an OCI runtime, such as ``runsc`` or ``kata``; the engine's default if None.
         cpu: CPU time, in cores.
         mem: Memory including swap, such as ``"2g"``.
@@ -154,7 +156,7 @@ class SandboxConfig:
         root: Whether programs of the session are root of their sandbox: they can change all of its files and its users, until
             the next reset. Requires the docker provider, ``sessions=1`` and what ``session_users`` requires. See
             ``docs/security.md``.
-        environment: Environment variables of the server, for the docker and the local provider.
+        environment: Environment variables of the server, for providers that start one.
         idle_timeout: Seconds after which a sandbox ends by itself if its last client has disconnected without removing it.
     """
 
@@ -219,11 +221,9 @@ class SandboxConfig:
         if self.provider not in ("remote", "auto") and self.base_url:
             message = f"base_url= is only valid with provider='remote', got provider={self.provider!r}"
             raise ConfigurationError(message)
-        ignored = [f"{name}=" for name in DOCKER_OPTIONS if getattr(self, name) is not None]
-        if self.provider in ("local", "remote") and ignored:
-            message = (
-                f"Only the docker provider has {', '.join(ignored)}, got provider={self.provider!r}: leave one of them out"
-            )
+        ignored = [f"{name}=" for name in _MISSING_OPTIONS.get(self.provider, ()) if getattr(self, name) is not None]
+        if ignored:
+            message = f"provider={self.provider!r} does not have {', '.join(ignored)}: leave one of them out"
             raise ConfigurationError(message)
         if self.root:
             self._check_root()

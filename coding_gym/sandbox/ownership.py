@@ -92,7 +92,11 @@ def new_runtime_directory() -> Iterator[Path]:
 
 
 def remove_orphaned_directories() -> list[Path]:
-    """Remove the directories of dead processes, and return them."""
+    """Remove the directories of dead processes, and return them.
+
+    Raises:
+        SandboxStartError: If there is no directory for temporary files.
+    """
     removed = []
     for directory, owner in runtime_directories():
         if owner.is_known_dead():
@@ -102,7 +106,11 @@ def remove_orphaned_directories() -> list[Path]:
 
 
 def runtime_directories() -> Iterator[tuple[Path, OwnerProcess]]:
-    """Yield the runtime directories of this user with their owners."""
+    """Yield the runtime directories of this user with their owners.
+
+    Raises:
+        SandboxStartError: If there is no directory for temporary files.
+    """
     for directory in _runtime_base().glob("*"):
         try:
             yield directory, OwnerProcess.parse((directory / _OWNER_FILE).read_text())
@@ -122,10 +130,23 @@ def _check_runtime_base(base: Path) -> None:
 
 
 def _runtime_base() -> Path:
+    """Return the directory of this user's runtime directories.
+
+    Raises:
+        SandboxStartError: If there is none for temporary files.
+    """
     parent = os.environ.get("XDG_RUNTIME_DIR")
     if not parent or not os.path.isdir(parent):
         # Slurm passes on the variable of the login node, whose directory does not exist on the nodes of the job.
-        parent = tempfile.gettempdir()
+        try:
+            parent = tempfile.gettempdir()
+        except FileNotFoundError as error:
+            # Of a container that is read-only, for example.
+            message = (
+                "No sandbox can be started without a directory for temporary files, and none can be written: mount one at /tmp "
+                "(docker run --tmpfs /tmp, or an emptyDir of the pod), or set XDG_RUNTIME_DIR to one that can"
+            )
+            raise SandboxStartError(message) from error
     return Path(parent) / f"coding-gym-{os.getuid()}"
 
 

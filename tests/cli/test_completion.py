@@ -30,7 +30,7 @@ def in_bash(*words: str) -> list[str]:
     [
         (("coding-gym", "sh"), ["shell"]),
         (("coding-gym", "run", "--screens"), ["--screenshot"]),
-        (("coding-gym", "serve", "--provider", ""), ["auto", "docker", "local"]),
+        (("coding-gym", "serve", "--provider", ""), ["auto", "docker", "apptainer", "local"]),
         (("coding-gym", "completion", ""), ["bash", "zsh", "fish"]),
     ],
 )

@@ -21,9 +21,9 @@ import coding_gym
 from coding_gym.cli import main as cli
 from coding_gym.cli.doctor import Diagnosis, diagnose
 from coding_gym.errors import ImageBuildError
+from coding_gym.sandbox import process_tree
 from coding_gym.sandbox.docker import cleanup, provider
 from coding_gym.sandbox.docker import images as image_module
-from coding_gym.sandbox.local import provider as local
 from coding_gym.sandbox.ownership import OwnerProcess
 from coding_gym_server.isolation.probe import probe
 
@@ -239,7 +239,7 @@ def _remove(container: Container) -> None:
 def test_doctor_reports_working_providers_and_isolation() -> None:
     result = run("doctor", "--json")
     found = {entry["provider"]: entry for entry in json.loads(result.stdout)}
-    assert set(found) == {"docker", "local"}
+    assert set(found) - {"apptainer"} == {"docker", "local"}
     assert result.exit_code == (0 if any(entry["works"] for entry in found.values()) else 1)
     for entry in found.values():
         if entry["works"]:
@@ -261,7 +261,7 @@ def test_doctor_names_package_for_missing_screen(tmp_path: Path, monkeypatch: py
 
 def test_doctor_reports_missing_engine_and_old_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
-    monkeypatch.setattr(local, "probe", lambda: msgspec.structs.replace(probe(), seccomp=False))
+    monkeypatch.setattr(process_tree, "probe", lambda: msgspec.structs.replace(probe(), seccomp=False))
     result = run("doctor")
     assert result.exit_code == 1
     assert "nonexistent" in result.output

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -17,10 +17,22 @@ import gymnasium as gym
 
 from coding_gym import AsyncCodingEnv, CodeInterpreter, SandboxPool
 from coding_gym.code_interpreter.execution import ExecutionError
+from coding_gym.sandbox import start_sandbox
+from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.tasks import Grader, GradingLimits, ProgramCase, Programs, Task
 from tests.conformance.behaviors import BEHAVIORS
+from tests.sandbox_fusion.conftest import client_of, post_program
 
-__all__ = ["EPISODES", "FORMS", "Observed", "Seen", "observe_environment", "observe_episodes", "observe_forms"]
+__all__ = [
+    "EPISODES",
+    "FORMS",
+    "Observed",
+    "Seen",
+    "observe_environment",
+    "observe_episodes",
+    "observe_forms",
+    "observe_programs",
+]
 
 _SESSIONS = 2
 _SIDE_BY_SIDE = 3
@@ -79,12 +91,23 @@ def observe_environment(**options: Any) -> dict[str, list[Seen]]:
     return _observe(FORMS[:1], [_first_episode], options)[FORMS[0]]
 
 
-def _observe(names: Sequence[str], places: Sequence[Callable[..., Iterator[Form]]], options: dict[str, Any]) -> Observed:
-    """Run all behaviors in the forms of each place: places side by side, and the forms of a place one after the other."""
+def observe_programs(programs: Mapping[str, str], **options: Any) -> Observed:
+    """Run other programs in a form of each kind, and by the route of SandboxFusion."""
+    names = ("environment", "environment after reset", "process", "context", "submission", "/run_code")
+    return _observe(names, [_environment_and_process, _submission, _context, _run_code], options, programs)
+
+
+def _observe(
+    names: Sequence[str],
+    places: Sequence[Callable[..., Iterator[Form]]],
+    options: dict[str, Any],
+    programs: Mapping[str, str] = BEHAVIORS,
+) -> Observed:
+    """Run all programs in the forms of each place: places side by side, and the forms of a place one after the other."""
 
     def observe(place: Callable[..., Iterator[Form]]) -> Observed:
         with contextlib.closing(place(**options)) as forms:
-            return {name: {behavior: run(program) for behavior, program in BEHAVIORS.items()} for name, run in forms}
+            return {name: {title: run(program) for title, program in programs.items()} for name, run in forms}
 
     with ThreadPoolExecutor(_SIDE_BY_SIDE) as threads:
         observed = {name: seen for part in threads.map(observe, places) for name, seen in part.items()}
@@ -191,6 +214,17 @@ def _submission(**options: Any) -> Iterator[Form]:
             return [Seen(verdict.stdout, verdict.stderr, int(exit_code[1]) if exit_code else 0)]
 
         yield "submission", run
+
+
+def _run_code(**options: Any) -> Iterator[Form]:
+    """Process of the route ``/run_code``."""
+    with contextlib.closing(start_sandbox(SandboxConfig(**options))) as sandbox, client_of(sandbox) as http:
+
+        def run(code: str) -> list[Seen]:
+            result = post_program(http, {"code": code, "language": "python", "run_timeout": _TIMEOUT}).json()["run_result"]
+            return [Seen(result["stdout"], result["stderr"], result["return_code"])]
+
+        yield "/run_code", run
 
 
 def _seen_in_step(observation: dict[str, Any], *rest: Any) -> Seen:

@@ -30,7 +30,7 @@ def impatient(monkeypatch):
     monkeypatch.setattr("coding_gym.envs.episode._ANSWER_SLACK", 2.0)
     monkeypatch.setattr("coding_gym.envs.coding_env.RESET_TIMEOUT", 5.0)
     monkeypatch.setattr("coding_gym.sandbox.managed._CONNECT_SECONDS", 5.0)
-    monkeypatch.setattr("coding_gym.sandbox.local.provider._EXIT_TIMEOUT", 1.0)
+    monkeypatch.setattr("coding_gym.sandbox.process_tree._EXIT_TIMEOUT", 1.0)
 
 
 @pytest.fixture

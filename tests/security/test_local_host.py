@@ -14,9 +14,8 @@ import psutil
 import pytest
 
 from coding_gym.errors import SandboxStartError
-from coding_gym.sandbox import start_sandbox
+from coding_gym.sandbox import process_tree, start_sandbox
 from coding_gym.sandbox.config import SandboxConfig
-from coding_gym.sandbox.local import provider as local
 from tests.security.attack import Inside, unrefused
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="requires root")
@@ -215,6 +214,6 @@ def test_kernel_settings_are_not_writable(inside):
 def test_machine_without_namespaces_is_refused(monkeypatch):
     start = subprocess.Popen
     without = ["setpriv", "--bounding-set=-sys_admin"]
-    monkeypatch.setattr(local.subprocess, "Popen", lambda command, **options: start([*without, *command], **options))
+    monkeypatch.setattr(process_tree.subprocess, "Popen", lambda command, **options: start([*without, *command], **options))
     with pytest.raises(SandboxStartError, match="requires namespaces, which this machine refuses"):
         start_sandbox(SandboxConfig(provider="local", preload=()))

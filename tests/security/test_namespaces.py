@@ -166,7 +166,8 @@ found = sorted(opened - before - own())
 """,
     # The parent of a fork's interpreter is outside of its pid namespace: 0.
     "signals": """
-found = [(pid, number) for pid in {1, os.getppid()} - {0} for number in (0, 9, 15) if attempt(lambda: os.kill(pid, number)) == "done"]
+numbers = [(pid, number) for pid in {1, os.getppid()} - {0} for number in (0, 9, 15)]
+found = [(pid, number) for pid, number in numbers if attempt(lambda: os.kill(pid, number)) == "done"]
 """,
     "signals to any number": """
 def own(): return {int(path.split("/")[-1]) for path in glob.glob("/proc/[0-9]*/task/[0-9]*")}

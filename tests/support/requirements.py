@@ -1,8 +1,8 @@
 """Optional requirements of tests: a test whose requirement is missing is skipped, or fails if it was promised.
 
-``CODING_GYM_REQUIRE`` is a comma-separated list of promises: ``docker`` (an engine), ``display`` (Xvfb), ``browser``
-(Chromium) and ``extras`` (all libraries of the ``test-full`` extra). Continuous integration sets it, so that no test is
-skipped unnoticed.
+``CODING_GYM_REQUIRE`` is a comma-separated list of promises: ``docker`` (an engine), ``apptainer`` (the program, and an
+ordinary user), ``display`` (Xvfb), ``browser`` (Chromium) and ``extras`` (all libraries of the ``test-full`` extra).
+Continuous integration sets it, so that no test is skipped unnoticed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pytest
 from coding_gym.errors import ProviderUnavailableError
 from coding_gym.sandbox.docker.engine import connect_to_engine
 
-__all__ = ["import_extra", "missing", "require_browser", "require_display", "require_docker"]
+__all__ = ["import_extra", "missing", "require_apptainer", "require_browser", "require_display", "require_docker"]
 
 
 def missing(promise: str, reason: str, *, module: bool = False) -> NoReturn:
@@ -54,6 +54,14 @@ def require_browser() -> str:
     if path is None:
         missing("browser", "Chromium is not installed: apt install chromium")
     return path
+
+
+def require_apptainer() -> None:
+    """Require Apptainer, and the ordinary user whose containers it runs."""
+    if shutil.which("apptainer") is None:
+        missing("apptainer", "Apptainer is not installed: apt install apptainer")
+    if os.geteuid() == 0:
+        missing("apptainer", "the apptainer provider is for ordinary users: run the tests as one")
 
 
 def require_docker() -> None:

@@ -15,13 +15,15 @@ from docker.models.containers import Container
 from docker.models.images import Image
 
 from coding_gym.errors import PackageInstallError
-from coding_gym.sandbox.docker.images import IMAGE_REPOSITORY, build_lock, image_exists, image_name
+from coding_gym.sandbox.config import SandboxConfig
+from coding_gym.sandbox.docker.images import IMAGE_REPOSITORY, build_lock, ensure_image, image_exists, image_name
 from coding_gym.sandbox.ownership import LABEL_OWNER, OwnerProcess
+from coding_gym.sandbox.packages import resolve_packages
 from coding_gym.sandbox.single_flight import SingleFlight
 from coding_gym_server.packages.install import LOG_LINES, reason_of
 from coding_gym_server.packages.system import reason_of_apt
 
-__all__ = ["ensure_packages", "ensure_system_packages"]
+__all__ = ["ensure_image_with_packages", "ensure_packages", "ensure_system_packages"]
 
 _COMMIT_TIMEOUT = 1800
 
@@ -54,6 +56,18 @@ _APT = _Installer(
     ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETGID", "SETUID"),
     reason_of_apt,
 )
+
+
+def ensure_image_with_packages(client: docker.DockerClient, config: SandboxConfig) -> str:
+    """Return the name of the image of a configuration with its packages; those that do not exist are made.
+
+    Raises:
+        ImageBuildError: If the image build fails.
+        PackageInstallError: If pip or apt-get fails; nothing is left behind.
+    """
+    image = ensure_image(client, config.image)
+    image = ensure_system_packages(client, image, config.system_packages)
+    return ensure_packages(client, image, resolve_packages(config).requirements)
 
 
 def ensure_packages(client: docker.DockerClient, base: str, requirements: Sequence[str]) -> str:

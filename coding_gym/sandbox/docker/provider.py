@@ -28,11 +28,9 @@ from coding_gym.errors import SandboxStartError, TransportError
 from coding_gym.sandbox.base import Sandbox, check_exit_code, wait_until_ready
 from coding_gym.sandbox.config import SandboxConfig, parse_size
 from coding_gym.sandbox.docker.cleanup import remove_orphans_once, try_to_remove
-from coding_gym.sandbox.docker.derived_images import ensure_packages, ensure_system_packages
+from coding_gym.sandbox.docker.derived_images import ensure_image_with_packages
 from coding_gym.sandbox.docker.engine import EngineTraits, connect_to_engine, inspect_engine, root_cause
-from coding_gym.sandbox.docker.images import ensure_image
 from coding_gym.sandbox.ownership import LABEL_OWNER, OwnerProcess, new_runtime_directory
-from coding_gym.sandbox.packages import resolve_packages
 from coding_gym.sandbox.server_config import server_config
 from coding_gym_server.protocol import ServerConfig
 
@@ -106,12 +104,10 @@ def start_container(config: SandboxConfig, *, shared_user_reason: str = "") -> D
     reason = shared_user_reason or _shared_user_reasons.get(place, "")
     try:
         remove_orphans_once(client)
-        image = ensure_image(client, config.image)
-        image = ensure_system_packages(client, image, config.system_packages)
-        image = ensure_packages(client, image, resolve_packages(config).requirements)
+        image = ensure_image_with_packages(client, config)
         engine = inspect_engine(client)
-        if not reason and engine.is_podman:
-            reason = "Podman accepts no seccomp profile over its API"
+        if not reason and engine.is_podman and not _is_here(client):
+            reason = "Podman accepts a seccomp profile by path only, and it runs on another machine"
         if config.root and reason:
             message = f"root=True is not available: sessions cannot have their own root, because {reason}"
             raise SandboxStartError(message)
@@ -153,6 +149,18 @@ def start_container(config: SandboxConfig, *, shared_user_reason: str = "") -> D
     _shared_user_reasons[place] = found
     sandbox.close()
     return start_container(config, shared_user_reason=found)
+
+
+def _warn_of_missing_limits(container: Container, config: SandboxConfig) -> None:
+    """Log which limits an engine has left out, as Podman does where its user has no control group."""
+    host = container.attrs["HostConfig"]
+    limits = {"mem": "Memory", "cpu": "NanoCpus", "pids_limit": "PidsLimit"}
+    if missing := [f"{option}={getattr(config, option)!r}" for option, name in limits.items() if not host.get(name)]:
+        _log.warning(
+            "the engine does not enforce %s: it controls no such resources. Rootless Podman needs version 2 of control groups, "
+            "with these delegated to its user (systemd's Delegate=)",
+            ", ".join(missing),
+        )
 
 
 def _start_with_socket(
@@ -237,6 +245,8 @@ def _start(
             return printed or f"it printed nothing, as when memory runs out: raise mem=, which is {config.mem!r}"
 
         wait_until_ready(address_of(container), timeout=config.start_timeout, explain_death=explain_death)
+        container.reload()
+        _warn_of_missing_limits(container, config)
     except (APIError, SandboxStartError) as error:
         try_to_remove(container)
         reason = str((error.explanation if isinstance(error, APIError) else None) or error)
@@ -332,7 +342,11 @@ def _user_options(config: SandboxConfig, engine: EngineTraits, shared_user_reaso
     security = ["no-new-privileges"]
     if not config.session_users or shared_user_reason:
         return {"security_opt": security}
-    security.append(f"seccomp={_SECCOMP_PROFILE.read_text()}")
+    if engine.is_podman:
+        # It reads the profile itself, and has an option where Docker has lists of paths.
+        security += [f"seccomp={_SECCOMP_PROFILE}", "unmask=ALL"]
+    else:
+        security.append(f"seccomp={_SECCOMP_PROFILE.read_text()}")
     if engine.has_apparmor:
         # The engine's profile denies all mounts.
         security.append("apparmor=unconfined")
@@ -385,8 +399,12 @@ class _Output:
 def _uses_unix_socket(client: docker.DockerClient, config: SandboxConfig, engine: EngineTraits) -> bool:
     if config.transport != "auto":
         return config.transport == "unix"
-    is_here = urlsplit(client.api.base_url).scheme in ("http+docker", "http+unix") and sys.platform == "linux"
-    return is_here and not engine.is_desktop
+    return _is_here(client) and not engine.is_desktop
+
+
+def _is_here(client: docker.DockerClient) -> bool:
+    """Return whether an engine runs on this machine, perhaps in a virtual one of Docker Desktop's."""
+    return urlsplit(client.api.base_url).scheme in ("http+docker", "http+unix") and sys.platform == "linux"
 
 
 def _host_of(config: SandboxConfig) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from coding_gym.sandbox.local.provider import LOG_FILE
 from coding_gym.sandbox.ownership import OwnerProcess, runtime_directories
+from coding_gym.sandbox.process_tree import LOG_FILE
 
 __all__ = ["LocalLog", "local_logs"]
 

@@ -147,6 +147,7 @@ def create_app(
             workers=config.grading_workers,
             residual_files=residual_files,
             profile=profile,
+            overlay=config.overlay,
             measurements=measurements,
         )
 

@@ -31,6 +31,8 @@ from coding_gym.sandbox.docker.images import ensure_image
 from coding_gym.sandbox.docker.provider import LABEL_OWNER
 from coding_gym.sandbox.local.overlay import ensure_overlay
 from coding_gym.sandbox.packages import check_installed_on_machine
+from coding_gym_server.protocol.grading import Asserts, Submission
+from tests.sandbox_fusion.conftest import client_of, post_program
 from tests.support.running_server import RunningServer, free_port, is_healthy
 from tests.support.timing import eventually
 
@@ -142,6 +144,16 @@ def test_environment_without_pip_is_explained(tmp_path):
         check=False,
     )
     assert f"{tmp_path}/environment has no pip" in result.stderr
+
+
+def test_submissions_and_programs_import_local_packages(sandbox):
+    code = "import toolz\ndef first(): return toolz.first([1])"
+    submission = Submission(code=code, tests=Asserts(cases=("assert first() == 1",)))
+    with contextlib.closing(sandbox.connect()) as session:
+        assert session.grade(submission, timeout=40).outcome.value == "passed"
+    with client_of(sandbox) as http:
+        result = post_program(http, {"code": f"{code}\nprint(first())", "language": "python"}).json()["run_result"]
+    assert (result["stdout"], result["stderr"]) == ("1\n", "")
 
 
 def test_local_packages_are_last_and_read_only(sandbox, toolz):

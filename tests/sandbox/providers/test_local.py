@@ -12,13 +12,14 @@ import psutil
 import pytest
 
 from coding_gym.errors import ProviderUnavailableError, SandboxStartError, TransportError
-from coding_gym.sandbox import ManagedSandbox, start_sandbox
+from coding_gym.sandbox import ManagedSandbox, process_tree, start_sandbox
 from coding_gym.sandbox import ownership as owner
 from coding_gym.sandbox import start as choice
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.docker.provider import DockerSandbox
 from coding_gym.sandbox.local import provider as local
-from coding_gym.sandbox.local.provider import LocalSandbox, start_local
+from coding_gym.sandbox.local.provider import start_local
+from coding_gym.sandbox.process_tree import ProcessTree
 from coding_gym_server.isolation.probe import probe
 from coding_gym_server.protocol import ServerConfig
 from tests.support.running_server import gone_within
@@ -70,7 +71,7 @@ ATTEMPT = """
 
 
 def test_kernel_without_filters_is_refused(monkeypatch):
-    monkeypatch.setattr(local, "probe", lambda: msgspec.structs.replace(probe(), seccomp=False))
+    monkeypatch.setattr(process_tree, "probe", lambda: msgspec.structs.replace(probe(), seccomp=False))
     with pytest.raises(ProviderUnavailableError, match="seccomp") as caught:
         start_local(SandboxConfig(**FAST))
     assert caught.value.provider == "local"
@@ -79,7 +80,7 @@ def test_kernel_without_filters_is_refused(monkeypatch):
 
 def test_auto_reports_why_both_providers_fail(monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
-    monkeypatch.setattr(local, "probe", lambda: msgspec.structs.replace(probe(), seccomp=False))
+    monkeypatch.setattr(process_tree, "probe", lambda: msgspec.structs.replace(probe(), seccomp=False))
     with pytest.raises(ProviderUnavailableError, match=r"docker.*nonexistent.*local.*seccomp"):
         start_sandbox(SandboxConfig(provider="auto"))
 
@@ -89,7 +90,7 @@ def test_auto_falls_back_to_local_with_warning(monkeypatch, caplog):
     with caplog.at_level(logging.INFO, "coding_gym"):
         sandbox = start_sandbox(SandboxConfig(provider="auto", preload=()))
     with contextlib.closing(sandbox):
-        assert isinstance(sandbox, LocalSandbox)
+        assert isinstance(sandbox, ProcessTree)
         (record,) = caplog.records
         assert record.levelno == logging.WARNING
         assert "nonexistent" in record.getMessage()

@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import os
 import socket
+import subprocess
+import sys
 import tarfile
+import textwrap
 
 import gymnasium as gym
 import pytest
@@ -80,9 +84,45 @@ def test_automatic_fallback_says_what_is_missing(monkeypatch, caplog):
         assert missing in said
 
 
+def start_limited(limit):
+    """Start a local sandbox in a process with a limit, and return its error."""
+    code = f"""
+        import resource
+        from coding_gym.errors import SandboxStartError
+        from coding_gym.sandbox import start_sandbox
+        from coding_gym.sandbox.config import SandboxConfig
+        {limit}
+        try:
+            start_sandbox(SandboxConfig(provider="local", preload=())).close()
+        except SandboxStartError as error:
+            print(error)
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "XDG_RUNTIME_DIR"}
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_missing_directory_for_temporary_files_has_a_remedy():
+    # No file can be written, as on a file system that is read-only.
+    found = start_limited("resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))")
+    assert "mount one at /tmp (docker run --tmpfs /tmp, or an emptyDir of the pod), or set XDG_RUNTIME_DIR" in found
+
+
+def test_setting_that_forbids_namespaces_is_named():
+    # In a user namespace whose only user is not root, and which may lower the limit.
+    forbid = """
+        import os
+        from coding_gym_server.linux import mounts, user_namespaces
+        mounts.join(user_namespaces.create([(54321, os.geteuid(), 1)], [(54321, os.getegid(), 1)]), mounts.NEW_USERS)
+        open("/proc/sys/user/max_user_namespaces", "w").write("0")
+    """
+    found = start_limited(textwrap.indent(textwrap.dedent(forbid), " " * 8).strip())
+    assert "Sysctl user.max_user_namespaces is 0: raise it" in found
+
+
 @pytest.mark.parametrize("option", ["image", "runtime", "network"])
 def test_option_of_containers_is_refused_elsewhere(option):
-    with pytest.raises(ConfigurationError, match=f"Only the docker provider has {option}="):
+    with pytest.raises(ConfigurationError, match=f"provider='local' does not have {option}="):
         SandboxPool(provider="local", **{option: "x"})
 
 
@@ -103,3 +143,18 @@ def test_image_without_server_is_explained(docker_engine):
 def test_too_little_memory_is_named(docker_engine, mem):
     with pytest.raises(SandboxStartError, match="mem="):
         start_sandbox(SandboxConfig(provider="docker", mem=mem))
+
+
+@pytest.mark.docker
+def test_engine_that_starts_no_container_is_not_chosen(docker_engine, caplog):
+    # More processors than any machine has: Docker refuses, and local sandboxes have no such limit.
+    config = SandboxConfig(cpu=1e6, preload=())
+    with caplog.at_level(logging.WARNING, "coding_gym"), contextlib.closing(start_sandbox(config)) as sandbox:
+        assert sandbox.description.startswith("a local sandbox")
+    assert any("no Docker engine starts a container (The container cannot be created" in message for message in caplog.messages)
+
+
+@pytest.mark.docker
+def test_option_of_containers_forbids_another_provider(docker_engine):
+    with pytest.raises(SandboxStartError, match="no-such-runtime"):
+        start_sandbox(SandboxConfig(runtime="no-such-runtime"))

@@ -81,6 +81,7 @@ class GradingService:
         workers: Maximum number of grading workers.
         residual_files: Locations outside its workspace where a submission can leave files.
         profile: Isolation profile of sessions.
+        overlay: Directory of packages in addition to the interpreter's, None if there are none.
         measurements: Counts submissions and programs, unless they are invalid.
 
     Attributes:
@@ -95,9 +96,11 @@ class GradingService:
         workers: int,
         residual_files: ResidualFiles,
         profile: IsolationProfile,
+        overlay: Path | None,
         measurements: Measurements,
     ) -> None:
         self._measurements = measurements
+        self._overlay = None if overlay is None else str(overlay)
         self._zygotes = zygotes
         self._base = base
         self._users = profile.users
@@ -343,7 +346,7 @@ class GradingService:
 
     def _light_zygote(self) -> ZygoteHandle:
         if self._started_zygote is None:
-            config = ZygoteConfig(preload=list(_PRELOAD), backend=SUBMISSION, profile=self._profile)
+            config = ZygoteConfig(preload=list(_PRELOAD), backend=SUBMISSION, profile=self._profile, overlay=self._overlay)
             self._started_zygote = self._zygotes.first.start_another(config)
             self._started_zygote.attach(on_gone=self._on_zygote_gone)
         return self._started_zygote
