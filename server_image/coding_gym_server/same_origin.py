@@ -16,10 +16,10 @@ _OWN_SITES = frozenset({"same-origin", "none"})
 """Values of ``Sec-Fetch-Site`` for requests of the server's own pages, and of the user."""
 
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
-_OF_BROWSERS = ("origin", "sec-fetch-site", "accept-language")
+_OF_BROWSERS = frozenset({b"origin", b"sec-fetch-site", b"accept-language"})
 """Headers that browsers send. The last is in all their requests: scripts can replace its value, but not remove it."""
 
-_BROWSER = "Mozilla/"
+_BROWSER = b"Mozilla/"
 """Prefix of the ``User-Agent`` of every browser."""
 
 _MAX_QUOTED_CHARS = 100
@@ -50,11 +50,13 @@ class SameOriginMiddleware:
             await refuse(scope, receive, send, 403, reason)
 
     def _refusal(self, scope: Scope) -> str | None:
+        # Of programs, which send most requests, without decoding their headers.
+        raw = dict(scope["headers"])
+        if _OF_BROWSERS.isdisjoint(raw) and not raw.get(b"user-agent", b"").startswith(_BROWSER):
+            return None
         headers = Headers(scope=scope)
         origin, site = headers.get("origin"), headers.get("sec-fetch-site")
         host = headers.get("host", "")
-        if not any(name in headers for name in _OF_BROWSERS) and not headers.get("user-agent", "").startswith(_BROWSER):
-            return None
         if not self._has_token and not _is_unambiguous(host):
             return (
                 "A browser may use this server, which has no token, by its IP address, as localhost or by a name without dots, "
