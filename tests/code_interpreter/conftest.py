@@ -14,9 +14,13 @@ from tests.support.timing import eventually
 
 @pytest.fixture(scope="session")
 def container_url(docker_engine) -> Iterator[str]:
-    """URL of a plain container of the image."""
+    """URL of a plain container of the image, whose programs may use its network, as JavaScript's kernel must."""
     container = docker_engine.containers.run(
-        image.ensure_image(docker_engine, None), detach=True, auto_remove=True, ports={"8000/tcp": ("127.0.0.1", None)}
+        image.ensure_image(docker_engine, None),
+        ["--network"],
+        detach=True,
+        auto_remove=True,
+        ports={"8000/tcp": ("127.0.0.1", None)},
     )
     try:
         container.reload()

@@ -29,7 +29,8 @@ ATTACKS = {
         "print({open(f'{path}/own').read() for path in ('/home/user', '/tmp', '/dev/shm')} == {secret})"
     ),
     "files of others anywhere": (
-        "found = subprocess.run('find / -name own 2>/dev/null', shell=True, capture_output=True, text=True).stdout.split()\n"
+        "pruned = ' '.join(f'-path {path} -prune -o' for path in ('/proc', '/sys', '/usr', '/run/covered'))\n"
+        "found = subprocess.getoutput(f'find / {pruned} -name own -print 2>/dev/null').split()\n"
         "print(set(found) <= {'/dev/shm/own', '/home/user/own', '/tmp/own'})"
     ),
     "files through processes": (

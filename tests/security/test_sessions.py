@@ -402,7 +402,9 @@ SEARCH = textwrap.dedent("""
     look("environment", repr(dict(os.environ)).encode())
     for path in glob.glob("/proc/[0-9]*/environ") + glob.glob("/proc/[0-9]*/cmdline") + glob.glob("/proc/*"):
         attempt(lambda: look(path, open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb").read(1 << 20)))
-    for top in ("/run", "/tmp", "/dev/shm", "/var", "/workspaces", "/etc", os.path.dirname(os.path.dirname(os.getcwd()))):
+    # What a session's own directories cover is Python.
+    visible = [path for path in glob.glob("/run/*") if path not in ("/run/covered", "/run/beside")]
+    for top in (*visible, "/tmp", "/dev/shm", "/var", "/workspaces", "/etc", "/home"):
         for directory, _, names in os.walk(top):
             for path in (os.path.join(directory, name) for name in names):
                 attempt(lambda: look(path, open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb").read(1 << 20)))

@@ -12,6 +12,7 @@ __all__ = [
     "ancestors",
     "children",
     "cpu_time",
+    "depth",
     "descendants",
     "has_capabilities",
     "has_exited",
@@ -273,6 +274,11 @@ def namespace_of(pid: int, name: str) -> tuple[int, int] | None:
 def own_pid(pid: int) -> int:
     """Return the pid of a process in its own namespace, 0 if it has been reaped."""
     return next(iter(_pids_of(pid)[-1:]), 0)
+
+
+def depth(pid: int) -> int:
+    """Return in how many pid namespaces, from the calling process's on, a process has a pid; 0 if it has been reaped."""
+    return len(_pids_of(pid))
 
 
 def pid_of(descriptor: int) -> int:

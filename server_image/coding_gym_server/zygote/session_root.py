@@ -78,6 +78,8 @@ _UNKNOWN = object()
 
 _Identity = tuple[int, int]
 
+_init_responses = msgspec.msgpack.Decoder(Killed)
+
 
 class Forked(Protocol):
     """Process forked by a root."""
@@ -96,7 +98,7 @@ class _Init:
         above: Device and inode of the one that this is in.
     """
 
-    def __init__(self, pid: int, channel: Channel[ToProcess], namespace: _Identity, above: _Identity | None) -> None:
+    def __init__(self, pid: int, channel: Channel[Killed], namespace: _Identity, above: _Identity | None) -> None:
         self.pid = pid
         self.channel = channel
         self.namespace = namespace
@@ -138,8 +140,10 @@ class ForkSlot:
     def contains(self, pid: int) -> bool:
         """Return whether a process of the tree is, or may be, in the pid namespace of the slot."""
         identity = procfs.namespace_of(pid, "pid")
-        # A process that hides its namespace belongs to every slot: it ends with the first one.
-        return identity is None or identity == self.identity
+        if identity is None:
+            # It hides its namespace, but not how many there are above it: none but that of the root for the first slot.
+            return (procfs.depth(pid) == 1) == (self.init is None)
+        return identity == self.identity
 
     @property
     def identity(self) -> _Identity | None:
@@ -367,7 +371,9 @@ class SessionRoot(ProcessRoot):
         namespace = procfs.identity_of(session_user.pid_namespace_in(namespaces))
         pid = procfs.pid_of(own)
         os.close(own)
-        return ForkSlot(number, namespaces, _Init(pid, Channel(connection), namespace, self._shared_pid_namespace))
+        return ForkSlot(
+            number, namespaces, _Init(pid, Channel(connection, _init_responses), namespace, self._shared_pid_namespace)
+        )
 
     def _share_namespaces(self, pid: int) -> None:
         if pid not in self._frozen or (self._gate is None and self._profile.seccomp):
@@ -460,7 +466,7 @@ class SessionRoot(ProcessRoot):
         try:
             self._become_child(slot)
             session_user.join_slot(slot.namespaces, max_tasks=self._profile.max_tasks)
-            if (pid := clone_sibling()) == 0:
+            if (pid := fork_when_possible(clone_sibling)) == 0:
                 os.close(report)
                 return 0
             os.write(report, b"%d" % pid)
@@ -639,9 +645,7 @@ class SessionRoot(ProcessRoot):
         is_settled = False
         while not is_settled:
             is_settled = True
-            used = {procfs.namespace_of(pid, "pid") for pid in self._frozen}
-            used |= {init.above for init in self._idle_inits}
-            used |= {slot.init.above for slot in self._slots.values() if slot.init is not None}
+            used = self._namespaces_in_use()
             for init in self._idle_inits:
                 if init.namespace not in used:
                     self._idle_inits.remove(init)
@@ -651,13 +655,23 @@ class SessionRoot(ProcessRoot):
                     is_settled = False
                     break
 
+    def _namespaces_in_use(self) -> set[_Identity | None]:
+        """Return the pid namespaces of frozen copies, and those that the namespaces of forks are in."""
+        inits = (*self._idle_inits, *(slot.init for slot in self._slots.values() if slot.init is not None))
+        return {procfs.namespace_of(pid, "pid") for pid in self._frozen} | {init.above for init in inits}
+
     def _kill_slot(self, slot: ForkSlot) -> None:
         """Kill all processes of a slot except frozen copies; afterwards none of them executes user code."""
         if self._is_alone:
             self._kill()
             return
+        if slot.init is not None and slot.init.namespace not in self._namespaces_in_use():
+            killed = self._processes_of(slot) & procfs.children(os.getpid())
+            self._kill_at_once(slot)
+            self._doomed |= dict.fromkeys(killed, slot)
+            return
         deadline = time.monotonic() + _CONVERGENCE_SECONDS
-        killed: set[int] = set()
+        killed = set()
         # A process with a pending SIGKILL forks no more.
         while found := self._processes_of(slot) - killed:
             for pid in found:
@@ -690,7 +704,11 @@ class SessionRoot(ProcessRoot):
         """
         others = [other for other in self._slots.values() if other is not slot]
         # Workers of other slots may not have joined their namespaces yet.
-        hidden = self._frozen.union(without, self._inits(), (other.worker for other in others if other.worker is not None))
+        hidden = self._frozen.union(
+            without,
+            self._inits(),
+            (pid for other in others for pid in (other.worker, *other.spawners) if pid is not None),
+        )
         found = procfs.descendants(os.getpid(), without=hidden)
         if slot.init is not None:
             found |= procfs.descendants(slot.init.pid, without=hidden)

@@ -45,7 +45,7 @@ class SlotInit:
             ready = [descriptor for descriptor, _ in poll.poll()]
             if exits.fileno() in ready:
                 exits.clear()
-                _reap(os.WNOHANG)
+                _reap()
             if self._channel.fileno() in ready:
                 try:
                     request = self._channel.receive()
@@ -54,11 +54,12 @@ class SlotInit:
                 assert isinstance(request, Kill)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(-1, signal.SIGKILL)
-                _reap(0)
+                # Not those that have not ended yet: an init below this one would wait for what the root has to reap.
+                _reap()
                 self._channel.send(Killed())
 
 
-def _reap(options: int) -> None:
+def _reap() -> None:
     with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, options)[0]:
+        while os.waitpid(-1, os.WNOHANG)[0]:
             pass

@@ -161,9 +161,10 @@ def test_collection_is_limited_to_sessions_of_servers(servers, tmp_path):
     assert unused(servers)
 
 
-def test_collect_command_is_limited_to_sessions_of_servers(servers, tmp_path):
+def test_collect_command_is_limited_to_sessions_of_servers(servers, tmp_path, monkeypatch):
     assert unused(servers)
-    options = ["provider=remote", f"base_urls={json.dumps(servers)}", f"token={TOKEN}", "screen=null"]
+    monkeypatch.setenv("CODING_GYM_TOKEN", TOKEN)
+    options = ["provider=remote", f"base_urls={json.dumps(servers)}", "screen=null"]
     command = ["collect", "--out", str(tmp_path / "a"), "--episodes", "20", "--max-steps", "1"]
     ran = CliRunner().invoke(app, [*command, *(argument for option in options for argument in ("--option", option))])
     assert ran.exit_code == 0, ran.output

@@ -174,7 +174,6 @@ def test_local_packages_are_last_and_read_only(sandbox, toolz):
                 "last": sys.path[-1],
                 "write": attempt(lambda: open(place + "/toolz/x.py", "w")),
                 "change": attempt(lambda: open(toolz.__file__, "a")),
-                "list above": attempt(lambda: os.listdir(place + "/../../../..")),
             }))
             """,
         )
@@ -183,7 +182,6 @@ def test_local_packages_are_last_and_read_only(sandbox, toolz):
     assert Path(found["place"]).is_relative_to(toolz)
     assert found["write"] in ("PermissionError", "OSError")
     assert found["change"] in ("PermissionError", "OSError")
-    assert found["list above"] == "PermissionError"
 
 
 def test_child_interpreters_see_local_packages(sandbox):

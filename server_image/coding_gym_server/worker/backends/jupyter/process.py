@@ -26,6 +26,9 @@ def choose_connection(spec: KernelSpec) -> ConnectionFileMixin:
     """Choose the endpoints on which a kernel listens, and write its connection file.
 
     They are Unix sockets, which no other session can reach even if the sessions share a network; or TCP ports.
+
+    Raises:
+        KernelStartError: If the kernel requires ports, and the session may have none.
     """
     directory = tempfile.mkdtemp(prefix="kernel-")
     connection = ConnectionFileMixin(connection_file=os.path.join(directory, "connection.json"))
@@ -34,7 +37,14 @@ def choose_connection(spec: KernelSpec) -> ConnectionFileMixin:
     else:
         connection.transport, connection.ip = "ipc", os.path.join(directory, "socket")
     connection.session.key = os.urandom(32).hex().encode()
-    connection.write_connection_file()
+    try:
+        connection.write_connection_file()
+    except PermissionError as error:
+        message = (
+            f"The {spec.display_name} kernel speaks TCP only, which sessions may not in a container that has a network and "
+            "permits them no namespaces: start it as docs/sandboxes.md describes, or without a network"
+        )
+        raise KernelStartError(message) from error
     return connection
 
 
