@@ -89,6 +89,7 @@ def enter(
     for directory in filter(os.path.isdir, (*emptied, *_EMPTY_DIRECTORIES)):
         mounts.mount_tmpfs(directory, f"mode=1777,nr_inodes={max_inodes}")
         disown(directory)
+    mounts.mask(*(entry.path for entry in os.scandir("/") if entry.is_file(follow_symlinks=False)))
     with contextlib.suppress(OSError):
         os.makedirs("/var/tmp", exist_ok=True)
         # X clients expect display sockets there.
