@@ -157,8 +157,7 @@ def test_directories_outside_cannot_be_listed(run, have_mounts, path):
         assert {*shown} <= to_python | {"covered", "beside", "workspaces", "user", "tmp", "cache"}
         return
     if have_mounts and path == "/":
-        contents = "[entry.name for entry in os.scandir('/') if entry.is_file() or entry.stat().st_size and not entry.is_dir()]"
-        assert printed(run(f"import os; print({contents})")) == "[]"
+        assert printed(run("import os; print([name for name in os.listdir('/') if os.path.isfile('/' + name)])")) == "[]"
         return
     if have_mounts:
         # What starts with a dot belongs to the screen, and links lead to Python.
