@@ -369,7 +369,13 @@ class SessionRoot(ProcessRoot):
         connection = socket.socket(fileno=control)
         connection.setblocking(True)
         namespace = procfs.identity_of(session_user.pid_namespace_in(namespaces))
-        pid = procfs.pid_of(own)
+        try:
+            pid = procfs.pid_of(own)
+        except PermissionError:
+            # Before Linux 5.14, a process that forbids inspection may not read this of itself, either.
+            user_namespaces.allow_inspection()
+            pid = procfs.pid_of(own)
+            user_namespaces.forbid_inspection()
         os.close(own)
         return ForkSlot(
             number, namespaces, _Init(pid, Channel(connection, _init_responses), namespace, self._shared_pid_namespace)
