@@ -103,7 +103,7 @@ def _read_token(path: str) -> str:
 
 
 def _token_option(whose: str) -> Any:
-    # The token itself is no argument: other users of the machine can read command lines, but not environments.
+    # The token is never an argument: other users of the machine can read command lines, but not environments.
     return typer.Option(
         "--token-file",
         metavar="PATH",

@@ -554,7 +554,7 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         """Wait for the response to ``begin_step``.
 
         Args:
-            canceled: Is set if nobody wants the response any more: the step then ends as after Ctrl-C.
+            canceled: Set once nobody wants the response any more: the step then ends as after Ctrl-C.
         """
         try:
             response = self._wait_for_step()

@@ -293,7 +293,7 @@ def _create(
         **options,
     )
     if _has_session_users(options):
-        # Sessions mount a /proc of their own, of which they cover as much; the kernel refuses it where some is hidden.
+        # Each session mounts a /proc and masks the same paths in it; the kernel refuses that if some are masked already.
         host |= {"MaskedPaths": [], "ReadonlyPaths": []}
     try:
         created = client.api.create_container(

@@ -15,7 +15,7 @@ import functools
 import os
 import resource
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -212,11 +212,7 @@ def slot_paths(parent: int, count: int) -> list[str]:
 
 
 def _create(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]]) -> tuple[int, int]:
-    proc = _begin(users)
-    # Where the session runs as the server's user, it owns the server's files.
-    mounts.protect()
-    _cover_system(proc)
-    _hide_server(users)
+    _separate(users)
     namespace = None if user == users.server else user_namespaces.create([(user, users.server, 1)])
     owner = f"uid={user},gid={user}"
     mounts.mount_tmpfs(_TEMPORARY, f"size={users.disk_bytes},nr_inodes={users.inodes},mode=0700,{owner}")
@@ -244,6 +240,15 @@ def _create(users: SessionUsers, user: int, directories: dict[str, tuple[str, in
     return tree, slots
 
 
+def _separate(users: SessionUsers) -> None:
+    """Set up the new namespaces of the calling process, without what belongs to the server and the sandbox."""
+    proc = _begin(users)
+    # Where the session runs as the server's user, it owns the server's files.
+    mounts.protect()
+    _cover_system(proc)
+    _hide_server(users)
+
+
 def _begin(users: SessionUsers) -> int:
     """Set up the new namespaces of the calling process; return a descriptor of a mount with their processes."""
     socket.sethostname(namespaces.HOST_NAME)
@@ -264,7 +269,9 @@ def _cover_system(proc: int) -> None:
     os.close(proc)
     mounts.mask(*_MASKED)
     mounts.read_only(*_READ_ONLY)
-    _mount_terminals()
+    mounts.mount_devpts(_TERMINALS, _MAX_TERMINALS)
+    if not os.path.islink("/dev/ptmx"):
+        mounts.bind(f"{_TERMINALS}/ptmx", "/dev/ptmx")
 
 
 def _hide_server(users: SessionUsers) -> None:
@@ -279,12 +286,6 @@ def _hide_server(users: SessionUsers) -> None:
     for directory in filter(os.path.isdir, users.hidden):
         # Its owner may be the user of the session.
         mounts.seal(directory)
-
-
-def _mount_terminals() -> None:
-    mounts.mount_devpts(_TERMINALS, _MAX_TERMINALS)
-    if not os.path.islink("/dev/ptmx"):
-        mounts.bind(f"{_TERMINALS}/ptmx", "/dev/ptmx")
 
 
 def enter_slot(
@@ -322,10 +323,8 @@ def enter_slot(
     if fork_bare():
         return None
     mounts.make_private()
-    own = open_mounts()
-    mounts.join(mount_namespace, mounts.NEW_MOUNTS)
-    trees = {name: mounts.clone_tree(f"{number}/{name}", directory=slots) for name in directories}
-    mounts.join(own, mounts.NEW_MOUNTS)
+    with _entered(mount_namespace):
+        trees = {name: mounts.clone_tree(f"{number}/{name}", directory=slots) for name in directories}
     mounts.join(user_namespace, mounts.NEW_USERS)
     os.setresgid(USER, USER, USER)
     os.setresuid(USER, USER, USER)
@@ -333,10 +332,7 @@ def enter_slot(
     user_namespaces.enter(USER, USER)
     if fork_into_namespaces(users):
         return None
-    proc = _begin(users)
-    mounts.protect()
-    _cover_system(proc)
-    _hide_server(users)
+    _separate(users)
     # As in ``enter``, the mount that hides the others must be the last.
     for name, (mount_point, _) in sorted(directories.items(), key=lambda item: item[1][0] == _TEMPORARY):
         mounts.attach(trees[name], mount_point)
@@ -416,6 +412,16 @@ def open_mounts() -> int:
     return os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
 
 
+@contextlib.contextmanager
+def _entered(mount_namespace: int) -> Iterator[None]:
+    """Enter a mount namespace for a block: only there can its mounts be cloned."""
+    own = open_mounts()
+    mounts.join(mount_namespace, mounts.NEW_MOUNTS)
+    yield
+    mounts.join(own, mounts.NEW_MOUNTS)
+    os.close(own)
+
+
 def borrow(users: SessionUsers, user: int, mount_namespace: int, directories: Sequence[str]) -> list[str]:
     """Give the calling process, which has a session root's privileges, a user for tests and the files of a session.
 
@@ -440,15 +446,9 @@ def borrow(users: SessionUsers, user: int, mount_namespace: int, directories: Se
 
 
 def _borrow(users: SessionUsers, user: int, mount_namespace: int, directories: Sequence[str]) -> list[str]:
-    proc = _begin(users)
-    mounts.protect()
-    _cover_system(proc)
-    _hide_server(users)
-    own = open_mounts()
-    mounts.join(mount_namespace, mounts.NEW_MOUNTS)
-    trees = [mounts.clone_tree(directory) for directory in directories]
-    mounts.join(own, mounts.NEW_MOUNTS)
-    os.close(own)
+    _separate(users)
+    with _entered(mount_namespace):
+        trees = [mounts.clone_tree(directory) for directory in directories]
     targets = [f"{namespaces.BESIDE}{directory}" if links(directory) else directory for directory in directories]
     own_user = users.of_tests(user)
     namespace = None if user == own_user else user_namespaces.create([(user, own_user, 1)])

@@ -497,9 +497,7 @@ class SessionRoot(ProcessRoot):
         for other in self._slots.values():
             if other is not slot:
                 close_all(other.namespaces)
-            if other.init is not None:
-                other.init.channel.close()
-        for init in self._idle_inits:
+        for init in self._opened_inits:
             init.channel.close()
         self._exits.close()
         self._rank.close()
@@ -608,13 +606,17 @@ class SessionRoot(ProcessRoot):
         """Return the children that the root has neither forked, adopted nor killed, except for inits."""
         return procfs.children(os.getpid()) - self._known() - self._doomed.keys() - self._inits()
 
+    @property
+    def _opened_inits(self) -> list[_Init]:
+        """The inits of forks that have not been ended."""
+        return [*self._idle_inits, *(slot.init for slot in self._slots.values() if slot.init is not None)]
+
     def _inits(self) -> set[int]:
         """Return the inits of forks, which code cannot make.
 
         Their makers exit, so that they are children of the root, or of the init of the fork that a fork was made of.
         """
-        opened = (*self._idle_inits, *(slot.init for slot in self._slots.values()))
-        parents = {os.getpid(), *(init.pid for init in opened if init is not None)}
+        parents = {os.getpid(), *(init.pid for init in self._opened_inits)}
         return {child for parent in parents for child in procfs.children(parent) if procfs.own_pid(child) == INIT}
 
     def _seal(self, slot: ForkSlot) -> int | str:
@@ -648,23 +650,16 @@ class SessionRoot(ProcessRoot):
 
     def _end_idle_inits(self) -> None:
         """End the pid namespaces of closed forks in which nothing is left: neither a frozen copy nor another namespace."""
-        is_settled = False
-        while not is_settled:
-            is_settled = True
-            used = self._namespaces_in_use()
-            for init in self._idle_inits:
-                if init.namespace not in used:
-                    self._idle_inits.remove(init)
-                    # It ends, and all that is left with it.
-                    init.channel.close()
-                    self._ended_inits.add(init.pid)
-                    is_settled = False
-                    break
+        # The end of one may leave nothing in the namespace that it was in.
+        while ended := [init for init in self._idle_inits if init.namespace not in self._namespaces_in_use()]:
+            for init in ended:
+                self._idle_inits.remove(init)
+                init.channel.close()
+                self._ended_inits.add(init.pid)
 
     def _namespaces_in_use(self) -> set[_Identity | None]:
         """Return the pid namespaces of frozen copies, and those that the namespaces of forks are in."""
-        inits = (*self._idle_inits, *(slot.init for slot in self._slots.values() if slot.init is not None))
-        return {procfs.namespace_of(pid, "pid") for pid in self._frozen} | {init.above for init in inits}
+        return {procfs.namespace_of(pid, "pid") for pid in self._frozen} | {init.above for init in self._opened_inits}
 
     def _kill_slot(self, slot: ForkSlot) -> None:
         """Kill all processes of a slot except frozen copies; afterwards none of them executes user code."""

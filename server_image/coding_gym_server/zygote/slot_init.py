@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
-import signal
 from typing import NoReturn
 
 from coding_gym_server.ipc.channel import Channel
 from coding_gym_server.ipc.messages import Kill, Killed, ToProcess
 from coding_gym_server.isolation import capabilities, seccomp
 from coding_gym_server.linux import user_namespaces
+from coding_gym_server.linux.process_root import ProcessRoot
 from coding_gym_server.linux.sigchld import ChildExits
 
 __all__ = ["SlotInit"]
 
 
-class SlotInit:
+class SlotInit(ProcessRoot):
     """Adopts the orphans of a fork, and kills its processes at once on request. It runs no code of a session.
 
     Args:
@@ -25,6 +24,7 @@ class SlotInit:
     """
 
     def __init__(self, channel: Channel[ToProcess]) -> None:
+        super().__init__(scopes_signals=False, adopted_by_init=False)
         self._channel = channel
 
     def run(self, *, is_filtered: bool) -> NoReturn:
@@ -45,21 +45,16 @@ class SlotInit:
             ready = [descriptor for descriptor, _ in poll.poll()]
             if exits.fileno() in ready:
                 exits.clear()
-                _reap()
+                self._reap()
             if self._channel.fileno() in ready:
-                try:
-                    request = self._channel.receive()
-                except (EOFError, ConnectionError):
-                    os._exit(0)
-                assert isinstance(request, Kill)
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(-1, signal.SIGKILL)
-                # Not those that have not ended yet: an init below this one would wait for what the root has to reap.
-                _reap()
-                self._channel.send(Killed())
+                self._handle_request()
 
-
-def _reap() -> None:
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+    def _handle_request(self) -> None:
+        try:
+            request = self._channel.receive()
+        except (EOFError, ConnectionError):
+            os._exit(0)
+        assert isinstance(request, Kill)
+        # It waits for none of them: an init below this one ends only when the root has reaped what was there.
+        self._kill()
+        self._channel.send(Killed())
