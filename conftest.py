@@ -172,12 +172,6 @@ def sandbox(provider: str, sandbox_of: Callable[..., Sandbox]) -> Sandbox:
 
 
 @pytest.fixture(scope="session")
-def have_users(sandbox: Sandbox) -> bool:
-    """Whether each session of ``sandbox`` has a user, mounts and a file system of its own."""
-    return sandbox.health()["isolation"]["session_users"]
-
-
-@pytest.fixture(scope="session")
 def pool() -> Iterator[SandboxPool]:
     """Pool with one small sandbox, for tests that close their environments."""
     with SandboxPool(1, provider="local", preload=(), sessions=4, acquire_timeout=60) as pool:

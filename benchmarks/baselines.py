@@ -51,7 +51,8 @@ def bare_worker() -> Iterator[Callable[[str], None]]:
     """
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="coding-gym-bench-"))
-        workspace.repair(directory)
+        for name in (workspace.WORK, workspace.TEMPORARY):
+            workspace.repair(f"{directory}/{name}", 0o700)
         kernel = probe()
         profile = IsolationProfile(landlock=kernel.landlock_abi > 0, seccomp=kernel.seccomp)
         zygote = ZygoteHandle(ZygoteConfig(preload=[], backend="python", profile=profile))
@@ -75,7 +76,7 @@ def bare_worker() -> Iterator[Callable[[str], None]]:
         with _explained():
             runner.run(fork_root())
             root_end.close()
-            _send(control, ForkWorker(directory), (worker_end.fileno(), worker_output, worker_output))
+            _send(control, ForkWorker(), (worker_end.fileno(), worker_output, worker_output))
             worker_end.close()
             os.close(worker_output)
             _expect(control, WorkerForked)

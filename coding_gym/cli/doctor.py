@@ -93,7 +93,7 @@ def _isolation_gaps(provider: str, isolation: Mapping[str, Any], has_screen: boo
         yield f"it lacks {' and '.join(missing)}: give each session a dedicated sandbox (sessions=1)"
     if not isolation["session_mounts"]:
         reasons = dict.fromkeys((isolation["shared_user_reason"], isolation["shared_files_reason"]))
-        yield f"its sessions share a user and a file system: {'; '.join(reasons)}"
+        yield f"it has one session at a time, without namespaces: {'; '.join(reasons)}"
     elif provider == "docker" and not isolation["session_users"]:
         yield f"its sessions share a user: {isolation['shared_user_reason']}"
     if isolation["capabilities"]:

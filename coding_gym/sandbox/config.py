@@ -124,9 +124,9 @@ class SandboxConfig:
         pids_limit: Number of processes and threads.
         session_pids_limit: Number of processes and threads of a session that has its own user, its interpreter and the
             interpreter's parent included; if None, three quarters of ``pids_limit``, or all with ``sessions=1``.
-        disk: Size of the files of a session, or of all together if they share a file system, such as ``"1g"``; in memory,
+        disk: Size of the files of a session, such as ``"1g"``; in memory,
             within ``mem``.
-        inodes: Number of files and directories of a session, or of all together if they share a file system; Podman does not
+        inodes: Number of files and directories of a session; Podman does not
             limit it, and the local provider then limits it in ``/dev/shm`` only.
         shm_size: Size of shared memory, such as ``"64m"``.
         network: Docker network to join; no network access if None.
@@ -148,13 +148,8 @@ class SandboxConfig:
         backend: Default backend, which is ready from the start; ``python`` if None.
         isolation: ``require`` refuses to start if the kernel or the engine cannot isolate sessions, ``prefer`` continues with
             less isolation; the default is ``require`` for ``local`` and ``prefer`` for ``docker``.
-        session_users: Whether each session gets a user, namespaces and a file system of its own: ``disk`` is then the size of
-            each, and its ``/home/user``, ``/tmp``, ``/dev/shm``, processes and ``lo`` belong to it alone. Local sandboxes of
-            other users than root have no users for sessions, only namespaces. If an engine does not permit it, sessions share
-            its container, as with ``False``; ``isolation="require"`` then refuses to start one. Without namespaces, a local
-            sandbox does not start.
         root: Whether programs of the session are root of their sandbox: they can change all of its files and its users, until
-            the next reset. Requires the docker provider, ``sessions=1`` and what ``session_users`` requires. See
+            the next reset. Requires the docker provider, ``sessions=1``, and an engine that permits users for sessions. See
             ``docs/security.md``.
         environment: Environment variables of the server, for providers that start one.
         idle_timeout: Seconds after which a sandbox ends by itself if its last client has disconnected without removing it.
@@ -184,7 +179,6 @@ class SandboxConfig:
     system_packages: tuple[str, ...] = _option((), _texts("names of Debian packages"))
     backend: str | None = _option(None, _optional(lambda _, name: check_backend(name)))
     isolation: Literal["require", "prefer"] | None = _option(None, _optional(_one_of("require", "prefer", optional=True)))
-    session_users: bool = _option(True, _check_bool)
     root: bool = _option(False, _check_bool)
     environment: Mapping[str, str] = _option(dict, _check_variables, hash=False)
     idle_timeout: float = _option(10.0, _check_number)
@@ -236,10 +230,10 @@ class SandboxConfig:
 
     def _check_root(self) -> None:
         is_container = self.provider in ("docker", "auto") and not self.base_url
-        if not is_container or not self.session_users or self.sessions > 1:
+        if not is_container or self.sessions > 1:
             message = (
-                "root=True requires provider='docker', sessions=1 and session_users=True, got "
-                f"provider={self.provider!r}, sessions={self.sessions} and session_users={self.session_users}"
+                "root=True requires provider='docker' and sessions=1, got "
+                f"provider={self.provider!r} and sessions={self.sessions}"
             )
             raise ConfigurationError(message)
 
@@ -305,7 +299,6 @@ class StartKwargs(TypedDict, total=False):
     system_packages: Sequence[str]
     backend: str | None
     isolation: Literal["require", "prefer"] | None
-    session_users: bool
     root: bool
     environment: Mapping[str, str]
     idle_timeout: float

@@ -107,7 +107,6 @@ def start_process_tree(
             server,
             uds=str(program.run / "server.sock"),
             workspaces=program.workspaces,
-            confine_server=True,
             max_memory_bytes=parse_size(config.mem),
             max_file_bytes=parse_size(config.disk),
             max_processes=config.pids_limit,

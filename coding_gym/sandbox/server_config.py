@@ -28,7 +28,6 @@ def server_config(config: SandboxConfig, *, shared_user_reason: str = "") -> Ser
         first_client_within=config.start_timeout + _SLACK_SECONDS,
         idle_timeout=config.idle_timeout,
         network=bool(config.network),
-        session_users=config.session_users,
         shared_user_reason=shared_user_reason,
         session_root=config.root,
         session_disk_bytes=parse_size(config.disk),

@@ -9,6 +9,7 @@ import logging
 import os
 import resource
 import secrets
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -63,7 +64,9 @@ def main() -> None:
     # Inherited by the sessions.
     os.umask(0o022)
     _allow_more_open_files()
-    form = _SHARED if config.confine_server else _choose_form(config)
+    # Before the server leaves the network in which its clients are.
+    listener = None if config.uds else _listen(config)
+    form = _choose_form(config) if config.container else None
     config.workspaces.mkdir(parents=True, exist_ok=True)
     config = _with_packages(config)
     _require_backend(config.default_backend)
@@ -71,25 +74,27 @@ def main() -> None:
     fonts = fontconfig.prepare(config.workspaces)
     # Not listable, so that the random names below it stay secret.
     with contextlib.suppress(PermissionError):
-        config.workspaces.chmod(0o1733 if config.confine_server else 0o311)
-    if form.users is None:
-        config.home_directory.mkdir(mode=0o700, exist_ok=True)
-    if config.confine_server:
+        config.workspaces.chmod(0o311 if config.container else 0o1733)
+    if form is None:
         _enter_namespaces(config)
         namespaces.disown(_WORKSPACES)
-        home = _home_in_namespaces(config)
-        config = msgspec.structs.replace(config, workspaces=Path(_WORKSPACES), home=home, private_shm=True)
+        config = msgspec.structs.replace(config, workspaces=Path(_WORKSPACES))
         fonts = config.workspaces / fonts.name
         directories = [_WORKSPACES, *directories[1:]]
         form = _choose_form(config, reachable=directories)
-        directories.append(str(home))
-        if form.users is None and config.session_users:
+        if form.users is None:
             sys.exit(f"a local sandbox requires namespaces for its sessions: {form.user_reason}; {form.files_reason}")
-    if config.isolation == "require" and form.users is None and kernel.missing_scope:
-        sys.exit(
-            f"isolation=require is not available: it requires {kernel.missing_scope}. "
-            f"Sessions have no namespaces: {form.files_reason}"
-        )
+    if form.users is None:
+        if config.isolation == "require" and kernel.missing_scope:
+            sys.exit(
+                f"isolation=require is not available: it requires {kernel.missing_scope}. "
+                f"Sessions have no namespaces: {form.files_reason}"
+            )
+        _log.warning("one session at a time, without namespaces: %s; %s", form.user_reason, form.files_reason)
+        # A spare would have the files of the session.
+        config = msgspec.structs.replace(config, spare_workers=0)
+        if unusable := [path for path, _ in MOUNTED.values() if not os.access(path, os.W_OK)]:
+            sys.exit(f"user {os.geteuid()} cannot write {', '.join(unusable)}: mount a file system there that it can write")
     users = form.users
     if users is not None:
         users = msgspec.structs.replace(users, hidden=tuple(directories), shown=(str(fonts),))
@@ -97,17 +102,15 @@ def main() -> None:
         landlock=kernel.landlock_abi > 0,
         seccomp=kernel.seccomp,
         internet=users is not None or config.network or has_only_loopback(),
-        adopted_by_init=config.private_shm and config.max_sessions == 1 and not config.confine_server,
-        private_directories=config.private_directories,
+        adopted_by_init=users is None,
         readable=(str(fonts),),
         max_memory_bytes=config.max_memory_bytes,
         max_file_bytes=config.max_file_bytes,
         max_tasks=None if config.max_processes is None else tasks_of_user(os.getuid()) + config.max_processes,
         users=users,
     )
-    if config.confine_server:
-        # It is private, and contains the sockets of displays.
-        profile.apply_to_server([*directories, "/tmp"])
+    if not config.container:
+        capabilities.drop_all()
     if kernel.seccomp and (form.users is None or form.launcher is not None):
         # The launcher and the session roots need more system calls; the server needs no more than a session. Without a
         # launcher, the zygote inherits the filter, which would deny mounts to the session roots.
@@ -131,7 +134,7 @@ def main() -> None:
     isolation = report(
         kernel,
         policy=config.isolation,
-        own_namespaces=config.confine_server,
+        own_namespaces=not config.container,
         session_users=form.launcher is not None,
         session_mounts=form.users is not None,
         shared_user_reason=form.user_reason,
@@ -143,14 +146,14 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
-    server.run()
+    server.run(None if listener is None else [listener])
 
 
 class _Form(NamedTuple):
-    """Form of a sandbox's sessions: users, one user, or a shared system.
+    """Form of a sandbox's sessions: users, one user, or a container with a single session.
 
     Attributes:
-        users: Users and disks of the sessions, None if they share the server's user and system.
+        users: Users and disks of the sessions; None if the only session has the server's user, and the container's files.
         launcher: The connection to the launcher, None if all sessions run as the server's user.
         user_reason: The reason why sessions have no users, empty if they have.
         files_reason: The reason why sessions have no namespaces, empty if they have.
@@ -162,10 +165,6 @@ class _Form(NamedTuple):
     files_reason: str = ""
 
 
-_NO_NAMESPACES = "the kernel does not permit namespaces for the server"
-_SHARED = _Form(None, None, _NO_NAMESPACES, _NO_NAMESPACES)
-
-
 def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _Form:
     """Give sessions users, namespaces and file systems of their own as far as that is configured and possible.
 
@@ -173,11 +172,8 @@ def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _For
         config: The server's configuration.
         reachable: Directories that the server requires.
     """
-    if config.session_root and (config.confine_server or not config.session_users):
-        sys.exit("--session-root requires a container, and --session-users")
-    if not config.session_users:
-        reason = config.shared_user_reason or "session_users=False"
-        return _Form(None, None, reason, reason)
+    if config.session_root and not config.container:
+        sys.exit("--session-root requires a container")
     readable = [path for path in (sys.executable, *python_directories()) if os.access(path, os.R_OK)]
     first = _first_session_user()
     graders = min(_USERS_PER_SESSION * config.grading_workers, _MAX_SESSION_USERS // 4)
@@ -202,14 +198,9 @@ def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _For
         return _Form(users, launcher)
     if config.session_root:
         sys.exit(f"root=True is not available: sessions cannot have their own root, because {reason}")
-    if config.isolation == "require" and not config.confine_server:
-        sys.exit(
-            f"isolation=require is not available: sessions cannot have their own users, because {reason}. "
-            "Change what prevents it, or pass session_users=False to let sessions share a user."
-        )
     if os.geteuid() == 0:
         # A container that permits no namespaces has no names for other users.
-        _become_unprivileged(users if config.confine_server else msgspec.structs.replace(users, server=session_user.USER))
+        _become_unprivileged(msgspec.structs.replace(users, server=session_user.USER) if config.container else users)
     own = os.geteuid()
     users = msgspec.structs.replace(users, server=own, count=0)
 
@@ -220,10 +211,18 @@ def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _For
         return session_user.try_to_enter(users, MOUNTED, readable)
 
     if obstacle := ask_child(try_to_enter):
-        _log.warning("sessions share a user and a file system: %s; %s", reason, obstacle)
         return _Form(None, None, reason, obstacle)
     _log.warning("sessions share a user: %s", reason)
     return _Form(users, None, reason)
+
+
+def _listen(config: ServerConfig) -> socket.socket:
+    """Return a listening socket at the configured address."""
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    try:
+        return socket.create_server((config.host, config.port), family=family)
+    except OSError as error:
+        sys.exit(f"cannot listen on {config.host}:{config.port}: {error.strerror}")
 
 
 def _create_namespace() -> int:
@@ -276,17 +275,9 @@ def _require_backend(name: str) -> None:
         sys.exit(os.EX_CONFIG)
 
 
-def _home_in_namespaces(config: ServerConfig) -> Path:
-    """Return the path of the contexts' directory in the namespaces: that of a container, unless Python is below it."""
-    is_taken = any(path.startswith(f"{PRIVATE.home}/") for path in python_directories())
-    return Path(_WORKSPACES) / config.home_directory.name if is_taken else Path(PRIVATE.home)
-
-
 def _enter_namespaces(config: ServerConfig) -> None:
     """Move the calling process, a server outside a container, into namespaces with the paths of a container's."""
     keep = {str(config.workspaces): _WORKSPACES}
-    if (home := _home_in_namespaces(config)) == Path(PRIVATE.home):
-        keep[str(config.home_directory)] = PRIVATE.home
     if config.uds:
         directory = os.path.dirname(config.uds)
         keep[directory] = directory
@@ -298,7 +289,7 @@ def _enter_namespaces(config: ServerConfig) -> None:
             covered=[mount_point for mount_point, _ in MOUNTED.values()],
             network=config.network,
             user=session_user.USER,
-            home=str(home),
+            home=PRIVATE.home,
             max_inodes=config.max_inodes,
         )
         return ""

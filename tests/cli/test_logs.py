@@ -70,7 +70,7 @@ def test_no_sandbox_is_no_error(tmp_path, monkeypatch):
 
 @pytest.mark.docker
 def test_log_of_container_is_shown(docker_engine):
-    sandbox = start_sandbox(SandboxConfig(provider="docker", preload=(), session_users=False, sessions=2))
+    sandbox = start_sandbox(SandboxConfig(provider="docker", preload=(), sessions=2))
     try:
         name = sandbox.container.name
         result = logs(name)

@@ -11,7 +11,7 @@ from typing import Any
 from coding_gym_server.display.messages import DisplayConfig
 from coding_gym_server.ipc.zygote_messages import ForkDisplay
 from coding_gym_server.server.supervisor.display_handle import DisplayHandle
-from coding_gym_server.workspace.session_directory import NamedDirectory
+from coding_gym_server.workspace.session_directory import SubmissionDirectory
 
 
 class Zygote:
@@ -37,7 +37,7 @@ async def started_displays(tmp_path) -> int:
         listener.bind(str(tmp_path / "X1"))
         listener.listen()
         listener.setblocking(False)
-        handle = DisplayHandle(zygote, config, listener, 1, NamedDirectory(tmp_path))
+        handle = DisplayHandle(zygote, config, listener, 1, SubmissionDirectory(tmp_path / "files"))
         program.connect(str(tmp_path / "X1"))
         while not zygote.channels:
             await asyncio.sleep(0.01)

@@ -47,7 +47,7 @@ class ExampleServer:
     """A server of the local installation, for pages that connect to one without starting it."""
 
     def __init__(self, directory: Path) -> None:
-        self._server = RunningServer(directory, "--home", str(directory / "home"))
+        self._server = RunningServer(directory)
         self.port = self._server.port
 
     def stop(self) -> None:

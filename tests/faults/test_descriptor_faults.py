@@ -22,9 +22,8 @@ from tests.support.timing import eventually
 
 
 @contextlib.contextmanager
-def sandbox_of_own_user():
-    """Sandbox whose server has the user of the tests, who may change its limits."""
-    config = SandboxConfig(provider="local", preload=(), session_users=False)
+def dedicated_sandbox():
+    config = SandboxConfig(provider="local", preload=())
     with contextlib.closing(start_sandbox(config)) as sandbox:
         yield sandbox
 
@@ -54,7 +53,7 @@ def free_descriptors(server, number):
 
 
 def test_interpreters_start_again_once_descriptors_are_free():
-    with sandbox_of_own_user() as sandbox, contextlib.closing(sandbox.connect()) as session:
+    with dedicated_sandbox() as sandbox, contextlib.closing(sandbox.connect()) as session:
 
         def run(code):
             session.ask_step(code)
@@ -73,7 +72,7 @@ def test_interpreters_start_again_once_descriptors_are_free():
 
 
 def test_submissions_are_graded_again_once_descriptors_are_free():
-    with sandbox_of_own_user() as sandbox, contextlib.closing(sandbox.connect()) as session:
+    with dedicated_sandbox() as sandbox, contextlib.closing(sandbox.connect()) as session:
         judge = Judge(session)
         assert judge.asserts("x = 1", "assert x == 1").outcome is VerdictOutcome.PASSED
         server = server_of(sandbox)
@@ -88,7 +87,7 @@ def test_submissions_are_graded_again_once_descriptors_are_free():
 
 
 def test_processes_start_again_once_descriptors_are_free():
-    with sandbox_of_own_user() as sandbox, contextlib.closing(sandbox.connect()) as session:
+    with dedicated_sandbox() as sandbox, contextlib.closing(sandbox.connect()) as session:
         session.ask_step("1")
         session.wait(timeout=30)
         processes = session.http.processes

@@ -12,6 +12,7 @@ from coding_gym.sandbox import Sandbox
 from coding_gym_server.protocol.grading import GradingLimits, VerdictOutcome
 from tests.grading.judging import Judge
 from tests.security.attack import Inside
+from tests.support.plain_container import plain_container
 
 pytestmark = pytest.mark.every_provider
 
@@ -104,9 +105,15 @@ def look():
 """
 
 
-@pytest.fixture(scope="module", params=["own users", "shared user"])
-def box(request: pytest.FixtureRequest, provider: str, sandbox_of: Callable[..., Sandbox]) -> Sandbox:
-    return sandbox_of(provider=provider, session_users=request.param == "own users")
+@pytest.fixture(scope="module", params=["namespaces", "one session"])
+def box(request: pytest.FixtureRequest, provider: str, sandbox_of: Callable[..., Sandbox]) -> Iterator[Sandbox]:
+    if request.param == "namespaces":
+        yield sandbox_of(provider=provider)
+    elif provider == "docker":
+        with plain_container() as box:
+            yield box
+    else:
+        pytest.skip("a local sandbox has namespaces")
 
 
 @pytest.fixture

@@ -105,7 +105,6 @@ def test_config_is_frozen_keyword_only_and_picklable():
         ({"root": True, "provider": "remote", "base_url": "http://127.0.0.1:1"}, "root=True requires"),
         ({"root": True, "base_url": "http://127.0.0.1:1"}, "root=True requires"),
         ({"root": True, "sessions": 2}, "root=True requires .* sessions=2"),
-        ({"root": True, "session_users": False}, "root=True requires .* session_users=False"),
         ({"provider": "remote", "base_url": "ftp://127.0.0.1"}, "(?i)url"),
     ],
 )

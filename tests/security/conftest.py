@@ -17,12 +17,6 @@ def box(provider: str, sandbox_of: Callable[..., Sandbox]) -> Sandbox:
 
 
 @pytest.fixture(scope="module")
-def have_users(box: Sandbox) -> bool:
-    """Whether each session of ``box`` has a user, mounts and a file system of its own."""
-    return box.health()["isolation"]["session_users"]
-
-
-@pytest.fixture(scope="module")
 def niceness(box: Sandbox) -> int:
     """Niceness of user code, which is 10 above that of the server, whatever the tests run with."""
     return min(19, server_of(box).nice() + 10)

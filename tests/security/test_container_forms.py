@@ -26,12 +26,12 @@ def start_container(docker_engine, sandbox_of):
                 security_opt=["no-new-privileges", *options.pop("security_opt", ())],
                 read_only=True,
                 network_mode="none",
-                tmpfs={"/workspaces": "exec,mode=1777", "/tmp": "mode=1777"},
+                tmpfs=options.pop("tmpfs", TMPFS),
             )
             if options.pop("unmasked", False):
                 # As docker run does with --security-opt systempaths=unconfined.
                 host |= {"MaskedPaths": [], "ReadonlyPaths": []}
-            arguments = ["--session-users", "--port", "8123", *options.pop("arguments", ())]
+            arguments = ["--port", "8123", *options.pop("arguments", ())]
             created = docker_engine.api.create_container(image.id, arguments, host_config=host, **options)
             container = docker_engine.containers.get(created["Id"])
             stack.callback(container.remove, force=True)
@@ -41,6 +41,7 @@ def start_container(docker_engine, sandbox_of):
         yield start
 
 
+TMPFS = {"/workspaces": "exec,mode=1777", "/tmp": "exec,mode=1777", "/home/user": "exec,mode=1777"}
 ROOT = {"user": "0:0", "cap_add": ["SETUID", "SETGID"]}
 STEP = """
 import json, urllib.request as u
@@ -78,16 +79,18 @@ def isolation_of(container):
     [({"user": "10001:10001"}, "runs as user 10001"), (ROOT, "may not create user namespaces")],
     ids=["unprivileged", "engine's own profile"],
 )
-def test_sessions_share_user_where_they_must(start_container, options, reason):
+def test_container_is_the_border_of_one_session_where_it_must_be(start_container, options, reason):
     container = start_container(**options)
     isolation = isolation_of(container)
     assert (isolation["session_users"], isolation["session_mounts"], isolation["capabilities"]) == (False, False, False)
     assert reason in isolation["shared_user_reason"]
     assert "may not create user namespaces" in isolation["shared_files_reason"]
-    assert "sessions share a user" in container.logs().decode()
+    assert "one session at a time" in container.logs().decode()
+    code, printed = container.exec_run(["python3", "-c", STEP])
+    assert (code, printed.decode()) == (0, "/home/user 10001\n")
     code, printed = container.exec_run(["python3", "-c", GRADE])
     assert code == 0
-    assert printed.startswith(b"passed  /workspaces/")
+    assert printed.startswith(b"passed  /workspaces/sessions/submissions-1/work 10001")
     servers = [row[1] for row in container.top(ps_args="-eo pid,uid,args")["Processes"] if "coding-gym-server" in row[2]]
     assert servers[-1] == "10001"
 
@@ -107,10 +110,13 @@ def test_sessions_of_unprivileged_container_have_mounts_where_engine_permits(sta
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"user": "10001:10001", "arguments": ["--isolation", "require"]}, "isolation=require is not available"),
+        (
+            {"user": "10001:10001", "tmpfs": {"/workspaces": "exec,mode=1777", "/tmp": "mode=1777"}},
+            "user 10001 cannot write /home/user",
+        ),
         ({"user": "0:0"}, "start the container with the capabilities SETUID and SETGID"),
     ],
-    ids=["required", "root"],
+    ids=["no home directory", "root"],
 )
 def test_server_that_cannot_isolate_does_not_start(start_container, options, message):
     container = start_container(**options)

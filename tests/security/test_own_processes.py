@@ -160,11 +160,6 @@ ATTACKS = {
 }
 
 
-@pytest.fixture(scope="module", params=["users", "one user"])
-def box(request, provider, sandbox_of):
-    return sandbox_of(provider=provider, **({"session_users": False} if request.param == "one user" else {}))
-
-
 def check(box, *names):
     """Attack a sandbox, and go on in the session, in a copy of its state, and in its next episode."""
     with contextlib.closing(Inside(box)) as attacker:

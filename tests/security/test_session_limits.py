@@ -23,7 +23,7 @@ from tests.support.timing import eventually
 
 pytestmark = pytest.mark.docker
 
-USERS = {"provider": "docker", "session_users": True}
+USERS = {"provider": "docker"}
 SMALL = {"disk": "32m", "inodes": 5000, "session_pids_limit": 40, "mem": "1g"}
 
 

@@ -1,4 +1,4 @@
-"""A session has no access to the server, the zygote, its root and other sessions, whether all run as the same user or not."""
+"""A session has no access to the server, the zygote, its root and other sessions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from coding_gym.sandbox import start_sandbox
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym_server.protocol import Outcome
-from tests.security.attack import REFUSED, Inside, bracketed, unrefused
+from tests.security.attack import Inside, bracketed, unrefused
 from tests.support.sandbox_processes import server_of
 from tests.support.side_by_side import check_side_by_side
 from tests.support.timing import eventually
@@ -22,17 +22,7 @@ pytestmark = pytest.mark.every_provider
 
 
 @pytest.fixture(scope="module")
-def box(request, provider, sandbox_of):
-    return sandbox_of(provider=provider, session_users=getattr(request, "param", True))
-
-
-SHARED = pytest.param(False, id="shared system")
-both_systems = pytest.mark.parametrize("box", [pytest.param(True, id="own system"), SHARED], indirect=True)
-shared_system = pytest.mark.parametrize("box", [SHARED], indirect=True)
-
-
-@pytest.fixture(scope="module")
-def inside(box, have_users):
+def inside(box):
     """Attacker and victim, shared by all attacks that leave both unchanged."""
     with contextlib.closing(Inside(box)) as attacker, contextlib.closing(Inside(box)) as victim:
         victim.do("""
@@ -41,9 +31,8 @@ def inside(box, have_users):
             open('file', 'w').write('kept')
             os.mkdir('directory')
         """)
-        # Without its own mounts, a session's directory has a name; with them, others have none for it, nor for its processes.
-        victims = "/proc/1/cwd" if have_users else victim.see("os.getcwd()")
-        attacker.do(f"root = os.getppid(); victims = {victims!r}; init = 1")
+        # Others have no name for a session's directory, nor for its processes.
+        attacker.do("root = os.getppid(); victims = '/proc/1/cwd'; init = 1")
         yield attacker, victim
 
 
@@ -239,7 +228,7 @@ ON_FILES = [
 ]
 
 
-def test_files_of_other_sessions_are_inaccessible(attacker, victim, have_users):
+def test_files_of_other_sessions_are_inaccessible(attacker, victim):
     before = attacker.see("os.getcwd()")
     found = attacker.attempts(ON_FILES)
     attacker.do(f"os.chdir({before!r})")
@@ -247,27 +236,21 @@ def test_files_of_other_sessions_are_inaccessible(attacker, victim, have_users):
     left = unrefused(found, "EXDEV", "ENOENT")
     # A program tells its error by its exit status.
     assert left.pop(CAT) == "CalledProcessError"
-    # Directories that sessions share only without their own mounts.
-    harmless = {"done", "EEXIST", "EADDRINUSE"} if have_users else set()
+    # The others are its own.
+    harmless = {"done", "EEXIST", "EADDRINUSE"}
     assert {action: result for action, result in left.items() if "victims" in action or result not in harmless} == {}
 
 
-NOT_COVERED = ["os.utime(f'{victims}/file')", "socket.socket(socket.AF_UNIX).connect(f'{victims}/socket')"]
+BY_PATH = ["os.utime(f'{victims}/file')", "socket.socket(socket.AF_UNIX).connect(f'{victims}/socket')"]
 
 
-@both_systems
-def test_known_workspace_name_allows_no_access(attacker, victim, have_users, request):
+def test_known_workspace_name_allows_no_access(attacker, victim):
     victim.do("s = socket.socket(socket.AF_UNIX); s.bind(os.path.abspath('socket')); s.listen()")
     try:
-        found = attacker.attempts(NOT_COVERED)
+        found = attacker.attempts(BY_PATH)
     finally:
         victim.do("s.close(); os.unlink('socket')")
-    if have_users:
-        assert unrefused(found) == {}
-    else:
-        reason = "Landlock (ABI 7) covers neither; workspaces are protected by their random names"
-        request.applymarker(pytest.mark.xfail(reason=reason))
-        assert any(result in REFUSED for result in found.values())
+    assert unrefused(found) == {}
 
 
 def test_foreign_abstract_sockets_are_unreachable(attacker, victim):
@@ -281,40 +264,6 @@ def test_foreign_abstract_sockets_are_unreachable(attacker, victim):
     )
     victim.do("s.close(); d.close()")
     assert found == {"stream": "ECONNREFUSED", "datagram": "ECONNREFUSED"}
-
-
-@shared_system
-def test_workspace_name_cannot_be_found(attacker, victim):
-    name = victim.see("os.getcwd()").split("/")[-2]
-    pattern = bracketed(name).encode()
-    attacker.do(f"""
-        del victims
-        found = []
-        def look(path):
-            with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-                if re.search({pattern!r}, file.read(1 << 20)):
-                    found.append(path)
-        for path in glob.glob("/proc/[0-9]*/*") + glob.glob("/proc/*"):
-            attempt(lambda: look(path))
-    """)
-    try:
-        assert attacker.see("found") == []
-    finally:
-        attacker.do(f"victims = {victim.see('os.getcwd()')!r}")
-
-
-@shared_system
-def test_workspace_name_changes_every_episode(enter):
-    """Executors outlive sessions, so a previous session must not know the workspace of the next one."""
-    names = []
-    for _ in range(3):
-        session = enter()
-        for _ in range(3):
-            names.append(session.see("os.getcwd()"))
-            session.reset()
-        names.append(session.see("os.getcwd()"))
-        session.close()
-    assert len(set(names)) == len(names)
 
 
 # Server

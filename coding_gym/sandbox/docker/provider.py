@@ -45,7 +45,6 @@ _SOCKET_DIRECTORY = "/run/coding-gym"
 _HOME = "/home/user"
 _HOST_NAME = "sandbox"
 _WORKSPACES = "/workspaces"
-_X_SOCKETS = "/tmp/.X11-unix"
 _DESCRIPTORS = 8192
 _PODMAN_PROCESSES = 32_768
 
@@ -113,7 +112,6 @@ def start_container(config: SandboxConfig, *, shared_user_reason: str = "") -> D
             raise SandboxStartError(message)
         server = replace(
             server_config(config, shared_user_reason=reason),
-            private_tmp=True,
             workspaces=Path(_WORKSPACES),
             isolation=config.isolation or "prefer",
         )
@@ -122,11 +120,11 @@ def start_container(config: SandboxConfig, *, shared_user_reason: str = "") -> D
         sandbox = start(client, config, image, server, options)
     except _RefusedError as error:
         client.close()
-        if not config.session_users or reason or config.root:
+        if reason or config.root:
             raise SandboxStartError(str(error)) from error
         sandbox = start_container(config, shared_user_reason=str(error))
         # Only now: the engine may have refused another option.
-        _log.warning("the sessions of this container share a user: %s", error)
+        _log.warning("the session of this container has no namespaces: %s", error)
         return sandbox
     except (DockerException, RequestException) as error:
         client.close()
@@ -135,7 +133,7 @@ def start_container(config: SandboxConfig, *, shared_user_reason: str = "") -> D
     except BaseException:
         client.close()
         raise
-    if not config.session_users or reason:
+    if reason:
         return sandbox
     try:
         found = sandbox.health()["isolation"].get("shared_user_reason")
@@ -145,7 +143,7 @@ def start_container(config: SandboxConfig, *, shared_user_reason: str = "") -> D
     if not found:
         return sandbox
     # This container was given what users for sessions require: replace it by one with fewer privileges.
-    _log.warning("the sessions of this engine's containers share a user: %s", found)
+    _log.warning("the sessions of this engine's containers have no namespaces: %s", found)
     _shared_user_reasons[place] = found
     sandbox.close()
     return start_container(config, shared_user_reason=found)
@@ -329,18 +327,17 @@ def _limits(config: SandboxConfig, engine: EngineTraits) -> dict[str, Any]:
         ulimits["nproc"] = _PODMAN_PROCESSES
     else:
         tmpfs += f",nr_inodes={config.inodes}"
-    public = ("/tmp", _HOME, *([_X_SOCKETS] if config.sessions > 1 else []))
     return {
         "ulimits": [Ulimit(name=name, soft=limit, hard=limit) for name, limit in ulimits.items()],
-        # Only root can list the workspaces or change their mode: the names of sessions are random.
-        "tmpfs": {_WORKSPACES: f"{tmpfs},mode=1733", **dict.fromkeys(public, f"{tmpfs},mode=1777")},
+        # Only root can list the workspaces or change their mode: the names of what displays draw are random.
+        "tmpfs": {_WORKSPACES: f"{tmpfs},mode=1733", **dict.fromkeys(("/tmp", _HOME), f"{tmpfs},mode=1777")},
     }
 
 
 def _user_options(config: SandboxConfig, engine: EngineTraits, shared_user_reason: str) -> dict[str, Any]:
-    """Return the container's options about users."""
+    """Return the container's options about users and namespaces."""
     security = ["no-new-privileges"]
-    if not config.session_users or shared_user_reason:
+    if shared_user_reason:
         return {"security_opt": security}
     if engine.is_podman:
         # It reads the profile itself, and has an option where Docker has lists of paths.

@@ -55,13 +55,11 @@ class ForkWorker(msgspec.Struct, tag=True):
     """Request to a root: replace all running processes by a new worker. Passes the worker's channel, stdout and stderr.
 
     Attributes:
-        workspace: Current path of the session's directory, None if it has its own file system.
         slot: Number of its slot.
     """
 
     DESCRIPTORS: ClassVar[int] = 3
 
-    workspace: str | None
     slot: int = FIRST_SLOT
 
 

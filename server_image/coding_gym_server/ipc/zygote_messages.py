@@ -37,17 +37,15 @@ class ForkRoot(msgspec.Struct, tag=True):
     """Request to the zygote: fork a session root. Passes the root's control socket.
 
     Attributes:
-        workspace: The session's directory, None if it has its own file system.
+        directory: Parent of its directories, None for those of ``MOUNTED``.
         backend: Name of the backend that executes its cells.
-        shared: Directory shared with other sessions, or None.
         user: Id of the session's user, None if it is the server's.
     """
 
     DESCRIPTORS: ClassVar[int] = 1
 
-    workspace: str | None
+    directory: str | None
     backend: str
-    shared: str | None = None
     user: int | None = None
 
 

@@ -33,7 +33,6 @@ _DEVICES = ("full", "null", "random", "tty", "urandom", "zero")
 _LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2", "ptmx": "pts/ptmx"}
 _MAX_TERMINALS = 1024
 
-_X_SOCKETS = "/tmp/.X11-unix"
 HOST_NAME = "sandbox"
 """The host name, as in containers of the docker provider."""
 
@@ -92,15 +91,12 @@ def enter(
     mounts.mask(*(entry.path for entry in os.scandir("/") if entry.is_file(follow_symlinks=False)))
     with contextlib.suppress(OSError):
         os.makedirs("/var/tmp", exist_ok=True)
-        # X clients expect display sockets there.
-        os.mkdir(_X_SOCKETS)
-        os.chmod(_X_SOCKETS, 0o1777)  # noqa: S103 - as /tmp itself, of which this is a part
-        disown(_X_SOCKETS)
     for target, descriptor in kept:
         os.makedirs(target, exist_ok=True)
         mounts.bind(f"/proc/self/fd/{descriptor}", target, recursive=True)
         os.close(descriptor)
     for directory in covered:
+        os.makedirs(directory, exist_ok=True)
         os.makedirs(f"{BESIDE}{directory}")
     _add_user(user, home)
     _make_devices(max_inodes)

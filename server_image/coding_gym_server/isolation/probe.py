@@ -55,7 +55,7 @@ class IsolationReport(msgspec.Struct, kw_only=True, frozen=True):
         session_users: Whether each session has its own user.
         session_mounts: Whether each session has namespaces and a file system of its own.
         shared_user_reason: The reason why sessions have no users, empty if they have.
-        shared_files_reason: The reason why sessions have no namespaces, empty if they have.
+        shared_files_reason: The reason why there is only one session at a time, without namespaces, empty if they have some.
         own_namespaces: Whether the server created namespaces for itself; a container has those of its engine.
         no_new_privileges: Whether the ``no_new_privs`` attribute of the server is set.
         capabilities: Whether the server has any capability.

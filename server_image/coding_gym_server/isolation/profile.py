@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-import stat
 import sys
 import sysconfig
 
@@ -27,7 +26,6 @@ FONT_CACHE = "/var/cache/fontconfig"
 
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", FONT_CACHE)
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
-_CONFIGURATION = "/etc"
 _TERMINALS = ("/dev/ptmx", "/dev/pts")
 _FIXED_LIMITS = (
     (resource.RLIMIT_CORE, 0),
@@ -49,26 +47,21 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
         landlock: Whether the Landlock layers are applied.
         seccomp: Whether the seccomp filter is applied.
         internet: Whether Internet sockets are permitted: those of a session's own network, or of the sandbox's if it may.
-        adopted_by_init: Whether all orphans adopted by init belong to the session, which holds in a container with a single
-            session.
-        shared_memory: Whether a session without its own mounts may create files in ``/dev/shm``. Others that know the names
-            can open them.
-        private_directories: Directories other than the workspace that belong to the only session.
+        adopted_by_init: Whether all orphans adopted by init belong to the session, which holds in a container without
+            namespaces.
         readable: Readable files and directories in addition to those of the system and of Python.
         max_memory_bytes: Limit on a process's private writable memory (``RLIMIT_DATA``), None if the container limits it.
         max_file_bytes: Limit on the size of a file (``RLIMIT_FSIZE``), None for no limit.
         max_tasks: Limit on all tasks of the user (``RLIMIT_NPROC``, which the kernel does not apply to uid 0), None for no
             limit.
         is_root: Whether the session's programs are root of its user namespace, and may change all files.
-        users: Users and disks of the sessions; None if all sessions share the server's user and file system.
+        users: Users and disks of the sessions; None if the only session has the server's user, and the container's files.
     """
 
     landlock: bool = True
     seccomp: bool = True
     internet: bool = True
     adopted_by_init: bool = False
-    shared_memory: bool = True
-    private_directories: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
     max_memory_bytes: int | None = None
     max_file_bytes: int | None = None
@@ -82,29 +75,8 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
         return self.landlock and landlock.abi_version() >= SIGNAL_SCOPE_ABI
 
     def of_submissions(self) -> IsolationProfile:
-        """Return the profile of submissions, which run beside sessions: what is private to a single session is not theirs."""
-        return msgspec.structs.replace(
-            self,
-            private_directories=(),
-            adopted_by_init=False,
-            # Inputs of hidden tests must not reach a session through a file.
-            shared_memory=False,
-        )
-
-    def apply_to_server(self, directories: list[str]) -> None:
-        """Confine the calling process, a server outside a container, and its future children.
-
-        Args:
-            directories: Directories of the server's socket and of the workspaces.
-        """
-        capabilities.drop_all()
-        # Landlock denies mounts, and access to files of mounts that are attached to no mount namespace, such as the sessions'.
-        if self.landlock and self.users is None:
-            rules = landlock.Rules(
-                read=(*(path for path in _SYSTEM if path != _CONFIGURATION), *_public(_CONFIGURATION), *python_directories()),
-                write=(*directories, *_DEVICES, *_TERMINALS, "/dev/shm", "/proc/self"),
-            )
-            landlock.restrict_self(rules)
+        """Return the profile of submissions, which run beside sessions."""
+        return msgspec.structs.replace(self, adopted_by_init=False)
 
     def apply_to_root(self, *directories: str) -> int | None:
         """Confine the calling process, a session root, and its future children.
@@ -131,8 +103,7 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
                 if self.is_root
                 else (*directories, "/dev")
                 if self.users is not None
-                else (*directories, *_DEVICES, *_TERMINALS, *self.private_directories),
-                drop_boxes=("/dev/shm",) if self.shared_memory and "/dev/shm" not in directories else (),
+                else (*directories, *_DEVICES, *_TERMINALS),
             )
             landlock.restrict_self(rules)
         return listener
@@ -227,26 +198,6 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
 def python_directories() -> set[str]:
     """Return the directories of the interpreter and of importable modules."""
     return {sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), *filter(os.path.isabs, sys.path)}
-
-
-def _public(directory: str) -> list[str]:
-    """Return a directory if all its content is world-readable, otherwise its world-readable entries.
-
-    Sessions may run as the owner, so files that other users cannot read must be excluded explicitly.
-    """
-    entries = [entry for entry in os.scandir(directory) if not entry.is_symlink()]
-    all_public = True
-    found = []
-    for entry in entries:
-        is_directory = entry.is_dir()
-        required = stat.S_IROTH | stat.S_IXOTH if is_directory else stat.S_IROTH
-        if entry.stat().st_mode & required != required:
-            all_public = False
-            continue
-        public = _public(entry.path) if is_directory else [entry.path]
-        all_public &= public == [entry.path]
-        found += public
-    return [directory] if all_public else found
 
 
 def _most_open_files() -> int:

@@ -26,10 +26,6 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     port: Annotated[int, Meta(description="TCP port to listen on")] = 8000
     token: Annotated[str | None, Meta(description="bearer token that clients must present; not in documents")] = None
     workspaces: Annotated[Path, Meta(description="parent directory of the session workspaces")] = Path("/workspaces/sessions")
-    home: Annotated[
-        Path | None,
-        Meta(description="workspace of the code-interpreter API; a directory below the workspaces if it is not writable"),
-    ] = None
     max_sessions: Annotated[int, Meta(description="maximum number of concurrent sessions")] = 64
     spare_workers: Annotated[int, Meta(description="number of idle workers to keep ready")] = 1
     preload: Annotated[tuple[str, ...], Meta(description="modules to import before workers are forked")] = (
@@ -54,11 +50,13 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         Meta(description="whether to exit if the kernel cannot isolate sessions, or to continue without"),
     ] = "prefer"
     network: Annotated[bool, Meta(description="let user code use TCP")] = False
-    private_tmp: Annotated[
-        bool, Meta(description="/tmp belongs to the only session of this sandbox: empty it after each episode")
+    container: Annotated[
+        bool,
+        Meta(
+            description="the server is in a container of its own, whose files and processes may be those of its session; else "
+            "it makes namespaces for itself"
+        ),
     ] = False
-    private_shm: Annotated[bool, Meta(description="/dev/shm belongs to this sandbox: clean it up")] = False
-    confine_server: Annotated[bool, Meta(description="confine the server as well, outside a container")] = False
     max_memory_bytes: Annotated[
         int | None, Meta(description="limit on a process's private writable memory, if no container limits it")
     ] = None
@@ -70,16 +68,13 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         int | None,
         Meta(description="limit on processes and threads in addition to the user's existing ones, if no container limits them"),
     ] = None
-    session_users: Annotated[
-        bool, Meta(description="give each session a user, namespaces and a file system of its own, if permitted")
-    ] = False
-    shared_user_reason: Annotated[str, Meta(description="why the container does not permit it, if that is known")] = ""
+    shared_user_reason: Annotated[str, Meta(description="why sessions cannot have users, if that is known")] = ""
     session_root: Annotated[bool, Meta(description="run programs of sessions as root, on a copy of the files")] = False
     session_disk_bytes: Annotated[int, Meta(description="size of the file system of a session that has its own")] = 512 << 20
     session_processes: Annotated[
         int | None,
         Meta(
-            description="limit on the processes of a session that has a user (default: three quarters of the container's "
+            description="limit on the processes of a session (default: three quarters of the container's "
             "limit, or all with a single session)"
         ),
     ] = None
@@ -110,22 +105,6 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return self.backend or "python"
 
     @property
-    def home_directory(self) -> Path:
-        """Workspace of the code-interpreter API."""
-        if self.home is not None and os.access(self.home, os.W_OK | os.X_OK):
-            return self.home
-        return self.workspaces / "user"
-
-    @property
     def grading_workers(self) -> int:
         """Maximum number of submissions that are graded at the same time."""
         return (os.cpu_count() or 1) + _SPARE_GRADERS
-
-    @property
-    def private_directories(self) -> tuple[str, ...]:
-        """Directories other than the workspace that belong to the only session; empty with several sessions."""
-        if self.max_sessions > 1:
-            return ()
-        return tuple(
-            directory for directory, private in (("/tmp", self.private_tmp), ("/dev/shm", self.private_shm)) if private
-        )

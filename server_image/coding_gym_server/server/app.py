@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -52,14 +51,14 @@ from coding_gym_server.server.supervisor.executor_pool import ExecutorPool
 from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
 from coding_gym_server.server.supervisor.fork_slots import ForkSlotFactory
 from coding_gym_server.server.supervisor.session_zygotes import SessionZygotes
-from coding_gym_server.server.supervisor.shared_files import SharedFiles, SharedFolder, SharedSystem
+from coding_gym_server.server.supervisor.shared_files import SharedContainer, SharedFiles, SharedSystem
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
 from coding_gym_server.server.threads import FileLease
 from coding_gym_server.worker.backends.registry import is_installed
 from coding_gym_server.workspace.file_errors import FilesError
 from coding_gym_server.workspace.files import Workspace
 from coding_gym_server.workspace.layout import PRIVATE
-from coding_gym_server.workspace.leftovers import ResidualFiles
+from coding_gym_server.workspace.session_directory import ContainerDirectory
 
 if TYPE_CHECKING:
     from coding_gym_server.server.code_interpreter.contexts import ContextRegistry
@@ -69,7 +68,6 @@ __all__ = ["create_app"]
 
 _log = logging.getLogger(__name__)
 
-_PYTHON_SHARED_MEMORY = ("psm_*", "sem.mp-*")
 _MAX_FILES_FRACTION = 0.25
 """Fraction of the memory that files of ended episodes may occupy while the next ones begin."""
 
@@ -96,28 +94,23 @@ def create_app(
     defaults = SessionDefaults(
         step_timeout=config.step_timeout, backend=config.default_backend, rewards=config.rewards, root=config.session_root
     )
-    residual_files = ResidualFiles(
-        private=config.private_directories,
-        shared_memory=("*",) if config.private_shm else _PYTHON_SHARED_MEMORY,
-        since=time.time(),
-    )
     spec = ExecutorSpec(backend=config.default_backend, may_be_root=config.session_root)
     screens = DisplayFactory(
         zygote=zygote,
         base=config.workspaces,
         opengl=config.opengl,
         available=can_have_screens(),
-        shared=config.max_sessions > 1 and (profile.users is None or profile.users.network),
+        shared=profile.users is not None and profile.users.network,
     )
     measurements = Measurements(config.default_backend)
     memory = memory_limit() if is_mounted_in_memory(str(config.workspaces)) else None
     zygotes = SessionZygotes(zygote)
+    container = ContainerDirectory(config.workspaces) if profile.users is None else None
     executors = ExecutorPool(
         zygotes,
-        config.workspaces,
+        container,
         spec=spec,
         spares=config.spare_workers,
-        residual_files=residual_files,
         users=profile.users,
         max_used_bytes=None if memory is None else memory * _MAX_FILES_FRACTION,
         measurements=measurements,
@@ -125,9 +118,12 @@ def create_app(
     slots = ForkSlotFactory(zygote, profile)
     sessions = SessionRegistry(executors, screens, defaults, slots, limit=config.max_sessions, measurements=measurements)
     python = "notebook" if config.default_backend == "python" and is_installed("notebook") else config.default_backend
-    files: SharedFiles = SharedFolder(config.home_directory)
+    files: SharedFiles
     if profile.users is not None:
         files = SharedSystem(zygote, profile.users.of_contexts, backend=config.default_backend)
+    else:
+        assert container is not None
+        files = SharedContainer(container)
 
     # What a session does not need is imported by the first request for it.
 
@@ -144,8 +140,7 @@ def create_app(
         return GradingService(
             zygotes,
             config.workspaces,
-            workers=config.grading_workers,
-            residual_files=residual_files,
+            workers=config.grading_workers if container is None else 1,
             profile=profile,
             overlay=config.overlay,
             measurements=measurements,
@@ -185,7 +180,7 @@ def create_app(
         from coding_gym_server.server.api.metrics import MetricSources, metrics_route
         from coding_gym_server.server.memory_usage import MemoryUsage
 
-        memory = MemoryUsage(is_container=config.private_shm and not config.confine_server)
+        memory = MemoryUsage(is_container=config.container)
         return [metrics_route(MetricSources(measurements, sessions, executors, grading(), memory))]
 
     def interpreter() -> Sequence[BaseRoute]:

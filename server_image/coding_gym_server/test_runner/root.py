@@ -93,13 +93,10 @@ class TestRunnerRoot(ProcessRoot):
         adopt_orphans()
         if self._directory is None:
             self._layout = self._borrow_files()
-            directories = [self._layout.work, self._layout.temporary]
         else:
-            layout = Layout.below(self._directory)
-            self._layout = layout.at(layout.work)
-            directories = [self._directory]
+            self._layout = Layout.below(self._directory)
         self._rank = oom.Rank()
-        self._profile.apply_to_test_runners(*directories)
+        self._profile.apply_to_test_runners(self._layout.work, self._layout.temporary)
         self._prepared = self._profile.prepare_workers()
         if os.getpid() == INIT:
             user_namespaces.forbid_inspection()

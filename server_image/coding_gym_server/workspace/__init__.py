@@ -1,1 +1,1 @@
-"""Session workspaces and residual files."""
+"""Files of sessions."""

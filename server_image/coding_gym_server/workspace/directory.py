@@ -1,4 +1,4 @@
-"""Session workspace: working directory, home directory and directory for temporary files."""
+"""Directories of sessions: their repair and removal, whatever code of a session has made of them."""
 
 from __future__ import annotations
 
@@ -11,50 +11,17 @@ from collections.abc import Collection
 from pathlib import Path
 
 __all__ = [
-    "AUTHORITY",
-    "HOME",
     "TEMPORARY",
     "WORK",
     "clear",
-    "empty",
-    "remove_if_bare",
     "remove_tree",
     "repair",
     "reset_attributes",
 ]
 
 WORK = "work"
-HOME = "home"
 TEMPORARY = "tmp"
-AUTHORITY = "Xauthority"
-"""X authority file of the session's screen."""
-
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-def remove_if_bare(workspace: str) -> bool:
-    """Remove the directories in ``workspace`` if they are empty; return whether ``workspace`` is empty afterwards."""
-    with contextlib.suppress(OSError):
-        for name in (WORK, HOME, TEMPORARY):
-            os.rmdir(f"{workspace}/{name}")
-        names = os.listdir(workspace)
-        if names == [AUTHORITY]:
-            os.unlink(f"{workspace}/{AUTHORITY}")
-            return True
-        return not names
-    return False
-
-
-def empty(workspace: str) -> None:
-    """Remove all content of ``workspace`` and recreate its directories.
-
-    Raises:
-        OSError: If an entry cannot be removed or a directory cannot be created.
-    """
-    os.chmod(workspace, 0o700)
-    clear(Path(workspace))
-    reset_attributes(workspace)
-    repair(workspace)
 
 
 def reset_attributes(directory: str) -> None:
@@ -68,26 +35,21 @@ def reset_attributes(directory: str) -> None:
     os.utime(directory)
 
 
-def repair(workspace: str) -> None:
-    """Create missing directories and reset their modes. Other files in their place, such as links, are removed.
+def repair(directory: str, mode: int) -> None:
+    """Create a directory if it is missing, and reset its mode. Another file in its place, such as a link, is removed.
 
     Raises:
-        OSError: If a directory cannot be created, for example because the disk is full.
+        OSError: If it cannot be created, for example because the disk is full.
     """
-    for directory in (workspace, *(f"{workspace}/{name}" for name in (WORK, HOME, TEMPORARY))):
-        mode = _mode(directory)
-        if not stat.S_ISDIR(mode):
-            if mode:
-                os.unlink(directory)
-            os.mkdir(directory)
-        os.chmod(directory, 0o700)
-
-
-def _mode(path: str) -> int:
-    try:
-        return os.lstat(path).st_mode
-    except FileNotFoundError:
-        return 0
+    with contextlib.suppress(FileNotFoundError):
+        status = os.lstat(directory)
+        if stat.S_ISDIR(status.st_mode):
+            if status.st_uid == os.geteuid():
+                os.chmod(directory, mode)
+            return
+        os.unlink(directory)
+    os.mkdir(directory)
+    os.chmod(directory, mode)
 
 
 def clear(directory: Path, *, keep: Collection[str] = ()) -> None:

@@ -29,13 +29,9 @@ class Layout(msgspec.Struct, kw_only=True, frozen=True):
 
     @classmethod
     def below(cls, directory: str) -> Layout:
-        """Return the layout of a workspace in a directory that has a unique name."""
-        return cls(
-            work=f"{directory}/{workspace.WORK}",
-            home=f"{directory}/{workspace.HOME}",
-            temporary=f"{directory}/{workspace.TEMPORARY}",
-            authority=f"{directory}/{workspace.AUTHORITY}",
-        )
+        """Return the layout of directories that have no namespaces to be at the same paths in."""
+        work, temporary = f"{directory}/{workspace.WORK}", f"{directory}/{workspace.TEMPORARY}"
+        return cls(work=work, home=work, temporary=temporary, authority=f"{temporary}/.Xauthority")
 
     def at(self, directory: str | None) -> Layout:
         """Return the layout with another working and home directory, or unchanged if it is None."""
@@ -75,11 +71,11 @@ class Layout(msgspec.Struct, kw_only=True, frozen=True):
 
 
 PRIVATE = Layout(work="/home/user", home="/home/user", temporary="/tmp", authority="/tmp/.Xauthority")
-"""Layout of a session with its own namespaces: the same paths in every session."""
+"""Layout of a session: the same paths in every one."""
 
 MOUNTED = {
     workspace.WORK: (PRIVATE.work, 0o700),
     workspace.TEMPORARY: (PRIVATE.temporary, 0o1777),
     "shm": ("/dev/shm", 0o1777),
 }
-"""Directories of the file system of such a session, each with the path where the session sees it and its mode."""
+"""Directories of a session, each with the path where the session sees it and its mode."""

@@ -7,7 +7,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from coding_gym_server.workspace import directory as workspace
@@ -72,17 +72,17 @@ class SavedFiles:
         """Whether there is a copy; if not, there were no files."""
         return self._exists
 
-    def restore(self, into: Path | None = None) -> None:
+    def restore(self, into: Callable[[str], Path] | None = None) -> None:
         """Replace the content of directories by the copy. Blocking.
 
         Args:
-            into: Parent of other directories with the same names; those that were copied if None.
+            into: Returns the directory of a name; None for those that were copied.
 
         Raises:
             OSError: If something cannot be removed or written.
         """
         for name, path in self._directories.items():
-            target = path if into is None else into / name
+            target = path if into is None else into(name)
             workspace.clear(target, keep=self._own(name))
             if self._exists:
                 _copy_tree(self._copy / name, target)

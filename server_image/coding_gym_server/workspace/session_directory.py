@@ -12,8 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import msgspec
-
 from coding_gym_server.isolation import session_user
 from coding_gym_server.protocol.grading import FileContent
 from coding_gym_server.workspace import directory as workspace
@@ -21,7 +19,15 @@ from coding_gym_server.workspace.files import write_files
 from coding_gym_server.workspace.layout import MOUNTED, PRIVATE, Layout
 from coding_gym_server.workspace.saved_files import SavedFiles
 
-__all__ = ["X_SOCKETS", "MountedDirectory", "NamedDirectory", "SessionDirectory", "SharedDirectory", "SlotDirectory"]
+__all__ = [
+    "X_SOCKETS",
+    "ContainerDirectory",
+    "MountedDirectory",
+    "SessionDirectory",
+    "SharedDirectory",
+    "SlotDirectory",
+    "SubmissionDirectory",
+]
 
 _SNAPSHOTS = ".snapshots"
 
@@ -30,17 +36,11 @@ X_SOCKETS = "/tmp/.X11-unix"
 
 
 class SessionDirectory(ABC):
-    """Directory with the files of a session."""
+    """The directories with the files of a session."""
 
-    @property
     @abstractmethod
-    def path(self) -> Path:
-        """Path by which the server accesses the directory."""
-
-    @property
-    @abstractmethod
-    def name(self) -> str | None:
-        """Path by which the session accesses the directory; None if its parts are mounted at fixed paths."""
+    def part(self, name: str) -> Path:
+        """Return the path by which the server accesses a directory, given by its name in ``MOUNTED``."""
 
     @property
     @abstractmethod
@@ -50,24 +50,16 @@ class SessionDirectory(ABC):
     @property
     def work(self) -> Path:
         """Path by which the server accesses the working directory."""
-        return self.path / workspace.WORK
+        return self.part(workspace.WORK)
 
     @property
-    @abstractmethod
     def x_sockets(self) -> Path:
         """Path by which the server accesses the directory of display sockets."""
+        return self.part(workspace.TEMPORARY) / os.path.basename(X_SOCKETS)
 
     @abstractmethod
     def remove_x_socket(self, name: str) -> None:
         """Remove a socket from the directory of display sockets, unless it is removed with the other files."""
-
-    @abstractmethod
-    def begin(self) -> None:
-        """Make the directory's name unknown to the previous episode, whose processes have exited.
-
-        Raises:
-            OSError: If it cannot be renamed.
-        """
 
     @abstractmethod
     def empty_if_bare(self) -> bool:
@@ -113,66 +105,6 @@ class SessionDirectory(ABC):
         write_files(self.work, files)
 
 
-class NamedDirectory(SessionDirectory):
-    """Directory of a session that shares its file system, its user or both with others.
-
-    Its name cannot be guessed: Landlock does not prevent mode changes of files whose path is known.
-
-    Args:
-        base: The parent directory.
-    """
-
-    def __init__(self, base: Path) -> None:
-        self._path = _random_name(base)
-        self._path.mkdir(mode=0o700)
-
-    @property
-    def path(self) -> Path:
-        return self._path
-
-    @property
-    def name(self) -> str:
-        return str(self._path)
-
-    @property
-    def layout(self) -> Layout:
-        return Layout.below(str(self._path))
-
-    @property
-    def x_sockets(self) -> Path:
-        return Path(X_SOCKETS)
-
-    def remove_x_socket(self, name: str) -> None:
-        with contextlib.suppress(OSError):
-            (self.x_sockets / name).unlink()
-            # Succeeds only for the last display.
-            self.x_sockets.rmdir()
-
-    def begin(self) -> None:
-        self._path = self._path.rename(_random_name(self._path.parent))
-
-    def empty_if_bare(self) -> bool:
-        if not workspace.remove_if_bare(str(self._path)):
-            return False
-        workspace.empty(str(self._path))
-        return True
-
-    def empty(self) -> None:
-        workspace.empty(str(self._path))
-
-    def repair(self) -> None:
-        workspace.repair(str(self._path))
-
-    def copy(self) -> SavedFiles:
-        parts = (workspace.WORK, workspace.HOME, workspace.TEMPORARY)
-        return SavedFiles(self._path.parent / _SNAPSHOTS, {part: self._path / part for part in parts}, {})
-
-    def remove(self) -> None:
-        with contextlib.suppress(OSError):
-            workspace.clear(self._path)
-            self._path.rmdir()
-
-
 class MountedDirectory(SessionDirectory):
     """File system of a session with its own mounts, accessed through a descriptor of its root directory.
 
@@ -195,37 +127,31 @@ class MountedDirectory(SessionDirectory):
                 weakref.finalize(self, os.close, descriptor)
 
     def _set_path(self, path: Path) -> None:
-        self._path = path
-        # As strings, since each reset uses them.
-        self._modes = {f"{self._path}/{name}": mode for name, (_, mode) in MOUNTED.items()}
-        self._authority = f"{self._path}/{workspace.TEMPORARY}/{os.path.basename(PRIVATE.authority)}"
-        self._links = {
-            f"{self._path}/{name}/{os.path.basename(link)}": target
+        links = {
+            f"{path}/{name}/{os.path.basename(link)}": target
             for name, (mount_point, _) in MOUNTED.items()
             for link, target in session_user.links(mount_point).items()
         }
+        self._set_parts({name: f"{path}/{name}" for name in MOUNTED}, store=path, links=links)
 
-    @property
-    def path(self) -> Path:
-        return self._path
+    def _set_parts(self, parts: Mapping[str, str], *, store: Path, links: Mapping[str, str]) -> None:
+        """Set the paths by which the server accesses the directories, the parent of copies, and the links in them."""
+        # As strings, since each reset uses them.
+        self._parts = dict(parts)
+        self._modes = {path: MOUNTED[name][1] for name, path in parts.items()}
+        self._authority = f"{parts[workspace.TEMPORARY]}/{os.path.basename(PRIVATE.authority)}"
+        self._store = store / _SNAPSHOTS
+        self._links = dict(links)
 
-    @property
-    def name(self) -> None:
-        return None
+    def part(self, name: str) -> Path:
+        return Path(self._parts[name])
 
     @property
     def layout(self) -> Layout:
         return PRIVATE
 
-    @property
-    def x_sockets(self) -> Path:
-        return self._path / workspace.TEMPORARY / os.path.basename(X_SOCKETS)
-
     def remove_x_socket(self, name: str) -> None:
         """Do nothing: it is removed with the files of the session."""
-
-    def begin(self) -> None:
-        """Do nothing: no other session can access the directory."""
 
     def empty_if_bare(self) -> bool:
         self.repair()
@@ -249,8 +175,8 @@ class MountedDirectory(SessionDirectory):
             os.rmdir(self.x_sockets)
 
     def empty(self) -> None:
+        self.repair()
         for directory in self._modes:
-            os.chmod(directory, stat.S_IRWXU)
             workspace.clear(Path(directory))
         self._restore()
         self.repair()
@@ -260,15 +186,12 @@ class MountedDirectory(SessionDirectory):
             os.chmod(directory, mode)
 
     def copy(self) -> SavedFiles:
-        own: dict[str, list[str]] = {name: [] for name in MOUNTED}
+        own: dict[str, list[str]] = {name: [] for name in self._parts}
+        names = {path: name for name, path in self._parts.items()}
         for directory, link in map(os.path.split, self._links):
-            own[os.path.basename(directory)].append(link)
-        return SavedFiles(self._snapshots, {name: self._path / name for name in MOUNTED}, own)
-
-    @property
-    def _snapshots(self) -> Path:
-        """Directory of copies, beside the directories that are mounted, so that the limits of the file system apply."""
-        return self._path / _SNAPSHOTS
+            own[names[directory]].append(link)
+        # Beside the directories, so that the limits of the file system apply.
+        return SavedFiles(self._store, {name: self.part(name) for name in self._parts}, own)
 
     def remove(self) -> None:
         """Do nothing: the kernel frees the file system with the last process and descriptor that use it."""
@@ -299,54 +222,93 @@ class SlotDirectory(MountedDirectory):
 
     def __init__(self, session: MountedDirectory, slot: int) -> None:
         self.slots = session.slots
+        # Which keeps the descriptor open.
         self._session = session
-        self._set_path(session.path / session_user.SLOTS / str(slot))
-
-    @property
-    def _snapshots(self) -> Path:
-        return self._session._snapshots
+        store = session._store.parent
+        self._set_path(store / session_user.SLOTS / str(slot))
+        self._store = session._store
 
     def remove(self) -> None:
         self.empty()
 
 
-class SharedDirectory(SessionDirectory):
-    """Files of a session in the file system of several, which keep what a session leaves.
+class ContainerDirectory(MountedDirectory):
+    """Files of the only session of a container: the container's own directories, which the engine has mounted.
 
     Args:
-        shared: The file system.
+        store: Parent directory of the copies.
     """
 
-    def __init__(self, shared: MountedDirectory) -> None:
+    def __init__(self, store: Path) -> None:
+        self.slots = None
+        self._set_parts({name: mount_point for name, (mount_point, _) in MOUNTED.items()}, store=store, links={})
+
+    def repair(self) -> None:
+        for directory, mode in self._modes.items():
+            workspace.repair(directory, mode)
+
+    def remove(self) -> None:
+        with contextlib.suppress(OSError):
+            self.empty()
+
+
+class SubmissionDirectory(ContainerDirectory):
+    """Files of submissions beside the only session of a container.
+
+    Args:
+        path: A directory of its own, which does not exist yet.
+
+    Attributes:
+        path: The same.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.slots = None
+        self.path = path
+        names = (workspace.WORK, workspace.TEMPORARY)
+        self._set_parts({name: f"{path}/{name}" for name in names}, store=path, links={})
+        self.repair()
+
+    @property
+    def layout(self) -> Layout:
+        return Layout.below(str(self.path))
+
+    def repair(self) -> None:
+        workspace.repair(str(self.path), stat.S_IRWXU)
+        super().repair()
+
+    def remove(self) -> None:
+        with contextlib.suppress(OSError):
+            workspace.clear(self.path)
+            self.path.rmdir()
+
+
+class SharedDirectory(SessionDirectory):
+    """Files of a session in the directories of several, which keep what a session leaves.
+
+    Args:
+        shared: The directories.
+        layout: Their paths, and that of the X authority file of the session, which has a screen of its own.
+    """
+
+    def __init__(self, shared: MountedDirectory, layout: Layout) -> None:
         self._shared = shared
-        # The sessions share a directory for temporary files, but no screen.
-        self._layout = msgspec.structs.replace(PRIVATE, authority=f"{PRIVATE.authority}-{secrets.token_hex(8)}")
+        self._layout = layout
 
-    @property
-    def path(self) -> Path:
-        return self._shared.path
-
-    @property
-    def name(self) -> None:
-        return None
+    def part(self, name: str) -> Path:
+        return self._shared.part(name)
 
     @property
     def layout(self) -> Layout:
         return self._layout
-
-    @property
-    def x_sockets(self) -> Path:
-        return self._shared.x_sockets
 
     def remove_x_socket(self, name: str) -> None:
         # Code of other sessions may have replaced the directory.
         with contextlib.suppress(OSError), _opened(self.x_sockets) as directory:
             os.unlink(name, dir_fd=directory)
 
-    def begin(self) -> None:
-        self.remove()
-
     def empty_if_bare(self) -> bool:
+        self.remove()
         self.repair()
         return True
 
@@ -369,7 +331,7 @@ class SharedDirectory(SessionDirectory):
 
     def remove(self) -> None:
         with contextlib.suppress(OSError):
-            os.unlink(self.path / workspace.TEMPORARY / os.path.basename(self._layout.authority))
+            os.unlink(self.part(workspace.TEMPORARY) / os.path.basename(self._layout.authority))
 
 
 def _move_aside(path: Path) -> None:
@@ -392,7 +354,3 @@ def _first_names(directory: str | int, count: int) -> list[str]:
     """Return the first names in a directory, which may contain many."""
     with os.scandir(directory) as entries:
         return [entry.name for entry in itertools.islice(entries, count)]
-
-
-def _random_name(base: Path) -> Path:
-    return base / secrets.token_hex(16)

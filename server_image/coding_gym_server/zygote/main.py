@@ -282,9 +282,8 @@ class _Zygote:
         return make(
             Channel(control),
             profile.of_submissions() if issubclass(make, SubmissionRoot) else profile,
-            request.workspace,
+            request.directory,
             backend=request.backend,
-            shared=request.shared,
             user=request.user,
             authorized_imports=self._config.authorized_imports,
         )

@@ -159,9 +159,8 @@ class SessionRoot(ProcessRoot):
     Args:
         channel: Channel of the server's requests.
         profile: Isolation profile of the session.
-        workspace: The session's existing directory, None if it has its own file system.
+        directory: Parent of the session's directories, None for those of ``MOUNTED``.
         backend: Name of the backend that executes the cells.
-        shared: Directory shared with other sessions, or None.
         user: Id of the session's user, None if it is the server's.
         authorized_imports: Modules that a backend with an import allowlist permits in addition to its own.
     """
@@ -170,10 +169,9 @@ class SessionRoot(ProcessRoot):
         self,
         channel: Channel[ToProcess],
         profile: IsolationProfile,
-        workspace: str | None,
+        directory: str | None,
         *,
         backend: str,
-        shared: str | None,
         user: int | None,
         authorized_imports: tuple[str, ...],
     ) -> None:
@@ -189,11 +187,9 @@ class SessionRoot(ProcessRoot):
         self._gate: Gate | None = None
         self._channel = channel
         self._profile = profile
-        self._directory = workspace
-        self._layout = PRIVATE
+        self._layout = PRIVATE if directory is None else Layout.below(directory)
         self._user = user
         self._backend = backend
-        self._shared = shared
         self._authorized_imports = authorized_imports
         self._parent_of_slots: int | None = None
         self._slot_count = 0
@@ -234,11 +230,11 @@ class SessionRoot(ProcessRoot):
         if self._user is not None:
             self._enter_system(self._user)
         self._rank = oom.Rank()
-        directories = [mount_point for mount_point, _ in MOUNTED.values()] if self._directory is None else [self._directory]
+        directories = [*self._layout.writable()]
         if self._parent_of_slots is not None:
             slots = session_user.slot_paths(self._parent_of_slots, self._slot_count)
             directories += [f"{slot}/{name}" for slot in slots for name in MOUNTED]
-        listener = self._profile.apply_to_root(*directories, *([self._shared] if self._shared else []))
+        listener = self._profile.apply_to_root(*directories)
         if self._parent_of_slots is not None:
             # Else the session could access the files of its forks.
             os.close(self._parent_of_slots)
@@ -312,8 +308,7 @@ class SessionRoot(ProcessRoot):
             close_all(descriptors)
             return None
         match message:
-            case ForkWorker(directory, number):
-                self._directory = directory
+            case ForkWorker(number):
                 return self._fork(self._slots[number], descriptors)
             case ForkSpawner(number):
                 return self._fork_spawner(self._slots[number], descriptors)
@@ -514,7 +509,7 @@ class SessionRoot(ProcessRoot):
             Channel(socket.socket(fileno=channel)),
             stdout,
             stderr,
-            self._layout if self._directory is None else Layout.below(self._directory),
+            self._layout,
             backend=self._backend,
             authorized_imports=self._authorized_imports,
             profile=self._profile,

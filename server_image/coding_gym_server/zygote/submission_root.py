@@ -52,8 +52,7 @@ class SubmissionRoot(SessionRoot):
 
     def _apply_profile(self) -> None:
         super()._apply_profile()
-        layout = self._layout if self._directory is None else Layout.below(self._directory)
-        self._process = self._make_process(layout.at(layout.work))
+        self._process = self._make_process(self._layout)
         self._process.prepare()
 
     def _make_process(self, layout: Layout) -> ForkedProcess:

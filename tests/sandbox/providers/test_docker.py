@@ -26,6 +26,7 @@ from coding_gym.sandbox.docker.cleanup import our_containers, remove_orphans
 from coding_gym.sandbox.docker.engine import connect_to_engine
 from coding_gym.sandbox.docker.provider import LABEL_OWNER
 from coding_gym.sandbox.ownership import OwnerProcess
+from coding_gym_server.isolation.probe import probe
 from coding_gym_server.protocol import ResetOptions
 
 pytestmark = pytest.mark.docker
@@ -128,18 +129,13 @@ def test_only_init_is_root(small, docker_engine):
     assert not of_root
 
 
-def assert_user_is_shared(engine, sandbox, reason):
+def assert_no_privilege_is_left(engine, sandbox, reason):
     attributes = engine.containers.get(sandbox.container.id).attrs
     assert not attributes["HostConfig"]["CapAdd"]
     assert attributes["HostConfig"]["SecurityOpt"] == ["no-new-privileges"]
     assert attributes["Config"]["User"] == "10001:10001"
     assert reason in sandbox.health()["isolation"]["shared_user_reason"]
-    assert printed(once(sandbox, "import os; print(os.getcwd().startswith('/workspaces/'))")) == "True"
-
-
-def test_shared_user_needs_no_privilege(docker_engine):
-    with contextlib.closing(start_sandbox(SandboxConfig(provider="docker", preload=(), session_users=False))) as sandbox:
-        assert_user_is_shared(docker_engine, sandbox, "session_users=False")
+    assert printed(once(sandbox, "import os; print(os.getcwd(), os.getuid())")) == "/home/user 10001"
 
 
 def without_name(call, profile):
@@ -172,17 +168,24 @@ def test_refused_users_cost_no_privilege(docker_engine, tmp_path, monkeypatch, c
     monkeypatch.setattr(provider, "_shared_user_reasons", {})
     config = SandboxConfig(provider="docker", preload=(), transport=transport)
     with contextlib.closing(start_sandbox(config)) as sandbox:
-        assert_user_is_shared(docker_engine, sandbox, reason)
-    assert "share a user" in caplog.text
+        assert_no_privilege_is_left(docker_engine, sandbox, reason)
+    assert "no namespaces" in caplog.text
     assert reason in caplog.text
 
 
-def test_required_users_are_not_replaced(docker_engine, tmp_path, monkeypatch):
+def test_required_isolation_of_a_single_session_is_a_scope(docker_engine, tmp_path, monkeypatch):
     refused = tmp_path / "seccomp.json"
     refused.write_text(without_name("unshare", json.loads(provider._SECCOMP_PROFILE.read_text())))
     monkeypatch.setattr(provider, "_SECCOMP_PROFILE", refused)
-    with pytest.raises(SandboxStartError, match="isolation=require is not available"):
-        start_sandbox(SandboxConfig(provider="docker", preload=(), isolation="require"))
+    monkeypatch.setattr(provider, "_shared_user_reasons", {})
+    config = SandboxConfig(provider="docker", preload=(), isolation="require")
+    if probe().missing_scope:
+        with pytest.raises(SandboxStartError, match="isolation=require is not available"):
+            start_sandbox(config)
+    else:
+        with contextlib.closing(start_sandbox(config)) as sandbox:
+            isolation = sandbox.health()["isolation"]
+            assert (isolation["policy"], isolation["session_mounts"], isolation["signal_scope"]) == ("require", False, True)
 
 
 def test_root_is_not_replaced(docker_engine, tmp_path, monkeypatch):

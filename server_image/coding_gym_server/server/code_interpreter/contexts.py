@@ -192,7 +192,7 @@ class InterpreterContext:
         options = ResetOptions(backend=backend, max_output_chars=self._settings.max_output_chars, show_value=False)
         self._count = 0
         try:
-            await self._session.reset(options, directory=self._files.seen_by_sessions(self.cwd))
+            await self._session.reset(options, directory=self.cwd)
         except BaseException:
             self._sessions.close(self._session)
             self._session = None

@@ -176,7 +176,7 @@ class BaseWorker(ABC):
         self._drop_ahead()
         self.is_recycling = True
         try:
-            request = ForkWorker(self._processes.directory.name)
+            request = ForkWorker()
             answer = await self._processes.ask_root(request, run.descriptors)
         finally:
             self.is_recycling = False
@@ -188,8 +188,6 @@ class BaseWorker(ABC):
 
     async def _clean_up(self) -> None:
         """Remove files in memory, which must not remain until the next submission."""
-        if self._processes.directory.name is not None:
-            return
         try:
             await self._empty()
         except OSError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import signal
 import time
@@ -10,8 +11,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-
-import msgspec
 
 from coding_gym_server.ipc.async_channel import ChannelClosedError
 from coding_gym_server.ipc.zygote_messages import SUBMISSION
@@ -28,10 +27,9 @@ from coding_gym_server.server.grading.worker import GradingWorker
 from coding_gym_server.server.measurements import Measurements
 from coding_gym_server.server.process_limiter import ProcessGroup
 from coding_gym_server.server.supervisor.session_zygotes import SessionZygotes
-from coding_gym_server.server.supervisor.systems import NamedSystem, OwnSystem, SessionSystem
+from coding_gym_server.server.supervisor.systems import OwnSystem, SessionSystem, SubmissionSystem
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
 from coding_gym_server.server.threads import in_thread, start_in_thread
-from coding_gym_server.workspace.leftovers import ResidualFiles
 from coding_gym_server.zygote.config import ZygoteConfig
 
 if TYPE_CHECKING:
@@ -77,9 +75,8 @@ class GradingService:
 
     Args:
         zygotes: That of the backend ``python`` forks the roots of workers with heavy libraries.
-        base: Parent directory of all workspaces.
+        base: Parent directory of those of submissions without namespaces.
         workers: Maximum number of grading workers.
-        residual_files: Locations outside its workspace where a submission can leave files.
         profile: Isolation profile of sessions.
         overlay: Directory of packages in addition to the interpreter's, None if there are none.
         measurements: Counts submissions and programs, unless they are invalid.
@@ -94,7 +91,6 @@ class GradingService:
         base: Path,
         *,
         workers: int,
-        residual_files: ResidualFiles,
         profile: IsolationProfile,
         overlay: Path | None,
         measurements: Measurements,
@@ -103,11 +99,10 @@ class GradingService:
         self._overlay = None if overlay is None else str(overlay)
         self._zygotes = zygotes
         self._base = base
+        self._numbers = itertools.count(1)
         self._users = profile.users
         # The user that has been free for longest is taken first: processes of an earlier worker may still be ending.
         self._free_users = deque(profile.users.of_submissions if profile.users is not None else ())
-        # What is private to a single session must not be shared with submissions, which run alongside it.
-        self._residual_files = msgspec.structs.replace(residual_files, private=())
         self._profile = profile.of_submissions()
         self._started_zygote: ZygoteHandle | None = None
         # The most recently used one is the last.
@@ -220,7 +215,6 @@ class GradingService:
         """Prepare a worker for the next program, after the response to the last one, and release it and its slot."""
         try:
             await worker.settle()
-            await self._remove_residual_files()
         except INFRASTRUCTURE_ERRORS as error:
             _log.warning("a grading worker is replaced: %s", error)
             self._discard(worker)
@@ -298,7 +292,6 @@ class GradingService:
     async def _acquire(
         self, kind: type[_Worker], libraries: frozenset[str], slot: GradingSlot, deadline: StartDeadline
     ) -> _Worker:
-        await self._remove_residual_files()
         worker = self._take_idle(kind, libraries)
         if worker is None:
             while self._idle and len(self.workers) >= self._max_workers:
@@ -327,11 +320,6 @@ class GradingService:
         finally:
             slot.release()
 
-    async def _remove_residual_files(self) -> None:
-        """Remove what programs and submissions without their own mounts have left outside their workspaces."""
-        if self._users is None and self._residual_files.exist():
-            await in_thread(self._residual_files.remove)
-
     def _take_idle(self, kind: type[_Worker], libraries: frozenset[str]) -> _Worker | None:
         """Return the most recently used worker of a kind that has imported libraries, None if there is none."""
         for worker in [worker for worker in self._idle if not worker.is_alive]:
@@ -356,7 +344,7 @@ class GradingService:
         is_isolated = kind is GradingWorker
         user = self._take_user()
         try:
-            system = NamedSystem(self._base, None) if user is None else OwnSystem(user, shares_files=is_isolated)
+            system = self._system(user, shares_files=is_isolated)
             worker: BaseWorker
             if is_isolated:
                 worker = await GradingWorker.open(system, libraries, zygote=zygote, compiled=self._compiled)
@@ -368,17 +356,20 @@ class GradingService:
             self._return_user(user)
             raise
 
+    def _system(self, user: int | None, *, shares_files: bool) -> SessionSystem:
+        if user is not None:
+            return OwnSystem(user, shares_files=shares_files)
+        return SubmissionSystem(self._base / f"submissions-{next(self._numbers)}")
+
     async def _open_faithful(self, system: SessionSystem, libraries: frozenset[str], zygote: ZygoteHandle) -> FaithfulWorker:
         from coding_gym_server.server.grading.faithful.pool_cache import PoolCache
         from coding_gym_server.server.grading.faithful.worker import FaithfulWorker
 
         self._pools = self._pools or PoolCache()
-        return await FaithfulWorker.open(
-            system, libraries, zygote=zygote, pools=self._pools, residual_files=self._residual_files
-        )
+        return await FaithfulWorker.open(system, libraries, zygote=zygote, pools=self._pools)
 
     def _take_user(self) -> int | None:
-        """Return the id of the user of a new worker's submissions, None if their files have only a name."""
+        """Return the id of the user of a new worker's submissions, None in a container without namespaces."""
         if self._users is None:
             return None
         if not self._users.count:

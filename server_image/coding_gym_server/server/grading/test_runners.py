@@ -30,6 +30,7 @@ from coding_gym_server.test_runner.messages import (
     test_runner_root_messages,
     tests_run_messages,
 )
+from coding_gym_server.workspace.session_directory import SubmissionDirectory
 
 __all__ = ["TestRunnerLostError", "TestRunners"]
 
@@ -153,8 +154,10 @@ class TestRunners:
         root = self._root = AsyncChannel(
             ours, decoder=test_runner_root_messages, unsolicited=_Unsolicited, on_closed=self._on_closed
         )
+        files = submissions.directory
+        path = str(files.path) if isinstance(files, SubmissionDirectory) else None
         with theirs:
-            self.root_pid = await zygote.fork_test_runner_root(ForkTestRunnerRoot(submissions.directory.name), theirs)
+            self.root_pid = await zygote.fork_test_runner_root(ForkTestRunnerRoot(path), theirs)
         if submissions.mounts is not None:
             assert submissions.user is not None
             request = BorrowFiles(submissions.user)

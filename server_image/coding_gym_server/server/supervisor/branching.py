@@ -130,7 +130,7 @@ async def thaw_fork(
     frozen.check()
     if frozen.files.exist:
         with _restoring_files():
-            await executor.lease.run(frozen.files.restore, executor.directory.path)
+            await executor.lease.run(frozen.files.restore, executor.directory.part)
             executor.directory.repair()
     await _resume(executor, frozen, await _take_worker(frozen, keep=keep), settings, namespaces, keep=keep)
 

@@ -114,7 +114,7 @@ class DisplayFactory:
         base: Parent directory of the display processes' directories.
         opengl: Whether displays offer GLX.
         available: Whether the programs that displays require are installed.
-        shared: Whether several sessions share the directory of display sockets, or a network and so its abstract sockets.
+        shared: Whether sessions share a network, and so its abstract sockets.
     """
 
     zygote: ZygoteHandle

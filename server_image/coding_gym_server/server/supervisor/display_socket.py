@@ -25,9 +25,9 @@ def listen(directory: Path, *, secret: bool) -> tuple[socket.socket, int]:
     """Create a listening socket with an unused display number; return it and the number.
 
     Args:
-        directory: Directory of display sockets, of the session or of several, which their code may replace.
-        secret: Whether to choose a random number: Landlock does not prevent mode changes of files whose path is known, and X
-            clients connect first to the abstract socket with that number, which any session can create.
+        directory: Directory of the session's display sockets, which its code may replace.
+        secret: Whether to choose a random number: X clients connect first to the abstract socket with that number, which others
+            in the same network can create.
 
     Raises:
         OSError: If the directory is not one, or a socket cannot be created in it.

@@ -298,13 +298,13 @@ class Executor:
         self._is_killed = True
 
     async def recycle(self) -> None:
-        """Kill all processes, empty and rename the workspace, and fork a new worker.
+        """Kill all processes, fork a new worker, and empty the workspace.
 
         Raises:
             ForkError: If the process limit, memory or disk is exhausted.
             ChannelClosedError: If the root died.
             TimeoutError: If the root does not respond.
-            OSError: If the workspace cannot be renamed or emptied.
+            OSError: If the workspace cannot be emptied.
         """
         self.configuration = None
         self._run = None
@@ -316,8 +316,6 @@ class Executor:
         self._is_killed = False
         self.processes.clear()
         await self.end_file_work()
-        # No process is left that could see the new name.
-        self.directory.begin()
         used, _ = await self._replace_worker()
         # Not in the root, because the next worker inherits its memory, which must not contain names of files.
         if not self.directory.empty_if_bare():
@@ -372,7 +370,7 @@ class Executor:
         try:
             with WorkerHandle.open(on_finished=self.resolve) as (new, descriptors):
                 self.processes.expect_end("the interpreter was killed, and all processes of the session with it")
-                response = await self.call_root(ForkWorker(self.directory.name, self.slot), descriptors)
+                response = await self.call_root(ForkWorker(self.slot), descriptors)
                 if isinstance(response, Failed):
                     raise ForkError(response.reason)
                 assert isinstance(response, WorkerForked)

@@ -11,7 +11,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from functools import partial
 from itertools import chain
-from pathlib import Path
 
 from coding_gym_server.ipc.async_channel import ChannelClosedError
 from coding_gym_server.ipc.snapshot_messages import FIRST_SLOT, CloseSlot
@@ -24,11 +23,10 @@ from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
 from coding_gym_server.server.supervisor.frozen_worker import FrozenWorker
 from coding_gym_server.server.supervisor.process_tree import ProcessTree
 from coding_gym_server.server.supervisor.session_zygotes import SessionZygotes
-from coding_gym_server.server.supervisor.shared_files import SharedFolder, SharedSystem
-from coding_gym_server.server.supervisor.systems import NamedSystem, OwnSystem, SessionSystem
+from coding_gym_server.server.supervisor.systems import ContainerSystem, OwnSystem, SessionSystem
 from coding_gym_server.server.supervisor.zygote_handle import ForkError
 from coding_gym_server.server.threads import in_thread
-from coding_gym_server.workspace.leftovers import ResidualFiles
+from coding_gym_server.workspace.session_directory import ContainerDirectory
 
 __all__ = ["ExecutorPool"]
 
@@ -36,6 +34,9 @@ _log = logging.getLogger(__name__)
 
 _MIN_FREE_FRACTION = 0.1
 """Fraction of the disk that must be free to delay the removal of a workspace."""
+
+_TURN_SECONDS = 5.0
+"""Time that a session without namespaces has to end before the next one is refused: its connection may be closing."""
 
 _INFRASTRUCTURE_ERRORS = (ForkError, ChannelClosedError, TimeoutError, OSError)
 
@@ -45,11 +46,10 @@ class ExecutorPool:
 
     Args:
         zygotes: Fork the session roots.
-        base: Parent directory of all workspaces.
+        container: The directories of a container without namespaces, which its only session has; else None.
         spec: Specification of most executors. Their spares are started in advance.
         spares: Number of idle executors to keep per specification.
-        residual_files: Files of sessions outside their workspaces.
-        users: Users and disks of the sessions, None if all share the server's user and file system.
+        users: Users and disks of the sessions, None in a container without namespaces.
         max_used_bytes: Number of bytes, on the disk or of episodes that have ended, above which a workspace is emptied before
             the next episode, not in the background, because they occupy memory; None for a disk that does not.
         measurements: Measures how long episodes wait for an executor.
@@ -61,20 +61,18 @@ class ExecutorPool:
     def __init__(
         self,
         zygotes: SessionZygotes,
-        base: Path,
+        container: ContainerDirectory | None,
         *,
         spec: ExecutorSpec,
         spares: int,
-        residual_files: ResidualFiles,
         users: SessionUsers | None,
         max_used_bytes: float | None,
         measurements: Measurements,
     ) -> None:
         self._zygotes = zygotes
-        self._base = base
+        self._container = container
         self._spec = spec
         self._max_spares = spares
-        self._residual_files = residual_files
         self._users = users
         # The user that has been free for longest is taken first.
         self._free_users = deque(users.of_sessions if users is not None else ())
@@ -90,7 +88,8 @@ class ExecutorPool:
         self._coming: Counter[ExecutorSpec] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._release_tasks: set[asyncio.Task[None]] = set()
-        self._cleanup_lock = asyncio.Lock()
+        self._has_released = asyncio.Event()
+        self._turn = asyncio.Lock()
 
     async def exchange(self, used: Executor | None, spec: ExecutorSpec) -> Executor:
         """Return an executor for an episode: see ``renew`` if there is a used one, else ``acquire``."""
@@ -109,10 +108,36 @@ class ExecutorPool:
             ForkError: If the process limit, memory or disk is exhausted, or the backend fails to load.
             ChannelClosedError: If the zygote died.
         """
-        if self._residual_files.private and self._release_tasks:
-            # The previous session must have ended before the next one gets its private directories.
-            await asyncio.wait(self._release_tasks)
-        await self._remove_residual_files()
+        if self._container is None:
+            return await self._acquire(spec)
+        async with self._turn:
+            await self._wait_for_container(spec)
+            return await self._acquire(spec)
+
+    async def _wait_for_container(self, spec: ExecutorSpec) -> None:
+        """Wait until the previous session has ended, and its files are removed, before the next one gets its directories.
+
+        Raises:
+            ForkError: If it does not end soon.
+        """
+
+        def is_free() -> bool:
+            shares = spec.shared is not None and all(executor.spec.shared is not None for executor in self.all)
+            return not self._release_tasks and (shares or not self.all)
+
+        try:
+            async with asyncio.timeout(_TURN_SECONDS):
+                while not is_free():
+                    self._has_released.clear()
+                    await self._has_released.wait()
+        except TimeoutError:
+            message = (
+                "this container permits no namespaces, so it has one session at a time, and another one is open: close that, "
+                "or give each session a sandbox of its own (sessions_per_sandbox=1 in a vector environment)"
+            )
+            raise ForkError(message) from None
+
+    async def _acquire(self, spec: ExecutorSpec) -> Executor:
         executor = self._take_spare(spec) or await self._start(spec)
         try:
             await executor.revive()
@@ -182,7 +207,8 @@ class ExecutorPool:
         if executor.slot != FIRST_SLOT:
             await self._end_fork(executor)
             return await self.acquire(executor.spec)
-        if executor.spec.is_root:
+        if executor.spec.is_root or (self._container is not None and not executor.tree.is_alone):
+            # Its snapshots end: the next episode has its directories.
             try:
                 await executor.kill()
             finally:
@@ -198,7 +224,6 @@ class ExecutorPool:
             self._count_until_emptied(executor)
         try:
             await (executor.recycle() if spare is None else executor.kill())
-            await self._remove_residual_files()
             await (executor if spare is None else spare).revive()
         except BaseException:
             self._discard(executor)
@@ -219,14 +244,12 @@ class ExecutorPool:
         if executor.slot != FIRST_SLOT:
             self._in_background(self._end_fork(executor))
             return
-        if not executor.tree.is_alone:
+        if self._container is None and not executor.tree.is_alone:
             self._parked.add(executor)
             self._in_background(self._kill_live(executor))
             return
         self._count_until_emptied(executor)
-        task = self._in_background(self._end(executor))
-        self._release_tasks.add(task)
-        task.add_done_callback(self._release_tasks.discard)
+        self._release_in_background(self._recycle(executor))
 
     def fill(self) -> None:
         """Start the initial spares in the background."""
@@ -250,7 +273,7 @@ class ExecutorPool:
 
     def _has_room(self, executor: Executor) -> bool:
         """Return whether the files of an executor's episode, which ends, may remain while the next one begins."""
-        disk = os.statvfs(executor.directory.path)
+        disk = os.statvfs(executor.directory.work)
         return (
             disk.f_bavail >= disk.f_blocks * _MIN_FREE_FRACTION
             and disk.f_favail >= disk.f_files * _MIN_FREE_FRACTION
@@ -260,7 +283,7 @@ class ExecutorPool:
     def _count_until_emptied(self, executor: Executor) -> None:
         """Count the files of an ended episode, which are removed in the background."""
         if self._users is not None and executor.spec.shared is None:
-            self._ended_bytes[executor] = _used_bytes(os.statvfs(executor.directory.path))
+            self._ended_bytes[executor] = _used_bytes(os.statvfs(executor.directory.work))
 
     def _take_spare(self, spec: ExecutorSpec) -> Executor | None:
         while spares := self._spares_of(spec):
@@ -286,17 +309,18 @@ class ExecutorPool:
         return executor
 
     def _system(self, spec: ExecutorSpec, user: int | None) -> SessionSystem:
-        if isinstance(spec.shared, SharedSystem):
+        if spec.shared is not None:
             return spec.shared
-        if user is not None:
-            return OwnSystem(user, slots=MAX_FORKS if spec.can_branch else 0, is_root=spec.is_root)
-        return NamedSystem(self._base, spec.shared.directory if isinstance(spec.shared, SharedFolder) else None)
+        if self._container is not None:
+            return ContainerSystem(self._container)
+        assert user is not None
+        return OwnSystem(user, slots=MAX_FORKS if spec.can_branch else 0, is_root=spec.is_root)
 
     def _take_user(self, spec: ExecutorSpec) -> int | None:
-        """Return the id of the user of a new executor's session, None if its files have only a name."""
+        """Return the id of the user of a new executor's session, None in a container without namespaces."""
         if self._users is None:
             return None
-        if isinstance(spec.shared, SharedSystem):
+        if spec.shared is not None:
             return spec.shared.user
         if not self._users.count:
             return self._users.server
@@ -314,11 +338,6 @@ class ExecutorPool:
             self._add_spare(await self._start(spec))
         except _INFRASTRUCTURE_ERRORS as error:
             _log.warning("cannot start a spare worker: %s", error)
-
-    async def _end(self, executor: Executor) -> None:
-        """Recycle an executor and remove residual files of its session."""
-        await self._recycle(executor)
-        await self._remove_residual_files()
 
     async def _recycle(self, executor: Executor) -> None:
         """Turn a used executor into a spare if one is missing, otherwise close it."""
@@ -373,13 +392,7 @@ class ExecutorPool:
             self.all.remove(executor)
             self._return_user(executor.user)
         executor.close()
-        self._in_background(_remove_files(executor))
-
-    async def _remove_residual_files(self) -> None:
-        """Remove files that ended sessions left outside their workspaces."""
-        if self._residual_files.exist():
-            async with self._cleanup_lock:
-                await in_thread(self._residual_files.remove)
+        self._release_in_background(_remove_files(executor))
 
     def _add_in_background(self, spec: ExecutorSpec, work: Callable[[], Coroutine[None, None, None]]) -> None:
         """Do something in the background that adds a spare."""
@@ -392,6 +405,16 @@ class ExecutorPool:
 
         self._coming[spec] += 1
         self._in_background(count())
+
+    def _release_in_background(self, work: Coroutine[None, None, None]) -> None:
+        """End an executor, or remove its files, in the background."""
+        task = self._in_background(work)
+        self._release_tasks.add(task)
+        task.add_done_callback(self._on_released)
+
+    def _on_released(self, task: asyncio.Task[None]) -> None:
+        self._release_tasks.discard(task)
+        self._has_released.set()
 
     def _in_background(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)

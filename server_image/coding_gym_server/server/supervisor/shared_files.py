@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import socket
 import weakref
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from pathlib import Path
+
+import msgspec
 
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.channel import close_all
@@ -17,13 +20,18 @@ from coding_gym_server.ipc.zygote_messages import ForkRoot
 from coding_gym_server.server.supervisor.systems import SessionSystem, call_new_root
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
 from coding_gym_server.workspace.layout import MOUNTED, PRIVATE
-from coding_gym_server.workspace.session_directory import MountedDirectory, SessionDirectory, SharedDirectory
+from coding_gym_server.workspace.session_directory import (
+    ContainerDirectory,
+    MountedDirectory,
+    SessionDirectory,
+    SharedDirectory,
+)
 
-__all__ = ["SharedFiles", "SharedFolder", "SharedSystem"]
+__all__ = ["SharedContainer", "SharedFiles", "SharedSystem"]
 
 
-class SharedFiles(ABC):
-    """Files that several sessions share. Clients refer to them by the paths of a system with its own home directory."""
+class SharedFiles(SessionSystem):
+    """System whose files several sessions share."""
 
     @abstractmethod
     async def start(self) -> None:
@@ -39,33 +47,35 @@ class SharedFiles(ABC):
     def seen_by_server(self, path: str) -> Path:
         """Return the path by which the server accesses a client's absolute path. The files must have been started."""
 
-    @abstractmethod
-    def seen_by_sessions(self, path: str) -> str:
-        """Return the path by which the sessions access a client's absolute path."""
+    def discard(self) -> None:
+        """Do nothing: the system remains for other sessions."""
 
 
-class SharedFolder(SharedFiles):
-    """Directory that sessions share in the system of the server.
+class SharedContainer(SharedFiles):
+    """The system of a container that permits no namespaces. Its sessions share it one after the other.
 
-    Attributes:
-        directory: The directory, which is the home directory of the sessions.
+    Args:
+        directory: Its directories.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, directory: ContainerDirectory) -> None:
+        self.user = None
+        self._directory = directory
 
     async def start(self) -> None:
-        """Do nothing: the directory exists."""
+        """Do nothing: the directories exist."""
 
     def seen_by_server(self, path: str) -> Path:
-        return Path(self.seen_by_sessions(path))
+        return Path(path)
 
-    def seen_by_sessions(self, path: str) -> str:
-        found = Path(path)
-        return str(self.directory / found.relative_to(PRIVATE.home) if found.is_relative_to(PRIVATE.home) else found)
+    def request(self, backend: str) -> ForkRoot:
+        return ForkRoot(None, backend)
+
+    async def enter(self, root: AsyncChannel[FromProcess]) -> SessionDirectory:
+        return SharedDirectory(self._directory, self._directory.layout)
 
 
-class SharedSystem(SharedFiles, SessionSystem):
+class SharedSystem(SharedFiles):
     """User, mounts and file system that sessions share.
 
     A short-lived root creates it. Descriptors of its namespaces keep it alive, and the roots of sessions join it through them.
@@ -101,11 +111,8 @@ class SharedSystem(SharedFiles, SessionSystem):
         found = Path(os.path.normpath(path))
         for name, (mount_point, _) in MOUNTED.items():
             if found.is_relative_to(mount_point):
-                return self._files.path / name / found.relative_to(mount_point)
+                return self._files.part(name) / found.relative_to(mount_point)
         return found
-
-    def seen_by_sessions(self, path: str) -> str:
-        return path
 
     def request(self, backend: str) -> ForkRoot:
         return ForkRoot(None, backend, user=self.user)
@@ -113,14 +120,13 @@ class SharedSystem(SharedFiles, SessionSystem):
     async def enter(self, root: AsyncChannel[FromProcess]) -> SessionDirectory:
         await self.start()
         assert self._files is not None
-        directory = SharedDirectory(self._files)
+        # The sessions share a directory for temporary files, but no screen.
+        layout = msgspec.structs.replace(PRIVATE, authority=f"{PRIVATE.authority}-{secrets.token_hex(8)}")
+        directory = SharedDirectory(self._files, layout)
         # The root must find Python there.
         directory.repair()
         await call_new_root(root, JoinSystem(directory.layout.authority), self._namespaces)
         return directory
-
-    def discard(self) -> None:
-        """Do nothing: the system remains for other sessions."""
 
     async def _found(self) -> list[int]:
         """Let a root make the system; return descriptors of the root directory of its files and of its namespaces."""

@@ -13,18 +13,23 @@ from coding_gym_server.ipc.system_messages import EnterOwnSystem
 from coding_gym_server.ipc.zygote_messages import ForkRoot
 from coding_gym_server.server.supervisor.spawner_handle import ROOT_TIMEOUT_SECONDS
 from coding_gym_server.server.supervisor.zygote_handle import ForkError
-from coding_gym_server.server.threads import start_in_thread
+from coding_gym_server.server.threads import in_thread, start_in_thread
 from coding_gym_server.workspace.root_directory import RootDirectory
-from coding_gym_server.workspace.session_directory import MountedDirectory, NamedDirectory, SessionDirectory
+from coding_gym_server.workspace.session_directory import (
+    ContainerDirectory,
+    MountedDirectory,
+    SessionDirectory,
+    SubmissionDirectory,
+)
 
-__all__ = ["NamedSystem", "OwnSystem", "SessionSystem", "call_new_root"]
+__all__ = ["ContainerSystem", "OwnSystem", "SessionSystem", "SubmissionSystem", "call_new_root"]
 
 
 class SessionSystem(ABC):
     """User and files that a session root starts with.
 
     Attributes:
-        user: Id of the session's user, None if it has the server's user and no separate mounts.
+        user: Id of the session's user, None if it has the server's user and no namespaces.
     """
 
     user: int | None
@@ -68,21 +73,44 @@ class SessionSystem(ABC):
         """Release what no root has entered, or one that failed to start. Idempotent."""
 
 
-class NamedSystem(SessionSystem):
-    """Directory under a random name, in the system of the server.
+class ContainerSystem(SessionSystem):
+    """The system of a container that permits no namespaces, for its only session.
 
     Args:
-        base: The parent directory.
-        shared: Directory that the session shares with others, or None.
+        directory: Its directories, which are emptied first.
     """
 
-    def __init__(self, base: Path, shared: Path | None) -> None:
+    def __init__(self, directory: ContainerDirectory) -> None:
         self.user = None
-        self._directory = NamedDirectory(base)
-        self._shared = None if shared is None else str(shared)
+        self._directory = directory
 
     def request(self, backend: str) -> ForkRoot:
-        return ForkRoot(self._directory.name, backend, self._shared)
+        return ForkRoot(None, backend)
+
+    async def enter(self, root: AsyncChannel[FromProcess]) -> SessionDirectory:
+        self._directory.repair()
+        if not self._directory.empty_if_bare():
+            await in_thread(self._directory.empty)
+        return self._directory
+
+    def discard(self) -> None:
+        """Do nothing: the next session empties the directories."""
+
+
+class SubmissionSystem(SessionSystem):
+    """Directories of submissions beside the only session of such a container.
+
+    Args:
+        path: A directory of their own, which does not exist yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.user = None
+        self._path = path
+        self._directory = SubmissionDirectory(path)
+
+    def request(self, backend: str) -> ForkRoot:
+        return ForkRoot(str(self._path), backend)
 
     async def enter(self, root: AsyncChannel[FromProcess]) -> SessionDirectory:
         return self._directory

@@ -22,7 +22,6 @@ from coding_gym_server.server.grading.submission_processes import SubmissionProc
 from coding_gym_server.server.grading.submission_run import LimitWatch, SubmissionRun
 from coding_gym_server.server.supervisor.systems import SessionSystem
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
-from coding_gym_server.server.threads import in_thread
 from coding_gym_server.submission.faithful_messages import (
     CollectedTest,
     CollectTests,
@@ -37,7 +36,6 @@ from coding_gym_server.submission.faithful_messages import (
     TestsCollected,
     from_faithful_process,
 )
-from coding_gym_server.workspace.leftovers import ResidualFiles
 
 __all__ = ["FaithfulWorker"]
 
@@ -62,7 +60,6 @@ class FaithfulWorker(BaseWorker):
         processes: The processes of the submissions.
         libraries: Names of the modules that have been imported for their tests, as far as they are installed.
         pools: Canary pools of all workers.
-        residual_files: Where processes without their own mounts can leave files outside their workspace, None with mounts.
     """
 
     def __init__(
@@ -71,11 +68,9 @@ class FaithfulWorker(BaseWorker):
         libraries: frozenset[str],
         *,
         pools: PoolCache,
-        residual_files: ResidualFiles | None,
     ) -> None:
         super().__init__(processes, libraries)
         self._pools = pools
-        self._residual_files = residual_files
 
     @classmethod
     async def open(
@@ -85,7 +80,6 @@ class FaithfulWorker(BaseWorker):
         *,
         zygote: ZygoteHandle,
         pools: PoolCache,
-        residual_files: ResidualFiles | None,
     ) -> FaithfulWorker:
         """Create a grading worker.
 
@@ -94,7 +88,6 @@ class FaithfulWorker(BaseWorker):
             libraries: Names of the modules to import for their tests.
             zygote: Forks the root.
             pools: Canary pools of all workers.
-            residual_files: See the class.
 
         Raises:
             ForkError: If processes, memory or disk space are exhausted.
@@ -103,7 +96,7 @@ class FaithfulWorker(BaseWorker):
             OSError: If the directories cannot be created.
         """
         processes = await SubmissionProcesses.start(system, libraries, zygote=zygote, backend=FAITHFUL)
-        return cls(processes, libraries, pools=pools, residual_files=None if processes.user is not None else residual_files)
+        return cls(processes, libraries, pools=pools)
 
     async def _grade(self, submission: Submission) -> Graded:
         async def run(code: str, test: GuardedTest, source: str, limits: GradingLimits) -> ProcessRun:
@@ -166,8 +159,6 @@ class FaithfulWorker(BaseWorker):
 
     async def _start(self, submission: Submission, limits: GradingLimits) -> _Process:
         """Fork a process, with files that no earlier one has had."""
-        if self._residual_files is not None and self._residual_files.exist():
-            await in_thread(self._residual_files.remove)
         run = await self._open_run(submission.files, max_stdout_chars=0, max_stderr_chars=submission.limits.max_output_chars)
         try:
             await self._fork(run)
