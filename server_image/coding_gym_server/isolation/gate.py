@@ -9,20 +9,13 @@ arguments that could change meanwhile.
 from __future__ import annotations
 
 import errno
-import fcntl
-import os
-import struct
 
 from coding_gym_server.isolation import seccomp
+from coding_gym_server.isolation.notifications import Listener
 from coding_gym_server.linux import procfs
 
 __all__ = ["Gate"]
 
-_NOTIFICATION = struct.Struct("=QIIi60x")
-_ANSWER = struct.Struct("=QqiI")
-_RECEIVE = 3 << 30 | _NOTIFICATION.size << 16 | ord("!") << 8
-_SEND = 3 << 30 | _ANSWER.size << 16 | ord("!") << 8 | 1
-_CONTINUE = 1
 _MAX_NETLINK_SOCKETS = 16
 """Maximum number in a network namespace: what the kernel queues for them is charged to no control group."""
 
@@ -35,16 +28,16 @@ class Gate:
     """
 
     def __init__(self, listener: int) -> None:
-        self._listener = listener
+        self._listener = Listener(listener)
         self._calls_left: dict[int, int] = {}
 
     def fileno(self) -> int:
         """Return a descriptor that becomes readable when a process asks for admission."""
-        return self._listener
+        return self._listener.fileno()
 
     def close(self) -> None:
         """Close the listener, in a forked child that must not decide."""
-        os.close(self._listener)
+        self._listener.close()
 
     def admit(self, pid: int, calls: int) -> None:
         """Let a process join namespaces.
@@ -61,15 +54,11 @@ class Gate:
 
     def answer(self) -> None:
         """Answer one process that asks for admission; it may have been killed meanwhile."""
-        notification = bytearray(_NOTIFICATION.size)
-        try:
-            fcntl.ioctl(self._listener, _RECEIVE, notification)
-            identifier, pid, _, call = _NOTIFICATION.unpack(notification)
-            refusal = self._join(pid) if seccomp.joins_namespace(call) else _open_netlink_socket(pid)
-            answer = (identifier, 0, -refusal, 0) if refusal else (identifier, 0, 0, _CONTINUE)
-            fcntl.ioctl(self._listener, _SEND, _ANSWER.pack(*answer))
-        except FileNotFoundError:
-            return
+        notification = self._listener.receive()
+        if notification is not None:
+            joins = seccomp.joins_namespace(notification.call)
+            refusal = self._join(notification.thread) if joins else _open_netlink_socket(notification.thread)
+            self._listener.answer(notification, refusal or None)
 
     def _join(self, pid: int) -> int:
         """Return the error of a process that joins a namespace, 0 for none."""

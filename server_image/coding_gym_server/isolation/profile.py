@@ -74,6 +74,11 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
         """Whether the first layer restricts signals to the session's processes."""
         return self.landlock and landlock.abi_version() >= SIGNAL_SCOPE_ABI
 
+    @property
+    def gates_signals(self) -> bool:
+        """Whether nothing else keeps a session from signaling the server, whose user it has."""
+        return self.users is None and self.seccomp and not self.scopes_signals
+
     def of_submissions(self) -> IsolationProfile:
         """Return the profile of submissions, which run beside sessions."""
         return msgspec.structs.replace(self, adopted_by_init=False)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from coding_gym_server.isolation import bpf
 
-__all__ = ["install", "install_with_gate", "is_available", "joins_namespace"]
+__all__ = ["install", "install_signal_filter", "install_with_gate", "is_available", "joins_namespace", "signal_call"]
 
 _PR_SET_SECCOMP = 22
 _PR_SET_NO_NEW_PRIVS = 38
@@ -121,6 +121,17 @@ _FORBIDDEN = {
 _JOIN_NAMESPACE = "setns"
 _SECCOMP = _Call(317, 277)
 
+_SIGNALS = {
+    "kill": _Call(62, 129),
+    "tkill": _Call(200, 130),
+    "tgkill": _Call(234, 131),
+    "rt_sigqueueinfo": _Call(129, 138),
+    "rt_tgsigqueueinfo": _Call(297, 240),
+    "pidfd_send_signal": _Call(424, 424),
+}
+_F_SETOWN, _F_SETOWN_EX = 8, 15
+_FIOSETOWN, _SIOCSPGRP = 0x8901, 0x8902
+
 _SCHED_SETSCHEDULER = _Call(144, 119)
 _SCHED_OTHER, _SCHED_BATCH = 0, 3
 _OWN_PID_ONLY = {
@@ -184,19 +195,44 @@ def install_with_gate(*, netlink: bool) -> int | None:
     Raises:
         OSError: If the kernel rejects the filter.
     """
-    _memory, header = _encode(_program(gate=True, counts_netlink=netlink))
+    listener = _listen(_program(gate=True, counts_netlink=netlink))
+    if listener is None:
+        install()
+    return listener
+
+
+def install_signal_filter() -> int | None:
+    """Add a filter so that another process sends all signals of the calling process and its future children.
+
+    Returns:
+        The listener of its notifications; None if there can be none: then signals are not filtered.
+    """
+    program, rule = _begin()
+    for call in _SIGNALS.values():
+        rule(call, [bpf.ret(bpf.USER_NOTIFICATION)])
+    # The kernel signals the owner of a descriptor.
+    rule(_FCNTL, [bpf.load(bpf.argument(1)), *bpf.if_any((_F_SETOWN, _F_SETOWN_EX), errno.EPERM), bpf.ret(bpf.ALLOW)])
+    rule(_IOCTL, [bpf.load(bpf.argument(1)), *bpf.if_any((_FIOSETOWN, _SIOCSPGRP), errno.EPERM), bpf.ret(bpf.ALLOW)])
+    return _listen([*program, bpf.ret(bpf.ALLOW)])
+
+
+def _listen(program: bpf.Body) -> int | None:
+    """Install a filter with a listener; return that, or None on an older kernel, or if the container has one already."""
+    _memory, header = _encode(program)
     _call_prctl(_PR_SET_NO_NEW_PRIVS, 1, 0)
     listener: int = _libc.syscall(_SECCOMP[_ARCHITECTURES[platform.machine()][0]], _SET_MODE_FILTER, _NEW_LISTENER, header)
-    if listener >= 0:
-        return listener
-    # An older kernel, or one more listener than the container's own.
-    install()
-    return None
+    return None if listener < 0 else listener
 
 
 def joins_namespace(number: int) -> bool:
     """Return whether the number of a system call is that of setns(2)."""
     return _FORBIDDEN[_JOIN_NAMESPACE][_ARCHITECTURES[platform.machine()][0]] == number
+
+
+def signal_call(number: int) -> str:
+    """Return the name of a system call that sends signals."""
+    column, _ = _ARCHITECTURES[platform.machine()]
+    return next(name for name, call in _SIGNALS.items() if call[column] == number)
 
 
 def _apply(program: bpf.Body) -> None:

@@ -14,6 +14,7 @@ __all__ = [
     "cpu_time",
     "depth",
     "descendants",
+    "group_of",
     "has_capabilities",
     "has_exited",
     "identity_of",
@@ -27,6 +28,7 @@ __all__ = [
     "pid_in",
     "pid_of",
     "pid_outside",
+    "process_of",
     "session_of",
     "tasks_below",
     "tasks_of_user",
@@ -40,7 +42,7 @@ _HAS_CHILDREN_FILES = Path("/proc/thread-self/children").exists()
 """False on kernels without CONFIG_PROC_CHILDREN."""
 
 _READ_BYTES = 4096
-_STATE, _PARENT, _SESSION, _UTIME, _CSTIME, _THREADS = 0, 1, 3, 11, 14, 17
+_STATE, _PARENT, _GROUP, _SESSION, _UTIME, _CSTIME, _THREADS = 0, 1, 2, 3, 11, 14, 17
 
 
 def children(parent: int) -> set[int]:
@@ -225,6 +227,21 @@ def session_of(pid: int) -> int | None:
     return int(fields[_SESSION]) if fields else None
 
 
+def group_of(pid: int) -> int | None:
+    """Return the process group of a process, None if it has exited."""
+    fields = _stat(pid)
+    return int(fields[_GROUP]) if fields else None
+
+
+def process_of(thread: int) -> int:
+    """Return the pid of the process of a thread, 0 if it has exited."""
+    try:
+        status = _read(f"/proc/{thread}/status")
+    except OSError:
+        return 0
+    return int(status.partition(b"\nTgid:\t")[2].split(None, 1)[0])
+
+
 def waiting_times(pid: int) -> dict[int, int]:
     """Return how long each thread of a process has been runnable without a processor, in nanoseconds by thread id.
 
@@ -281,9 +298,18 @@ def depth(pid: int) -> int:
     return len(_pids_of(pid))
 
 
-def pid_of(descriptor: int) -> int:
-    """Return the pid of the process of a pidfd in the calling process's namespace, -1 if it has been reaped."""
-    _, _, rest = _read(f"/proc/self/fdinfo/{descriptor}").partition(b"\nPid:")
+def pid_of(descriptor: int, *, of: int | str = "self") -> int:
+    """Return the pid of the process of a pidfd in the calling process's namespace, -1 if it has been reaped.
+
+    Args:
+        descriptor: The pidfd.
+        of: The process that has it, the calling one by default.
+
+    Raises:
+        OSError: If the process may not be inspected, or has no such descriptor.
+        IndexError: If it is no pidfd.
+    """
+    _, _, rest = _read(f"/proc/{of}/fdinfo/{descriptor}").partition(b"\nPid:")
     return int(rest.split(None, 1)[0])
 
 

@@ -58,6 +58,7 @@ from coding_gym_server.ipc.widget_messages import WIDGETS_SIGNAL, RequestWidgets
 from coding_gym_server.isolation import session_user
 from coding_gym_server.isolation.gate import Gate
 from coding_gym_server.isolation.profile import IsolationProfile
+from coding_gym_server.isolation.signal_gate import SignalGates
 from coding_gym_server.linux import oom, procfs, user_namespaces
 from coding_gym_server.linux.cloning import clone_sibling
 from coding_gym_server.linux.forking import adopt_orphans, die_with_parent, fork_bare, fork_when_possible
@@ -185,6 +186,7 @@ class SessionRoot(ProcessRoot):
         self._doomed: dict[int, ForkSlot | None] = {}
         self._cpu_seconds_of_others = 0.0
         self._gate: Gate | None = None
+        self._signal_gates: SignalGates | None = None
         self._channel = channel
         self._profile = profile
         self._layout = PRIVATE if directory is None else Layout.below(directory)
@@ -205,8 +207,14 @@ class SessionRoot(ProcessRoot):
         poll.register(exits.fileno(), select.POLLIN)
         if self._gate is not None:
             poll.register(self._gate.fileno(), select.POLLIN)
+        if self._signal_gates is not None:
+            self._signal_gates.register(poll)
         while True:
-            ready = [descriptor for descriptor, _ in poll.poll()]
+            events = poll.poll()
+            ready = [descriptor for descriptor, _ in events]
+            if self._signal_gates is not None:
+                for descriptor, happened in events:
+                    self._signal_gates.handle(descriptor, happened, poll)
             if self._gate is not None and self._gate.fileno() in ready:
                 self._gate.answer()
             if exits.fileno() in ready:
@@ -240,6 +248,8 @@ class SessionRoot(ProcessRoot):
             os.close(self._parent_of_slots)
         if listener is not None:
             self._gate = Gate(listener)
+        if self._profile.gates_signals:
+            self._signal_gates = SignalGates()
         self._prepared = self._profile.prepare_workers()
         if os.getpid() == INIT:
             user_namespaces.forbid_inspection()
@@ -500,6 +510,8 @@ class SessionRoot(ProcessRoot):
             self._gate.close()
         self._channel.close()
         user_namespaces.allow_inspection()
+        if self._signal_gates is not None:
+            self._signal_gates.install()
 
     def _new_worker(self, channel: int, stdout: int, stderr: int) -> Forked:
         # Imported here because submission roots do not need it.
