@@ -23,7 +23,7 @@ from coding_gym_server.isolation.profile import FONT_CACHE, IsolationProfile, py
 from coding_gym_server.isolation.session_user import RESERVED_USERS, SessionUsers
 from coding_gym_server.launcher.client import LauncherClient
 from coding_gym_server.launcher.main import become_server, launch
-from coding_gym_server.linux import fontconfig, mounts, user_namespaces
+from coding_gym_server.linux import control_groups, fontconfig, mounts, user_namespaces
 from coding_gym_server.linux.forking import ask_child
 from coding_gym_server.linux.network import has_only_loopback
 from coding_gym_server.linux.procfs import tasks_of_user
@@ -139,6 +139,7 @@ def main() -> None:
         session_mounts=form.users is not None,
         shared_user_reason=form.user_reason,
         shared_files_reason=form.files_reason,
+        shared_group_reason=form.group_reason,
     )
     # The server's imports leave hardly any garbage, and permanent objects.
     gc.disable()
@@ -157,12 +158,14 @@ class _Form(NamedTuple):
         launcher: The connection to the launcher, None if all sessions run as the server's user.
         user_reason: The reason why sessions have no users, empty if they have.
         files_reason: The reason why sessions have no namespaces, empty if they have.
+        group_reason: The reason why sessions have no control groups, empty if they have.
     """
 
     users: SessionUsers | None
     launcher: LauncherClient | None
     user_reason: str = ""
     files_reason: str = ""
+    group_reason: str = "they have no users"
 
 
 def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _Form:
@@ -193,16 +196,20 @@ def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _For
     )
     launcher, reason = None, config.shared_user_reason
     if not reason:
+        group_reason = "a local sandbox has no control group"
+        if config.container and os.geteuid() == 0:
+            group_reason = control_groups.share_out(users.of_zygotes)
+        users = msgspec.structs.replace(users, have_groups=not group_reason)
         launcher, reason = launch(users, readable=readable, reachable=reachable)
-    if launcher is not None:
-        return _Form(users, launcher)
+        if launcher is not None:
+            return _Form(users, launcher, group_reason=group_reason)
     if config.session_root:
         sys.exit(f"root=True is not available: sessions cannot have their own root, because {reason}")
     if os.geteuid() == 0:
         # A container that permits no namespaces has no names for other users.
         _become_unprivileged(msgspec.structs.replace(users, server=session_user.USER) if config.container else users)
     own = os.geteuid()
-    users = msgspec.structs.replace(users, server=own, count=0)
+    users = msgspec.structs.replace(users, server=own, count=0, have_groups=False)
 
     def try_to_enter() -> str:
         # Without capabilities, as the zygote.

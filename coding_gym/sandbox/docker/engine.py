@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from docker.utils import kwargs_from_env
 from coding_gym.errors import ProviderUnavailableError
 
 ENGINE_TIMEOUT = 60
+
+_FIRST_WITH_WRITABLE_GROUPS = 28
 
 
 def connect_to_engine() -> docker.DockerClient:
@@ -97,21 +100,34 @@ class EngineTraits:
         is_podman: Whether it is Podman, which supports fewer options.
         is_desktop: Whether it is Docker Desktop, which does not share Unix sockets with its containers.
         has_apparmor: Whether AppArmor confines its containers.
+        can_share_groups: Whether containers may divide their control groups: from Docker 28 on, with version 2 of control
+            groups, unless it is rootless or maps users.
     """
 
     is_podman: bool
     is_desktop: bool
     has_apparmor: bool
+    can_share_groups: bool = False
 
 
 def inspect_engine(client: docker.DockerClient) -> EngineTraits:
     """Return the traits of an engine, in two requests."""
     info = client.info()
-    components = client.version().get("Components") or ()
+    version = client.version()
+    security = info.get("SecurityOptions") or ()
+    is_podman = any("podman" in component["Name"].lower() for component in version.get("Components") or ())
+    major = re.match(r"\d+", version.get("Version", ""))
     return EngineTraits(
-        is_podman=any("podman" in component["Name"].lower() for component in components),
+        is_podman=is_podman,
         is_desktop="Desktop" in info.get("OperatingSystem", ""),
-        has_apparmor=any("apparmor" in option for option in info.get("SecurityOptions") or ()),
+        has_apparmor=any("apparmor" in option for option in security),
+        can_share_groups=(
+            not is_podman
+            and major is not None
+            and int(major[0]) >= _FIRST_WITH_WRITABLE_GROUPS
+            and info.get("CgroupVersion") == "2"
+            and not any(option.startswith(("name=rootless", "name=userns")) for option in security)
+        ),
     )
 
 

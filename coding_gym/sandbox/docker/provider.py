@@ -347,10 +347,13 @@ def _user_options(config: SandboxConfig, engine: EngineTraits, shared_user_reaso
     if engine.has_apparmor:
         # The engine's profile denies all mounts.
         security.append("apparmor=unconfined")
+    if engine.can_share_groups:
+        security.append("writable-cgroups=true")
     # Without it, the root of a container cannot be mapped in a user namespace.
     roots = ["SETFCAP"] if config.root else []
     # Root whose only capabilities change users: the launcher keeps them as another user, the server drops them at once.
-    return {"cap_add": ["SETUID", "SETGID", *roots], "security_opt": security}
+    groups = {"cgroupns": "private"} if engine.can_share_groups else {}
+    return {"cap_add": ["SETUID", "SETGID", *roots], "security_opt": security, **groups}
 
 
 def _send_line(container: Container, line: str) -> None:

@@ -56,6 +56,8 @@ class IsolationReport(msgspec.Struct, kw_only=True, frozen=True):
         session_mounts: Whether each session has namespaces and a file system of its own.
         shared_user_reason: The reason why sessions have no users, empty if they have.
         shared_files_reason: The reason why there is only one session at a time, without namespaces, empty if they have some.
+        session_groups: Whether each session has a control group with a share of the memory and the processors.
+        shared_group_reason: The reason why sessions have no control groups, empty if they have.
         own_namespaces: Whether the server created namespaces for itself; a container has those of its engine.
         no_new_privileges: Whether the ``no_new_privs`` attribute of the server is set.
         capabilities: Whether the server has any capability.
@@ -71,6 +73,8 @@ class IsolationReport(msgspec.Struct, kw_only=True, frozen=True):
     session_mounts: bool
     shared_user_reason: str
     shared_files_reason: str
+    session_groups: bool
+    shared_group_reason: str
     own_namespaces: bool
     no_new_privileges: bool
     capabilities: bool
@@ -97,6 +101,7 @@ def report(
     session_mounts: bool,
     shared_user_reason: str,
     shared_files_reason: str,
+    shared_group_reason: str,
 ) -> IsolationReport:
     """Describe the isolation of the calling process, a server, and of its sessions."""
     with open("/proc/self/status") as status:
@@ -110,6 +115,8 @@ def report(
         session_mounts=session_mounts,
         shared_user_reason=shared_user_reason,
         shared_files_reason=shared_files_reason,
+        session_groups=not shared_group_reason,
+        shared_group_reason=shared_group_reason,
         own_namespaces=own_namespaces,
         no_new_privileges=fields.get("NoNewPrivs", "0").strip() == "1",
         capabilities=int(fields.get("CapEff", "0"), 16) != 0,

@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from coding_gym_server.isolation import capabilities, namespaces, root_user
-from coding_gym_server.linux import mounts, procfs, user_namespaces
+from coding_gym_server.linux import control_groups, mounts, procfs, user_namespaces
 from coding_gym_server.linux.cloning import clone_into
 from coding_gym_server.linux.forking import ask_child, fork_bare
 from coding_gym_server.linux.network import bring_up_loopback, open_low_ports
@@ -94,6 +94,7 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
         systems: Number of sessions, submissions and tests that run at the same time.
         have_root: Whether programs of sessions are root of a user namespace, see ``root_user``.
         network: Whether sessions have the network of the sandbox.
+        have_groups: Whether sessions have control groups of their own, see ``control_groups``.
         hidden: Directories of the server.
         shown: Directories below them that sessions may read.
     """
@@ -108,6 +109,7 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
     systems: int
     have_root: bool = False
     network: bool = False
+    have_groups: bool = False
     hidden: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
 
@@ -115,6 +117,11 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
     def own(self) -> tuple[range, range]:
         """Ids of the server's user, and of all others of the sandbox, which no root of a session can become."""
         return range(self.server, self.server + 1), range(self.first, self.first + self.count + RESERVED_USERS)
+
+    @property
+    def of_zygotes(self) -> int:
+        """Id of the user of the zygotes, who are root in a user namespace."""
+        return self.first + self.count + 1
 
     @property
     def of_sessions(self) -> range:
@@ -212,6 +219,7 @@ def slot_paths(parent: int, count: int) -> list[str]:
 
 
 def _create(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]]) -> tuple[int, int]:
+    _join_group(users, user)
     _separate(users)
     namespace = None if user == users.server else user_namespaces.create([(user, users.server, 1)])
     owner = f"uid={user},gid={user}"
@@ -247,6 +255,12 @@ def _separate(users: SessionUsers) -> None:
     mounts.protect()
     _cover_system(proc)
     _hide_server(users)
+
+
+def _join_group(users: SessionUsers, user: int) -> None:
+    """Move the calling process to the control group of a user, before its mounts are read-only."""
+    if users.have_groups:
+        control_groups.join_own(str(user), max_tasks=users.max_tasks, systems=users.systems)
 
 
 def _begin(users: SessionUsers) -> int:
@@ -398,6 +412,7 @@ def join(users: SessionUsers, user: int, namespaces: Iterable[int]) -> None:
     Raises:
         OSError: If the kernel or a seccomp filter does not permit it.
     """
+    _join_group(users, user)
     proc = _begin(users)
     for namespace, kind in zip(namespaces, _NAMESPACES.values(), strict=True):
         mounts.join(namespace, kind)
@@ -446,11 +461,12 @@ def borrow(users: SessionUsers, user: int, mount_namespace: int, directories: Se
 
 
 def _borrow(users: SessionUsers, user: int, mount_namespace: int, directories: Sequence[str]) -> list[str]:
+    own_user = users.of_tests(user)
+    _join_group(users, own_user)
     _separate(users)
     with _entered(mount_namespace):
         trees = [mounts.clone_tree(directory) for directory in directories]
     targets = [f"{namespaces.BESIDE}{directory}" if links(directory) else directory for directory in directories]
-    own_user = users.of_tests(user)
     namespace = None if user == own_user else user_namespaces.create([(user, own_user, 1)])
     for tree, target in zip(trees, targets, strict=True):
         if namespace is not None:

@@ -1,9 +1,9 @@
 """Signal gate: sends the signals of a session that neither a pid namespace nor a Landlock scope keeps from other processes.
 
 A second filter, which a worker, a submission and a program's spawner get when they are forked, suspends each caller of kill(2)
-and the like until the session root has answered (see seccomp_unotify(2)). What a process sends to itself or its own threads the
-kernel does; all else the root does, to processes below itself and no others, so that a process id that is in use again meanwhile is
-that of nobody else.
+and the like until the session root has answered (see seccomp_unotify(2)). What a process sends to itself the kernel does. All
+else the root does, and only to processes below itself: it holds a descriptor of each, so that a process id that is in use again
+meanwhile stands for no other process.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _targets(sender: int, target: int) -> Iterable[int]:
 
 
 def _send(targets: Iterable[int], number: int) -> int:
-    """Send a signal to those of the processes that are below the calling one; return 0, or an error number if there are none."""
+    """Send a signal to those of the processes that are below the calling one; return 0, or an error number if none is."""
     results = [_send_to(pid, number) for pid in targets]
     return min(results, default=errno.ESRCH)
 

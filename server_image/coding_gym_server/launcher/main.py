@@ -198,8 +198,7 @@ def _create_namespace(users: SessionUsers) -> int:
     Raises:
         OSError: If the kernel, its configuration or a seccomp filter does not permit it.
     """
-    zygote = users.first + users.count + 1
-    ids = [(_ROOT, zygote, 1), (users.server, users.server, 1), (users.first, users.first, users.count)]
+    ids = [(_ROOT, users.of_zygotes, 1), (users.server, users.server, 1), (users.first, users.first, users.count)]
     return user_namespaces.create([*ids, *(root_user.users_of_zygotes(users.own) if users.have_root else ())])
 
 

@@ -18,13 +18,14 @@ _LIMITS = (_V2 / "memory.max", _V1 / "memory.limit_in_bytes")
 
 def _counters() -> list[Path]:
     """Return the files that count kills of this process's control group in a line "oom_kill N", the best first."""
-    # In a container, the root is its own group, and the path to it from the machine's root may not exist.
+    # In a container, the root is its own group, and the path to it from the machine's root may not exist. That of version 2
+    # counts also those of the groups of sessions; the machine's root has no such file.
     counters = [_V2 / "memory.events", _V1 / "memory.oom_control"]
     with contextlib.suppress(OSError):
         for line in os.fsdecode(Path("/proc/self/cgroup").read_bytes()).split("\n")[:-1]:
             _, controllers, group = line.split(":", 2)
             if controllers == "":
-                counters.insert(0, _V2 / group.lstrip("/") / "memory.events")
+                counters.insert(1, _V2 / group.lstrip("/") / "memory.events")
             elif "memory" in controllers.split(","):
                 counters.insert(0, _V1 / group.lstrip("/") / "memory.oom_control")
     return counters

@@ -1,0 +1,112 @@
+"""Control groups of sessions, in a container that may write its own (see cgroups(7), version 2).
+
+The container's group is divided into one of the server and its zygotes, and one in which each session root makes its own,
+before it becomes a user that may not. The kernel then grants each session its share of the processors, stops a fork bomb at the
+session's own limit, and takes memory from sessions that use more than their share first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+__all__ = ["join_own", "share_out"]
+
+_ROOT = Path("/sys/fs/cgroup")
+_CONTROLLERS = {"cpu", "memory", "pids"}
+_SERVER, _SESSIONS = "server", "sessions"
+_SERVER_WEIGHT = b"1000"
+"""Ten times that of a session, by default 100: the server must be able to end them."""
+
+_RESERVED_FRACTION = 8
+_MAX_ATTEMPTS = 100
+
+
+def share_out(owner: int, *, root: Path = _ROOT) -> str:
+    """Divide the control group of the calling process's container.
+
+    Args:
+        owner: Id of the user that makes the groups of sessions.
+        root: Where the group is mounted.
+
+    Returns:
+        The reason why sessions have no groups, empty if they have.
+    """
+    try:
+        available = (root / "cgroup.controllers").read_text().split()
+    except OSError:
+        return "the container has no control groups of version 2"
+    if missing := sorted(_CONTROLLERS.difference(available)):
+        return f"the container's control group lacks {', '.join(missing)}"
+    sessions = root / _SESSIONS
+    try:
+        for group in (root / _SERVER, sessions):
+            group.mkdir(exist_ok=True)
+        # A group with processes cannot pass controllers on.
+        for pid in (root / "cgroup.procs").read_bytes().split():
+            with contextlib.suppress(ProcessLookupError):
+                _write(root / _SERVER / "cgroup.procs", pid)
+        for group in (root, sessions):
+            _write(group / "cgroup.subtree_control", b" ".join(b"+%b" % name.encode() for name in sorted(_CONTROLLERS)))
+        _write(root / _SERVER / "cpu.weight", _SERVER_WEIGHT)
+        # Who moves a process must be able to write its new group, and the one above both.
+        for path in (sessions, sessions / "cgroup.procs", root / "cgroup.procs"):
+            os.chown(path, owner, owner)
+    except OSError as error:
+        return f"the container's control group cannot be changed: {error.strerror}"
+    return ""
+
+
+def join_own(name: str, *, max_tasks: int | None, systems: int, root: Path = _ROOT) -> None:
+    """Move the calling process, which is single-threaded, to a control group of its own.
+
+    Args:
+        name: Name of the group.
+        max_tasks: Limit on its processes and threads, None for none.
+        systems: Number of groups that have a share of the memory.
+        root: Where the container's group is mounted.
+
+    Raises:
+        OSError: If the group cannot be made.
+    """
+    sessions = root / _SESSIONS
+    for other in sessions.iterdir():
+        # Those that are in use, and files, remain.
+        with contextlib.suppress(OSError):
+            other.rmdir()
+    group = sessions / name
+    for attempt in range(_MAX_ATTEMPTS):
+        try:
+            group.mkdir(exist_ok=True)
+            _limit(group, max_tasks, _memory_limit(root), systems)
+            _write(group / "cgroup.procs", b"0")
+        except FileNotFoundError:
+            # Another session root has removed it, as above.
+            if attempt == _MAX_ATTEMPTS - 1:
+                raise
+        else:
+            return
+
+
+def _limit(group: Path, max_tasks: int | None, memory: int | None, systems: int) -> None:
+    _write(group / "pids.max", b"max" if max_tasks is None else b"%d" % max_tasks)
+    if memory is not None:
+        # The rest is the server's.
+        of_sessions = memory - memory // _RESERVED_FRACTION
+        _write(group / "memory.max", b"%d" % of_sessions)
+        _write(group / "memory.low", b"%d" % (of_sessions // systems))
+
+
+def _memory_limit(root: Path) -> int | None:
+    """Return the memory limit of the container in bytes, None if it has none."""
+    text = (root / "memory.max").read_text().strip()
+    return None if text == "max" else int(text)
+
+
+def _write(path: Path, value: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, value)
+    finally:
+        os.close(descriptor)
