@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import shutil
 import signal
@@ -21,7 +20,6 @@ from coding_gym.sandbox.config import SandboxConfig, parse_size
 from coding_gym.sandbox.ownership import new_runtime_directory, remove_orphaned_directories
 from coding_gym_server.isolation.probe import probe
 from coding_gym_server.protocol import ServerConfig
-from coding_gym_server.reasons import KernelFacts, cause
 
 __all__ = ["LOG_FILE", "ProcessTree", "Program", "require_filter", "start_process_tree", "variables"]
 
@@ -129,7 +127,7 @@ def start_process_tree(
                 return None
             printed = _tail(log)
             check_exit_code(process.returncode, printed)
-            return f"{printed}{_cause_of(printed)}"
+            return printed
 
         try:
             wait_until_ready(address, timeout=config.start_timeout, explain_death=explain_death)
@@ -156,13 +154,6 @@ def _end(process: subprocess.Popen[bytes], directory: Path) -> None:
     if workspaces.exists():
         workspaces.chmod(0o700)
     shutil.rmtree(directory, ignore_errors=True)
-
-
-def _cause_of(printed: str) -> str:
-    """Return a sentence about the system call with which a server's output ends, empty if its failure explains itself."""
-    failed = re.findall(r"\[Errno (\d+)\] (\w+(?: proc\b)?)", printed)
-    found = failed and cause(failed[-1][1], int(failed[-1][0]), KernelFacts.read())
-    return f". {found[0].upper()}{found[1:]}" if found else ""
 
 
 def _tail(log: Path) -> str:

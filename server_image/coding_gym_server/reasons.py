@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-__all__ = ["KernelFacts", "cause", "explain"]
+__all__ = ["KernelFacts", "explain"]
 
 _SINCE = {
     "clone3": (5, 3),
@@ -64,26 +64,19 @@ class KernelFacts(msgspec.Struct, kw_only=True, frozen=True):
         return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def explain(operation: str, number: int, facts: KernelFacts) -> str:
-    """Return what failed, how, and why, if that is known.
+def explain(operation: str, number: int, facts: KernelFacts | None = None) -> str:
+    """Return what failed, how, and why and what to do about it, if that is known.
 
     Args:
         operation: The system call, possibly with its object: ``mount /tmp``.
         number: Its error number.
-        facts: What the kernel has.
+        facts: What the kernel has; None for those of the calling process.
     """
-    found = cause(operation, number, facts)
+    found = _cause(operation, number, facts or KernelFacts.read())
     return f"{operation}: {os.strerror(number)}{f' ({found})' if found else ''}"
 
 
-def cause(operation: str, number: int, facts: KernelFacts) -> str:
-    """Return why an operation failed, and what to do about it; empty if that is unknown.
-
-    Args:
-        operation: As in ``explain``.
-        number: As in ``explain``.
-        facts: As in ``explain``.
-    """
+def _cause(operation: str, number: int, facts: KernelFacts) -> str:
     call, _, target = operation.partition(" ")
     if number in (errno.EPERM, errno.EACCES):
         return _refusal(target, facts)

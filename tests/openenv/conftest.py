@@ -6,12 +6,14 @@ import contextlib
 import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import docker
 import pytest
 
 from coding_gym.sandbox import start_sandbox
 from coding_gym.sandbox.config import SandboxConfig
+from coding_gym.sandbox.docker import provider
 from coding_gym.sandbox.docker.cleanup import remove_container
 from coding_gym.sandbox.docker.images import ensure_image
 from coding_gym.sandbox.docker.provider import LABEL_OWNER
@@ -45,17 +47,21 @@ def run_by_hand(docker_engine: docker.DockerClient) -> Iterator[Callable[..., Se
     image = ensure_image(docker_engine, None)
     with contextlib.ExitStack() as stack:
 
-        def run(*arguments: str, **environment: str) -> Server:
-            container = docker_engine.containers.run(
+        def run(*arguments: str, privileges: dict[str, Any] | None = None, **environment: str) -> Server:
+            api = docker_engine.api
+            host = api.create_host_config(auto_remove=True, port_bindings={8000: ("127.0.0.1", None)})
+            created = api.create_container(
                 image,
                 ["--preload", "", *arguments],
-                detach=True,
-                auto_remove=True,
                 labels={LABEL_OWNER: str(OwnerProcess.current())},
-                ports={"8000/tcp": ("127.0.0.1", None)},
+                ports=[8000],
                 environment=environment,
+                host_config={**host, **(privileges or {})},
+                user=None if privileges is None else "0:0",
             )
+            container = docker_engine.containers.get(created["Id"])
             stack.callback(remove_container, container)
+            container.start()
             container.reload()
             server = Server(f"http://127.0.0.1:{container.ports['8000/tcp'][0]['HostPort']}")
             assert eventually(lambda: is_healthy(server.url))
@@ -66,12 +72,20 @@ def run_by_hand(docker_engine: docker.DockerClient) -> Iterator[Callable[..., Se
 
 @pytest.fixture(scope="session")
 def plain(run_by_hand: Callable[..., Server]) -> Server:
-    return run_by_hand()
+    """Server that was started as docs/sandboxes.md shows it for several sessions."""
+    privileges = {
+        "CapAdd": ["SETUID", "SETGID"],
+        "SecurityOpt": [f"seccomp={provider._SECCOMP_PROFILE.read_text()}"],
+        # As docker run does with --security-opt systempaths=unconfined.
+        "MaskedPaths": [],
+        "ReadonlyPaths": [],
+    }
+    return run_by_hand(privileges=privileges)
 
 
 @pytest.fixture(scope="session")
 def small(run_by_hand: Callable[..., Server]) -> Server:
-    """Server with one session slot, and with rewards."""
+    """Server with one session slot, and with rewards, in a container without privileges."""
     return run_by_hand("--max-sessions", "1", REWARDS="safety,quality")
 
 

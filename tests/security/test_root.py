@@ -167,7 +167,7 @@ def test_image_stays_unchanged(box, root):
 
     def look():
         # The engine may lose the output of a command that ends at once.
-        command = ["sh", "-c", "ls /new /opt; wc -c < /usr/bin/env; head -c 4 /etc/passwd"]
+        command = ["sh", "-c", "exec 2>&1; ls /new /opt; wc -c < /usr/bin/env; head -c 4 /etc/passwd"]
         found[:] = [box.container.exec_run(command, user="0")[1].decode()]
         return found[0]
 

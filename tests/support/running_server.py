@@ -35,7 +35,7 @@ class RunningServer:
         *arguments: str,
         token: str | None = None,
         port: int | None = None,
-        program: Sequence[str] = ("-m", "coding_gym_server"),
+        program: Sequence[str] = ("-P", "-m", "coding_gym_server"),
     ) -> None:
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"

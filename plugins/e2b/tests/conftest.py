@@ -66,5 +66,7 @@ def sandbox(options):
 @pytest.fixture
 def control(served) -> Iterator[httpx.Client]:
     """Client of the control plane."""
-    with httpx.Client(base_url=served.url, headers={"X-API-Key": KEY}) as client:
+    # The gateway closes idle connections, possibly while the next request is on its way.
+    limits = httpx.Limits(max_keepalive_connections=0)
+    with httpx.Client(base_url=served.url, headers={"X-API-Key": KEY}, limits=limits) as client:
         yield client

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from pathlib import Path
 
 __all__ = ["join_own", "share_out"]
@@ -27,7 +28,7 @@ def share_out(owner: int, *, root: Path = _ROOT) -> str:
     """Divide the control group of the calling process's container.
 
     Args:
-        owner: Id of the user that makes the groups of sessions.
+        owner: Id of the user, and of his group, that makes the groups of sessions.
         root: Where the group is mounted.
 
     Returns:
@@ -51,11 +52,22 @@ def share_out(owner: int, *, root: Path = _ROOT) -> str:
             _write(group / "cgroup.subtree_control", b" ".join(b"+%b" % name.encode() for name in sorted(_CONTROLLERS)))
         _write(root / _SERVER / "cpu.weight", _SERVER_WEIGHT)
         # Who moves a process must be able to write its new group, and the one above both.
-        for path in (sessions, sessions / "cgroup.procs", root / "cgroup.procs"):
-            os.chown(path, owner, owner)
+        _share(owner, sessions, sessions / "cgroup.procs", root / "cgroup.procs")
     except OSError as error:
         return f"the container's control group cannot be changed: {error.strerror}"
     return ""
+
+
+def _share(group: int, *paths: Path) -> None:
+    """Let a group of users write files: root of the container may change their group to its own, but not their owner."""
+    own = os.getegid()
+    os.setegid(group)
+    try:
+        for path in paths:
+            os.chown(path, -1, group)
+            path.chmod(path.stat().st_mode | stat.S_IWGRP)
+    finally:
+        os.setegid(own)
 
 
 def join_own(name: str, *, max_tasks: int | None, systems: int, root: Path = _ROOT) -> None:

@@ -41,6 +41,6 @@ def writable_copy() -> Iterator[None]:
 
 
 def _copy(source: Path, target: Path) -> None:
-    for cache in source.glob("fontlist-*.json"):
-        with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):
+        for cache in source.glob("fontlist-*.json"):
             shutil.copy(cache, target)

@@ -9,6 +9,8 @@ import re
 import struct
 from collections.abc import Iterable
 
+from coding_gym_server.reasons import explain
+
 __all__ = [
     "NEW_HOST_NAME",
     "NEW_IPC",
@@ -273,4 +275,4 @@ def _call(operation: str, *arguments: object) -> int:
 def _check(operation: str, result: int) -> None:
     if result != 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{operation}: {os.strerror(number)}")
+        raise OSError(number, explain(operation, number))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
-from typing import NoReturn
 
 from coding_gym_server.linux import mounts
-from coding_gym_server.linux.forking import fork_bare, fork_when_possible
+from coding_gym_server.linux.cloning import idle_child
 
 __all__ = ["allow_inspection", "become", "create", "enter", "forbid_inspection"]
 
@@ -30,46 +29,19 @@ def create(users: Sequence[_Range], groups: Sequence[_Range] | None = None) -> i
     Raises:
         OSError: If the kernel, its configuration or a seccomp filter does not permit it.
     """
-    ready, is_ready = os.pipe()
-    done, is_done = os.pipe()
-    pid = None
     try:
-        # Without Python's hooks, because the process only makes system calls.
-        pid = fork_when_possible(fork_bare)
-        if pid == 0:
-            _stay_inside(is_ready, done, is_done)
-        os.close(is_ready)
-        is_ready = -1
-        if not os.read(ready, 1):
-            message = "this process may not create user namespaces"
-            raise PermissionError(message)
-        _write(f"/proc/{pid}/uid_map", _lines(users))
-        try:
-            _write(f"/proc/{pid}/gid_map", _lines(groups or users))
-        except PermissionError:
-            # A process without capabilities may write the map of groups only then.
-            _write(f"/proc/{pid}/setgroups", b"deny")
-            _write(f"/proc/{pid}/gid_map", _lines(groups or users))
-        return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
-    finally:
-        for descriptor in (ready, is_ready, done, is_done):
-            if descriptor >= 0:
-                os.close(descriptor)
-        if pid is not None:
-            os.waitpid(pid, 0)
-
-
-def _stay_inside(is_ready: int, done: int, is_done: int) -> NoReturn:
-    """Enter a new user namespace, report that, and keep the namespace until its creator is done."""
-    try:
-        os.close(is_done)
-        mounts.unshare(mounts.NEW_USERS)
-        os.write(is_ready, b"x")
-        os.read(done, 1)
+        with idle_child(mounts.NEW_USERS) as pid:
+            _write(f"/proc/{pid}/uid_map", _lines(users))
+            try:
+                _write(f"/proc/{pid}/gid_map", _lines(groups or users))
+            except PermissionError:
+                # A process without capabilities may write the map of groups only then.
+                _write(f"/proc/{pid}/setgroups", b"deny")
+                _write(f"/proc/{pid}/gid_map", _lines(groups or users))
+            return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        os.write(2, f"user namespace: {error}\n".encode())
-    finally:
-        os._exit(0)
+        message = f"this process may not create user namespaces: {error.strerror}"
+        raise OSError(error.errno, message) from error
 
 
 def _lines(ranges: Sequence[_Range]) -> bytes:
