@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -72,6 +73,40 @@ def test_user_files_are_inaccessible(inside, treasure):
     ]
     found = inside.attempts({action: action.replace("{}", repr(str(treasure))) for action in actions})
     assert unrefused(found, "ENOENT", "EXDEV", "EEXIST") == {}
+
+
+@ROOT
+@pytest.mark.parametrize("top", ["/opt", "/usr/local"])
+def test_services_of_the_machine_are_unreachable(top):
+    directory = Path(tempfile.mkdtemp(prefix="coding-gym-test-", dir=top))
+    try:
+        directory.chmod(0o777)
+        names = {kind: str(directory / kind) for kind in ("socket", "datagrams", "fifo", "file")}
+        with socket.socket(socket.AF_UNIX) as service, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagrams:
+            service.bind(names["socket"])
+            service.listen()
+            datagrams.bind(names["datagrams"])
+            os.mkfifo(names["fifo"])
+            Path(names["file"]).write_text("file")
+            for path in names.values():
+                os.chmod(path, 0o777)
+            reader = os.open(names["fifo"], os.O_RDONLY | os.O_NONBLOCK)
+            config = SandboxConfig(provider="local", preload=())
+            with contextlib.closing(start_sandbox(config)) as box, contextlib.closing(Inside(box)) as inside:
+                found = inside.attempts(
+                    {
+                        "socket": f"socket.socket(socket.AF_UNIX).connect({names['socket']!r})",
+                        "datagrams": f"socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'', {names['datagrams']!r})",
+                        "fifo": f"os.open({names['fifo']!r}, os.O_WRONLY | os.O_NONBLOCK)",
+                        "file": f"open({names['file']!r}).read()",
+                    }
+                )
+            os.close(reader)
+    finally:
+        shutil.rmtree(directory)
+    # Landlock's error, and that of a FIFO that nobody reads.
+    assert found.pop("fifo") in ("EACCES", "ENXIO")
+    assert found == {"socket": "ECONNREFUSED", "datagrams": "ECONNREFUSED", "file": "done"}
 
 
 def test_machine_secrets_are_not_readable(inside):

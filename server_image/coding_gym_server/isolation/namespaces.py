@@ -28,6 +28,9 @@ BESIDE = "/run/beside"
 
 _PRESERVED = {"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "opt", "proc", "sbin", "sys", "usr"}
 _EMPTY_DIRECTORIES = ("/sys/kernel/debug", "/sys/kernel/tracing")
+_OF_SERVICES = ("/opt", "/usr/local")
+"""Directories in which services of the machine may listen."""
+_EMPTY = "/run/empty"
 _WRITABLE = ("/dev/shm", "/proc", "/tmp")
 _DEVICES = ("full", "null", "random", "tty", "urandom", "zero")
 _LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2", "ptmx": "pts/ptmx"}
@@ -91,6 +94,11 @@ def enter(
     mounts.mask(*(entry.path for entry in os.scandir("/") if entry.is_file(follow_symlinks=False)))
     with contextlib.suppress(OSError):
         os.makedirs("/var/tmp", exist_ok=True)
+    with contextlib.suppress(OSError):
+        # Linux 5.11 has permitted overlays here.
+        os.makedirs(_EMPTY)
+        for directory in filter(os.path.isdir, _OF_SERVICES):
+            mounts.disconnect(directory, _EMPTY)
     for target, descriptor in kept:
         os.makedirs(target, exist_ok=True)
         mounts.bind(f"/proc/self/fd/{descriptor}", target, recursive=True)

@@ -21,6 +21,7 @@ __all__ = [
     "attach",
     "bind",
     "clone_tree",
+    "disconnect",
     "join",
     "make_private",
     "make_proc",
@@ -133,6 +134,16 @@ def mount_overlay(target: str, *, lower: str, upper: str, work: str) -> None:
     # Other extended attributes than those of users are out of reach of a user namespace.
     options = f"lowerdir={lower},upperdir={upper},workdir={work},userxattr"
     _mount("overlay", target, "overlay", _MS_NOSUID_NODEV, options)
+
+
+def disconnect(directory: str, empty: str) -> None:
+    """Cover a directory by a read-only overlay of itself, in which its sockets and FIFOs lead nowhere.
+
+    Args:
+        directory: The directory. What is mounted below it is not visible any more.
+        empty: Empty directory, since an overlay that is read-only has at least two layers.
+    """
+    _mount("overlay", directory, "overlay", _MS_NOSUID_NODEV, f"lowerdir={directory}:{empty},userxattr")
 
 
 def move(source: str, target: str) -> None:
