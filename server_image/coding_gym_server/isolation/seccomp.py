@@ -151,6 +151,7 @@ _IOCTL = _Call(16, 29)
 _TIOCSTI, _TIOCLINUX, _TIOCSETD = 0x5412, 0x541C, 0x5423
 _FCNTL = _Call(72, 25)
 _F_SETLEASE, _F_NOTIFY = 1024, 1026
+_F_OFD_SETLK, _F_OFD_SETLKW = 37, 38
 _SOCKET, _SOCKETPAIR = _Call(41, 198), _Call(53, 199)
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 _NETLINK_ROUTE = 0
@@ -283,7 +284,9 @@ def _program(*, internet: bool = True, gate: bool = False, counts_netlink: bool 
     rule(_CLONE, [bpf.load(bpf.argument(0)), bpf.any_bit(_NEW_NAMESPACES, 0, 1), bpf.refuse(errno.EPERM), bpf.ret(bpf.ALLOW)])
     rule(_IOCTL, [bpf.load(bpf.argument(1)), *bpf.if_any((_TIOCSTI, _TIOCLINUX, _TIOCSETD), errno.EPERM), bpf.ret(bpf.ALLOW)])
     # Opening a leased file blocks for up to 45 s, and read access as the same user suffices to take a lease.
-    rule(_FCNTL, [bpf.load(bpf.argument(1)), *bpf.if_any((_F_SETLEASE, _F_NOTIFY), errno.EPERM), bpf.ret(bpf.ALLOW)])
+    # Locks of open file descriptions belong to no process, so nobody could limit their number.
+    refusals = (*bpf.if_any((_F_SETLEASE, _F_NOTIFY), errno.EPERM), *bpf.if_any((_F_OFD_SETLK, _F_OFD_SETLKW), errno.EINVAL))
+    rule(_FCNTL, [bpf.load(bpf.argument(1)), *refusals, bpf.ret(bpf.ALLOW)])
     for call in _OWN_PID_ONLY.values():
         rule(call, [bpf.load(bpf.argument(0)), *bpf.unless_equal(0, [bpf.refuse(errno.EPERM)]), bpf.ret(bpf.ALLOW)])
     # ZeroMQ aborts unless its threads may set their current policy by thread id: return success without an effect.

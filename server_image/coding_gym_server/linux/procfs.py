@@ -14,6 +14,7 @@ __all__ = [
     "cpu_time",
     "depth",
     "descendants",
+    "file_locks",
     "group_of",
     "has_capabilities",
     "has_exited",
@@ -182,6 +183,13 @@ def is_mounted_in_memory(directory: str) -> bool:
         return any(mount.split()[1:3] == [os.fsencode(directory), b"tmpfs"] for mount in mounts)
 
 
+def file_locks() -> Counter[int]:
+    """Return the number of POSIX locks of files by the pid of the process that holds them or waits for them."""
+    # "1: POSIX  ADVISORY  WRITE 7 00:2f:123 0 EOF", and with an arrow after the number if it waits.
+    lines = (line.replace(b" -> ", b" ").split() for line in _read("/proc/locks").splitlines())
+    return Counter(int(fields[4]) for fields in lines if fields[1] == b"POSIX")
+
+
 def tasks_below(ancestors: Iterable[int]) -> Counter[int]:
     """Return the number of tasks (processes and threads) below each of ``ancestors``, without those below another of them."""
     parents, threads = {}, {}
@@ -343,8 +351,9 @@ def _read(path: str) -> bytes:
     """Return the content of a file, with less overhead than ``open``."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        found = os.read(descriptor, _READ_BYTES)
-        while len(found) % _READ_BYTES == 0 and (more := os.read(descriptor, _READ_BYTES)):
+        found = b""
+        # A read that returns less than it may is not the last one: the kernel returns whole lines.
+        while more := os.read(descriptor, _READ_BYTES):
             found += more
         return found
     finally:

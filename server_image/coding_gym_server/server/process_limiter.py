@@ -1,19 +1,23 @@
-"""Process limiter: prevents one session or submission from exhausting the processes of a sandbox.
+"""Process limiter: prevents one session or submission from exhausting the processes of a sandbox, or memory by locks.
 
 All processes of a sandbox share its process limit because they share a control group, or a user id. When most of the limit is
 used, the session or submission with the most processes is killed if it exceeds its fair share. Until then, a session that has a
 user of its own cannot use the rest, either (see ``default_session_limit``).
+
+What the kernel remembers of POSIX locks of files, any number of which a process can take of a single file, counts toward the
+memory of no control group, so that a session or submission with very many of them is killed, too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
-from coding_gym_server.linux.procfs import tasks_below
+from coding_gym_server.linux.procfs import ancestors, file_locks, tasks_below
 
 __all__ = ["ProcessGroup", "ProcessLimiter", "default_session_limit"]
 
@@ -24,6 +28,9 @@ _MAX_INTERVAL = 1.0
 
 _MAX_LOAD = 0.01
 """Maximum fraction of a processor that is spent on counting by process, unless most of the limit is used."""
+
+_MAX_LOCKS = 20_000
+"""Maximum number of POSIX locks of a session or submission, each of which takes about 200 bytes of the kernel's memory."""
 
 # cgroup v2, cgroup v1.
 _CONTROL_GROUPS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/pids"))
@@ -79,8 +86,11 @@ class ProcessLimiter:
 
     async def run(self) -> None:
         """Watch until canceled."""
-        while self._limit is not None:
+        while True:
             await asyncio.sleep(_INTERVAL)
+            self._limit_locks()
+            if self._limit is None:
+                continue
             group_count = self._group_count()
             threshold = _threshold(self._limit, group_count)
             count = self._count()
@@ -90,6 +100,20 @@ class ProcessLimiter:
             is_due = self._counter is _LOAD and time.monotonic() >= self._due
             if is_due or count - self._others >= threshold:
                 self._kill_largest(self._limit, threshold, fair=threshold // group_count, count=count)
+
+    def _limit_locks(self) -> None:
+        """Kill the groups with too many locks."""
+        locks = file_locks()
+        if locks.total() <= _MAX_LOCKS:
+            return
+        groups = {group.root_pid: group for group in self._groups()}
+        held: Counter[int] = Counter()
+        for pid, count in locks.items():
+            for root in {pid, *ancestors(pid)} & groups.keys():
+                held[root] += count
+        for root, count in held.items():
+            if count > _MAX_LOCKS and not groups[root].is_recycling:
+                groups[root].kill_with_reason(f"{count} locks of files; the limit is {_MAX_LOCKS}")
 
     def _kill_largest(self, limit: int, threshold: int, *, fair: int, count: int) -> None:
         began = time.thread_time()
