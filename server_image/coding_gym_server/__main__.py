@@ -95,6 +95,8 @@ def main() -> None:
         config = msgspec.structs.replace(config, spare_workers=0)
         if unusable := [path for path, _ in MOUNTED.values() if not os.access(path, os.W_OK)]:
             sys.exit(f"user {os.geteuid()} cannot write {', '.join(unusable)}: mount a file system there that it can write")
+    if config.uds and not os.access(os.path.dirname(config.uds) or ".", os.W_OK | os.X_OK):
+        sys.exit(f"user {os.geteuid()} cannot create {config.uds}: let it write the directory, or listen on TCP")
     users = form.users
     if users is not None:
         users = msgspec.structs.replace(users, hidden=tuple(directories), shown=(str(fonts),))

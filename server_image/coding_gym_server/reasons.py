@@ -72,7 +72,11 @@ def explain(operation: str, number: int, facts: KernelFacts | None = None) -> st
         number: Its error number.
         facts: What the kernel has; None for those of the calling process.
     """
-    found = _cause(operation, number, facts or KernelFacts.read())
+    try:
+        found = _cause(operation, number, facts or KernelFacts.read())
+    except OSError:
+        # A process between two pid namespaces is in no /proc.
+        found = ""
     return f"{operation}: {os.strerror(number)}{f' ({found})' if found else ''}"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import resource
 import secrets
 import select
 import socket
@@ -36,11 +35,23 @@ BEGINNINGS = {
 }
 
 
+# Only the server, not what it has started.
+LIMITED = f"""
+import resource
+from coding_gym_server import __main__ as program
+make_server = program._server
+def limited(*arguments):
+    resource.setrlimit(resource.RLIMIT_NOFILE, ({DESCRIPTORS}, {DESCRIPTORS}))
+    return make_server(*arguments)
+program._server = limited
+program.main()
+"""
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    with RunningServer(tmp_path_factory.mktemp("server"), "--max-sessions", "4", token=TOKEN) as server:
-        for process in (process for process in server.family() if "--workspaces" in process.cmdline()):
-            process.rlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
+    directory = tmp_path_factory.mktemp("server")
+    with RunningServer(directory, "--max-sessions", "4", token=TOKEN, program=("-P", "-c", LIMITED)) as server:
         yield server
         assert server.is_alive()
         assert "Too many open files" not in server.log.read_text()

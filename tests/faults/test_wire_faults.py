@@ -69,6 +69,8 @@ class UnixServer(Server):
 
     def __init__(self, directory, *arguments):
         self.path = str(directory / "socket")
+        # The server has a user of its own.
+        directory.chmod(0o777)
         super().__init__(directory, "--uds", self.path, *arguments)
 
     @property

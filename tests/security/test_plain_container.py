@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import platform
+import struct
+import time
 
 import pytest
 
 from coding_gym import CodeInterpreter
 from coding_gym.errors import SnapshotError
-from coding_gym_server.protocol import Outcome
+from coding_gym_server.protocol import Outcome, ResetOptions
 from tests.grading.judging import Judge
 from tests.security.attack import Inside
 from tests.security.test_own_processes import ATTACKS, check
 from tests.support.plain_container import plain_container
+from tests.support.timing import promptly
 
 pytestmark = pytest.mark.docker
 
@@ -71,6 +75,143 @@ def test_next_session_finds_nothing(box):
         with contextlib.closing(Inside(box)) as session:
             assert (session.see(CONTENTS), session.see(OTHERS)) == ([], [])
             session.do(LEAVE)
+
+
+# A program that forks and exits forever, faster than it can be found; each copy makes a directory.
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="has machine code")
+@pytest.mark.parametrize("end", ["reset", "close", "restore"])
+def test_no_process_survives_by_forking_faster_than_it_is_found(box, end):
+    program = rotating_program(b"/home/user/L")
+    for _ in range(6):
+        with contextlib.closing(Inside(box)) as session:
+            assert session.see("os.listdir()") == []
+            snapshot = session._session.clone().snapshot if end == "restore" else None
+            seen = session.run(f"""
+                program = os.memfd_create("program")
+                os.write(program, {program!r})
+                for _ in range(3):
+                    if os.fork() == 0:
+                        os.setsid()
+                        os.execve(f"/proc/self/fd/{{program}}", ["r"], {{}})
+                time.sleep(0.1)
+            """)
+            # Those that have exited count, too, until they are reaped.
+            assert seen.metadata.outcome in (Outcome.OK, Outcome.KILLED)
+            if end == "reset":
+                session.reset()
+            elif end == "restore":
+                session._session.ask_restore(snapshot)
+                session.wait()
+            if end != "close":
+                time.sleep(0.3)
+                assert session.see("os.listdir()") == []
+
+
+def rotating_program(path):
+    fork = b"\xb8\x39\x00\x00\x00\x0f\x05\x85\xc0"
+    leave = b"\x31\xff\xb8\x3c\x00\x00\x00\x0f\x05"
+    code = fork + b"\x78" + struct.pack("b", -len(fork) - 2) + b"\x74" + struct.pack("b", len(leave)) + leave
+    # mov edi, path; mov esi, 0700; mkdir; and from the beginning.
+    address = 0x400000 + 64 + 56 + len(code) + 19
+    code += b"\xbf" + struct.pack("<I", address) + b"\xbe\xc0\x01\x00\x00\xb8\x53\x00\x00\x00\x0f\x05"
+    code += b"\xeb" + struct.pack("b", -len(code) - 2) + path + b"\0"
+    size = 64 + 56 + len(code)
+    header = struct.pack("<HHIQQQIHHHHHH", 2, 62, 1, 0x400000 + 64 + 56, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+    segment = struct.pack("<IIQQQQQQ", 1, 5, 0, 0x400000, 0x400000, size, size, 0x1000)
+    return b"\x7fELF\x02\x01\x01" + bytes(9) + header + segment + code
+
+
+def test_memory_of_other_processes_is_closed(attacker):
+    attacker.do("""
+        def look(path, access):
+            descriptor = os.open(path, access)
+            os.close(descriptor)
+        others = [pid for pid in os.listdir("/proc") if pid.isdigit() and int(pid) != os.getpid()]
+    """)
+    found = attacker.see(
+        "{result_of(lambda: look(f'/proc/{pid}/{name}', access)) for pid in others"
+        " for name in ('mem', 'environ', 'maps', 'fd', 'root', 'cwd') for access in (os.O_RDONLY, os.O_RDWR)}"
+    )
+    assert found <= {"EACCES", "EPERM", "ENOENT", "EISDIR"}
+
+
+@pytest.mark.parametrize("change", ["a snapshot", "a backend"])
+def test_waiting_session_does_not_take_the_place_of_one_that_goes_on(box, attacker, change):
+    options = {}
+    if change == "a snapshot":
+        attacker._session.clone()
+    else:
+        options = {"backend": "restricted"}
+    with contextlib.closing(box.connect()) as waiting:
+        waiting.ask_step("print('has it')")
+        time.sleep(0.3)
+        attacker._session.ask_reset(ResetOptions(**options))
+        attacker._session.wait(timeout=20)
+        assert attacker.run("print(6 * 7)").stdout == "42\n"
+        assert "one session at a time" in waiting.wait(timeout=20).observation.stderr
+        assert attacker.run("print(6 * 7)").stdout == "42\n"
+
+
+def test_several_waiting_sessions_are_refused_at_once(box, attacker):
+    attacker.do("kept = 1")
+    with contextlib.ExitStack() as stack:
+        # One after the other, each of them would wait five seconds.
+        waiting = [stack.enter_context(contextlib.closing(box.connect())) for _ in range(12)]
+        with promptly():
+            for session in waiting:
+                session.ask_step("1")
+            for session in waiting:
+                assert "one session at a time" in session.wait(timeout=90).observation.stderr
+
+
+def test_files_of_contexts_are_not_those_of_a_session(box, attacker):
+    attacker.do("open('secret', 'w').write('secret')")
+    with CodeInterpreter(box.address.url, token=box.address.token) as interpreter:
+        for operation in (
+            lambda: interpreter.files.read("/home/user/secret"),
+            lambda: interpreter.files.write("planted", b"x"),
+            lambda: interpreter.files.list(),
+        ):
+            with pytest.raises(Exception, match="one session at a time"):
+                operation()
+        assert attacker.see("os.listdir()") == ["secret"]
+
+
+def test_signals_arrive_once(attacker):
+    attacker.do("""
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGRTMIN + 3, signal.SIGTERM})
+            os.write(writer, b"x")
+            count = 0
+            while signal.sigwait({signal.SIGRTMIN + 3, signal.SIGTERM}) != signal.SIGTERM:
+                count += 1
+            os.write(writer, str(count).encode())
+            os._exit(0)
+        os.read(reader, 1)
+        signal.signal(signal.SIGALRM, lambda *_: None)
+        signal.siginterrupt(signal.SIGALRM, False)
+        signal.setitimer(signal.ITIMER_REAL, 5e-4, 5e-4)
+        for _ in range(300):
+            os.kill(child, signal.SIGRTMIN + 3)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        time.sleep(0.2)
+        os.kill(child, signal.SIGTERM)
+        count = os.read(reader, 10)
+        os.waitpid(child, 0)
+    """)
+    assert attacker.see("count") == b"300"
+
+
+def test_threads_are_signaled_by_their_ids(attacker):
+    attacker.do("thread = threading.Thread(target=time.sleep, args=(60,), daemon=True); thread.start()")
+    assert attacker.sees(["os.kill(thread.native_id, 0)", "call('tkill', thread.native_id, 0)"]) == {
+        "os.kill(thread.native_id, 0)": None,
+        "call('tkill', thread.native_id, 0)": 0,
+    }
 
 
 def test_second_session_is_refused_and_harms_none(box, attacker):

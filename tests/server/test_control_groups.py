@@ -17,7 +17,13 @@ RECORDED = {
     "cgroup.procs": "1\n7\n",
     "memory.max": f"{2 << 30}\n",
     "server": {"cgroup.procs": "", "cpu.weight": "100\n"},
-    "sessions": {"cgroup.procs": "", "cgroup.subtree_control": "", "20001": SESSION},
+    "sessions": {
+        "cgroup.procs": "",
+        "cgroup.subtree_control": "",
+        "memory.low": "0\n",
+        "memory.max": "max\n",
+        "20001": SESSION,
+    },
 }
 
 
@@ -44,6 +50,8 @@ def test_container_is_shared_out(container):
     for group in (container, container / "sessions"):
         assert (group / "cgroup.subtree_control").read_text() == "+cpu +memory +pids"
     assert (container / "server" / "cpu.weight").read_text().startswith("1000")
+    for name in ("memory.low", "memory.max"):
+        assert (container / "sessions" / name).read_text() == str(7 << 28)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become a member of a group")

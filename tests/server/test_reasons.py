@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -50,6 +51,11 @@ def test_explanation_has_operation_error_and_cause():
         "unshare: Operation not permitted (sysctl kernel.unprivileged_userns_clone is 0: set it to 1)"
     )
     assert explain("unshare", errno.EPERM, MODERN) == "unshare: Operation not permitted"
+
+
+def test_error_of_a_process_that_is_in_no_proc_is_that_of_the_call(monkeypatch):
+    monkeypatch.setattr("coding_gym_server.reasons.Path", lambda *_: Path("/nonexistent"))
+    assert explain("clone", errno.EAGAIN) == "clone: Resource temporarily unavailable"
 
 
 def test_facts_are_those_of_this_process():

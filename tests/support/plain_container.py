@@ -21,7 +21,7 @@ def plain_container(*, landlock: bool = True, **options: object) -> Iterator[pro
         landlock: Whether it has Landlock, which kernels before Linux 5.13 lack, and its scopes, which those before 6.12 lack.
         **options: Options of the sandbox.
     """
-    config = SandboxConfig.of({"provider": "docker", "preload": (), "sessions": 4, **options})
+    config = SandboxConfig.of({"provider": "docker", "preload": (), "sessions": 16, **options})
     with contextlib.ExitStack() as stack:
         if not landlock:
             security = ["no-new-privileges", f"seccomp={_profile_without_landlock()}"]

@@ -24,7 +24,7 @@ __all__ = ["install", "install_signal_filter", "install_with_gate", "is_availabl
 _PR_SET_SECCOMP = 22
 _PR_SET_NO_NEW_PRIVS = 38
 _SECCOMP_MODE_FILTER = 2
-_SET_MODE_FILTER, _NEW_LISTENER = 1, 8
+_SET_MODE_FILTER, _NEW_LISTENER, _WAIT_KILLABLE_RECV = 1, 8, 32
 
 
 _X32_BIT = 0x40000000
@@ -214,14 +214,18 @@ def install_signal_filter() -> int | None:
     # The kernel signals the owner of a descriptor.
     rule(_FCNTL, [bpf.load(bpf.argument(1)), *bpf.if_any((_F_SETOWN, _F_SETOWN_EX), errno.EPERM), bpf.ret(bpf.ALLOW)])
     rule(_IOCTL, [bpf.load(bpf.argument(1)), *bpf.if_any((_FIOSETOWN, _SIOCSPGRP), errno.EPERM), bpf.ret(bpf.ALLOW)])
-    return _listen([*program, bpf.ret(bpf.ALLOW)])
+    program.append(bpf.ret(bpf.ALLOW))
+    # A signal that the root has begun to send must not interrupt the wait for its answer; before Linux 5.19, it does.
+    listener = _listen(program, flags=_WAIT_KILLABLE_RECV)
+    return _listen(program) if listener is None else listener
 
 
-def _listen(program: bpf.Body) -> int | None:
+def _listen(program: bpf.Body, *, flags: int = 0) -> int | None:
     """Install a filter with a listener; return that, or None on an older kernel, or if the container has one already."""
     _memory, header = _encode(program)
     _call_prctl(_PR_SET_NO_NEW_PRIVS, 1, 0)
-    listener: int = _libc.syscall(_SECCOMP[_ARCHITECTURES[platform.machine()][0]], _SET_MODE_FILTER, _NEW_LISTENER, header)
+    number = _SECCOMP[_ARCHITECTURES[platform.machine()][0]]
+    listener: int = _libc.syscall(number, _SET_MODE_FILTER, _NEW_LISTENER | flags, header)
     return None if listener < 0 else listener
 
 

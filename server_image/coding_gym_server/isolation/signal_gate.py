@@ -9,6 +9,7 @@ meanwhile stands for no other process.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import select
@@ -21,6 +22,8 @@ from coding_gym_server.isolation.notifications import Listener, Notification
 from coding_gym_server.linux import procfs
 
 __all__ = ["SignalGates"]
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class SignalGates:
@@ -71,9 +74,11 @@ def _result_of(notification: Notification) -> int | None:
         case "kill":
             return None if first == sender else _send(_targets(sender, first), second)
         case "rt_sigqueueinfo":
-            return None if first == sender else _send([first], second)
+            return None if first == sender else _send([procfs.process_of(first)], second)
         case "tkill":
-            return None if procfs.process_of(first) == sender else _send([procfs.process_of(first)], second)
+            # Not by the kernel: the id may be that of another process meanwhile, which tgkill(2) checks.
+            target = procfs.process_of(first)
+            return _to_thread(sender, first, second) if target == sender else _send([target], second)
         case "tgkill" | "rt_tgsigqueueinfo":
             return None if first == sender else _send([first], third)
     with contextlib.suppress(OSError, IndexError):
@@ -84,7 +89,8 @@ def _result_of(notification: Notification) -> int | None:
 def _targets(sender: int, target: int) -> Iterable[int]:
     """Return the processes that an argument of kill(2) stands for."""
     if target > 0:
-        return [target]
+        # Which may be given by the id of a thread.
+        return [procfs.process_of(target)]
     members = procfs.descendants(os.getpid())
     if target == -1:
         return members - {sender}
@@ -92,6 +98,13 @@ def _targets(sender: int, target: int) -> Iterable[int]:
         group = os.getpgid(sender) if target == 0 else -target
         return {pid for pid in members if procfs.group_of(pid) == group}
     return ()
+
+
+def _to_thread(process: int, thread: int, number: int) -> int:
+    """Send a signal to a thread; return 0 or an error number."""
+    if _libc.tgkill(process, thread, number) == 0:
+        return 0
+    return ctypes.get_errno()
 
 
 def _send(targets: Iterable[int], number: int) -> int:
@@ -104,8 +117,8 @@ def _send_to(pid: int, number: int) -> int:
     """Send a signal to a process if it is below the calling one; return 0 or an error number."""
     try:
         process = os.pidfd_open(pid)
-    except OSError as error:
-        return error.errno or errno.ESRCH
+    except OSError:
+        return errno.ESRCH
     try:
         # Only now, when its number cannot become that of another process.
         if os.getpid() not in procfs.ancestors(pid):

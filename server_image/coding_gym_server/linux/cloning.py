@@ -73,15 +73,23 @@ def idle_child(namespaces: int) -> Iterator[int]:
     stack = ctypes.create_string_buffer(_STACK_BYTES)
     top = ctypes.addressof(stack) + _STACK_BYTES
     pause = ctypes.cast(_libc.pause, ctypes.c_void_p)
-    pid: int = _libc.clone(pause, ctypes.c_void_p(top - top % _STACK_ALIGNMENT), namespaces | _CLONE_VM | signal.SIGCHLD, None)
-    if pid < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, explain("clone", number))
+    # Python's handlers of signals must not run in the child.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    pid = -1
     try:
+        pid = _libc.clone(pause, ctypes.c_void_p(top - top % _STACK_ALIGNMENT), namespaces | _CLONE_VM | signal.SIGCHLD, None)
+        number = ctypes.get_errno()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if pid < 0:
+            raise OSError(number, explain("clone", number))
         yield pid
     finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if pid > 0:
+            os.kill(pid, signal.SIGKILL)
+            # Who ignores SIGCHLD waits for nobody.
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
 
 
 def _clone(flags: int) -> int:

@@ -8,6 +8,7 @@ session's own limit, and takes memory from sessions that use more than their sha
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from pathlib import Path
@@ -51,6 +52,10 @@ def share_out(owner: int, *, root: Path = _ROOT) -> str:
         for group in (root, sessions):
             _write(group / "cgroup.subtree_control", b" ".join(b"+%b" % name.encode() for name in sorted(_CONTROLLERS)))
         _write(root / _SERVER / "cpu.weight", _SERVER_WEIGHT)
+        if (of_sessions := _memory_of_sessions(root)) is not None:
+            # What is below is protected up to this only.
+            _write(sessions / "memory.low", b"%d" % of_sessions)
+            _write(sessions / "memory.max", b"%d" % of_sessions)
         # Who moves a process must be able to write its new group, and the one above both.
         _share(owner, sessions, sessions / "cgroup.procs", root / "cgroup.procs")
     except OSError as error:
@@ -91,11 +96,11 @@ def join_own(name: str, *, max_tasks: int | None, systems: int, root: Path = _RO
     for attempt in range(_MAX_ATTEMPTS):
         try:
             group.mkdir(exist_ok=True)
-            _limit(group, max_tasks, _memory_limit(root), systems)
+            _limit(group, max_tasks, _memory_of_sessions(root), systems)
             _write(group / "cgroup.procs", b"0")
-        except FileNotFoundError:
+        except OSError as error:
             # Another session root has removed it, as above.
-            if attempt == _MAX_ATTEMPTS - 1:
+            if error.errno not in (errno.ENOENT, errno.ENODEV) or attempt == _MAX_ATTEMPTS - 1:
                 raise
         else:
             return
@@ -104,16 +109,14 @@ def join_own(name: str, *, max_tasks: int | None, systems: int, root: Path = _RO
 def _limit(group: Path, max_tasks: int | None, memory: int | None, systems: int) -> None:
     _write(group / "pids.max", b"max" if max_tasks is None else b"%d" % max_tasks)
     if memory is not None:
-        # The rest is the server's.
-        of_sessions = memory - memory // _RESERVED_FRACTION
-        _write(group / "memory.max", b"%d" % of_sessions)
-        _write(group / "memory.low", b"%d" % (of_sessions // systems))
+        _write(group / "memory.max", b"%d" % memory)
+        _write(group / "memory.low", b"%d" % (memory // systems))
 
 
-def _memory_limit(root: Path) -> int | None:
-    """Return the memory limit of the container in bytes, None if it has none."""
+def _memory_of_sessions(root: Path) -> int | None:
+    """Return how much memory sessions have in bytes, without that of the server; None if the container has no limit."""
     text = (root / "memory.max").read_text().strip()
-    return None if text == "max" else int(text)
+    return None if text == "max" else int(text) * (_RESERVED_FRACTION - 1) // _RESERVED_FRACTION
 
 
 def _write(path: Path, value: bytes) -> None:

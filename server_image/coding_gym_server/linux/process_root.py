@@ -6,7 +6,6 @@ import contextlib
 import os
 import resource
 import signal
-import time
 
 from coding_gym_server.linux import procfs
 
@@ -34,13 +33,22 @@ class ProcessRoot:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGKILL)
             return
-        # kill(-1) would reach other sessions: kill by pid until no process is left.
-        while pids := self._processes():
-            for pid in pids:
+        # kill(-1) would reach other processes. One that forks and exits may be missed each time that it is looked for, but not
+        # that there is a child: what has lost its parent is a child of this process.
+        while (found := self._processes()) or self._has_children():
+            for pid in found:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             self._reap()
-            time.sleep(0.0005)
+            os.sched_yield()
+
+    def _has_children(self) -> bool:
+        """Return whether there is a child, exited or not."""
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return False
+        return True
 
     def _processes(self) -> set[int]:
         """Return the descendants, as far as they can be determined without a signal scope."""

@@ -47,7 +47,7 @@ from coding_gym_server.server.sessions.defaults import SessionDefaults
 from coding_gym_server.server.sessions.registry import SessionLimitError, SessionNotFoundError, SessionRegistry
 from coding_gym_server.server.sessions.session import ServerSession
 from coding_gym_server.server.supervisor.display_handle import DisplayFactory, InvalidScreenRequestError, ScreenUnavailableError
-from coding_gym_server.server.supervisor.executor_pool import ExecutorPool
+from coding_gym_server.server.supervisor.executor_pool import CONTAINER_IS_TAKEN, ExecutorPool
 from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
 from coding_gym_server.server.supervisor.fork_slots import ForkSlotFactory
 from coding_gym_server.server.supervisor.session_zygotes import SessionZygotes
@@ -123,7 +123,7 @@ def create_app(
         files = SharedSystem(zygote, profile.users.of_contexts, backend=config.default_backend)
     else:
         assert container is not None
-        files = SharedContainer(container)
+        files = SharedContainer(container, lambda: CONTAINER_IS_TAKEN if executors.has_exclusive else "")
 
     # What a session does not need is imported by the first request for it.
 

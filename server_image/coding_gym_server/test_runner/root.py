@@ -95,10 +95,11 @@ class TestRunnerRoot(ProcessRoot):
             self._layout = self._borrow_files()
         else:
             self._layout = Layout.below(self._directory)
+        user_namespaces.allow_inspection()
         self._rank = oom.Rank()
         self._profile.apply_to_test_runners(self._layout.work, self._layout.temporary)
         self._prepared = self._profile.prepare_workers()
-        if os.getpid() == INIT:
+        if os.getpid() == INIT or self._profile.users is None:
             user_namespaces.forbid_inspection()
         self._set_up_interpreter()
 

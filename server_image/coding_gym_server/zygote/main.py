@@ -115,6 +115,9 @@ def main(descriptor: str, configuration: str) -> None:
             missing += _preload(rarely_used)
     heap.freeze()
     census.remember_inherited()
+    if config.profile.users is None:
+        # Sessions have its user, and all that it forks has its memory.
+        user_namespaces.forbid_inspection()
     channel.send(Ready(missing))
     forked = _Zygote(channel, config, is_prepared=is_prepared).serve()
     if forked is not None:

@@ -237,6 +237,8 @@ class SessionRoot(ProcessRoot):
         adopt_orphans()
         if self._user is not None:
             self._enter_system(self._user)
+        # Its zygote may have forbidden it, but the next steps write files of the process.
+        user_namespaces.allow_inspection()
         self._rank = oom.Rank()
         directories = [*self._layout.writable()]
         if self._parent_of_slots is not None:
@@ -251,7 +253,8 @@ class SessionRoot(ProcessRoot):
         if self._profile.gates_signals:
             self._signal_gates = SignalGates()
         self._prepared = self._profile.prepare_workers()
-        if os.getpid() == INIT:
+        # In other namespaces, only that of a session has its user.
+        if os.getpid() == INIT or self._profile.users is None:
             user_namespaces.forbid_inspection()
 
     def _enter_system(self, user: int) -> None:
@@ -680,8 +683,9 @@ class SessionRoot(ProcessRoot):
             return
         deadline = time.monotonic() + _CONVERGENCE_SECONDS
         killed = set()
-        # A process with a pending SIGKILL forks no more.
-        while found := self._processes_of(slot) - killed:
+        # A process with a pending SIGKILL forks no more. One that forks and exits may be missed each time, but not its child,
+        # which becomes one of the root.
+        while (found := self._processes_of(slot) - killed) or self._has_strangers(killed):
             for pid in found:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
@@ -692,6 +696,10 @@ class SessionRoot(ProcessRoot):
                 self._kill_at_once(slot)
                 break
         self._doomed |= dict.fromkeys(killed, slot)
+
+    def _has_strangers(self, killed: set[int]) -> bool:
+        """Return whether there are children that the root neither knows nor has killed, whose slot may have more processes."""
+        return any(not self._is_unborn(pid) for pid in self._new_children() - killed)
 
     def _kill_at_once(self, slot: ForkSlot) -> None:
         """Kill all processes in the namespace of a slot, and in those below it."""

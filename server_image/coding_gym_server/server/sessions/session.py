@@ -425,9 +425,6 @@ class ServerSession:
         if used is not None:
             used.processes.expect_end("the session was reset")
         spec = ExecutorSpec(backend=self._options.backend, shared=self._shared, may_be_root=self._defaults.root)
-        if used is not None and used.spec != spec:
-            self._executors.release(used)
-            used = None
         executor = await self._executors.exchange(used, spec)
         try:
             await self._set_up(executor)

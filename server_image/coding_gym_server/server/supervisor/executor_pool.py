@@ -15,6 +15,7 @@ from itertools import chain
 from coding_gym_server.ipc.async_channel import ChannelClosedError
 from coding_gym_server.ipc.snapshot_messages import FIRST_SLOT, CloseSlot
 from coding_gym_server.isolation.session_user import SessionUsers
+from coding_gym_server.linux import procfs
 from coding_gym_server.protocol import MAX_FORKS
 from coding_gym_server.server.measurements import Measurements
 from coding_gym_server.server.supervisor.branching import kill_live
@@ -28,13 +29,19 @@ from coding_gym_server.server.supervisor.zygote_handle import ForkError
 from coding_gym_server.server.threads import in_thread
 from coding_gym_server.workspace.session_directory import ContainerDirectory
 
-__all__ = ["ExecutorPool"]
+__all__ = ["CONTAINER_IS_TAKEN", "ExecutorPool"]
 
 _log = logging.getLogger(__name__)
 
 _MIN_FREE_FRACTION = 0.1
 """Fraction of the disk that must be free to delay the removal of a workspace."""
 
+CONTAINER_IS_TAKEN = (
+    "this container permits no namespaces, so it has one session at a time, and another one is open: close that, "
+    "or give each session a sandbox of its own (sessions_per_sandbox=1 in a vector environment)"
+)
+
+_EXIT_INTERVAL = 0.005
 _TURN_SECONDS = 5.0
 """Time that a session without namespaces has to end before the next one is refused: its connection may be closing."""
 
@@ -89,32 +96,46 @@ class ExecutorPool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._release_tasks: set[asyncio.Task[None]] = set()
         self._has_released = asyncio.Event()
-        self._turn = asyncio.Lock()
+        # In a container without namespaces: what is being started, and how many sessions are between two executors.
+        self._starting: list[ExecutorSpec] = []
+        self._taken_over = 0
 
     async def exchange(self, used: Executor | None, spec: ExecutorSpec) -> Executor:
-        """Return an executor for an episode: see ``renew`` if there is a used one, else ``acquire``."""
+        """Return an executor for an episode: see ``renew`` if there is a used one for it, else ``acquire``."""
         began = time.perf_counter()
-        executor = await (self.acquire(spec) if used is None else self.renew(used))
+        if used is not None and used.spec == spec:
+            executor = await self.renew(used)
+        else:
+            if used is not None:
+                self.release(used)
+            executor = await self.acquire(spec, has_turn=used is not None)
         self._measurements.worker_waits.add(time.perf_counter() - began)
         return executor
 
-    async def acquire(self, spec: ExecutorSpec) -> Executor:
+    async def acquire(self, spec: ExecutorSpec, *, has_turn: bool = False) -> Executor:
         """Return an executor that has not run any code: a spare if available, otherwise a new one.
 
         Args:
             spec: Specification of the executor.
+            has_turn: Whether it replaces one that has just been released, before which nobody else's turn comes.
 
         Raises:
-            ForkError: If the process limit, memory or disk is exhausted, or the backend fails to load.
+            ForkError: If the process limit, memory or disk is exhausted, the backend fails to load, or another session has the
+                container.
             ChannelClosedError: If the zygote died.
         """
         if self._container is None:
             return await self._acquire(spec)
-        async with self._turn:
-            await self._wait_for_container(spec)
+        await self._wait_for_container(spec, has_turn=has_turn)
+        # In the same iteration of the event loop, so that it is the next one's turn.
+        self._starting.append(spec)
+        try:
             return await self._acquire(spec)
+        finally:
+            self._starting.remove(spec)
+            self._has_released.set()
 
-    async def _wait_for_container(self, spec: ExecutorSpec) -> None:
+    async def _wait_for_container(self, spec: ExecutorSpec, *, has_turn: bool) -> None:
         """Wait until the previous session has ended, and its files are removed, before the next one gets its directories.
 
         Raises:
@@ -122,20 +143,29 @@ class ExecutorPool:
         """
 
         def is_free() -> bool:
-            shares = spec.shared is not None and all(executor.spec.shared is not None for executor in self.all)
-            return not self._release_tasks and (shares or not self.all)
+            if self._release_tasks or (self._taken_over and not has_turn):
+                return False
+            others = [*(executor.spec for executor in self.all), *self._starting]
+            return not others or (spec.shared is not None and all(other.shared is not None for other in others))
 
+        self._taken_over += has_turn
         try:
-            async with asyncio.timeout(_TURN_SECONDS):
+            while self._release_tasks and not self.all:
+                # Only files are left to be removed.
+                await asyncio.wait(self._release_tasks)
+            async with asyncio.timeout(None if has_turn else _TURN_SECONDS):
                 while not is_free():
                     self._has_released.clear()
                     await self._has_released.wait()
         except TimeoutError:
-            message = (
-                "this container permits no namespaces, so it has one session at a time, and another one is open: close that, "
-                "or give each session a sandbox of its own (sessions_per_sandbox=1 in a vector environment)"
-            )
-            raise ForkError(message) from None
+            raise ForkError(CONTAINER_IS_TAKEN) from None
+        finally:
+            self._taken_over -= has_turn
+
+    @property
+    def has_exclusive(self) -> bool:
+        """Whether a session that shares its files with no other has an executor, or is about to get one."""
+        return any(spec.shared is None for spec in (*(executor.spec for executor in self.all), *self._starting))
 
     async def _acquire(self, spec: ExecutorSpec) -> Executor:
         executor = self._take_spare(spec) or await self._start(spec)
@@ -213,7 +243,7 @@ class ExecutorPool:
                 await executor.kill()
             finally:
                 self._discard(executor)
-            return await self.acquire(executor.spec)
+            return await self.acquire(executor.spec, has_turn=True)
         if not executor.tree.is_alone:
             self._parked.add(executor)
             await self._kill_live(executor)
@@ -392,7 +422,15 @@ class ExecutorPool:
             self.all.remove(executor)
             self._return_user(executor.user)
         executor.close()
-        self._release_in_background(_remove_files(executor))
+        self._release_in_background(self._remove_files(executor))
+
+    async def _remove_files(self, executor: Executor) -> None:
+        await executor.end_file_work()
+        while self._container is not None and not procfs.has_exited(executor.tree.root_pid):
+            # Until then, processes of the session may be left, and the next one has its directories.
+            await asyncio.sleep(_EXIT_INTERVAL)
+        # The reference is dropped: a file system in memory is freed with the last one.
+        await in_thread(executor.take_directory().remove)
 
     def _add_in_background(self, spec: ExecutorSpec, work: Callable[[], Coroutine[None, None, None]]) -> None:
         """Do something in the background that adds a spare."""
@@ -421,12 +459,6 @@ class ExecutorPool:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-async def _remove_files(executor: Executor) -> None:
-    await executor.end_file_work()
-    # The reference is dropped: a file system in memory is freed with the last one.
-    await in_thread(executor.take_directory().remove)
 
 
 def _used_bytes(disk: os.statvfs_result) -> int:

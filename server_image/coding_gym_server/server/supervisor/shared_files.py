@@ -8,6 +8,7 @@ import secrets
 import socket
 import weakref
 from abc import abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -56,14 +57,17 @@ class SharedContainer(SharedFiles):
 
     Args:
         directory: Its directories.
+        refusal: Returns why the files are those of a session that shares them with no other; empty if they are not.
     """
 
-    def __init__(self, directory: ContainerDirectory) -> None:
+    def __init__(self, directory: ContainerDirectory, refusal: Callable[[], str]) -> None:
         self.user = None
         self._directory = directory
+        self._refusal = refusal
 
     async def start(self) -> None:
-        """Do nothing: the directories exist."""
+        if refusal := self._refusal():
+            raise ForkError(refusal)
 
     def seen_by_server(self, path: str) -> Path:
         return Path(path)
@@ -72,6 +76,7 @@ class SharedContainer(SharedFiles):
         return ForkRoot(None, backend)
 
     async def enter(self, root: AsyncChannel[FromProcess]) -> SessionDirectory:
+        self._directory.repair()
         return SharedDirectory(self._directory, self._directory.layout)
 
 
