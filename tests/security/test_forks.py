@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 
 import pytest
 
+from coding_gym.sandbox import start_sandbox
+from coding_gym.sandbox.config import SandboxConfig
 from conftest import TestSession
+from tests.support.running_server import gone_within
+from tests.support.sandbox_processes import processes_of, server_of
 
 pytestmark = pytest.mark.every_provider
 
@@ -150,3 +155,17 @@ def test_deaths_of_forks_leave_others_running(open_session: Callable[[], TestSes
     time.sleep(0.2)
     for fork in forks[1:]:
         assert fork.run("print(p.poll(), sorted(__import__('os').listdir()))").stdout == "None ['f', 'mine']\n"
+
+
+def test_forks_end_with_a_server_that_is_killed() -> None:
+    with contextlib.closing(start_sandbox(SandboxConfig(provider="local", preload=(), sessions=4))) as sandbox:
+        first = TestSession(sandbox)
+        first.run("x = 1")
+        forks = _forks(first, lambda: TestSession(sandbox), 2)
+        assert forks[0].run("print(x)").stdout == "1\n"
+        processes = processes_of(sandbox)
+        for server in {server_of(sandbox), processes[0]}:
+            server.kill()
+        assert gone_within(processes) == []
+        for session in (first, *forks):
+            session.close()

@@ -29,7 +29,7 @@ _MAX_INTERVAL = 1.0
 _MAX_LOAD = 0.01
 """Maximum fraction of a processor that is spent on counting by process, unless most of the limit is used."""
 
-_MAX_LOCKS = 20_000
+_MAX_LOCKS = 5_000
 """Maximum number of POSIX locks of a session or submission, each of which takes about 200 bytes of the kernel's memory."""
 
 # cgroup v2, cgroup v1.
@@ -103,7 +103,7 @@ class ProcessLimiter:
 
     def _limit_locks(self) -> None:
         """Kill the groups with too many locks."""
-        locks = file_locks()
+        locks = file_locks(2 * _MAX_LOCKS)
         if locks.total() <= _MAX_LOCKS:
             return
         groups = {group.root_pid: group for group in self._groups()}
@@ -113,7 +113,7 @@ class ProcessLimiter:
                 held[root] += count
         for root, count in held.items():
             if count > _MAX_LOCKS and not groups[root].is_recycling:
-                groups[root].kill_with_reason(f"{count} locks of files; the limit is {_MAX_LOCKS}")
+                groups[root].kill_with_reason(f"{count} locks of files or more; the limit is {_MAX_LOCKS}")
 
     def _kill_largest(self, limit: int, threshold: int, *, fair: int, count: int) -> None:
         began = time.thread_time()

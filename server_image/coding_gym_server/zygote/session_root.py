@@ -308,8 +308,10 @@ class SessionRoot(ProcessRoot):
                 if worker is not None:
                     break
         except (EOFError, ConnectionError):
-            self._kill()
-            self._reap_all()
+            # The end of the first process of a namespace ends all others, also the inits of forks, which it may not signal.
+            if os.getpid() != INIT:
+                self._kill()
+                self._reap_all()
             os._exit(0)
         if worker is not None:
             worker.run()

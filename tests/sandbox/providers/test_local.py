@@ -148,7 +148,7 @@ def test_directories_outside_cannot_be_listed(run, path):
         shown = ast.literal_eval(printed(run(f"import os; print(os.listdir({path!r}))")))
         below = [Path(directory) for directory in python_directories() if Path(directory).is_relative_to(path)]
         to_python = {directory.relative_to(path).parts[0] for directory in below if directory != Path(path)}
-        assert {*shown} <= to_python | {"covered", "beside", "workspaces", "user", "tmp", "cache"}
+        assert {*shown} <= to_python | {"covered", "beside", "empty", "workspaces", "user", "tmp", "cache"}
     elif path == "/":
         assert printed(run("import os; print([name for name in os.listdir('/') if os.path.isfile('/' + name)])")) == "[]"
     else:
