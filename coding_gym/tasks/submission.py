@@ -11,12 +11,15 @@ from coding_gym_server.ipc.text import source_lines
 
 __all__ = ["complete", "defined_names", "parse", "preamble", "put_before"]
 
+_BYTE_ORDER_MARK = "\ufeff"
+
 
 def complete(code: str, *, prefix: str, entry_point: str | None) -> str:
     """Return the program that ``code`` forms with ``prefix``.
 
     Code that does not define the entry point, or does not parse, such as a function body, is appended to the prefix. Code that
-    defines it is a self-contained program, but may use what the prefix defines before the entry point.
+    defines it is a self-contained program, but may use what the prefix defines before the entry point. Without an entry
+    point, any code is a self-contained program, which may use what the prefix defines.
 
     Args:
         code: Any text.
@@ -26,12 +29,13 @@ def complete(code: str, *, prefix: str, entry_point: str | None) -> str:
     if not prefix:
         return code
     # Skips parsing for most completions, which do not contain the name.
-    if entry_point is None or entry_point not in code:
+    if entry_point is not None and entry_point not in code:
         return prefix + code
+    code = code.removeprefix(_BYTE_ORDER_MARK)
     module = parse(code)
-    if module is None or entry_point not in defined_names(module):
+    if module is None or (entry_point is not None and entry_point not in defined_names(module)):
         return prefix + code
-    return put_before(preamble(prefix, entry_point), code, module)
+    return put_before(prefix if entry_point is None else preamble(prefix, entry_point), code, module)
 
 
 def put_before(text: str, code: str, module: ast.Module) -> str:

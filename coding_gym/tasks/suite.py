@@ -92,7 +92,7 @@ class TaskSuite(Sequence[Task]):
         return self._tasks[key]
 
     def _repr_html_(self) -> str:
-        rows = ((task.id, task.entry_point or "a program", str(task.grading), task.prompt.strip()) for task in self)
+        rows = ((task.id, task.entry_point or "a program", str(task.grading or ""), task.prompt.strip()) for task in self)
         return document(
             caption(element("b", self.name), f": {len(self)} tasks"),
             table(("id", "entry point", "grading", "prompt"), rows, total=len(self)),

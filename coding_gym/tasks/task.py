@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import keyword
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,10 +16,15 @@ from coding_gym._html import caption, document, element, folded, preformatted, t
 from coding_gym.errors import ConfigurationError
 from coding_gym.tasks.screen.tests import ScreenTests
 from coding_gym.tasks.submission import complete
-from coding_gym_server.protocol.errors import DECODING_ERRORS
+from coding_gym_server.protocol.errors import DECODING_ERRORS, reason_of
 from coding_gym_server.protocol.grading import Asserts, FileContent, GradingLimits, GradingMode, Programs, UnitTests
 
 __all__ = ["Task", "Tests"]
+
+_MAY_BE_EMPTY = ("prompt", "sample_input")
+"""Fields of a tasks file whose empty text is not the same as none."""
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 Tests = Asserts | UnitTests | Programs | ScreenTests
 """The kinds of tests that a task can have."""
@@ -40,8 +47,11 @@ class Task:
         limits: Resource limits of a submission.
         reference: Reference solution; None if there is none. Never shown to the agent.
         metadata: Further information: difficulty, tags, source.
-        grading: Where the tests run: ``"isolated"`` from the submission, the default, or ``"faithful"``, in its process; see
-            ``GradingMode``. The faithful mode requires ``Asserts`` or ``UnitTests``, and a reference.
+        sample_input: Standard input of a public example, for programs; None if there is none. ``CodingTask-v0`` shows it in the
+            prompt, and runs each action on it.
+        grading: Where ``Asserts`` or ``UnitTests`` run: ``"agreement"``, ``"isolated"`` or ``"faithful"``, which requires a
+            reference; see ``GradingMode``. If None, the default, it is ``"agreement"``, or ``"faithful"`` if the reference
+            passes together with the tests only, which is found out when the task is first used.
 
     Raises:
         ConfigurationError: If there is no id, there are no tests, or an attribute is invalid.
@@ -57,7 +67,8 @@ class Task:
     limits: GradingLimits = field(default_factory=GradingLimits)
     reference: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    grading: GradingMode | str = GradingMode.ISOLATED
+    sample_input: str | None = None
+    grading: GradingMode | str | None = None
 
     def __post_init__(self) -> None:
         identity: object = self.id
@@ -81,16 +92,23 @@ class Task:
             self._expect(
                 is_alone, "neither an entry point nor a prefix beside a text_variable", self.entry_point or self.prefix
             )
+        if self.sample_input is not None:
+            sample: object = self.sample_input
+            is_input = isinstance(sample, str) and isinstance(self.tests, Programs)
+            self._expect(is_input, "a sample_input that is a str, and tests that are Programs", self.sample_input)
         for path, content in self.files.items():
             self._expect(_is_inside(path), "files whose paths stay below the working directory", path)
             self._expect(isinstance(content, (str, bytes)), f"the content of {path} to be str or bytes", content)
-        self._expect(self.grading in list(GradingMode), "grading 'isolated' or 'faithful'", self.grading)
+        if self.grading is not None:
+            self._expect(self.grading in list(GradingMode), "grading 'agreement', 'isolated' or 'faithful'", self.grading)
+            object.__setattr__(self, "grading", GradingMode(self.grading))
+        if self.grading not in (None, GradingMode.ISOLATED):
+            expected = f"Asserts or UnitTests for grading {str(self.grading)!r}"
+            self._expect(isinstance(self.tests, Asserts | UnitTests), expected, self.tests)
         if self.grading == GradingMode.FAITHFUL:
-            self._expect(isinstance(self.tests, Asserts | UnitTests), "Asserts or UnitTests for faithful grading", self.tests)
-            self._expect(self.reference is not None, "a reference for faithful grading, which validates canaries", None)
-        object.__setattr__(self, "grading", GradingMode(self.grading))
+            self._expect(self.reference is not None, "a reference for grading 'faithful', which makes questions of it", None)
         try:
-            msgspec.json.encode([self.tests, self.prefix, dict(self.files), self.limits])
+            msgspec.json.encode([self.tests, self.prefix, self.sample_input, dict(self.files), self.limits])
         except UnicodeEncodeError as error:
             message = f"Task {self.id!r} has text that is not Unicode (lone surrogates): {error}"
             raise ConfigurationError(message) from None
@@ -104,9 +122,13 @@ class Task:
     @property
     def reference_submission(self) -> str | None:
         """The program of the reference solution, None if there is none."""
-        if self.reference is None or self.text_variable is None:
-            return self.reference
-        return self.submission(self.reference)
+        return None if self.reference is None else self.submission(self.reference)
+
+    @functools.cached_property
+    def content_digest(self) -> str:
+        """SHA-256 of what a submission is graded by: tests, reference, entry point and files, but no limits."""
+        content = (self.tests, self.reference_submission, self.entry_point, self.wire_files())
+        return hashlib.sha256(_encoder.encode(content)).hexdigest()
 
     def to_json(self) -> str:
         """Serialize the task as a line of a tasks file.
@@ -126,10 +148,13 @@ class Task:
             "limits": msgspec.to_builtins(self.limits) if self.limits != GradingLimits() else None,
             "reference": self.reference,
             "metadata": dict(self.metadata),
-            "grading": self.grading if self.grading != GradingMode.ISOLATED else None,
+            "sample_input": self.sample_input,
+            "grading": self.grading,
         }
         try:
-            return msgspec.json.encode({name: value for name, value in known.items() if value or name == "prompt"}).decode()
+            return msgspec.json.encode(
+                {name: value for name, value in known.items() if value or (name in _MAY_BE_EMPTY and value is not None)}
+            ).decode()
         except (TypeError, ValueError, RecursionError) as error:
             message = f"Task {self.id!r} cannot be written as JSON: {error}"
             raise ConfigurationError(message) from error
@@ -144,7 +169,7 @@ class Task:
         try:
             return _decoder.decode(text).task()
         except DECODING_ERRORS as error:
-            message = f"Expected a task as JSON: {error}"
+            message = f"Expected a task as JSON: {reason_of(error)}"
             raise ConfigurationError(message) from error
 
     @classmethod
@@ -157,13 +182,13 @@ class Task:
         try:
             return msgspec.convert(row, _TaskRow).task()
         except msgspec.ValidationError as error:
-            message = f"Expected the fields of a task: {error}"
+            message = f"Expected the fields of a task: {reason_of(error)}"
             raise ConfigurationError(message) from error
 
     def _repr_html_(self) -> str:
-        kind = type(self.tests).__name__
+        kind = " ".join(part for part in (self.grading, type(self.tests).__name__) if part)
         return document(
-            caption(element("b", self.id), f": {self.entry_point or 'a program'}, {GradingMode(self.grading).value} {kind}"),
+            caption(element("b", self.id), f": {self.entry_point or 'a program'}, {kind}"),
             preformatted(self.prompt),
             folded("reference", preformatted(self.reference or "")),
             table(("file", "size"), ((name, len(data)) for name, data in self.files.items()), total=len(self.files)),
@@ -192,7 +217,8 @@ class _TaskRow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     limits: GradingLimits = GradingLimits()
     reference: str | None = None
     metadata: dict[str, Any] = {}
-    grading: GradingMode = GradingMode.ISOLATED
+    sample_input: str | None = None
+    grading: GradingMode | None = None
 
     def task(self) -> Task:
         fields = msgspec.structs.asdict(self)

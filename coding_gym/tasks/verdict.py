@@ -25,7 +25,12 @@ class Verdict:
         seconds: Total wall-clock time, in seconds.
         cpu_seconds: CPU time used by the submission, in seconds.
         mode: Where the tests ran: ``isolated`` from the submission, or in its process, ``faithful`` to the test framework.
-        is_weak: Whether the tests ran in the faithful mode with too few canaries to detect forged results reliably.
+        disagreement: Why a submission that passed apart from its tests failed with them in one process; empty if it did not.
+        broken: Why the reference of the task fails its tests, so that no submission can pass; empty if it passes them, or was
+            not graded.
+        is_weak: Whether the tests ran in the faithful mode with too few questions to keep programs from guessing the answers.
+        executed: Audit event by which isolated tests executed what the submission may have chosen, such as
+            ``pickle.find_class``; empty if they did not.
     """
 
     task_id: str
@@ -38,11 +43,20 @@ class Verdict:
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     mode: GradingMode = GradingMode.ISOLATED
+    disagreement: str = ""
+    broken: str = ""
     is_weak: bool = False
+    executed: str = ""
 
     @classmethod
-    def of(cls, task_id: str, graded: Graded) -> Verdict:
-        """Return the verdict for a task from the server's result."""
+    def of(cls, task_id: str, graded: Graded, *, broken: str = "") -> Verdict:
+        """Return the verdict for a task from the server's result.
+
+        Args:
+            task_id: Id of the task.
+            graded: The result.
+            broken: Why the reference of the task fails its tests.
+        """
         return cls(
             task_id=task_id,
             outcome=graded.outcome,
@@ -54,13 +68,21 @@ class Verdict:
             seconds=graded.seconds,
             cpu_seconds=graded.cpu_seconds,
             mode=graded.mode,
+            disagreement=graded.disagreement,
+            broken=broken,
             is_weak=graded.is_weak,
+            executed=graded.executed,
         )
 
     def _repr_html_(self) -> str:
         score = "" if self.score is None else f", {self.passed} of {self.total} tests, score {self.score:.2f}"
         cases = ((mark(case.outcome is CaseOutcome.PASSED), case.name, case.outcome.value, case.message) for case in self.cases)
-        notes = ["faithful mode" if self.mode is GradingMode.FAITHFUL else "", "weak" if self.is_weak else ""]
+        notes = [
+            "faithful mode" if self.mode is GradingMode.FAITHFUL else "",
+            "weak" if self.is_weak else "",
+            "the task is broken" if self.broken else "",
+            f"tests executed code ({self.executed})" if self.executed else "",
+        ]
         return document(
             caption(
                 element("b", self.task_id),
@@ -69,7 +91,7 @@ class Verdict:
                 f"{score}, {self.seconds:.2f} s",
                 *(f", {note}" for note in notes if note),
             ),
-            preformatted(self.message, is_error=True),
+            preformatted(self.message or self.disagreement or self.broken, is_error=True),
             table(("", "test", "outcome", "message"), cases, total=self.total),
             folded("stdout", preformatted(self.stdout)),
             folded("stderr", preformatted(self.stderr, is_error=True)),
@@ -104,8 +126,8 @@ class Verdict:
 
     @property
     def tamper_resistant(self) -> bool:
-        """Whether the submission had no access to the process that decided: True in the isolated mode only."""
-        return self.mode is GradingMode.ISOLATED
+        """Whether it had to pass in a process to which it had no access, where the tests executed nothing of it."""
+        return self.mode is not GradingMode.FAITHFUL and not self.executed
 
     @property
     def is_infrastructure(self) -> bool:

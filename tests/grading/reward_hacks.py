@@ -699,7 +699,7 @@ for _name, _frame in {
     "a header of 60 MB": "(60 << 20).to_bytes(4, 'little')",
     "answers in advance": "frame([11, True, [], '', '']) * 50",
     "answers with data in advance": "frame([11, 'a9', [], '', '']) * 50",
-    "failures in advance": "frame([12, [36, 0, None, 'AssertionError', [1, []], [2, [], []]], '', '', [], '', '']) * 50",
+    "failures in advance": "frame([12, [36, 'AssertionError', [1, []], [2, [], []]], '', [], '', '']) * 50",
     "facts in advance": "frame([13, 'bool', 'bool', 'builtins', [[31, 'bool']], [], [], False]) * 50",
     "an unknown object": "frame([11, [33, 10 ** 6], [], '', ''])",
     "a negative object": "frame([11, [33, -1], [], '', ''])",
@@ -745,7 +745,7 @@ for _name, _code in {
     "load": "link().ask(Load('import os; os._exit(0)', None))",
     "program": "link().ask(RunProgram('import os; os._exit(0)', ''))",
     "global": "link().ask(GetGlobal('expected'))",
-    "plain": "link().ask(Plain(number(f)))",
+    "plain": "link().ask(Operate('__getstate__', number(f), raw()))",
     "dict": "link().ask(Operate('__getattribute__', number(f), raw('__dict__')))",
     "reduce": "link().ask(Operate('__reduce_ex__', number(f), raw(4)))",
     "named": "link().ask(Call([Tag.NAMED, 'os', '_exit'], raw(0)))",
@@ -1064,7 +1064,7 @@ add_hack(
     "no entry point",
     "removed behind the load",
     "def solve(*a): pass\nclass M(dict): pass\ndef forge():\n    me = peer(); old = me._fallback\n"
-    "    me._fallback = lambda r: Answer(None) if isinstance(r, Load) else Failure([36, 0, None, 'KeyError', [1, []], [2, [], []]], '')\nforge()",
+    "    me._fallback = lambda r: Answer(None) if isinstance(r, Load) else Failure([36, 'KeyError', [1, []], [2, [], []]])\nforge()",
     "equality",
     helpers=PEER,
 )

@@ -191,7 +191,7 @@ def test_inherited_names_are_refused() -> None:
         with pytest.raises(AttributeError, match="faithful"):
             crossing.check_call(kind)
         with pytest.raises(AttributeError, match="faithful"):
-            crossing.set_attribute(kind(), "x", 1)
+            crossing.check_assignment(kind(), "x")
     crossing.check_call(Text)
 
 

@@ -70,7 +70,6 @@ _CASES = {
     "groups": "try: own(4)\nexcept* ValueError as e: assert e.exceptions[0].args == (1,)\nexcept* OSError as e: assert e.exceptions[0].path == 'd'\n"
     "else: raise AssertionError",
     "values": "v, f = value()\nassert type(v) is ValueError and v.args == ('v', [1]) and type(f) is FileNotFoundError and f.filename == 'f'",
-    "identity": "error = ValueError(1)\ndef fail(): raise error\ntry: pass_on(fail)\nexcept ValueError as e: assert e is error\nelse: raise AssertionError",
     "identity of own": "class E(Exception): pass\nerror = E(1)\ndef fail(): raise error\ntry: pass_on(fail)\nexcept E as e: assert e is error\n"
     "else: raise AssertionError",
     "to the submission": "def fail(): json.loads('{x')\nassert catch(fail) == (1, 'Expecting property name enclosed in double quotes')\n"

@@ -51,7 +51,6 @@ def test_verdict_is_that_of_the_framework(faithful: Faithful, module: FaithfulMo
     right = faithful(module.right, module.tests, module.right)
     assert right.outcome is VerdictOutcome.PASSED, right
     assert right.mode is GradingMode.FAITHFUL
-    assert not right.is_weak
     wrong = faithful(module.wrong, module.tests, module.right)
     assert wrong.outcome is VerdictOutcome.FAILED, wrong
 
@@ -103,84 +102,60 @@ def test_cases_share_the_namespace_of_the_submission(faithful: Faithful) -> None
         ("def add(a, b): return a - b", "failed", ["failed", "error", "error"]),
         ("def add(a, b):", "error", ["not_run"] * 3),
         ("def sub(a, b): pass", "error", ["not_run"] * 3),
-        ("import os\ndef add(a, b): os._exit(0)", "killed", None),
+        ("import os\ndef add(a, b): os._exit(0)", "killed", ["killed"] * 3),
         ("def add(a, b): raise SystemExit(0)", "failed", ["error"] * 3),
-        ("import unittest\ndef add(a, b): raise unittest.SkipTest", "failed", None),
+        ("import unittest\ndef add(a, b): raise unittest.SkipTest", "failed", ["failed"] * 3),
     ],
 )
-def test_outcomes_of_wrong_submissions(faithful: Faithful, code: str, outcome: str, cases: list[str] | None) -> None:
+def test_outcomes_of_wrong_submissions(faithful: Faithful, code: str, outcome: str, cases: list[str]) -> None:
     graded = faithful(code, _ADD_TESTS, _ADD, entry_point="add")
     assert graded.outcome.value == outcome, graded
-    if cases is not None:
-        assert [case.outcome.value for case in graded.cases] == cases
+    assert [case.outcome.value for case in graded.cases] == cases
+
+
+def test_reason_of_an_error_is_said(faithful: Faithful) -> None:
+    assert "SyntaxError" in faithful("def add(a, b:", _ADD_TESTS, _ADD, entry_point="add").message
+    assert "does not define 'add'" in faithful("", _ADD_TESTS, _ADD, entry_point="add").message
 
 
 def test_result_contains_nothing_of_the_tests(faithful: Faithful) -> None:
     code = """
-import sys
+import gc, sys
+tests = [item for item in gc.get_objects() if type(item).__name__ == "Asserts"]
 def add(a, b):
-    frame = sys._getframe(1)
-    print(open("/proc/self/cmdline").read(), frame.f_code.co_consts, flush=True)
-    print(frame.f_code.co_consts, file=sys.stderr, flush=True)
-    raise AssertionError(frame.f_code.co_consts)
+    print(open("/proc/self/cmdline").read(), sys._getframe(1).f_code.co_consts, file=sys.stderr, flush=True)
+    raise AssertionError(sys._getframe(1).f_code.co_consts)
 """
-    graded = faithful(code, Asserts(cases=("assert add(17, 25) == 42",)), _ADD)
-    assert graded.outcome is VerdictOutcome.FAILED
-    assert (graded.stdout, graded.stderr, graded.message) == ("", "", "")
-    assert graded.cases[0].message == "an assertion failed"
+    tests = Asserts(cases=("assert add(17, 25) == 42",))
+    for ending in ("", "raise ValueError(tests)", "del add"):
+        graded = faithful(code + ending, tests, _ADD, entry_point="add")
+        assert graded.outcome in {VerdictOutcome.FAILED, VerdictOutcome.ERROR}
+        assert "17" not in repr(graded.cases) + graded.message + graded.stdout + graded.stderr
 
 
 def test_endless_submission_times_out(faithful: Faithful) -> None:
     limits = GradingLimits(cpu_timeout=0.2, wall_timeout=20.0)
     graded = faithful("def add(a, b):\n    while True: pass", _ADD_TESTS, _ADD, limits=limits)
     assert graded.outcome is VerdictOutcome.TIMEOUT
-    assert CaseOutcome.TIMEOUT in [case.outcome for case in graded.cases]
+    assert {case.outcome for case in graded.cases} == {CaseOutcome.TIMEOUT}
 
 
-def test_limit_applies_to_all_tests_together(faithful: Faithful) -> None:
-    code = "import time\ndef add(a, b):\n    end = time.process_time() + 0.6\n    while time.process_time() < end: pass\n    return a + b"
-    limits = GradingLimits(cpu_timeout=1.6, wall_timeout=20.0)
-    graded = faithful(code, _ADD_TESTS, _ADD, limits=limits)
-    assert graded.outcome is VerdictOutcome.TIMEOUT
-    assert sorted(case.outcome.value for case in graded.cases) == ["passed", "passed", "timeout"]
+def test_submission_that_answers_rightly_must_pass_the_tests(faithful: Faithful) -> None:
+    """It knows which of two runs it is in by the names of the tests."""
+    tests = "import sys\ndef test_sum(): assert add(1, 2) == 3\ndef test_nothing(): pass"
+    code = "import sys\ndef add(a, b): return 4 if sys._getframe(1).f_code.co_name == 'test_sum' else a + b"
+    graded = faithful(code, tests, _ADD)
+    assert graded.outcome is VerdictOutcome.FAILED
+    assert {case.name: case.outcome.value for case in graded.cases} == {"test_sum": "failed", "test_nothing": "passed"}
 
 
-def test_nothing_passes_from_test_to_test(faithful: Faithful) -> None:
-    """Each process tries to leave something, and fails if it finds what another one has left."""
-    code = """
-import os, socket, subprocess, sys, time
-
-def leave():
-    found = []
-    for path in ("mark", "/tmp/mark", "/dev/shm/mark"):
-        if os.path.exists(path): found.append(path)
-        open(path, "w").close()
-    server = socket.socket(socket.AF_UNIX)
-    try: server.bind("\\0mark-of-a-test")
-    except OSError as error: found.append(error)
-    if os.fork() == 0:
-        os.setsid()
-        server.listen()
-        time.sleep(60)
-    return found
-
-def add(a, b):
-    found = leave()
-    if found: raise RuntimeError(found)
-    return a + b
-"""
-    graded = faithful(code, _ADD_TESTS, _ADD, files={"given": "x"})
-    assert graded.outcome is VerdictOutcome.PASSED, graded
-
-
-def test_files_of_the_task_are_new_for_each_test(faithful: Faithful) -> None:
+def test_files_of_the_task_are_new_for_each_run(faithful: Faithful) -> None:
     code = "import os\ndef take():\n    text = open('given').read()\n    os.remove('given')\n    return text"
-    tests = Asserts(cases=("assert take() == 'content'", "assert take()[:4] == 'cont'"))
-    graded = faithful(code, tests, code, files={"given": "content"})
+    graded = faithful(code, Asserts(cases=("assert take() == 'content'",)), code, files={"given": "content"})
     assert graded.outcome is VerdictOutcome.PASSED
 
 
-def test_tests_without_literals_are_weak(faithful: Faithful) -> None:
+def test_tests_without_questions_are_weak(faithful: Faithful) -> None:
     tests = Asserts(cases=("x = make()\nassert x is x",))
     graded = faithful("def make(): return object()", tests, "def make(): return object()")
     assert graded.outcome is VerdictOutcome.PASSED
@@ -206,12 +181,11 @@ def test_module_that_is_not_python_fails(faithful: Faithful) -> None:
     assert graded.is_weak
 
 
-def test_reference_that_fails_a_test_does_not_matter(faithful: Faithful) -> None:
+def test_tests_that_the_reference_fails_have_no_questions(faithful: Faithful) -> None:
     reference = "def add(a, b): return 0 if a == 'a' else a + b"
     assert faithful(_ADD, _ADD_TESTS, reference).outcome is VerdictOutcome.PASSED
     graded = faithful(reference, _ADD_TESTS, reference)
     assert [case.outcome.value for case in graded.cases] == ["passed", "failed", "passed"]
-    assert graded.is_weak
 
 
 def test_concurrent_gradings_do_not_disturb_each_other(local_sandbox: Sandbox) -> None:

@@ -345,9 +345,10 @@ def test_endless_program_times_out(judge: Judge) -> None:
 
 def test_programs_with_tolerance(judge: Judge) -> None:
     code = "print(0.1 + 0.2, 'x', 1e9 + 1)"
-    assert _program(judge, code, ("", "0.3 x 1000000000"), tolerance=1e-6).outcome is VerdictOutcome.PASSED
-    assert _program(judge, code, ("", "0.3 x 1000000000")).outcome is VerdictOutcome.FAILED
-    assert _program(judge, code, ("", "0.3 y 1000000000"), tolerance=1e-6).outcome is VerdictOutcome.FAILED
+    assert _program(judge, code, ("", "0.3 x 1000000000.0"), tolerance=1e-6).outcome is VerdictOutcome.PASSED
+    assert _program(judge, code, ("", "0.3 x 1000000000.0")).outcome is VerdictOutcome.FAILED
+    assert _program(judge, code, ("", "0.3 x 1000000000"), tolerance=1e-6).outcome is VerdictOutcome.FAILED
+    assert _program(judge, code, ("", "0.3 y 1000000000.0"), tolerance=1e-6).outcome is VerdictOutcome.FAILED
     assert _program(judge, "print('nan')", ("", "1"), tolerance=1e-6).outcome is VerdictOutcome.FAILED
 
 
@@ -370,9 +371,6 @@ def test_assertion_in_callback_fails_case(judge: Judge) -> None:
     case = "def check(x): assert x == 2, 'wanted 2'\nassert call(check) in ('', None)"
     graded = judge.asserts(code, case, "assert call(str) == '1'")
     assert _outcomes(graded) == {"0": "failed", "1": "passed"}
-    through = "def call(f): return f(1)"
-    case = "def check(x): raise AssertionError\ntry: call(check)\nexcept AssertionError: pass\nelse: raise ValueError"
-    assert judge.asserts(through, case).outcome is VerdictOutcome.PASSED
 
 
 def test_stop_iteration_never_ends_loop_of_tests(judge: Judge) -> None:

@@ -27,7 +27,7 @@ from coding_gym_server.protocol.grading import (
 from tests.grading.judging import Judge
 from tests.security.attack import Inside
 from tests.support.sandbox_faults import is_gone, settled_descriptors
-from tests.support.sandbox_processes import PARENT, host_process, processes_of, server_of, zygote_of
+from tests.support.sandbox_processes import ITSELF, PARENT, host_process, processes_of, server_of, zygote_of
 from tests.support.timing import eventually
 
 DIRECTORIES = ("/home/user", "/tmp", "/dev/shm")
@@ -289,9 +289,9 @@ def test_submissions_have_users_of_their_own(box: Sandbox) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        tests = user_of(see_in_tests(judges[0], "os.getppid()"))
+        tests = user_of(see_in_tests(judges[0], PARENT))
         session = stack.enter_context(contextlib.closing(Inside(box)))
-        others = {server_of(box).uids().real, user_of(session.see("os.getpid()"))}
+        others = {server_of(box).uids().real, user_of(session.see(ITSELF))}
         users = {user_of(pid) for pid in found}
     assert len(users) == 2
     assert users.isdisjoint({*others, tests})

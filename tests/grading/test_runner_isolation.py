@@ -230,4 +230,7 @@ def test_tests_leave_no_state(judge: Judge) -> None:
         if graded.cases[0].message.partition("AssertionError: ")[2] == before[name]:
             ineffective.append((name, graded))
     assert ineffective == []
-    assert state() == before
+    # Each process draws its own numbers of numpy, as each program does.
+    after = state()
+    assert after.pop("random state of numpy") != before.pop("random state of numpy")
+    assert after == before

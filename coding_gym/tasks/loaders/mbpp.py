@@ -2,43 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-from coding_gym.errors import ConfigurationError
-from coding_gym.tasks.loaders.json_lines import read_rows
-from coding_gym.tasks.loaders.modes import with_grading
-from coding_gym.tasks.loaders.rows import LoadOptions, RowError, TaskRow
+from coding_gym.tasks.loaders.integers import with_hexadecimal
+from coding_gym.tasks.loaders.rows import RowError, TaskRow
 from coding_gym.tasks.loaders.split_tests import definitions, uses
-from coding_gym.tasks.suite import TaskSuite
 from coding_gym.tasks.task import Task
 from coding_gym_server.ipc.text import source_lines
 from coding_gym_server.protocol.grading import Asserts
 
-__all__ = ["load_mbpp", "mbpp_task"]
-
-
-def load_mbpp(path: Path | str, **options: Any) -> TaskSuite:
-    """Load the problems of MBPP, 974 in the original, from the file ``mbpp.jsonl``.
-
-    Args:
-        path: The JSON Lines file or JSON array, of the original or of the sanitized variant.
-        options: ``show_tests``: number of tests that a prompt shows, by default 3 as in the paper; these also count in grading.
-            ``limits``: resource limits of submissions. ``grading``: where the tests run, see ``Task``.
-
-    Raises:
-        ConfigurationError: If there is no such file, or it is not in this format.
-    """
-    loading = LoadOptions(**options)
-    tasks = []
-    for number, (where, fields) in enumerate(read_rows(Path(path))):
-        try:
-            task = mbpp_task(TaskRow(fields, number=number, source="mbpp", options=loading))
-            tasks.append(with_grading(task, loading.grading))
-        except ConfigurationError as error:
-            message = f"{where}: {error}"
-            raise ConfigurationError(message) from error
-    return TaskSuite("mbpp", tasks)
+__all__ = ["mbpp_task"]
 
 
 def mbpp_task(row: TaskRow) -> Task:
@@ -51,7 +22,7 @@ def mbpp_task(row: TaskRow) -> Task:
     """
     text, reference = row.text("text", "prompt"), row.text("code", default="")
     shown = row.texts("test_list")
-    cases = [*shown, *row.texts("challenge_test_list")]
+    cases = [with_hexadecimal(text) for text in (*shown, *row.texts("challenge_test_list"))]
     if not cases:
         message = f"there are no tests in test_list; {row.describe()}"
         raise RowError(message)

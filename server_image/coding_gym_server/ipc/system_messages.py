@@ -1,6 +1,6 @@
 """Messages between the server and a session root about the user, mounts and file system of a session.
 
-Each request is the first to a root that has a user. It fails with ``messages.Failed``.
+Each request but ``ShareSystem`` is the first to a root that has a user. It fails with ``messages.Failed``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import msgspec
 
-__all__ = ["CreateSystem", "EnterOwnSystem", "JoinSystem", "Joined", "Mounted"]
+__all__ = ["CreateSystem", "EnterOwnSystem", "JoinSystem", "Joined", "Mounted", "ShareSystem", "SystemShared"]
 
 
 class EnterOwnSystem(msgspec.Struct, tag=True):
@@ -42,6 +42,16 @@ class JoinSystem(msgspec.Struct, tag=True):
     authority: str
 
 
+class ShareSystem(msgspec.Struct, tag=True):
+    """Request: pass what other roots need to join the system of a session, with ``JoinSystem``.
+
+    Attributes:
+        slot: Number of the session's slot.
+    """
+
+    slot: int
+
+
 class Mounted(msgspec.Struct, tag=True):
     """Response to ``EnterOwnSystem`` and ``CreateSystem``.
 
@@ -53,3 +63,7 @@ class Mounted(msgspec.Struct, tag=True):
 
 class Joined(msgspec.Struct, tag=True):
     """Response to ``JoinSystem``."""
+
+
+class SystemShared(msgspec.Struct, tag=True):
+    """Response to ``ShareSystem``. Passes the mount and IPC namespaces."""

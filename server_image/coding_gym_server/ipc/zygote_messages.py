@@ -9,7 +9,6 @@ import msgspec
 from coding_gym_server.ipc.snapshot_messages import ForkSlotMaker, SlotMakerForked
 
 __all__ = [
-    "FAITHFUL",
     "SLOT_MAKER",
     "SUBMISSION",
     "DisplayForked",
@@ -25,9 +24,6 @@ __all__ = [
 
 SUBMISSION = "submission"
 """Backend name of roots whose workers run submissions, which communicate with a test runner instead of the server."""
-
-FAITHFUL = "faithful"
-"""Backend name of roots whose workers run a submission together with one test."""
 
 SLOT_MAKER = "slot maker"
 """Backend name of a zygote that makes namespaces for forks of sessions, and runs no code."""

@@ -9,6 +9,7 @@ import pathlib
 import re
 import sys
 import uuid
+import zoneinfo
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -89,26 +90,13 @@ class Decoder:
     def fill(self, mapping: dict[Any, Any], keys: list[Tree], values: list[Tree]) -> dict[Any, Any]:
         """Insert decoded keys and values into a dict."""
         for key, value in zip(self.items(keys), self.items(values), strict=True):
-            dict.__setitem__(mapping, key, value)
+            mapping[key] = value
         return mapping
 
-
-def _read_list(decoder: Decoder, items: list[Tree]) -> list[Any]:
-    container: list[Any] = decoder.new([])
-    container.extend(decoder.items(items))
-    return container
-
-
-def _read_set(decoder: Decoder, items: list[Tree]) -> set[Any]:
-    container: set[Any] = decoder.new(set())
-    container.update(decoder.items(items))
-    return container
-
-
-def _read_deque(decoder: Decoder, items: list[Tree], maxlen: int | None) -> deque[Any]:
-    container: deque[Any] = decoder.new(deque(maxlen=maxlen))
-    container.extend(decoder.items(items))
-    return container
+    def add(self, add: Callable[[Any, Iterable[Any]], None], container: Any, items: list[Tree]) -> Any:
+        """Add decoded items to a new container."""
+        add(self.new(container), self.items(items))
+        return container
 
 
 def _read_default_dict(decoder: Decoder, keys: list[Tree], values: list[Tree], factory: Tree) -> defaultdict[Any, Any]:
@@ -162,10 +150,10 @@ def _exactly(kind: type, value: Any) -> Any:
 
 
 _READERS: dict[int, Callable[..., Any]] = {
-    Tag.LIST: _read_list,
+    Tag.LIST: lambda decoder, items: decoder.add(list.extend, [], items),
     Tag.TUPLE: lambda decoder, items: tuple(decoder.items(items)),
     Tag.DICT: lambda decoder, keys, values: decoder.fill(decoder.new({}), keys, values),
-    Tag.SET: _read_set,
+    Tag.SET: lambda decoder, items: decoder.add(set.update, set(), items),
     Tag.FROZENSET: lambda decoder, items: frozenset(decoder.items(items)),
     Tag.AGAIN: lambda decoder, number: decoder.mutables[number],
     Tag.INT: lambda _, data: int.from_bytes(_exactly(bytes, data), "little", signed=True),
@@ -178,12 +166,13 @@ _READERS: dict[int, Callable[..., Any]] = {
     Tag.TIME: _read_time,
     Tag.DATETIME: _read_datetime,
     Tag.TIMEDELTA: lambda _, *parts: datetime.timedelta(*parts),
-    Tag.TIMEZONE: lambda decoder, offset, name: datetime.timezone(decoder.decode(offset), name),
+    Tag.TIMEZONE: lambda decoder, *parts: datetime.timezone(*map(decoder.decode, parts)),
+    Tag.ZONE: lambda _, key: zoneinfo.ZoneInfo(_exactly(str, key)),
     Tag.ARRAY: _read_array,
     Tag.SCALAR: _read_scalar,
-    Tag.DEQUE: _read_deque,
+    Tag.DEQUE: lambda decoder, items, maxlen: decoder.add(deque.extend, deque(maxlen=maxlen), items),
     Tag.COUNTER: lambda decoder, keys, values: decoder.fill(decoder.new(Counter()), keys, values),
-    Tag.ORDERED_DICT: lambda decoder, keys, values: _read_ordered(decoder, keys, values),
+    Tag.ORDERED_DICT: lambda decoder, keys, values: decoder.fill(decoder.new(OrderedDict()), keys, values),
     Tag.DEFAULT_DICT: _read_default_dict,
     Tag.RANGE: lambda decoder, *parts: range(*map(decoder.decode, parts)),
     Tag.SLICE: lambda decoder, *parts: slice(*map(decoder.decode, parts)),
@@ -195,13 +184,6 @@ _READERS: dict[int, Callable[..., Any]] = {
     Tag.PATTERN: _read_pattern,
     Tag.TYPE: lambda _, name: _TYPES_BY_NAME[name],
 }
-
-
-def _read_ordered(decoder: Decoder, keys: list[Tree], values: list[Tree]) -> OrderedDict[Any, Any]:
-    container: OrderedDict[Any, Any] = decoder.new(OrderedDict())
-    for key, value in zip(decoder.items(keys), decoder.items(values), strict=True):
-        container[key] = value
-    return container
 
 
 def replace_contents(container: Any, new: Any) -> None:

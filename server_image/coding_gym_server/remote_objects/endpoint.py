@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import types
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from coding_gym_server.remote_objects import tables
 from coding_gym_server.remote_objects.decoder import Decoder, replace_contents
-from coding_gym_server.remote_objects.exceptions import (
-    CrossingExceptions,
-    class_of_name,
-    name_of_class,
-    set_state,
-)
+from coding_gym_server.remote_objects.exceptions import class_of_name, name_of_class, new_exception, set_state
 from coding_gym_server.remote_objects.exchange import (
     Answer,
-    Await,
     Call,
     ClassFacts,
-    Delete,
     Facts,
     Failure,
     Get,
     Operate,
     PeerConnection,
-    Plain,
     Reply,
     Request,
-    Set,
+    Streams,
 )
 from coding_gym_server.remote_objects.marshalling import (
-    CapturedOutput,
-    class_facts,
     decode_arguments,
     encode_arguments,
     is_builtin_type,
@@ -49,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["RemoteObjectEndpoint"]
 
 _MAX_TRACEBACK_CHARS = 4000
+_MOST_RECEIVED = 64
 
 
 class RemoteObjectEndpoint:
@@ -67,9 +60,8 @@ class RemoteObjectEndpoint:
         self._retained: list[Any] = []
         self._numbers: dict[int, int] = {}
         self._handles: dict[int, Any] = {}
-        self._exceptions = CrossingExceptions()
+        self._received: deque[BaseException] = deque(maxlen=_MOST_RECEIVED)
         self._described: list[BaseException] = []
-        self._depth = 0
         self._classes: dict[int, ProxyType] = {}
 
     def attach(self, connection: PeerConnection) -> None:
@@ -108,36 +100,22 @@ class RemoteObjectEndpoint:
         """Return an attribute of a remote object."""
         return self.ask(Get(self.encode(target), name))
 
-    def set(self, target: Any, name: str, value: Any) -> None:
-        """Set an attribute of a remote object."""
-        self.ask(Set(self.encode(target), name, self.encode(value)))
-
-    def delete(self, target: Any, name: str) -> None:
-        """Delete an attribute of a remote object."""
-        self.ask(Delete(self.encode(target), name))
-
     def plain(self, target: Any) -> Any:
         """Return the data of a remote exception, or object whose class extends a builtin container."""
-        return self.ask(Plain(self.encode(target)))
+        return self.operate("__getstate__", target, ())
 
     async def wait_for(self, target: Tree) -> Any:
         """Run a remote awaitable to completion. Blocks the local event loop."""
-        return self.ask(Await(target))
+        return self.ask(Operate("__await__", target, encode_arguments(Encoder(self.export), (), {})))
 
     def is_received(self, error: BaseException) -> bool:
         """Return whether the peer has raised an exception."""
-        return class_of_handle(error) is not None or self._exceptions.number_of_received(error) is not None
+        return class_of_handle(error) is not None or any(error is received for received in self._received)
 
     def _request(self, request: Request, encoder: Encoder) -> Any:
         """Send a request with encoded arguments, and apply the reply's changes to mutable arguments."""
-        self._depth += 1
-        try:
-            reply = self._connection.ask(request)
-            return self._result(reply, self._decoder(encoder.mutables), count=len(encoder.mutables))
-        finally:
-            self._depth -= 1
-            if not self._depth:
-                self._exceptions.forget_sent()
+        reply = self._connection.ask(request)
+        return self._result(reply, self._decoder(encoder.mutables), count=len(encoder.mutables))
 
     def _decoder(self, known: Iterable[Any] = ()) -> Decoder:
         return Decoder(self._import, known, adapt=self.rules.adapt)
@@ -169,7 +147,7 @@ class RemoteObjectEndpoint:
     def answer(self, request: Any) -> Reply:
         """Handle a request of the peer."""
         decoder = self._decoder()
-        printed = CapturedOutput()
+        printed = io.StringIO(), io.StringIO()
         arguments: tuple[list[Any], dict[str, Any]] = ([], {})
         value = None
         try:
@@ -180,54 +158,28 @@ class RemoteObjectEndpoint:
                     if streams is not None and not self.rules.is_open:
                         message = "a call that would change builtin functions or streams"
                         raise MalformedError(message)
-                    if streams is None:
+                    with redirected(streams or Streams(), decoder, *printed):
                         value = self.rules.call(function, *arguments)
-                    else:
-                        with redirected(streams, decoder, printed):
-                            value = self.rules.call(function, *arguments)
                 case Operate(name, target, raw):
                     arguments = decode_arguments(decoder, raw)
                     value = self.rules.operate(name, self._local_object(target), arguments[0])
                 case Get(target, name):
                     value = self.rules.get(self._local_object(target), name)
-                case Set(target, name, tree):
-                    self.rules.set(self._local_object(target), name, decoder.decode(tree))
-                case Delete(target, name):
-                    self.rules.delete(self._local_object(target), name)
                 case Facts(target):
                     return self._facts(self._local_object(target))
-                case Plain(target):
-                    value = self.rules.plain(self._local_object(target))
-                case Await(target):
-                    value = self.rules.run(self._local_object(target))
                 case _ if self._fallback is not None:
                     return self._fallback(request)
                 case _:
                     message = f"an unsupported request: {type(request).__name__}"
                     raise MalformedError(message)
             encoder, changes = self._changes(decoder, arguments, request)
-            return Answer(encoder.encode(value), changes, *printed.texts())
+            return Answer(encoder.encode(value), changes, *(sendable_text(text.getvalue()) for text in printed))
         except BaseException as error:  # noqa: BLE001 - including the submission's own classes
             self.rules.raised(error)
             encoder, changes = self._changes(decoder, arguments, request)
-            return self.failure(error, encoder, changes, *printed.texts())
-
-    def failure(
-        self,
-        error: BaseException,
-        encoder: Encoder | None = None,
-        changes: list[tuple[int, Tree]] | None = None,
-        stdout: str = "",
-        stderr: str = "",
-    ) -> Failure:
-        """Return the message for an exception."""
-        encoder = encoder or Encoder(self.export)
-        try:
-            text = str(error)
-        except BaseException:  # noqa: BLE001 - including the submission's own classes
-            text = ""
-        lines = sendable_text("".join(self.rules.traceback(error))[-_MAX_TRACEBACK_CHARS:])
-        return Failure(self.export(encoder, error), sendable_text(text), lines, changes or [], stdout, stderr)
+            lines = sendable_text("".join(self.rules.traceback(error))[-_MAX_TRACEBACK_CHARS:])
+            tree = self.export(encoder, error)
+            return Failure(tree, lines, changes, *(sendable_text(text.getvalue()) for text in printed))
 
     def _changes(self, decoder: Decoder, arguments: tuple[list[Any], dict[str, Any]], request: Any) -> Any:
         """Return an encoder that knows the containers among the arguments, and their contents if any of them has changed."""
@@ -292,31 +244,18 @@ class RemoteObjectEndpoint:
         number = number_of(self, kind)
         if number is not None:
             return [Tag.BACK, number]
-        count = len(self._retained)
-        number = self._retain(kind)
-        # Includes the class description the first time, which saves the peer a request.
-        return [Tag.CLASS, number, self._facts(kind)] if number == count else [Tag.CLASS, number]
+        return [Tag.CLASS, self._retain(kind)]
 
     def _exception_tree(self, encoder: Encoder, kind: type[BaseException], error: BaseException) -> Tree:
-        arguments, attributes = self.rules.exception_state(error)
-        # Arguments that do not cross, among them the exception itself, must not hide it.
-        if any(error is described for described in self._described):
-            arguments = ()
+        # What does not cross, among it the exception itself, must not hide it.
+        is_described = any(error is described for described in self._described)
+        arguments, attributes = ((), {}) if is_described else self.rules.exception_state(error)
         self._described.append(error)
         try:
-            if not self._crosses(arguments):
-                arguments = ()
-            number, known = self._exceptions.number(error), self._exceptions.number_of_received(error)
-            return [Tag.EXCEPTION, number, known, name_of_class(kind), encoder.encode(arguments), encoder.encode(attributes)]
+            state = encoder.attempt(arguments, ()), encoder.attempt(attributes, {})
+            return [Tag.EXCEPTION, name_of_class(kind), *state]
         finally:
             self._described.pop()
-
-    def _crosses(self, value: Any) -> bool:
-        try:
-            self.encode(value)
-        except (TypeError, RecursionError):
-            return False
-        return True
 
     def _retain(self, value: Any) -> int:
         number = self._numbers.setdefault(id(value), len(self._retained))
@@ -339,8 +278,6 @@ class RemoteObjectEndpoint:
                 return self._retained[number] if number >= 0 else self._retained[len(self._retained)]
             case [Tag.CLASS, int(number)]:
                 return self._class(number)
-            case [Tag.CLASS, int(number), facts]:
-                return self._class(number, facts)
             case [Tag.OBJECT, int(number), kind, *data]:
                 return self._handle(decoder, number, kind, data)
             case [Tag.NAMED, str(module), str(name)]:
@@ -353,9 +290,10 @@ class RemoteObjectEndpoint:
                 # With it, a submission would choose which failures of tests their handlers accept.
                 message = f"{name} as a value"
                 raise MalformedError(message)
-            case [Tag.EXCEPTION, int(number), known, str(name), arguments, attributes]:
-                state = decoder.decode(arguments), decoder.decode(attributes)
-                return self._exceptions.receive(number, known, class_of_name(name), *state)
+            case [Tag.EXCEPTION, str(name), arguments, attributes]:
+                error = new_exception(class_of_name(name), decoder.decode(arguments), decoder.decode(attributes))
+                self._received.append(error)
+                return error
         message = f"an unknown tag: {tree[:1]}"
         raise MalformedError(message)
 
@@ -382,10 +320,10 @@ class RemoteObjectEndpoint:
                 return class_of_name(name)
         return self._decoder().decode(tree)
 
-    def _class(self, number: int, facts_tree: Tree = None) -> ProxyType:
+    def _class(self, number: int) -> ProxyType:
         known = self._classes.get(number)
         if known is None:
-            facts = self._connection.ask(Facts([Tag.BACK, number])) if facts_tree is None else class_facts(facts_tree)
+            facts = self._connection.ask(Facts([Tag.BACK, number]))
             if not isinstance(facts, ClassFacts):
                 message = "a malformed class"
                 raise MalformedError(message)

@@ -7,13 +7,12 @@ import contextlib
 import importlib
 import sys
 import types
-from collections import deque
 from typing import Any
 
 from coding_gym_server.remote_objects.tables import is_data
 from coding_gym_server.remote_objects.values import MalformedError
 
-__all__ = ["CrossingExceptions", "class_of_name", "exception_state", "name_of_class", "new_exception", "set_state"]
+__all__ = ["class_of_name", "exception_state", "name_of_class", "new_exception", "set_state"]
 
 _MODULES = frozenset(
     (
@@ -36,7 +35,7 @@ _MODULES = frozenset(
 )
 """Modules whose exceptions cross by name. None has a class that test frameworks treat specially, as ``unittest`` has."""
 
-_MOST_KEPT = 64
+_CHAIN = ("__cause__", "__context__", "__suppress_context__", "__notes__")
 _DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 
 
@@ -69,7 +68,7 @@ def class_of_name(name: str) -> type[BaseException]:
 
 
 def exception_state(error: BaseException) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of an exception, and those of its public attributes that are data."""
+    """Return the arguments of an exception, those of its public attributes that are data, and what leads to it."""
     found = dict(error.__dict__) if name_of_class(type(error)) else {}
     for base in type(error).__mro__:
         if name_of_class(base):
@@ -79,7 +78,10 @@ def exception_state(error: BaseException) -> tuple[tuple[Any, ...], dict[str, An
                     with contextlib.suppress(AttributeError, TypeError):
                         found[name] = item.__get__(error)
     is_public = {name for name, value in found.items() if not name.startswith("_") and value is not None and is_data(value)}
-    return error.args, {name: found[name] for name in sorted(is_public)}
+    # A cause is the context as well.
+    left_out = "__context__" if error.__cause__ else ""
+    chain = {name: value for name in _CHAIN if name != left_out and (value := getattr(error, name, None))}
+    return error.args, {name: found[name] for name in sorted(is_public)} | chain
 
 
 def new_exception(kind: type[BaseException], arguments: Any, attributes: Any) -> BaseException:
@@ -108,55 +110,9 @@ def set_state(error: BaseException, arguments: Any, attributes: Any) -> None:
         defined = any(isinstance(vars(base).get(name), _DESCRIPTORS) for base in type(error).__mro__ if name_of_class(base))
         # The arguments determine attributes that are read-only.
         with contextlib.suppress(AttributeError, TypeError, ValueError):
-            if name == "args" or not str.isidentifier(name) or name.startswith("_"):
+            if name == "args" or not str.isidentifier(name) or (name.startswith("_") and name not in _CHAIN):
                 continue
-            if defined:
+            if defined or name == "__notes__":
                 object.__setattr__(error, name, value)
             elif by_value and not hasattr(type(error), name):
                 error.__dict__[name] = value
-
-
-class CrossingExceptions:
-    """Exceptions that have crossed by value, with their numbers: one that comes back is the same object."""
-
-    def __init__(self) -> None:
-        self._next = 0
-        self._sent: deque[tuple[int, BaseException]] = deque(maxlen=_MOST_KEPT)
-        self._received: deque[tuple[int, BaseException]] = deque(maxlen=_MOST_KEPT)
-
-    def number(self, error: BaseException) -> int:
-        """Return the number under which an exception is sent."""
-        number = next((number for number, sent in self._sent if sent is error), None)
-        if number is None:
-            number = self._next
-            self._next += 1
-            self._sent.append((number, error))
-        return number
-
-    def receive(self, number: int, known: Any, kind: type[BaseException], arguments: Any, attributes: Any) -> BaseException:
-        """Return the exception that arrives.
-
-        Args:
-            number: The number that the peer sends it under.
-            known: The number under which it was sent to the peer; None if it is the peer's.
-            kind: Its class.
-            arguments: Its arguments.
-            attributes: Its public attributes that are data.
-
-        Raises:
-            MalformedError: If it is malformed.
-        """
-        own = None if known is None else next((error for sent, error in self._sent if sent == known), None)
-        if own is not None:
-            return own
-        error = new_exception(kind, arguments, attributes)
-        self._received.append((number, error))
-        return error
-
-    def number_of_received(self, error: BaseException) -> int | None:
-        """Return the number under which an exception was received; None if it was not."""
-        return next((number for number, known in self._received if known is error), None)
-
-    def forget_sent(self) -> None:
-        """Forget the exceptions that were sent."""
-        self._sent.clear()

@@ -14,17 +14,16 @@ from typing import Any
 import msgspec
 
 from coding_gym_server.ipc.channel import HEADER
+from coding_gym_server.ipc.plain_messages import PlainReport, RunPlain
+from coding_gym_server.ipc.question_messages import AskQuestions, QuestionReport
 from coding_gym_server.protocol.errors import DECODING_ERRORS
 from coding_gym_server.remote_objects.program_messages import Compiled, NotStarted, RunCommand, RunProgram, Started
 from coding_gym_server.remote_objects.values import Tag, Tree
 
 __all__ = [
-    "SUBMISSION_MODULE",
     "Answer",
-    "Await",
     "Call",
     "ClassFacts",
-    "Delete",
     "Facts",
     "Failure",
     "Get",
@@ -34,14 +33,9 @@ __all__ = [
     "Operate",
     "PeerConnection",
     "PeerGoneError",
-    "Plain",
     "Request",
-    "Set",
     "Streams",
 ]
-
-SUBMISSION_MODULE = "solution"
-"""Name of the module that a submission runs as, unless it is a program."""
 
 MAX_FRAME_BYTES = 64 << 20
 
@@ -67,10 +61,12 @@ class Load(_Struct, tag=0, frozen=True):
     Attributes:
         code: The source code.
         entry_point: A name that the module must define.
+        imports: Import statements to execute after it, as far as what they import is installed.
     """
 
     code: str
     entry_point: str | None
+    imports: tuple[str, ...] = ()
 
 
 class GetGlobal(_Struct, tag=2, frozen=True):
@@ -110,6 +106,9 @@ class Call(_Struct, tag=3, frozen=True):
 class Operate(_Struct, tag=4, frozen=True):
     """Call a special method, which is looked up on the class.
 
+    ``__getstate__`` returns the data of an object whose class extends a builtin container, or the arguments and attributes of
+    an exception, and ``__await__`` runs an awaitable to completion.
+
     Attributes:
         name: Its name.
         target: The object.
@@ -128,35 +127,8 @@ class Get(_Struct, tag=5, frozen=True):
     name: str
 
 
-class Set(_Struct, tag=6, frozen=True):
-    """Set an attribute."""
-
-    target: Tree
-    name: str
-    value: Tree
-
-
-class Delete(_Struct, tag=7, frozen=True):
-    """Delete an attribute."""
-
-    target: Tree
-    name: str
-
-
 class Facts(_Struct, tag=8, frozen=True):
     """Describe a class; answered with ``ClassFacts``."""
-
-    target: Tree
-
-
-class Plain(_Struct, tag=9, frozen=True):
-    """Return the data of an object whose class extends a builtin container, or the arguments and attributes of an exception."""
-
-    target: Tree
-
-
-class Await(_Struct, tag=10, frozen=True):
-    """Run an awaitable to completion and return its result."""
 
     target: Tree
 
@@ -182,7 +154,6 @@ class Failure(_Struct, tag=12, frozen=True):
 
     Attributes:
         exception: The exception.
-        text: Its message.
         traceback: Its traceback, as text.
         changes: As in ``Answer``.
         stdout: As in ``Answer``.
@@ -190,7 +161,6 @@ class Failure(_Struct, tag=12, frozen=True):
     """
 
     exception: Tree
-    text: str
     traceback: str = ""
     changes: list[tuple[int, Tree]] = []
     stdout: str = ""
@@ -219,7 +189,7 @@ class ClassFacts(_Struct, tag=13, frozen=True):
     is_awaitable: bool
 
 
-Request = Load | RunProgram | RunCommand | GetGlobal | Call | Operate | Get | Set | Delete | Facts | Plain | Await
+Request = Load | RunProgram | RunCommand | RunPlain | AskQuestions | GetGlobal | Call | Operate | Get | Facts
 Reply = Answer | Failure | ClassFacts
 Message = Request | Reply
 
@@ -260,7 +230,7 @@ class PeerConnection:
                     return message
                 self._serve(message)
 
-    def tell(self, message: Started | NotStarted | Compiled) -> None:
+    def tell(self, message: Started | NotStarted | Compiled | PlainReport | QuestionReport) -> None:
         """Send a message that is not answered.
 
         Raises:
@@ -298,8 +268,7 @@ class PeerConnection:
         try:
             body = _encode(reply)
         except ValueError as error:
-            tree = [Tag.EXCEPTION, -1, None, "ValueError", [Tag.TUPLE, [str(error)]], [Tag.DICT, [], []]]
-            body = _encode(Failure(tree, str(error)))
+            body = _encode(Failure([Tag.EXCEPTION, "ValueError", [Tag.TUPLE, [str(error)]], [Tag.DICT, [], []]]))
         self._send(body)
 
     def _send(self, body: bytes) -> None:
@@ -337,11 +306,12 @@ class PeerConnection:
             self._received += data
 
     def _break(self, reason: str) -> PeerGoneError:
-        self.is_broken = True
+        # The peer may wait for a reply.
+        self.close()
         return PeerGoneError(reason)
 
 
-def _encode(message: Message | Started | NotStarted | Compiled) -> bytes:
+def _encode(message: Message | Started | NotStarted | Compiled | PlainReport | QuestionReport) -> bytes:
     try:
         body = _encoder.encode(message)
     except RecursionError:

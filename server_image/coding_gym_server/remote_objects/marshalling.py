@@ -12,12 +12,10 @@ from typing import Any
 import msgspec
 
 from coding_gym_server.remote_objects.decoder import Decoder
-from coding_gym_server.remote_objects.exchange import ClassFacts, Streams
-from coding_gym_server.remote_objects.values import Encoder, MalformedError, Tree
+from coding_gym_server.remote_objects.exchange import Streams
+from coding_gym_server.remote_objects.values import Encoder, MalformedError
 
 __all__ = [
-    "CapturedOutput",
-    "class_facts",
     "decode_arguments",
     "encode_arguments",
     "is_builtin_type",
@@ -33,26 +31,13 @@ _raw_encoder = msgspec.msgpack.Encoder()
 _raw_decoder = msgspec.msgpack.Decoder()
 
 
-class CapturedOutput:
-    """Output of a call, if it is captured."""
-
-    stdout: io.StringIO | None = None
-    stderr: io.StringIO | None = None
-
-    def texts(self) -> tuple[str, str]:
-        if self.stdout is None or self.stderr is None:
-            return "", ""
-        return sendable_text(self.stdout.getvalue()), sendable_text(self.stderr.getvalue())
-
-
 @contextlib.contextmanager
-def redirected(streams: Streams, decoder: Decoder, printed: CapturedOutput) -> Iterator[None]:
-    """Replace the standard streams and builtin functions during a call."""
+def redirected(streams: Streams, decoder: Decoder, stdout: io.StringIO, stderr: io.StringIO) -> Iterator[None]:
+    """Replace the standard streams and builtin functions during a call; the output only if it is captured."""
     with contextlib.ExitStack() as stack:
         if streams.captured:
-            printed.stdout, printed.stderr = io.StringIO(), io.StringIO()
-            stack.enter_context(contextlib.redirect_stdout(printed.stdout))
-            stack.enter_context(contextlib.redirect_stderr(printed.stderr))
+            stack.enter_context(contextlib.redirect_stdout(stdout))
+            stack.enter_context(contextlib.redirect_stderr(stderr))
         if streams.stdin is not None:
             stack.callback(setattr, sys, "stdin", sys.stdin)
             sys.stdin = io.StringIO(streams.stdin)
@@ -60,18 +45,6 @@ def redirected(streams: Streams, decoder: Decoder, printed: CapturedOutput) -> I
             stack.callback(setattr, builtins, name, getattr(builtins, name))
             setattr(builtins, name, decoder.decode(tree))
         yield
-
-
-def class_facts(tree: Tree) -> ClassFacts:
-    """Convert a class description received from the peer.
-
-    Raises:
-        MalformedError: If the description is malformed.
-    """
-    try:
-        return msgspec.convert(tree, ClassFacts)
-    except msgspec.ValidationError as error:
-        raise MalformedError(str(error)) from None
 
 
 def encode_arguments(encoder: Encoder, arguments: Any, keywords: dict[str, Any]) -> msgspec.Raw:

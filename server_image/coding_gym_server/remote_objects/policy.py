@@ -6,20 +6,44 @@ import copy
 import functools
 import importlib
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from coding_gym_server.remote_objects.exceptions import exception_state, name_of_class
 from coding_gym_server.remote_objects.exchange import Failure, Streams
 from coding_gym_server.remote_objects.marshalling import primitive_copy
-from coding_gym_server.remote_objects.proxies import ProxyType
 
 if TYPE_CHECKING:
     import asyncio
 
-    from coding_gym_server.remote_objects.interfaces import Endpoint
-    from coding_gym_server.remote_objects.values import Encoder
+    from coding_gym_server.remote_objects.values import Encoder, Tree
 
-__all__ = ["AccessPolicy"]
+__all__ = ["AccessPolicy", "Endpoint"]
+
+
+class Endpoint(Protocol):
+    """An endpoint, as used by proxies and policies."""
+
+    @property
+    def rules(self) -> AccessPolicy:
+        """The access policy of this side."""
+
+    def call(self, target: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Call a remote object."""
+
+    def operate(self, name: str, target: Any, arguments: tuple[Any, ...]) -> Any:
+        """Call a special method of a remote object."""
+
+    def get(self, target: Any, name: str) -> Any:
+        """Return an attribute of a remote object."""
+
+    def plain(self, target: Any) -> Any:
+        """Return a copy of the data in a remote object."""
+
+    def encode(self, value: Any) -> Tree:
+        """Return the encoded form of a value."""
+
+    def is_received(self, error: BaseException) -> bool:
+        """Return whether the peer has raised an exception."""
 
 
 class AccessPolicy:
@@ -44,28 +68,25 @@ class AccessPolicy:
 
     def operate(self, name: str, target: Any, arguments: list[Any]) -> Any:
         """Call a special method of a local object."""
-        if name == "__copy__":
-            return copy.copy(target)
-        if name == "__deepcopy__":
-            return copy.deepcopy(target)
-        if name == "__bool__":
-            return bool(target)
-        if name == "__getitem__" and isinstance(target, type):
-            # A generic class.
-            return target[arguments[0]]  # type: ignore[index]
+        match name:
+            case "__copy__":
+                return copy.copy(target)
+            case "__deepcopy__":
+                return copy.deepcopy(target)
+            case "__bool__":
+                return bool(target)
+            case "__getstate__":
+                return self.plain(target)
+            case "__await__":
+                return self.run(target)
+            case "__getitem__" if isinstance(target, type):
+                # A generic class.
+                return target[arguments[0]]  # type: ignore[index]
         return getattr(type(target), name)(target, *arguments)
 
     def get(self, target: Any, name: str) -> Any:
         """Return an attribute of a local object."""
         return getattr(target, name)
-
-    def set(self, target: Any, name: str, value: Any) -> None:
-        """Set an attribute of a local object."""
-        setattr(target, name, value)
-
-    def delete(self, target: Any, name: str) -> None:
-        """Delete an attribute of a local object."""
-        delattr(target, name)
 
     def plain(self, target: Any) -> Any:
         """Return the data of a local exception or container."""
@@ -121,12 +142,8 @@ class AccessPolicy:
         """Return the form in which a NumPy scalar or array of the peer is used."""
         return value
 
-    def make(self, kind: ProxyType, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """Instantiate a remote class."""
-        return self.peer.call(kind, arguments, keywords)
-
     def call_handle(self, handle: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """Call a remote object that is not a class."""
+        """Call a remote object, or instantiate a remote class."""
         return self.peer.call(handle, arguments, keywords)
 
     def look_up(self, handle: Any, name: str) -> Any:

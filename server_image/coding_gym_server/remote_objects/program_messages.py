@@ -26,6 +26,7 @@ class RunProgram(_Struct, tag=1, frozen=True):
         keeps_file: Whether the file remains when the program ends by itself.
         compiled: The source as ``Compiled`` returned it; None to compile it, and to return that before it is executed.
         max_memory_bytes: Limit on the private memory of each of its processes; None for no other than that of submissions.
+        random_seed: Seed of ``random``; None draws one from the operating system.
     """
 
     code: str
@@ -34,6 +35,7 @@ class RunProgram(_Struct, tag=1, frozen=True):
     keeps_file: bool = False
     compiled: bytes | None = None
     max_memory_bytes: int | None = None
+    random_seed: int | None = None
 
 
 class RunCommand(_Struct, tag=14, frozen=True):

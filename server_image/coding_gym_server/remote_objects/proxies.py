@@ -12,12 +12,27 @@ from typing import TYPE_CHECKING, Any
 
 from coding_gym_server.remote_objects.exchange import ClassFacts
 from coding_gym_server.remote_objects.special_methods import IMMUTABLE, SPECIAL_METHODS, builtin_part, is_inherited
-from coding_gym_server.remote_objects.values import MalformedError
+from coding_gym_server.remote_objects.values import MUTABLE, MalformedError
 
 if TYPE_CHECKING:
-    from coding_gym_server.remote_objects.interfaces import Endpoint
+    from coding_gym_server.remote_objects.policy import Endpoint
 
 __all__ = ["Handle", "ProxyType", "class_of_handle", "make_class", "new_handle", "number_of"]
+
+
+def _special_method(name: str) -> Callable[..., Any]:
+    if name == "__call__":
+        return _call
+
+    def method(self: Any, *arguments: Any) -> Any:
+        return self._handle_peer.rules.operate_on_handle(name, self, arguments)
+
+    method.__name__ = name
+    return method
+
+
+def _call(self: Any, *arguments: Any, **keywords: Any) -> Any:
+    return self._handle_peer.rules.call_handle(self, arguments, keywords)
 
 
 class _Attribute:
@@ -34,7 +49,7 @@ class _Attribute:
         return kind._handle_peer.rules.look_up(kind if handle is None else handle, self._name)
 
     def __set__(self, handle: Any, value: Any) -> None:
-        type(handle)._handle_peer.set(handle, self._name, value)
+        type(handle)._handle_peer.operate("__setattr__", handle, (self._name, value))
 
 
 class ProxyType(type):
@@ -44,41 +59,31 @@ class ProxyType(type):
     _handle_number: int
     _handle_is_awaitable: bool
 
-    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, real: bool = False) -> ProxyType:
-        if not real:
-            message = f"tests cannot extend {bases[0].__name__}, a class of the submission"
-            raise TypeError(message)
-        return super().__new__(mcs, name, bases, namespace)
-
-    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, real: bool = False) -> None:
-        super().__init__(name, bases, namespace)
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> ProxyType:
+        message = f"tests cannot extend {bases[0].__name__}, a class of the submission"
+        raise TypeError(message)
 
     def __call__(cls, *arguments: Any, **keywords: Any) -> Any:
         """Create a remote instance."""
-        return cls._handle_peer.rules.make(cls, arguments, keywords)
+        return cls._handle_peer.rules.call_handle(cls, arguments, keywords)
 
     def __getattr__(cls, name: str) -> Any:
         return cls._handle_peer.rules.look_up(cls, name)
 
     def __setattr__(cls, name: str, value: Any) -> None:
-        cls._handle_peer.set(cls, name, value)
+        cls._handle_peer.operate("__setattr__", cls, (name, value))
 
     def __delattr__(cls, name: str) -> None:
-        cls._handle_peer.delete(cls, name)
+        cls._handle_peer.operate("__delattr__", cls, (name,))
 
     # For classes with a metaclass defined by the submission, such as enumerations.
 
-    def __iter__(cls) -> Any:
-        return cls._handle_peer.operate("__iter__", cls, ())
-
-    def __len__(cls) -> Any:
-        return cls._handle_peer.operate("__len__", cls, ())
+    __iter__ = _special_method("__iter__")
+    __len__ = _special_method("__len__")
+    __getitem__ = _special_method("__getitem__")
 
     def __bool__(cls) -> bool:
         return True
-
-    def __getitem__(cls, key: Any) -> Any:
-        return cls._handle_peer.operate("__getitem__", cls, (key,))
 
     def __contains__(cls, item: Any) -> Any:
         return any(item is member or item == member for member in cls)
@@ -87,39 +92,33 @@ class ProxyType(type):
 class Handle:
     """Base class of proxies."""
 
+    _handle_peer: Endpoint
     _handle_number: int
     __dict__: Any
 
+    __copy__ = _special_method("__copy__")
+
     def __getattr__(self, name: str) -> Any:
-        kind: Any = type(self)
-        return kind._handle_peer.rules.look_up(self, name)
+        return self._handle_peer.rules.look_up(self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name.startswith("__") or (name == "args" and isinstance(self, BaseException)):
             # Set locally: Python sets these attributes on an exception that propagates on this side.
             object.__setattr__(self, name, value)
             return
-        kind: Any = type(self)
-        kind._handle_peer.set(self, name, value)
+        self._handle_peer.operate("__setattr__", self, (name, value))
 
     def __delattr__(self, name: str) -> None:
-        kind: Any = type(self)
-        kind._handle_peer.delete(self, name)
-
-    def __copy__(self) -> Any:
-        kind: Any = type(self)
-        return kind._handle_peer.operate("__copy__", self, ())
+        self._handle_peer.operate("__delattr__", self, (name,))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        kind: Any = type(self)
-        return kind._handle_peer.operate("__deepcopy__", self, ())
+        return self._handle_peer.rules.operate_on_handle("__deepcopy__", self, ())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        kind: Any = type(self)
-        data = builtin_part(self) if isinstance(self, IMMUTABLE) else kind._handle_peer.plain(self)
+        data = builtin_part(self) if isinstance(self, IMMUTABLE) else self._handle_peer.plain(self)
         if data is None or class_of_handle(data) is not None:
             # Read as a sequence, the object could claim to be empty, which equals everything.
-            message = f"a {kind.__name__}, an object of another process, is not an array: expected data"
+            message = f"a {type(self).__name__}, an object of another process, is not an array: expected data"
             raise TypeError(message)
         import numpy as np
 
@@ -157,10 +156,14 @@ def make_class(peer: Endpoint, number: int, facts: ClassFacts, bases: list[Any])
         **{name: _Attribute(name) for name in facts.own if not name.startswith(("_handle_", "__"))},
         **{name: _special_method(name) for name in facts.specials if name in SPECIAL_METHODS},
     }
+    if container := next((base for base in bases if base in MUTABLE), None):
+        # For isinstance() in tests: the proxy itself holds no data.
+        shown = type(facts.name, (container,), {})
+        namespace["__class__"] = property(lambda _: shown)
     if "__len__" in namespace:
         namespace.setdefault("__bool__", _special_method("__bool__"))
     try:
-        return ProxyType(facts.name, tuple(kept), namespace, real=True)
+        return type.__new__(ProxyType, facts.name, tuple(kept), namespace)
     except (TypeError, ValueError) as error:
         message = f"the class {facts.qualname!r}: {error}"
         raise MalformedError(message) from error
@@ -210,18 +213,3 @@ def class_of_handle(value: Any) -> ProxyType | None:
     """Return the class of a proxy; None if the value is not a proxy."""
     kind: Any = type(value)
     return kind if isinstance(kind, ProxyType) else None
-
-
-def _special_method(name: str) -> Callable[..., Any]:
-    if name == "__call__":
-        return _call
-
-    def method(self: Any, *arguments: Any) -> Any:
-        return type(self)._handle_peer.rules.operate_on_handle(name, self, arguments)
-
-    method.__name__ = name
-    return method
-
-
-def _call(self: Any, *arguments: Any, **keywords: Any) -> Any:
-    return type(self)._handle_peer.rules.call_handle(self, arguments, keywords)

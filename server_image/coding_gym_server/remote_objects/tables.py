@@ -10,7 +10,7 @@ from typing import Any
 
 from coding_gym_server.remote_objects import exact_numbers
 from coding_gym_server.remote_objects.decoder import Decoder
-from coding_gym_server.remote_objects.values import ARRAY_KINDS, Encoder, MalformedError, Tag, Tree, array_tree
+from coding_gym_server.remote_objects.values import ARRAY_KINDS, Encoder, MalformedError, Tag, Tree
 
 __all__ = ["decode", "encode", "is_data"]
 
@@ -33,8 +33,6 @@ def is_data(value: Any) -> bool:
 def encode(encoder: Encoder, value: Any) -> Tree | None:
     """Return the tree of a pandas object or an array of objects; None if it is something else, or not all of it is data."""
     kind = type(value)
-    if kind.__module__ == exact_numbers.__name__ and (plain := exact_numbers.plain(value)) is not value:
-        return encoder.encode(plain) if kind is exact_numbers.ExactNumber else encoder.number(value) or array_tree(plain)
     library = kind.__module__.partition(".")[0]
     is_mutable = library == "numpy" or kind.__name__ in ("DataFrame", "Series")
     if library not in ("numpy", "pandas") or isinstance(value, type):
@@ -83,8 +81,6 @@ def _parts(value: Any) -> Any:
             value.name,
             getattr(value, "freqstr", None) if kind is not pd.PeriodIndex else None,
         )
-    if isinstance(value, pd.api.extensions.ExtensionArray):
-        return "array", _column(value)
     raise _NotDataError
 
 
@@ -169,8 +165,6 @@ def _object(parts: Any, is_exact: bool) -> Any:
             return pd.NA
         case ["element", column]:
             return pd.array(_array(column, is_exact))[0]
-        case ["array", column]:
-            return _array(column, is_exact)
         case ["Series", column, index, name]:
             return pd.Series(_array(column, is_exact), _object(index, is_exact), name=name, copy=False)
         case ["DataFrame", columns, index, list(values)]:

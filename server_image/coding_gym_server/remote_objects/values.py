@@ -15,12 +15,13 @@ import fractions
 import pathlib
 import re
 import uuid
+import zoneinfo
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any
 
-__all__ = ["Encoder", "MalformedError", "Tag", "Tree", "array_tree"]
+__all__ = ["MUTABLE", "Encoder", "MalformedError", "Tag", "Tree"]
 
 Tree = Any
 """A msgpack tree: None, bool, int, float, str, bytes, or a list of a tag and its parts."""
@@ -71,7 +72,7 @@ class Tag(IntEnum):
     BACK = 33
     """An object kept by the receiver, as the number that the receiver assigned."""
     CLASS = 34
-    """A class kept by the sender, as a number, with its description the first time."""
+    """A class kept by the sender, as a number."""
     NAMED = 35
     """A function, class or module of a library, by name: only sent to a submission, which may import anything."""
     EXCEPTION = 36
@@ -80,6 +81,7 @@ class Tag(IntEnum):
     """A class of exceptions, by its name."""
     TABLE = 38
     """A pandas object or an array of objects, by its parts."""
+    ZONE = 39
 
 
 class MalformedError(ValueError):
@@ -135,10 +137,20 @@ class Encoder:
             return tree
         return self.on_object(self, value)
 
+    def attempt(self, value: Any, default: Any) -> Tree:
+        """Encode a value, or a default if it does not cross."""
+        count = len(self.mutables)
+        try:
+            return self.encode(value)
+        except (TypeError, RecursionError):
+            self._numbers = {key: number for key, number in self._numbers.items() if number < count}
+            del self.mutables[count:]
+            return self.encode(default)
+
     def encode_contents(self, container: Any) -> Tree:
         """Encode the current contents of a known container."""
         # The receiver numbers every container it reads, including this copy.
-        if writer := _MUTABLE.get(type(container)):
+        if writer := MUTABLE.get(type(container)):
             self.mutables.append(None)
             return writer(self, container)
         number = self._numbers.pop(id(container))
@@ -194,7 +206,7 @@ def _numbered(writer: Callable[[Encoder, Any], Tree]) -> Callable[[Encoder, Any]
     return write
 
 
-_MUTABLE: dict[type, Callable[[Encoder, Any], Tree]] = {
+MUTABLE: dict[type, Callable[[Encoder, Any], Tree]] = {
     list: lambda encoder, value: [Tag.LIST, encoder.items(value)],
     dict: lambda encoder, value: [Tag.DICT, *encoder.pairs(value)],
     set: lambda encoder, value: [Tag.SET, encoder.items(value)],
@@ -220,7 +232,8 @@ _WRITERS: dict[type, Callable[[Encoder, Any], Tree]] = {
     datetime.time: lambda encoder, value: [Tag.TIME, *_time(encoder, value)],
     datetime.datetime: lambda encoder, value: [Tag.DATETIME, value.year, value.month, value.day, *_time(encoder, value)],
     datetime.timedelta: lambda _, value: [Tag.TIMEDELTA, value.days, value.seconds, value.microseconds],
-    datetime.timezone: lambda encoder, value: [Tag.TIMEZONE, encoder.encode(value.utcoffset(None)), value.tzname(None)],
+    datetime.timezone: lambda encoder, value: [Tag.TIMEZONE, *map(encoder.encode, value.__getinitargs__())],
+    zoneinfo.ZoneInfo: lambda encoder, value: [Tag.ZONE, value.key] if value.key else encoder.on_object(encoder, value),
     range: lambda encoder, value: [Tag.RANGE, *map(encoder.encode, (value.start, value.stop, value.step))],
     slice: lambda encoder, value: [Tag.SLICE, *map(encoder.encode, (value.start, value.stop, value.step))],
     type(...): lambda _, value: [Tag.ELLIPSIS],
@@ -229,7 +242,7 @@ _WRITERS: dict[type, Callable[[Encoder, Any], Tree]] = {
     type(pathlib.Path()): lambda _, value: [Tag.PATH, str(value)],
     re.Pattern: lambda encoder, value: [Tag.PATTERN, encoder.encode(value.pattern), value.flags],
     type: lambda encoder, value: [Tag.TYPE, TYPES[value]] if value in TYPES else encoder.on_object(encoder, value),
-    **{kind: _numbered(writer) for kind, writer in _MUTABLE.items()},
+    **{kind: _numbered(writer) for kind, writer in MUTABLE.items()},
     **dict.fromkeys(_VIEWS, lambda encoder, value: [Tag.VIEW, _VIEWS[type(value)], *encoder.pairs(dict(value.mapping))]),
 }
 
@@ -243,12 +256,7 @@ def _numpy(encoder: Encoder, value: Any) -> Tree | None:
     import numpy as np
 
     if type(value) is np.ndarray and value.dtype.kind in ARRAY_KINDS:
-        return encoder.number(value) or array_tree(value)
+        return encoder.number(value) or [Tag.ARRAY, value.dtype.str, list(value.shape), value.tobytes()]
     if isinstance(value, np.generic) and value.dtype.kind in ARRAY_KINDS:
         return [Tag.SCALAR, value.dtype.str, value.tobytes()]
     return None
-
-
-def array_tree(value: Any) -> Tree:
-    """Return the tree of an array of plain data."""
-    return [Tag.ARRAY, value.dtype.str, list(value.shape), value.tobytes()]

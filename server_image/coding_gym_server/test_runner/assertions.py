@@ -13,7 +13,7 @@ import sys
 import types
 import unittest
 import unittest.case
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 __all__ = ["NAME", "compile_tests", "forgive", "is_failure", "leave_block", "record", "set_blocks", "take", "watch_frameworks"]
@@ -110,10 +110,15 @@ _Failure.__module__ = "builtins"
 def watch_frameworks(source: str) -> None:
     """Record what assertion methods raise, and forgive what ``assertRaises`` and similar contexts accept.
 
+    An interrupt that a submission raises is recorded as well, and ends one part of a test, after which its cleanup runs.
+
     Args:
         source: Source of the tests, which may use pytest.
     """
     unittest.TestCase.failureException = _Failure
+    outcome: Any = vars(unittest.case)["_Outcome"]
+    if not _is_own(outcome.testPartExecutor):
+        outcome.testPartExecutor = _interruptible(outcome.testPartExecutor)
     _watch(unittest.case._AssertRaisesContext)
     _watch(contextlib.suppress)
     if "pytest" in source:
@@ -123,7 +128,7 @@ def watch_frameworks(source: str) -> None:
 
 def _watch(context: Any) -> None:
     leave: Callable[..., Any] = context.__exit__
-    if getattr(leave, "__module__", None) == __name__:
+    if _is_own(leave):
         return
 
     def __exit__(self: Any, kind: Any, error: Any, trace: Any) -> Any:
@@ -133,6 +138,26 @@ def _watch(context: Any) -> None:
         return accepted
 
     context.__exit__ = __exit__
+
+
+def _is_own(function: Callable[..., Any]) -> bool:
+    return getattr(function, "__module__", None) == __name__
+
+
+def _interruptible(execute: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a context in which an interrupt is an error like others, for one in which it ends the run."""
+
+    @contextlib.contextmanager
+    def execute_part(*arguments: Any, **options: Any) -> Iterator[None]:
+        with execute(*arguments, **options):
+            try:
+                yield
+            except KeyboardInterrupt as interrupt:
+                record(interrupt)
+                message = "the test was interrupted"
+                raise RuntimeError(message) from interrupt
+
+    return execute_part
 
 
 class _Recording(ast.NodeTransformer):

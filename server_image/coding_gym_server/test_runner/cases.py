@@ -18,15 +18,17 @@ from collections.abc import Callable
 from typing import Any
 
 from coding_gym_server.ipc.text import source_lines
-from coding_gym_server.protocol.grading import Asserts, CaseOutcome, CaseResult, UnitTests
-from coding_gym_server.remote_objects.exchange import SUBMISSION_MODULE, PeerConnection, PeerGoneError
+from coding_gym_server.protocol.grading import SUBMISSION_MODULE, Asserts, CaseOutcome, CaseResult, UnitTests
+from coding_gym_server.remote_objects.exchange import PeerConnection, PeerGoneError
 from coding_gym_server.test_runner import assertions
 from coding_gym_server.test_runner.namespace import Namespace
-from coding_gym_server.test_runner.policy import TESTS_MODULE, TestSidePolicy
+from coding_gym_server.test_runner.policy import ORIGIN, TESTS_MODULE
+from coding_gym_server.test_runner.shared_imports import shared_imports
 
 __all__ = ["compile_ahead", "run_cases"]
 
 _FILE = "<tests>"
+_PREAMBLE = "<test preamble>"
 _FILE_OF_CASE = "<test {}>"
 _FILES = "<test"
 _MAX_SOURCES = 1024
@@ -46,61 +48,52 @@ def compile_ahead(tests: Asserts | UnitTests) -> None:
         sources = [(tests.setup, _FILE), *((case, _FILE_OF_CASE.format(number)) for number, case in enumerate(tests.cases))]
     else:
         sources = [(tests.source, _FILE)]
+    sources.append((tests.preamble, _PREAMBLE))
     if sum(len(source) for source, _ in sources) > _MAX_AHEAD_CHARS:
         return
+    shared_imports(tests)
     for source, file in sources:
         with contextlib.suppress(SyntaxError, ValueError, OverflowError, RecursionError, MemoryError):
             _compile(source, file)
 
 
-def run_cases(
-    tests: Asserts | UnitTests, namespace: Namespace, connection: PeerConnection, rules: TestSidePolicy
-) -> list[CaseResult]:
+def run_cases(tests: Asserts | UnitTests, namespace: Namespace, connection: PeerConnection) -> list[CaseResult]:
     """Run tests in order, regardless of their individual outcomes, until the submission is gone.
 
     Args:
         tests: The tests.
         namespace: Their global variables.
         connection: Connection with the submission. Results after it breaks do not count.
-        rules: Access policy of the tests.
     """
-    rules.take_failed_assertion()
-    sys.modules[SUBMISSION_MODULE] = namespace.solution
+    assertions.take()
+    name_of_submission = tests.module if isinstance(tests, UnitTests) else SUBMISSION_MODULE
+    sys.modules[name_of_submission] = namespace.solution
     names: list[str] = []
     results: list[CaseResult] = []
     try:
         names, cases = _asserts(tests, namespace) if isinstance(tests, Asserts) else _unit_tests(tests, namespace)
         for name, case in zip(names, cases, strict=True):
-            results.append(_run(name, case, connection, rules))
+            results.append(_run(name, case, connection))
             if connection.is_broken:
                 break
     except _SetupError as failed:
-        names = failed.names
-        results.append(_case_result(names[0], failed.error, 0.0, connection))
+        names, error = failed.args
+        results.append(_case_result(names[0], error, 0.0, connection))
     finally:
-        del sys.modules[SUBMISSION_MODULE]
+        del sys.modules[name_of_submission]
     return results + [CaseResult(name=name, outcome=CaseOutcome.NOT_RUN) for name in names[len(results) :]]
 
 
 class _SetupError(Exception):
-    """The setup before the first test failed.
-
-    Attributes:
-        names: Names of the tests that would have been run.
-        error: The exception that was raised.
-    """
-
-    def __init__(self, names: list[str], error: BaseException) -> None:
-        super().__init__()
-        self.names = names
-        self.error = error
+    """The setup before the first test failed; with the names of the tests that would have been run, and what was raised."""
 
 
 def _asserts(tests: Asserts, namespace: Namespace) -> tuple[list[str], list[_Case]]:
     names = [str(number) for number in range(len(tests.cases))]
     try:
-        if tests.setup:
-            _execute(tests.setup, namespace)
+        for source, file in ((tests.preamble, _PREAMBLE), (tests.setup, _FILE)):
+            if source:
+                _execute(source, namespace, file)
     except BaseException as error:
         raise _SetupError(names, error) from error
     cases = zip(tests.cases, map(_FILE_OF_CASE.format, names), strict=True)
@@ -113,7 +106,9 @@ def _unit_tests(tests: UnitTests, namespace: Namespace) -> tuple[list[str], list
     try:
         tree = ast.parse(tests.source)
         names = _names_in_source(tree) or names
-        namespace.bind_free_names(tree)
+        if tests.preamble:
+            _execute(tests.preamble, namespace, _PREAMBLE)
+        namespace.bind_free_names(tests.source)
         _execute(tests.source, namespace)
         if "setUpModule" in namespace:
             namespace["setUpModule"]()
@@ -238,7 +233,7 @@ def _compile(source: str, file: str) -> tuple[types.CodeType, assertions.Blocks]
     return assertions.compile_tests(source, file)
 
 
-def _run(name: str, case: _Case, connection: PeerConnection, rules: TestSidePolicy) -> CaseResult:
+def _run(name: str, case: _Case, connection: PeerConnection) -> CaseResult:
     began = time.perf_counter()
     error: BaseException | None = None
     streams = sys.stdin, sys.stdout, sys.stderr
@@ -248,7 +243,7 @@ def _run(name: str, case: _Case, connection: PeerConnection, rules: TestSidePoli
         error = raised
     finally:
         sys.stdin, sys.stdout, sys.stderr = streams
-    error = rules.take_failed_assertion() or error
+    error = assertions.take() or error
     return _case_result(name, error, time.perf_counter() - began, connection)
 
 
@@ -264,14 +259,16 @@ def _case_result(name: str, error: BaseException | None, seconds: float, connect
 def _describe(error: BaseException) -> str:
     """Return the line of the test that failed, and the reason."""
     output = io.StringIO()
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.line for frame in frames if frame.filename.startswith(_FILES) and frame.line]
-    if lines:
-        output.write(f"{lines[-1]}\n")
+    # The lines of this package's own files would have to be read.
+    frames = traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__), lookup_lines=False)
+    lines = (frame.line for frame in reversed(frames) if frame.filename.startswith(_FILES))
+    if line := next(filter(None, lines), None):
+        output.write(f"{line}\n")
     try:
         # Formatting a syntax error of a submission could be expensive: it may point at column 1,000,000,000.
         plain = isinstance(error, SyntaxError)
-        output.write(f"{type(error).__name__}: {error}" if plain else "".join(traceback.format_exception_only(error)))
+        output.write(f"{type(error).__name__}: {error}\n" if plain else "".join(traceback.format_exception_only(error)))
+        output.write(getattr(error, ORIGIN, ""))
     except BaseException:  # noqa: BLE001 - the submission's exceptions may fail in __str__
         output.write(type(error).__name__)
     return output.getvalue().strip()[:_MAX_MESSAGE_CHARS].encode("utf-8", "replace").decode()

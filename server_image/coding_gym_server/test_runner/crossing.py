@@ -11,6 +11,7 @@ from __future__ import annotations
 import abc
 import collections
 import enum
+import functools
 import sys
 import types
 import typing
@@ -23,6 +24,7 @@ from coding_gym_server.remote_objects.special_methods import SPECIAL_METHODS
 
 __all__ = [
     "TESTS_MODULE",
+    "check_assignment",
     "check_call",
     "check_operation",
     "get_attribute",
@@ -30,7 +32,6 @@ __all__ = [
     "may_cross",
     "name_of",
     "refusal",
-    "set_attribute",
 ]
 
 TESTS_MODULE = "tests"
@@ -87,9 +88,8 @@ def may_cross(value: Any) -> bool:
         return True
     if isinstance(value, type):
         return value.__module__ == TESTS_MODULE
-    if isinstance(value, types.GeneratorType | types.AsyncGeneratorType):
-        frame = getattr(value, "gi_frame", None) or getattr(value, "ag_frame", None)
-        return frame is None or _is_own_namespace(frame.f_globals)
+    if isinstance(value, types.GeneratorType):
+        return value.gi_frame is None or _is_own_namespace(value.gi_frame.f_globals)
     if isinstance(value, Iterator) and kind.__module__ in ("builtins", "itertools"):
         return True
     return isinstance(value, NonCallableMock) or is_own_instance(value) or _is_own_function(value)
@@ -131,8 +131,6 @@ def check_operation(target: Any, name: str) -> None:
         allowed = name in _COPIES or (name in SPECIAL_METHODS and _defines(type(target), found))
     elif isinstance(target, Iterator):
         allowed = name in _OF_ITERATORS
-    elif isinstance(target, types.AsyncGeneratorType):
-        allowed = name in ("__aiter__", "__anext__")
     else:
         allowed = name in _OF_FUNCTIONS | _COPIES
     if not allowed:
@@ -156,24 +154,21 @@ def get_attribute(target: Any, name: str) -> Any:
         is_state = _is_whole(kind) and name in getattr(target, "__dict__", ())
         is_member = isinstance(target, enum.Enum) and name in ("name", "value")
         allowed = own and (_defines(kind, name) or is_state or is_member)
-        if own and not allowed and not hasattr(kind, name):
-            message = f"{kind.__name__!r} object has no attribute {name!r}"
-            raise AttributeError(message)
     if name.startswith("_") or not allowed:
         raise refusal(target, name)
     return getattr(target, name)
 
 
-def set_attribute(target: Any, name: str, value: Any) -> None:
-    """Set an attribute of an instance of a class of the tests that holds data.
+def check_assignment(target: Any, name: Any) -> None:
+    """Check that the submission may set or delete an attribute of an object: an instance that holds data.
 
     Raises:
-        AttributeError: If the submission may not set it.
+        AttributeError: If it may not.
     """
     kind = type(target)
-    if name.startswith("_") or not is_own_instance(target) or not _is_whole(kind) or callable(getattr(kind, name, None)):
+    allowed = type(name) is str and not name.startswith("_") and is_own_instance(target) and _is_whole(kind)
+    if not allowed or callable(getattr(kind, name, None)):
         raise refusal(target, name)
-    setattr(target, name, value)
 
 
 def is_own_instance(value: Any) -> bool:
@@ -213,7 +208,9 @@ def _is_own_namespace(namespace: dict[str, Any]) -> bool:
 
 
 def _is_own_function(value: Any) -> bool:
-    """Return whether an object is a function of the tests, or a method of their objects or data."""
+    """Return whether an object is a function of the tests, maybe with arguments, or a method of their objects or data."""
+    while isinstance(value, functools.partial):
+        value = value.func
     if isinstance(value, types.MethodType):
         value = value.__func__
     if isinstance(value, types.FunctionType):

@@ -17,17 +17,19 @@ __all__ = [
     "MAX_REPORT_BYTES",
     "BorrowFiles",
     "EndTests",
+    "Executing",
     "FilesBorrowed",
+    "FromTestRunner",
     "FromTestRunnerRoot",
     "RunTests",
     "TestSubmission",
     "TestsEnded",
     "TestsRun",
     "ToTestRunnerRoot",
+    "test_runner_messages",
     "test_runner_requests",
     "test_runner_root_messages",
     "test_runner_root_requests",
-    "tests_run_messages",
 ]
 
 MAX_REPORT_BYTES = 8 << 20
@@ -90,6 +92,16 @@ class TestSubmission(msgspec.Struct, tag=True):
     entry_point: str | None
 
 
+class Executing(msgspec.Struct, tag=True):
+    """Report of a test runner, before it executes for the first time what its submission may have chosen. Not answered.
+
+    Attributes:
+        event: Name of the audit event.
+    """
+
+    event: str
+
+
 class TestsRun(msgspec.Struct, tag=True, kw_only=True):
     """Response to ``TestSubmission``.
 
@@ -109,9 +121,10 @@ class TestsRun(msgspec.Struct, tag=True, kw_only=True):
 
 
 ToTestRunnerRoot = BorrowFiles | ImportLibraries | RunTests | EndTests
+FromTestRunner = Executing | TestsRun
 FromTestRunnerRoot = FilesBorrowed | LibrariesImported | TestsEnded | Failed
 
 test_runner_root_requests = msgspec.msgpack.Decoder(ToTestRunnerRoot)
 test_runner_root_messages = msgspec.msgpack.Decoder(FromTestRunnerRoot)
 test_runner_requests = msgspec.msgpack.Decoder(TestSubmission)
-tests_run_messages = msgspec.msgpack.Decoder(TestsRun)
+test_runner_messages = msgspec.msgpack.Decoder(FromTestRunner)

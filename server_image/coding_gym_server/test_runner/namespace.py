@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import ast
 import builtins
 import contextlib
 import importlib
 import os
-import stat
+import re
+import symtable
 import sys
 import types
-from pathlib import Path
 from typing import Any
 
+from coding_gym_server.protocol.grading import SUBMISSION_MODULE
 from coding_gym_server.remote_objects.endpoint import RemoteObjectEndpoint
-from coding_gym_server.remote_objects.exchange import SUBMISSION_MODULE, Answer, GetGlobal, PeerConnection, Reply
+from coding_gym_server.remote_objects.exchange import Answer, GetGlobal, PeerConnection, Reply
 from coding_gym_server.test_runner import assertions
 from coding_gym_server.test_runner.crossing import TESTS_MODULE
 from coding_gym_server.test_runner.policy import TestSidePolicy
+from coding_gym_server.workspace.test_access import WorkspaceFiles
 
-__all__ = ["Namespace", "WorkspaceFiles"]
+__all__ = ["Namespace"]
 
-
-_MAX_FILE_BYTES = 64 << 20
 
 _MODULES = {
     **{name: name for name in sys.stdlib_module_names - {"__main__", "antigravity", "idlelib", "test", "this", "turtledemo"}},
@@ -39,44 +38,6 @@ _MODULES = {
 """Modules that names of tests stand for if neither the tests nor Python define them."""
 
 
-class WorkspaceFiles:
-    """File access to the submission's working directory, available to tests under the name ``workspace``."""
-
-    def read_text(self, path: str) -> str:
-        """Return the content of a UTF-8 text file."""
-        return self.read_bytes(path).decode()
-
-    def read_bytes(self, path: str) -> bytes:
-        """Return the content of a file, in bytes."""
-        # Opening a pipe without a writer must not block, and reading a device must not continue indefinitely.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                message = f"{path} is not a regular file"
-                raise OSError(message)
-            data = file.read(_MAX_FILE_BYTES + 1)
-        if len(data) > _MAX_FILE_BYTES:
-            message = f"{path} has more than {_MAX_FILE_BYTES} bytes"
-            raise OSError(message)
-        return data
-
-    def write_text(self, path: str, text: str) -> None:
-        """Write a text file in UTF-8; creates missing directories."""
-        self.write_bytes(path, text.encode())
-
-    def write_bytes(self, path: str, data: bytes) -> None:
-        """Write a binary file; creates missing directories."""
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).write_bytes(data)
-
-    def exists(self, path: str) -> bool:
-        """Return whether a path exists."""
-        return Path(path).exists()
-
-    def listdir(self, path: str = ".") -> list[str]:
-        """Return the sorted names in a directory."""
-        return sorted(os.listdir(path))
-
-
 class Namespace(dict[str, Any]):
     """Global variables of tests.
 
@@ -85,6 +46,7 @@ class Namespace(dict[str, Any]):
         connection: Its connection, for requests that do not return values.
         rules: Access policy of the endpoint.
         entry_point: The name that the submission must define; None if there is none.
+        source: Source of the tests.
         loaded: The reply to ``Load``.
     """
 
@@ -94,6 +56,7 @@ class Namespace(dict[str, Any]):
         connection: PeerConnection,
         rules: TestSidePolicy,
         entry_point: str | None,
+        source: str,
         loaded: Answer,
     ) -> None:
         # The file does not exist, but tests find others beside it.
@@ -104,13 +67,14 @@ class Namespace(dict[str, Any]):
         self._connection = connection
         self._rules = rules
         self._entry_point = entry_point
+        self._source = source
         self.solution = _Solution(self)
         if entry_point is not None:
             # Bound eagerly, because a builtin function may have the same name.
             self[entry_point] = self._value(entry_point, loaded)
 
     def __missing__(self, name: str) -> Any:
-        if name.startswith("__") or (hasattr(builtins, name) and name != self._entry_point):
+        if _is_special(name) or (hasattr(builtins, name) and name != self._entry_point):
             # The interpreter falls back to the builtins.
             raise KeyError(name)
         self[name] = value = self.of_submission(name)
@@ -119,12 +83,12 @@ class Namespace(dict[str, Any]):
     def of_submission(self, name: str) -> Any:
         """Return the value of a name of the submission.
 
-        Names of well-known modules resolve to these modules, because that is what tests refer to.
+        Names of well-known modules resolve to these modules, because that is what tests refer to unless they call them.
 
         Raises:
             KeyError: If the submission does not define it.
         """
-        if name in _MODULES and name != self._entry_point:
+        if name in _MODULES and name != self._entry_point and not self._calls(name):
             with contextlib.suppress(ImportError):
                 return importlib.import_module(_MODULES[name])
         return self._value(name, self._connection.ask(GetGlobal(name)))
@@ -137,11 +101,21 @@ class Namespace(dict[str, Any]):
                 return value
         raise KeyError(name)
 
-    def bind_free_names(self, tree: ast.AST) -> None:
+    def _calls(self, name: str) -> bool:
+        """Return whether the tests use a name as that of a function or class, and never as that of a module."""
+        is_called = re.search(rf"(?<![\w.]){name}\s*\(", self._source)
+        return is_called is not None and re.search(rf"(?<![\w.]){name}\s*(\.|as\b)", self._source) is None
+
+    def bind_free_names(self, source: str) -> None:
         """Look up the names that a module uses without binding them: name lookup in class bodies bypasses ``__missing__``."""
-        used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-        for name in used - _bound_names(tree):
-            if name not in self and not name.startswith("__") and not hasattr(builtins, name):
+        module = symtable.symtable(source, TESTS_MODULE, "exec")
+        bound = {symbol.get_name() for symbol in module.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
+        scopes = [module]
+        for scope in scopes:
+            scopes += scope.get_children()
+        used = {symbol.get_name() for scope in scopes for symbol in scope.get_symbols() if symbol.is_global()}
+        for name in used - bound:
+            if name not in self and not _is_special(name) and not hasattr(builtins, name):
                 try:
                     self[name]
                 except KeyError:
@@ -149,21 +123,8 @@ class Namespace(dict[str, Any]):
                     continue
 
 
-def _bound_names(tree: ast.AST) -> set[str]:
-    """Return the names that are bound in any scope of a module."""
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            found.add(node.id)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
-        elif isinstance(node, ast.alias):
-            found.add(node.asname or node.name.partition(".")[0])
-        elif isinstance(node, ast.arg):
-            found.add(node.arg)
-        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name is not None:
-            found.add(node.name)
-    return found
+def _is_special(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
 
 
 class _Solution(types.ModuleType):
@@ -174,7 +135,7 @@ class _Solution(types.ModuleType):
         self.__dict__["_namespace"] = namespace
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if _is_special(name):
             raise AttributeError(name)
         try:
             return self._namespace.of_submission(name)
@@ -183,10 +144,10 @@ class _Solution(types.ModuleType):
             raise AttributeError(message) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("__"):
+        if _is_special(name):
             super().__setattr__(name, value)
         else:
-            self._namespace._peer.set(self._namespace.of_submission(""), name, value)
+            self._namespace._peer.operate("__setattr__", self._namespace.of_submission(""), (name, value))
 
     def __delattr__(self, name: str) -> None:
-        self._namespace._peer.delete(self._namespace.of_submission(""), name)
+        self._namespace._peer.operate("__delattr__", self._namespace.of_submission(""), (name,))

@@ -7,6 +7,7 @@ that whatever a test runner does, the next one starts from the same state.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import os
 import signal
@@ -14,6 +15,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable
+from typing import NoReturn
 
 import msgspec
 
@@ -36,7 +38,7 @@ from coding_gym_server.test_runner.messages import (
     ToTestRunnerRoot,
     test_runner_requests,
 )
-from coding_gym_server.test_runner.runner import TestRunner
+from coding_gym_server.test_runner.runner import test_submission
 from coding_gym_server.test_runner.warm_up import warm_up
 from coding_gym_server.workspace.layout import PRIVATE, Layout
 
@@ -82,7 +84,7 @@ class TestRunnerRoot(ProcessRoot):
                     if test_runner is not None:
                         break
         if test_runner is not None:
-            test_runner.run()
+            test_runner()
         self._kill()
         self._reap_all()
         os._exit(0)
@@ -134,7 +136,7 @@ class TestRunnerRoot(ProcessRoot):
         gc.collect()
         self._settle()
 
-    def _handle(self, request: ToTestRunnerRoot, descriptors: list[int]) -> TestRunner | None:
+    def _handle(self, request: ToTestRunnerRoot, descriptors: list[int]) -> Callable[[], NoReturn] | None:
         """Handle a request; return the test runner in the forked process, None in the root."""
         match request:
             case RunTests(tests):
@@ -150,7 +152,7 @@ class TestRunnerRoot(ProcessRoot):
                 self._channel.send(TestsEnded(self._failure))
         return None
 
-    def _fork(self, request: RunTests, descriptors: list[int]) -> TestRunner | None:
+    def _fork(self, request: RunTests, descriptors: list[int]) -> Callable[[], NoReturn] | None:
         root = os.getpid()
         self._failure = ""
         try:
@@ -163,7 +165,8 @@ class TestRunnerRoot(ProcessRoot):
                 user_namespaces.allow_inspection()
                 self._profile.apply_to_worker(self._prepared)
                 connection, channel = (socket.socket(fileno=descriptor) for descriptor in descriptors)
-                return TestRunner(Channel(channel, test_runner_requests), connection, request.tests, self._layout)
+                requests = Channel(channel, test_runner_requests)
+                return functools.partial(test_submission, requests, connection, request.tests, self._layout)
         except OSError as error:
             self._failure = f"cannot fork a test runner: {error}"
         close_all(descriptors)

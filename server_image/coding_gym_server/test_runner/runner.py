@@ -6,6 +6,7 @@ import os
 import random
 import socket
 import time
+from typing import NoReturn
 
 import msgspec
 
@@ -16,12 +17,14 @@ from coding_gym_server.protocol.grading import Asserts, CaseResult, UnitTests
 from coding_gym_server.remote_objects.endpoint import RemoteObjectEndpoint
 from coding_gym_server.remote_objects.exchange import Answer, Load, PeerConnection, PeerGoneError
 from coding_gym_server.test_runner.cases import run_cases
-from coding_gym_server.test_runner.messages import TestsRun, TestSubmission
+from coding_gym_server.test_runner.execution_watch import ExecutionWatch
+from coding_gym_server.test_runner.messages import Executing, TestsRun, TestSubmission
 from coding_gym_server.test_runner.namespace import Namespace
 from coding_gym_server.test_runner.policy import TestSidePolicy
+from coding_gym_server.test_runner.shared_imports import shared_imports
 from coding_gym_server.workspace.layout import Layout
 
-__all__ = ["TestRunner", "run_tests"]
+__all__ = ["run_tests", "test_submission"]
 
 _MAX_MESSAGE_CHARS = 4000
 
@@ -29,8 +32,10 @@ _MAX_MESSAGES_CHARS = 1 << 20
 """Maximum number of characters of the messages of all tests together, with which a report stays within its limit."""
 
 
-class TestRunner:
-    """Tests one submission. Created in a process that is forked for it.
+def test_submission(
+    channel: Channel[TestSubmission], connection: socket.socket, tests: Asserts | UnitTests, layout: Layout
+) -> NoReturn:
+    """Test one submission in this process, which was forked for it; report the results, and exit.
 
     Args:
         channel: Channel with the server's request.
@@ -38,27 +43,19 @@ class TestRunner:
         tests: The tests.
         layout: Directories of the submission.
     """
-
-    def __init__(
-        self, channel: Channel[TestSubmission], connection: socket.socket, tests: Asserts | UnitTests, layout: Layout
-    ) -> None:
-        self._channel = channel
-        self._connection = connection
-        self._tests = tests
-        self._layout = layout
-
-    def run(self) -> None:
-        """Run the tests, report their results, and exit the process."""
-        try:
-            # Of its own, so that what tests send to their process group does not reach the root.
-            os.setsid()
-            lower_priority()
-            renew_inherited_state()
-            os.chdir(self._layout.work)
-            random.seed(0)
-            self._channel.send(run_tests(self._channel.receive(), self._tests, self._connection))
-        finally:
-            os._exit(0)
+    try:
+        # Of its own, so that what tests send to their process group does not reach the root.
+        os.setsid()
+        lower_priority()
+        renew_inherited_state()
+        os.chdir(layout.work)
+        random.seed(0)
+        request = channel.receive()
+        watch = ExecutionWatch(lambda event: channel.send(Executing(event)), layout.writable())
+        watch.install(tests)
+        channel.send(run_tests(request, tests, connection))
+    finally:
+        os._exit(0)
 
 
 def run_tests(request: TestSubmission, tests: Asserts | UnitTests, connection: socket.socket) -> TestsRun:
@@ -70,23 +67,23 @@ def run_tests(request: TestSubmission, tests: Asserts | UnitTests, connection: s
         connection: Connection with the submission.
     """
     began = time.perf_counter()
-    source = tests.source if isinstance(tests, UnitTests) else "".join(tests.cases)
+    source = tests.source if isinstance(tests, UnitTests) else "\n".join((tests.setup, *tests.cases))
     rules = TestSidePolicy(expects_stop="StopIteration" in source)
     peer = RemoteObjectEndpoint(rules)
     exchange = PeerConnection(connection, peer.answer)
     peer.attach(exchange)
     try:
-        answer = exchange.ask(Load(request.code, request.entry_point))
+        answer = exchange.ask(Load(request.code, request.entry_point, shared_imports(tests)))
         load_seconds = time.perf_counter() - began
         if not isinstance(answer, Answer):
-            message = getattr(answer, "traceback", "") or getattr(answer, "text", "")
+            message = getattr(answer, "traceback", "")
             return TestsRun(is_loaded=False, is_lost=False, message=message[-_MAX_MESSAGE_CHARS:], load_seconds=load_seconds)
         try:
-            namespace = Namespace(peer, exchange, rules, request.entry_point, answer)
+            namespace = Namespace(peer, exchange, rules, request.entry_point, source, answer)
         except Exception as error:  # noqa: BLE001 - the submission may return an invalid entry point
             message = f"its {request.entry_point} cannot be accessed: {type(error).__name__}"
             return TestsRun(is_loaded=False, is_lost=False, message=message, load_seconds=load_seconds)
-        cases = _without_excess(run_cases(tests, namespace, exchange, rules))
+        cases = _without_excess(run_cases(tests, namespace, exchange))
         return TestsRun(is_loaded=True, is_lost=exchange.is_broken, load_seconds=load_seconds, cases=cases)
     except PeerGoneError as error:
         return TestsRun(is_loaded=False, is_lost=True, message=str(error))

@@ -11,9 +11,8 @@ from typing import NoReturn
 
 from coding_gym_server.protocol.grading import Asserts, UnitTests
 from coding_gym_server.remote_objects.endpoint import RemoteObjectEndpoint
-from coding_gym_server.remote_objects.exchange import Answer, PeerConnection, PeerGoneError, Reply, Request
+from coding_gym_server.remote_objects.exchange import Answer, PeerConnection, PeerGoneError
 from coding_gym_server.remote_objects.policy import AccessPolicy
-from coding_gym_server.remote_objects.values import Encoder
 from coding_gym_server.test_runner.messages import TestSubmission
 from coding_gym_server.test_runner.runner import run_tests
 
@@ -55,27 +54,18 @@ def _play_submissions(pairs: Iterable[tuple[socket.socket, socket.socket]]) -> N
         for ours, _ in pairs:
             ours.close()
         for _, connection in pairs:
-            with contextlib.suppress(PeerGoneError):
-                _Player(connection).serve()
+            _play_submission(connection)
     finally:
         os._exit(0)
 
 
-class _Player:
-    """Plays a submission that defines ``solve``.
-
-    Args:
-        connection: Connection with the tests.
-    """
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._peer = RemoteObjectEndpoint(AccessPolicy(), self._answer)
-        exchange = PeerConnection(connection, self._peer.answer)
-        self._peer.attach(exchange)
-        self.serve = exchange.serve
-
-    def _answer(self, _: Request) -> Reply:
-        return Answer(Encoder(self._peer.export).encode(_solve))
+def _play_submission(connection: socket.socket) -> None:
+    """Play a submission that defines ``solve``, until the tests have ended."""
+    peer = RemoteObjectEndpoint(AccessPolicy(), lambda _: Answer(peer.encode(_solve)))
+    exchange = PeerConnection(connection, peer.answer)
+    peer.attach(exchange)
+    with contextlib.suppress(PeerGoneError):
+        exchange.serve()
 
 
 def _solve(value: object, _: object) -> object:

@@ -24,7 +24,6 @@ from coding_gym_server.ipc.messages import Failed, ToProcess
 from coding_gym_server.ipc.snapshot_messages import ForkSlotMaker, SlotMakerForked
 from coding_gym_server.ipc.streams import open_streams_ahead
 from coding_gym_server.ipc.zygote_messages import (
-    FAITHFUL,
     SLOT_MAKER,
     SUBMISSION,
     DisplayForked,
@@ -142,7 +141,7 @@ def _prepare(backend: str) -> None:
     """Load the modules of a backend, and warm up the code that its processes execute first."""
     if backend == SUBMISSION:
         submission.warm_up()
-    elif backend not in (FAITHFUL, SLOT_MAKER):
+    elif backend != SLOT_MAKER:
         # What that needs is imported by its roots: few sandboxes have any.
         from coding_gym_server.worker import worker
 
@@ -160,11 +159,6 @@ def _try_to_prepare(backend: str) -> bool:
 
 
 def _root_class(backend: str) -> type[SessionRoot]:
-    if backend == FAITHFUL:
-        # Imported here, in the root, because the zygote does not need it.
-        from coding_gym_server.zygote.faithful_root import FaithfulRoot
-
-        return FaithfulRoot
     return SubmissionRoot if backend == SUBMISSION else SessionRoot
 
 

@@ -35,8 +35,10 @@ from coding_gym_server.ipc.messages import (
     InterruptWorker,
     Kill,
     Killed,
+    MeasureUsage,
     SpawnerForked,
     ToProcess,
+    UsageMeasured,
     Waiting,
     WorkerExited,
     WorkerForked,
@@ -53,7 +55,15 @@ from coding_gym_server.ipc.snapshot_messages import (
     SealSlot,
     ShareNamespaces,
 )
-from coding_gym_server.ipc.system_messages import CreateSystem, EnterOwnSystem, Joined, JoinSystem, Mounted
+from coding_gym_server.ipc.system_messages import (
+    CreateSystem,
+    EnterOwnSystem,
+    Joined,
+    JoinSystem,
+    Mounted,
+    ShareSystem,
+    SystemShared,
+)
 from coding_gym_server.ipc.widget_messages import WIDGETS_SIGNAL, RequestWidgets, WidgetsRequested
 from coding_gym_server.isolation import session_user
 from coding_gym_server.isolation.gate import Gate
@@ -72,8 +82,10 @@ from coding_gym_server.zygote.spawner import Spawner
 
 __all__ = ["ForkSlot", "Forked", "SessionRoot"]
 
-_CONVERGENCE_SECONDS = 3.0
-"""Time after which processes that multiply while they are killed are killed together with the rest of the tree."""
+_CONVERGENCE_SECONDS = 1.0
+"""CPU time of the root after which processes that multiply while they are killed are killed together with the rest of the tree.
+
+On a busy machine, others take the time of a wall clock."""
 
 _UNKNOWN = object()
 
@@ -341,13 +353,30 @@ class SessionRoot(ProcessRoot):
                 self._kill_slot(self._slots[number])
                 self._channel.send(Killed())
             case CpuTime(number):
-                self._channel.send(CpuTimeUsed(self._cpu_time(self._slots[number])))
+                slot = self._slots[number]
+                # Without programs beside the worker.
+                self._channel.send(CpuTimeUsed(self._cpu_time(slot, self._processes_of(slot, without=slot.spawners))))
+            case MeasureUsage(number):
+                self._channel.send(self._usage(self._slots[number]))
             case CheckWaiting(pids):
                 # The server may run as another user, which the kernel tells nothing about a process's system calls.
                 self._channel.send(Waiting(all(map(waits_without_limit, pids))))
+            case ShareSystem(number):
+                self._share_system(self._slots[number])
             case _:
                 self._handle_branching(message, descriptors)
         return None
+
+    def _share_system(self, slot: ForkSlot) -> None:
+        if self._user is None or self._profile.is_root:
+            reason = "it is root" if self._user is not None else "it has no namespaces"
+            self._channel.send(Failed(f"a session has only one interpreter if {reason}"))
+        elif slot.namespaces:
+            self._channel.send(SystemShared(), session_user.shared_namespaces_in(slot.namespaces))
+        else:
+            namespaces = session_user.open_namespaces()
+            self._channel.send(SystemShared(), namespaces)
+            close_all(namespaces)
 
     def _handle_branching(self, message: ToProcess, descriptors: list[int]) -> None:
         """Handle a request about copies of a worker, or slots for them."""
@@ -683,7 +712,7 @@ class SessionRoot(ProcessRoot):
             self._kill_at_once(slot)
             self._doomed |= dict.fromkeys(killed, slot)
             return
-        deadline = time.monotonic() + _CONVERGENCE_SECONDS
+        deadline = time.process_time() + _CONVERGENCE_SECONDS
         killed = set()
         # A process with a pending SIGKILL forks no more. One that forks and exits may be missed each time, but not its child,
         # which becomes one of the root.
@@ -693,7 +722,7 @@ class SessionRoot(ProcessRoot):
                     os.kill(pid, signal.SIGKILL)
             killed |= found
             self._reap()
-            if time.monotonic() > deadline:
+            if time.process_time() > deadline:
                 # Only a signal to all processes at once ends those that fork faster than they are found.
                 self._kill_at_once(slot)
                 break
@@ -706,8 +735,9 @@ class SessionRoot(ProcessRoot):
     def _kill_at_once(self, slot: ForkSlot) -> None:
         """Kill all processes in the namespace of a slot, and in those below it."""
         if slot.init is None:
+            # The inits of forks are in no signal scope of the root: they end with their slots.
             self._kill()
-            self._reap_all()
+            self._reap_all_but()
             return
         with contextlib.suppress(OSError, EOFError):
             slot.init.channel.send(Kill())
@@ -749,8 +779,7 @@ class SessionRoot(ProcessRoot):
     def _reap_killed(self, *survivors: int) -> None:
         """Wait until the killed processes have exited; in a tree without forks, all but ``survivors``."""
         if self._is_alone:
-            # An init ends only when the root has reaped what was below it.
-            self._reap_all_but(*survivors, *self._inits())
+            self._reap_all_but(*survivors)
             return
         # Those whose parents were killed, too, become children of the root only then.
         while pids := self._doomed.keys() & procfs.children(os.getpid()):
@@ -759,6 +788,13 @@ class SessionRoot(ProcessRoot):
                     self._record_exit(*os.wait4(pid, 0))
         # The init of a fork reaps the orphans there.
         self._doomed = {pid: slot for pid, slot in self._doomed.items() if not procfs.has_exited(pid)}
+
+    def _reap_all_but(self, *survivors: int) -> None:
+        """Wait until all children have exited, except for some and for inits, of which another one may appear at any time."""
+        # An init ends only when the root has reaped what was below it.
+        while orphans := procfs.children(os.getpid()).difference(survivors) - self._inits():
+            for pid in orphans:
+                self._record_exit(*os.wait4(pid, 0))
 
     def _record_exit(self, pid: int, status: int, usage: resource.struct_rusage) -> None:
         if pid in self._frozen or self._doomed.get(pid, _UNKNOWN) is None or pid in self._ended_inits:
@@ -786,11 +822,15 @@ class SessionRoot(ProcessRoot):
         if slot is not None:
             slot.cpu_seconds += seconds
 
-    def _cpu_time(self, slot: ForkSlot) -> float:
-        """Return the CPU seconds used by a slot's processes, without the spawner and the programs below it."""
+    def _usage(self, slot: ForkSlot) -> UsageMeasured:
+        processes = self._processes_of(slot)
+        return UsageMeasured(self._cpu_time(slot, processes), sum(map(procfs.proportional_bytes, processes)))
+
+    def _cpu_time(self, slot: ForkSlot, processes: Iterable[int]) -> float:
+        """Return the CPU seconds used by processes of a slot, and by those that have ended."""
         is_first = slot.number == FIRST_SLOT
         reaped = reaped_cpu_time() - self._cpu_seconds_of_others if is_first else slot.cpu_seconds
         if slot.init is not None:
             # What it has reaped.
             reaped += procfs.cpu_time(slot.init.pid)
-        return reaped + sum(map(procfs.cpu_time, self._processes_of(slot, without=slot.spawners)))
+        return reaped + sum(map(procfs.cpu_time, processes))

@@ -10,9 +10,7 @@ from coding_gym_server.ipc.messages import End, Ended, ToProcess
 from coding_gym_server.linux.forking import fork_bare
 from coding_gym_server.linux.process_root import reaped_cpu_time
 from coding_gym_server.packages.importing import import_installed
-from coding_gym_server.submission.forked_process import ForkedProcess
 from coding_gym_server.submission.process import SubmissionProcess
-from coding_gym_server.workspace.layout import Layout
 from coding_gym_server.zygote import heap
 from coding_gym_server.zygote.session_root import Forked, SessionRoot
 
@@ -22,7 +20,7 @@ __all__ = ["SubmissionRoot"]
 class SubmissionRoot(SessionRoot):
     """Root that forks submission processes and reports the total CPU time of a submission at its end."""
 
-    _process: ForkedProcess
+    _process: SubmissionProcess
     # Those of libraries; Python's own are not needed.
     _needs_fork_hooks = False
 
@@ -44,19 +42,16 @@ class SubmissionRoot(SessionRoot):
     def _import(self, names: list[str]) -> None:
         """Import modules for all later processes."""
         import_installed(names)
-        self._needs_fork_hooks = True
+        self._needs_fork_hooks = self._needs_fork_hooks or not sys.stdlib_module_names.issuperset(names)
         if "pytest" in sys.modules:
-            from coding_gym_server.submission import faithful_pytest
+            from coding_gym_server.submission import pytest_framework
 
-            faithful_pytest.warm_up()
+            pytest_framework.warm_up()
 
     def _apply_profile(self) -> None:
         super()._apply_profile()
-        self._process = self._make_process(self._layout)
+        self._process = SubmissionProcess(self._layout, profile=self._profile, prepared=self._prepared)
         self._process.prepare()
-
-    def _make_process(self, layout: Layout) -> ForkedProcess:
-        return SubmissionProcess(layout, profile=self._profile, prepared=self._prepared)
 
     def _fork_process(self) -> int:
         return os.fork() if self._needs_fork_hooks else fork_bare()

@@ -31,10 +31,9 @@ class CompiledPrograms:
             file: Name of its file, which tracebacks show.
         """
         key = _key(source, file)
-        if key not in self._codes:
-            return None
-        self._codes.move_to_end(key)
-        return self._codes[key]
+        if key in self._codes:
+            self._codes.move_to_end(key)
+        return self._codes.get(key)
 
     def put(self, source: str, file: str, code: bytes) -> None:
         """Keep a compiled program; one that was kept before remains.

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 from coding_gym_server.durations import WAIT_BOUNDS, DurationHistogram
 
-__all__ = ["GradingSlot", "GradingSlots", "OverloadedError", "StartDeadline"]
+__all__ = ["GradingSlots", "OverloadedError", "StartDeadline"]
 
 _LEAST_SECONDS = 1.0
 
@@ -73,8 +73,8 @@ class GradingSlots:
         self._free = asyncio.Semaphore(count)
 
     @contextlib.asynccontextmanager
-    async def take(self, deadline: StartDeadline) -> AsyncIterator[GradingSlot]:
-        """Wait for a slot, and release it at the end of the block, unless it has been released or passed on.
+    async def take(self, deadline: StartDeadline) -> AsyncIterator[contextlib.ExitStack]:
+        """Wait for a slot; yield what releases it when it is closed: at the end of the block, unless ``pop_all`` passes it on.
 
         Args:
             deadline: Until when to wait.
@@ -92,31 +92,6 @@ class GradingSlots:
         finally:
             self.waiting -= 1
         self.waits.add(time.perf_counter() - began)
-        slot = GradingSlot(self._free)
-        try:
+        with contextlib.ExitStack() as slot:
+            slot.callback(self._free.release)
             yield slot
-        finally:
-            slot.release()
-
-
-class GradingSlot:
-    """Slot that has been taken, and is released once.
-
-    Args:
-        slots: All slots.
-    """
-
-    def __init__(self, slots: asyncio.Semaphore) -> None:
-        self._slots: asyncio.Semaphore | None = slots
-
-    def release(self) -> None:
-        """Release the slot, unless it has been released or passed on."""
-        slots, self._slots = self._slots, None
-        if slots is not None:
-            slots.release()
-
-    def pass_on(self) -> GradingSlot:
-        """Return the slot for another owner to release."""
-        assert self._slots is not None
-        slots, self._slots = self._slots, None
-        return GradingSlot(slots)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 
 import msgspec
@@ -77,14 +78,8 @@ class ProgramDelivery:
         """
         try:
             body = msgspec.msgpack.encode(self._request)
-            data = memoryview(HEADER.pack(len(body)) + body)
-            try:
-                sent = self._connection.send(data)
-            except BlockingIOError:
-                sent = 0
-            if sent < len(data):
-                async with asyncio.timeout(timeout):
-                    await self._loop.sock_sendall(self._connection, data[sent:])
+            async with asyncio.timeout(timeout):
+                await self._loop.sock_sendall(self._connection, HEADER.pack(len(body)) + body)
         except TimeoutError:
             reason = f"its process did not receive it within {timeout:.1f} s"
             raise NotStartedError(reason) from None
@@ -131,33 +126,23 @@ class ProgramDelivery:
                 return
             except OSError:
                 data = b""
-            if not data:
-                self.close()
-                return
             self._received += data
-            if len(self._received) == self._expected:
-                self._take()
+            if not data or (len(self._received) == self._expected and not self._take()):
+                self.close()
 
-    def _take(self) -> None:
-        """Take a header, or a message, off what has been received."""
-        limit = _MAX_START_BYTES if self._first is None else MAX_COMPILED_BYTES + _MAX_OVERHEAD_BYTES
+    def _take(self) -> bool:
+        """Take a header, or a message, off what has been received; return whether something follows that is to be read."""
         if self._expected == HEADER.size:
             (size,) = HEADER.unpack(self._received)
-            if size > limit:
-                self.close()
             self._expected += size
-            return
+            return bool(size <= (_MAX_START_BYTES if self._first is None else MAX_COMPILED_BYTES + _MAX_OVERHEAD_BYTES))
         body = bytes(memoryview(self._received)[HEADER.size :])
         self._received.clear()
         self._expected = HEADER.size
-        try:
+        with contextlib.suppress(*DECODING_ERRORS):
             if self._first is None:
                 self._first = _first_messages.decode(body)
-                if self._new is None or isinstance(self._first, NotStarted):
-                    self.close()
-                return
+                return self._new is not None and isinstance(self._first, Started)
             if self._new is not None and (code := _second_messages.decode(body).code):
                 self._compiled.put(self._new.code, self._new.file, code)
-        except DECODING_ERRORS:
-            pass
-        self.close()
+        return False

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 
 from coding_gym_server.protocol.grading import FileContent, GradingLimits
 from coding_gym_server.remote_objects.program_messages import RunCommand, RunProgram
 from coding_gym_server.server.grading.submission_run import RunLimits
 
-__all__ = ["Program", "ProgramRun"]
+__all__ = ["Program", "ProgramRun", "program_file"]
+
+
+def program_file(files: Collection[str]) -> str:
+    """Return a name for the file of a program: ``main.py``, or another one if it is taken.
+
+    Args:
+        files: Paths of the files in its working directory.
+    """
+    taken = {PurePosixPath(path).parts[0] for path in files}
+    names = ("main.py", *(f"main_{number}.py" for number in range(len(taken))))
+    return next(name for name in names if name not in taken)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,32 +9,29 @@ import signal
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from coding_gym_server.ipc.async_channel import ChannelClosedError
 from coding_gym_server.ipc.zygote_messages import SUBMISSION
 from coding_gym_server.isolation.profile import IsolationProfile
-from coding_gym_server.protocol.grading import Graded, GradingMode, Submission, VerdictOutcome
-from coding_gym_server.server.grading.base_worker import BaseWorker, not_run
+from coding_gym_server.protocol.grading import Graded, GradingMode, Submission, TaskCheck, VerdictOutcome
 from coding_gym_server.server.grading.compiled_programs import CompiledPrograms
-from coding_gym_server.server.grading.grading_slots import GradingSlot, GradingSlots, OverloadedError, StartDeadline
+from coding_gym_server.server.grading.faithful.question_cache import QuestionCache
+from coding_gym_server.server.grading.grading_slots import GradingSlots, OverloadedError, StartDeadline
 from coding_gym_server.server.grading.libraries import are_light, mentioned_libraries
 from coding_gym_server.server.grading.program_delivery import NotStartedError
 from coding_gym_server.server.grading.program_run import Program, ProgramRun
 from coding_gym_server.server.grading.test_runners import TestRunnerLostError
-from coding_gym_server.server.grading.worker import GradingWorker
+from coding_gym_server.server.grading.worker import GradingWorker, not_run
 from coding_gym_server.server.measurements import Measurements
 from coding_gym_server.server.process_limiter import ProcessGroup
 from coding_gym_server.server.supervisor.session_zygotes import SessionZygotes
 from coding_gym_server.server.supervisor.systems import OwnSystem, SessionSystem, SubmissionSystem
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
-from coding_gym_server.server.threads import in_thread, start_in_thread
+from coding_gym_server.server.threads import start_in_thread
 from coding_gym_server.zygote.config import ZygoteConfig
-
-if TYPE_CHECKING:
-    from coding_gym_server.server.grading.faithful.pool_cache import PoolCache
-    from coding_gym_server.server.grading.faithful.worker import FaithfulWorker
 
 __all__ = ["INFRASTRUCTURE_ERRORS", "GradingService"]
 
@@ -54,20 +51,11 @@ _WORKERS_PER_SLOT = 3
 
 _MAX_COMPILED_BYTES = 32 << 20
 
-_Worker = TypeVar("_Worker", bound=BaseWorker)
 _Result = TypeVar("_Result")
 
 
 class _LostError(Exception):
-    """Two workers were lost to the same submission.
-
-    Attributes:
-        cause: How the second was lost.
-    """
-
-    def __init__(self, cause: Exception) -> None:
-        super().__init__(str(cause))
-        self.cause = cause
+    """Two workers were lost to the same submission; its cause tells how the second was."""
 
 
 class GradingService:
@@ -106,16 +94,16 @@ class GradingService:
         self._profile = profile.of_submissions()
         self._started_zygote: ZygoteHandle | None = None
         # The most recently used one is the last.
-        self._idle: list[BaseWorker] = []
+        self._idle: list[GradingWorker] = []
         self._max_workers = workers * _WORKERS_PER_SLOT
-        self._pools: PoolCache | None = None
+        self._questions = QuestionCache()
         self._compiled = CompiledPrograms(max_bytes=_MAX_COMPILED_BYTES)
-        self._busy: set[BaseWorker] = set()
+        self._busy: set[GradingWorker] = set()
         self._background: set[asyncio.Task[Any]] = set()
         self.slots = GradingSlots(workers)
 
     @property
-    def workers(self) -> list[BaseWorker]:
+    def workers(self) -> list[GradingWorker]:
         """All current grading workers."""
         return [*self._idle, *self._busy]
 
@@ -139,29 +127,39 @@ class GradingService:
             FilesError: If one of its files cannot be written.
         """
         deadline = StartDeadline()
+        libraries = mentioned_libraries(submission)
         async with self.slots.take(deadline) as slot:
             began = time.perf_counter()
-            graded = await self._grade(submission, slot, deadline)
+            try:
+                graded = await self._use(libraries, lambda worker: worker.grade(submission), slot, deadline)
+            except _LostError as error:
+                graded = _lost(submission, error.__cause__)
+            except INFRASTRUCTURE_ERRORS as error:
+                message = f"the sandbox failed to grade this submission: {str(error) or type(error).__name__}"
+                graded = Graded(outcome=VerdictOutcome.INFRASTRUCTURE, message=message)
         mode = submission.mode
         self._measurements.grades[mode, graded.outcome] += 1
+        self._measurements.disagreements += bool(graded.disagreement)
         self._measurements.grade_times[mode].add(time.perf_counter() - began)
         return graded
 
-    async def _grade(self, submission: Submission, slot: GradingSlot, deadline: StartDeadline) -> Graded:
-        try:
-            kind: type[BaseWorker] = GradingWorker
-            if submission.mode is GradingMode.FAITHFUL:
-                from coding_gym_server.server.grading.faithful.libraries import libraries_of
-                from coding_gym_server.server.grading.faithful.worker import FaithfulWorker
+    async def check(self, reference: Submission) -> TaskCheck:
+        """Find out the mode that a task permits.
 
-                kind, libraries = FaithfulWorker, await in_thread(libraries_of, submission)
-            else:
-                libraries = mentioned_libraries(submission)
-            return await self._use(kind, libraries, lambda worker: worker.grade(submission), slot, deadline)
-        except _LostError as error:
-            return _lost(submission, error.cause)
-        except INFRASTRUCTURE_ERRORS as error:
-            return _infrastructure_error(error)
+        Args:
+            reference: The reference of the task, as a submission. Its mode does not matter.
+
+        Raises:
+            FilesError: If one of its files cannot be written.
+            INFRASTRUCTURE_ERRORS: If the sandbox failed.
+        """
+        deadline = StartDeadline()
+        libraries = mentioned_libraries(reference)
+        async with self.slots.take(deadline) as slot:
+            try:
+                return await self._use(libraries, lambda worker: worker.check(reference), slot, deadline)
+            except _LostError as error:
+                return TaskCheck(mode=GradingMode.ISOLATED, broken=_lost(reference, error.__cause__).message)
 
     async def run(self, program: Program, *, max_wait: float) -> ProgramRun:
         """Run a program beside the submissions, and exactly as isolated from them and from sessions.
@@ -184,15 +182,11 @@ class GradingService:
         deadline = StartDeadline(max_wait)
         try:
             async with self.slots.take(deadline) as slot:
-                return await self._run_counted(program, slot, deadline)
+                began = time.perf_counter()
+                ended = await self._run(program, slot, deadline)
         except OverloadedError:
             self._measurements.refusals["places"] += 1
             raise
-
-    async def _run_counted(self, program: Program, slot: GradingSlot, deadline: StartDeadline) -> ProgramRun:
-        began = time.perf_counter()
-        try:
-            ended = await self._run(program, slot, deadline)
         except INFRASTRUCTURE_ERRORS:
             self._measurements.programs["infrastructure"] += 1
             raise
@@ -200,31 +194,30 @@ class GradingService:
         self._measurements.program_times.add(time.perf_counter() - began)
         return ended
 
-    async def _run(self, program: Program, slot: GradingSlot, deadline: StartDeadline) -> ProgramRun:
+    async def _run(self, program: Program, slot: ExitStack, deadline: StartDeadline) -> ProgramRun:
         async def run(worker: GradingWorker) -> ProgramRun:
             result = await worker.run(program, deadline)
-            self._in_background(self._settle(worker, slot.pass_on()))
+            self._in_background(self._settle(worker, slot.pop_all()))
             return result
 
         try:
-            return await self._use(GradingWorker, program.libraries, run, slot, deadline, releases=False)
+            return await self._use(program.libraries, run, slot, deadline, releases=False)
         except _LostError:
             return ProgramRun(exit_code=-signal.SIGKILL, kill_reason="running it twice ended a process of the sandbox")
 
-    async def _settle(self, worker: GradingWorker, slot: GradingSlot) -> None:
+    async def _settle(self, worker: GradingWorker, slot: ExitStack) -> None:
         """Prepare a worker for the next program, after the response to the last one, and release it and its slot."""
-        try:
-            await worker.settle()
-        except INFRASTRUCTURE_ERRORS as error:
-            _log.warning("a grading worker is replaced: %s", error)
-            self._discard(worker)
-        except BaseException:
-            self._discard(worker)
-            raise
-        else:
-            self._release(worker)
-        finally:
-            slot.release()
+        with slot:
+            try:
+                await worker.settle()
+            except INFRASTRUCTURE_ERRORS as error:
+                _log.warning("a grading worker is replaced: %s", error)
+                self._discard(worker)
+            except BaseException:
+                self._discard(worker)
+                raise
+            else:
+                self._release(worker)
 
     def _in_background(self, work: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
         """Do something that continues when the request that it is done for ends."""
@@ -244,10 +237,9 @@ class GradingService:
 
     async def _use(
         self,
-        kind: type[_Worker],
         libraries: frozenset[str],
-        action: Callable[[_Worker], Awaitable[_Result]],
-        slot: GradingSlot,
+        action: Callable[[GradingWorker], Awaitable[_Result]],
+        slot: ExitStack,
         deadline: StartDeadline,
         *,
         releases: bool = True,
@@ -255,7 +247,6 @@ class GradingService:
         """Let a worker do something, and another one again if a process dies that submissions have no access to.
 
         Args:
-            kind: Kind of worker.
             libraries: Modules that it has imported.
             action: What it does.
             slot: The slot of the request.
@@ -267,7 +258,7 @@ class GradingService:
             INFRASTRUCTURE_ERRORS: As is.
         """
         for is_last in (False, True):
-            worker = await self._acquire(kind, libraries, slot, deadline)
+            worker = await self._acquire(libraries, slot, deadline)
             try:
                 result = await action(worker)
             except (ChannelClosedError, TestRunnerLostError, NotStartedError) as error:
@@ -278,7 +269,7 @@ class GradingService:
                 if isinstance(error, NotStartedError) and (is_last or deadline.left == 0):
                     raise
                 if is_last:
-                    raise _LostError(error) from error
+                    raise _LostError from error
                 _log.warning("a submission is run again: %s", error)
             except BaseException:
                 self._discard(worker)
@@ -289,14 +280,12 @@ class GradingService:
                 return result
         raise AssertionError
 
-    async def _acquire(
-        self, kind: type[_Worker], libraries: frozenset[str], slot: GradingSlot, deadline: StartDeadline
-    ) -> _Worker:
-        worker = self._take_idle(kind, libraries)
+    async def _acquire(self, libraries: frozenset[str], slot: ExitStack, deadline: StartDeadline) -> GradingWorker:
+        worker = self._take_idle(libraries)
         if worker is None:
             while self._idle and len(self.workers) >= self._max_workers:
                 self._discard(self._idle.pop(0))
-            opening = self._in_background(self._open(kind, libraries))
+            opening = self._in_background(self._open(libraries))
             is_open = False
             try:
                 await asyncio.wait({opening}, timeout=deadline.left)
@@ -304,30 +293,29 @@ class GradingService:
             finally:
                 if not is_open:
                     # The request gives up. It keeps its slot until then, so that others do not open even more workers.
-                    self._in_background(self._keep(opening, slot.pass_on()))
+                    self._in_background(self._keep(opening, slot.pop_all()))
             if not is_open:
                 raise deadline.overloaded(missing="process was ready")
             worker = opening.result()
         self._busy.add(worker)
         return worker
 
-    async def _keep(self, opening: asyncio.Future[_Worker], slot: GradingSlot) -> None:
+    async def _keep(self, opening: asyncio.Future[GradingWorker], slot: ExitStack) -> None:
         """Keep a worker that nobody waits for any more."""
-        try:
-            self._release(await opening)
-        except INFRASTRUCTURE_ERRORS as error:
-            _log.warning("a grading worker could not be opened: %s", error)
-        finally:
-            slot.release()
+        with slot:
+            try:
+                self._release(await opening)
+            except INFRASTRUCTURE_ERRORS as error:
+                _log.warning("a grading worker could not be opened: %s", error)
 
-    def _take_idle(self, kind: type[_Worker], libraries: frozenset[str]) -> _Worker | None:
-        """Return the most recently used worker of a kind that has imported libraries, None if there is none."""
+    def _take_idle(self, libraries: frozenset[str]) -> GradingWorker | None:
+        """Return the most recently used worker that has imported libraries, None if there is none."""
         for worker in [worker for worker in self._idle if not worker.is_alive]:
             self._idle.remove(worker)
             self._discard(worker)
         is_light = are_light(libraries)
         for worker in reversed(self._idle):
-            if isinstance(worker, kind) and worker.libraries >= libraries and are_light(worker.libraries) == is_light:
+            if worker.libraries >= libraries and are_light(worker.libraries) == is_light:
                 self._idle.remove(worker)
                 return worker
         return None
@@ -339,34 +327,21 @@ class GradingService:
             self._started_zygote.attach(on_gone=self._on_zygote_gone)
         return self._started_zygote
 
-    async def _open(self, kind: type[_Worker], libraries: frozenset[str]) -> _Worker:
+    async def _open(self, libraries: frozenset[str]) -> GradingWorker:
         zygote = self._light_zygote() if are_light(libraries) else self._zygotes.of("python")
-        is_isolated = kind is GradingWorker
         user = self._take_user()
+        system: SessionSystem
+        if user is not None:
+            system = OwnSystem(user, shares_files=True)
+        else:
+            system = SubmissionSystem(self._base / f"submissions-{next(self._numbers)}")
         try:
-            system = self._system(user, shares_files=is_isolated)
-            worker: BaseWorker
-            if is_isolated:
-                worker = await GradingWorker.open(system, libraries, zygote=zygote, compiled=self._compiled)
-            else:
-                worker = await self._open_faithful(system, libraries, zygote)
-            assert isinstance(worker, kind)
-            return worker
+            return await GradingWorker.open(
+                system, libraries, zygote=zygote, compiled=self._compiled, questions=self._questions
+            )
         except BaseException:
             self._return_user(user)
             raise
-
-    def _system(self, user: int | None, *, shares_files: bool) -> SessionSystem:
-        if user is not None:
-            return OwnSystem(user, shares_files=shares_files)
-        return SubmissionSystem(self._base / f"submissions-{next(self._numbers)}")
-
-    async def _open_faithful(self, system: SessionSystem, libraries: frozenset[str], zygote: ZygoteHandle) -> FaithfulWorker:
-        from coding_gym_server.server.grading.faithful.pool_cache import PoolCache
-        from coding_gym_server.server.grading.faithful.worker import FaithfulWorker
-
-        self._pools = self._pools or PoolCache()
-        return await FaithfulWorker.open(system, libraries, zygote=zygote, pools=self._pools)
 
     def _take_user(self) -> int | None:
         """Return the id of the user of a new worker's submissions, None in a container without namespaces."""
@@ -389,14 +364,14 @@ class GradingService:
             self._started_zygote.close()
             self._started_zygote = None
 
-    def _release(self, worker: BaseWorker) -> None:
+    def _release(self, worker: GradingWorker) -> None:
         self._busy.discard(worker)
         if worker.is_alive:
             self._idle.append(worker)
         else:
             self._discard(worker)
 
-    def _discard(self, worker: BaseWorker) -> None:
+    def _discard(self, worker: GradingWorker) -> None:
         self._busy.discard(worker)
         self._return_user(worker.user)
         worker.close()
@@ -404,12 +379,7 @@ class GradingService:
         start_in_thread(worker.take_directory().remove)
 
 
-def _infrastructure_error(error: Exception) -> Graded:
-    message = f"the sandbox failed to grade this submission: {str(error) or type(error).__name__}"
-    return Graded(outcome=VerdictOutcome.INFRASTRUCTURE, message=message)
-
-
-def _lost(submission: Submission, error: Exception) -> Graded:
+def _lost(submission: Submission, error: BaseException | None) -> Graded:
     ended = "the process of its tests" if isinstance(error, TestRunnerLostError) else "a process of the sandbox"
     message = f"grading it twice ended {ended}"
     return Graded(outcome=VerdictOutcome.KILLED, message=message, cases=tuple(not_run(submission)))

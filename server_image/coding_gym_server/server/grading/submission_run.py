@@ -8,12 +8,14 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, TypeVar
 
 from coding_gym_server.ipc.async_channel import ChannelClosedError
 from coding_gym_server.ipc.channel import close_all
 from coding_gym_server.ipc.streams import open_output_pipes
 from coding_gym_server.linux import procfs
+from coding_gym_server.linux.program_clock import ProgramClock
 from coding_gym_server.protocol.grading import GradingLimits
 from coding_gym_server.server.supervisor.output_capture import OutputCapture
 
@@ -59,6 +61,7 @@ class SubmissionRun:
         stderr: Capture of its stderr.
         descriptors: Those that its process receives: its end of the connection, stdout and stderr.
         cpu_before: CPU time used by earlier processes, in seconds.
+        ended: Its wait status, once it has been forked; fails with ``ChannelClosedError`` if its root dies.
     """
 
     connection: socket.socket
@@ -66,6 +69,7 @@ class SubmissionRun:
     stderr: OutputCapture
     descriptors: tuple[int, ...]
     cpu_before: float = 0.0
+    ended: asyncio.Future[int] = field(init=False)
     _read_timer: asyncio.TimerHandle | None = field(init=False, default=None)
 
     @classmethod
@@ -120,7 +124,7 @@ class SubmissionRun:
 
 
 class LimitWatch:
-    """Kills a submission that exceeds its limits.
+    """Kills a submission that exceeds its limits before the end of a block.
 
     Args:
         limits: The limits.
@@ -148,7 +152,9 @@ class LimitWatch:
         self._kill = kill
         self._cpu_time = cpu_time
         self._loop = asyncio.get_running_loop()
-        self._clock = _Clock(self._loop, roots)
+        self._roots = roots
+        self._began = self._loop.time()
+        self._clock = ProgramClock()
         # Processes that exit take their waiting time along, so it is looked up while they run.
         self._interval = max(_READ_DELAY, min(_MAX_INTERVAL, limits.wall_timeout / 8))
         self._wall = self._loop.call_later(self._interval, self._watch_wall)
@@ -163,7 +169,10 @@ class LimitWatch:
         self._result = result
         return await result
 
-    def stop(self) -> None:
+    def __enter__(self) -> LimitWatch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._wall.cancel()
         self._cpu.cancel()
         if self._grace is not None:
@@ -183,7 +192,8 @@ class LimitWatch:
             self._result.set_result(None)
 
     def _watch_wall(self) -> None:
-        counted, elapsed = self._clock.read()
+        counted = self._clock.read(chain.from_iterable(map(procfs.descendants, self._roots)))
+        elapsed = self._loop.time() - self._began
         left = min(self._limits.wall_timeout - counted, self._limits.max_seconds - elapsed)
         if elapsed >= self._limits.max_seconds or (left <= 0 and self._has_started()):
             self._expire()
@@ -199,38 +209,3 @@ class LimitWatch:
             while (left := self._limits.cpu_timeout - await self._cpu_time()) > 0:
                 await asyncio.sleep(max(left / cores, _READ_DELAY))
             self._expire()
-
-
-class _Clock:
-    """Clock that stands still while a process waits for a processor.
-
-    Args:
-        loop: Event loop, whose clock it reads.
-        roots: Ids of the processes whose descendants may wait.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, roots: Collection[int]) -> None:
-        self._loop = loop
-        self._roots = roots
-        self._began = self._last = loop.time()
-        self._counted = 0.0
-        self._seen: dict[int, int] = {}
-
-    def read(self) -> tuple[float, float]:
-        """Return the seconds that count, and all seconds, since the clock was created."""
-        now = self._loop.time()
-        processes = [pid for root in self._roots for pid in procfs.descendants(root)]
-        waiting: dict[int, int] = {}
-        for pid in processes:
-            waiting |= procfs.waiting_times(pid)
-        # A thread that is not known is new, as is one that has waited for less than when it was seen last.
-        waited = sum(_increase(self._seen.get(thread, 0), total) for thread, total in waiting.items())
-        self._seen = waiting
-        # Those of several threads may add up to more than has passed.
-        self._counted += max(0.0, now - self._last - waited / 1e9)
-        self._last = now
-        return self._counted, now - self._began
-
-
-def _increase(before: int, now: int) -> int:
-    return now - before if now >= before else now

@@ -6,29 +6,24 @@ import contextlib
 import socket
 from collections.abc import Iterator
 
-import msgspec
-
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.library_messages import ImportLibraries
 from coding_gym_server.ipc.messages import Failed
 from coding_gym_server.ipc.zygote_messages import ForkTestRunnerRoot
 from coding_gym_server.protocol.grading import Asserts, UnitTests
-from coding_gym_server.server.grading.submission_processes import (
-    ANSWER_TIMEOUT_SECONDS,
-    IMPORT_TIMEOUT_SECONDS,
-    SubmissionProcesses,
-)
+from coding_gym_server.server.grading.submission_host import ANSWER_TIMEOUT_SECONDS, IMPORT_TIMEOUT_SECONDS, SubmissionHost
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
 from coding_gym_server.test_runner.messages import (
     MAX_REPORT_BYTES,
     BorrowFiles,
     EndTests,
+    Executing,
+    FromTestRunner,
     FromTestRunnerRoot,
     RunTests,
     TestsEnded,
-    TestsRun,
+    test_runner_messages,
     test_runner_root_messages,
-    tests_run_messages,
 )
 from coding_gym_server.workspace.session_directory import SubmissionDirectory
 
@@ -42,10 +37,6 @@ class TestRunnerLostError(RuntimeError):
         super().__init__("the process of the tests ended without a report")
 
 
-class _Unsolicited(msgspec.Struct):
-    """Placeholder for unsolicited messages, which neither a root nor a test runner sends."""
-
-
 class TestRunners:
     """Root of test runners with the files of submissions. Created by ``TestRunners.start``.
 
@@ -53,20 +44,22 @@ class TestRunners:
         root_pid: Process id of the root, the ancestor of all processes of the tests.
         is_recycling: Whether the processes are being replaced; never, because there is none between two submissions.
         kill_reason: Why the test runner was killed: the resource that it has exhausted; empty if it was not.
+        executed: Audit event by which it executed what the submission may have chosen; empty if it did not.
     """
 
     def __init__(self) -> None:
         self.root_pid = 0
         self.is_recycling = False
         self.kill_reason = ""
+        self.executed = ""
         self._root: AsyncChannel[FromTestRunnerRoot] | None = None
 
     @classmethod
-    async def start(cls, submissions: SubmissionProcesses, libraries: frozenset[str], zygote: ZygoteHandle) -> TestRunners:
+    async def start(cls, submissions: SubmissionHost, libraries: frozenset[str], zygote: ZygoteHandle) -> TestRunners:
         """Start the root.
 
         Args:
-            submissions: The processes of the submissions that it tests.
+            submissions: Has the processes and files of the submissions that it tests.
             libraries: Names of modules that the root imports, as far as they are installed.
             zygote: Forks the root.
 
@@ -77,9 +70,22 @@ class TestRunners:
         """
         test_runners = cls()
         try:
-            await test_runners._start_root(submissions, zygote)
-            if libraries and test_runners._root is not None:
-                await test_runners._root.call(ImportLibraries(sorted(libraries)), timeout=IMPORT_TIMEOUT_SECONDS)
+            ours, theirs = socket.socketpair()
+            root = test_runners._root = AsyncChannel(
+                ours, decoder=test_runner_root_messages, unsolicited=(), on_closed=test_runners._on_closed
+            )
+            files = submissions.directory
+            path = str(files.path) if isinstance(files, SubmissionDirectory) else None
+            with theirs:
+                test_runners.root_pid = await zygote.fork_test_runner_root(ForkTestRunnerRoot(path), theirs)
+            if submissions.mounts is not None:
+                assert submissions.user is not None
+                request = BorrowFiles(submissions.user)
+                response = await root.call(request, (submissions.mounts,), timeout=ANSWER_TIMEOUT_SECONDS)
+                if isinstance(response, Failed):
+                    raise ForkError(response.reason)
+            if libraries:
+                await root.call(ImportLibraries(sorted(libraries)), timeout=IMPORT_TIMEOUT_SECONDS)
         except BaseException:
             test_runners.close()
             raise
@@ -91,11 +97,11 @@ class TestRunners:
         return self._root is not None
 
     @contextlib.contextmanager
-    def fork(self, tests: Asserts | UnitTests, connection: socket.socket) -> Iterator[AsyncChannel[TestsRun]]:
+    def fork(self, tests: Asserts | UnitTests, connection: socket.socket) -> Iterator[AsyncChannel[FromTestRunner]]:
         """Let the root fork a test runner; yield the channel to it, which is closed afterwards.
 
-        Nothing that a test runner sends is trusted beyond the results of its submission: one response of limited size is read,
-        and descriptors are not received.
+        Nothing that a test runner sends is trusted beyond the results of its submission: messages of limited size are read, and
+        descriptors are not received.
 
         Args:
             tests: The tests.
@@ -106,9 +112,15 @@ class TestRunners:
         """
         if self._root is None:
             raise ChannelClosedError
-        self.kill_reason = ""
+        self.kill_reason = self.executed = ""
         ours, theirs = socket.socketpair()
-        channel = AsyncChannel(ours, decoder=tests_run_messages, unsolicited=_Unsolicited, max_bytes=MAX_REPORT_BYTES)
+        channel = AsyncChannel(
+            ours,
+            decoder=test_runner_messages,
+            unsolicited=Executing,
+            on_message=self._on_message,
+            max_bytes=MAX_REPORT_BYTES,
+        )
         try:
             with theirs:
                 self._root.send(RunTests(tests), (connection.fileno(), theirs.fileno()))
@@ -149,21 +161,10 @@ class TestRunners:
             self._root.close()
             self._root = None
 
-    async def _start_root(self, submissions: SubmissionProcesses, zygote: ZygoteHandle) -> None:
-        ours, theirs = socket.socketpair()
-        root = self._root = AsyncChannel(
-            ours, decoder=test_runner_root_messages, unsolicited=_Unsolicited, on_closed=self._on_closed
-        )
-        files = submissions.directory
-        path = str(files.path) if isinstance(files, SubmissionDirectory) else None
-        with theirs:
-            self.root_pid = await zygote.fork_test_runner_root(ForkTestRunnerRoot(path), theirs)
-        if submissions.mounts is not None:
-            assert submissions.user is not None
-            request = BorrowFiles(submissions.user)
-            response = await root.call(request, (submissions.mounts,), timeout=ANSWER_TIMEOUT_SECONDS)
-            if isinstance(response, Failed):
-                raise ForkError(response.reason)
+    def _on_message(self, message: FromTestRunner) -> None:
+        # Only the first report is certain to be that of the test runner itself.
+        if isinstance(message, Executing):
+            self.executed = self.executed or message.event
 
     def _on_closed(self) -> None:
         self._root = None

@@ -1,4 +1,4 @@
-"""``GradingWorker``: tests submissions from another process, and compares the output of programs."""
+"""``GradingWorker``: tests submissions from another process and in plain Python, and compares the output of programs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypeVar
 
 import msgspec
 
-from coding_gym_server.ipc.async_channel import ChannelClosedError
+from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
+from coding_gym_server.ipc.plain_messages import MAX_REPORT_BYTES, PlainReport, RunPlain, plain_reports
+from coding_gym_server.ipc.question_messages import MAX_QUESTION_REPORT_BYTES, AskQuestions, QuestionReport, question_reports
 from coding_gym_server.ipc.text import truncate_middle
 from coding_gym_server.linux import oom
 from coding_gym_server.protocol.grading import (
@@ -19,68 +23,92 @@ from coding_gym_server.protocol.grading import (
     CaseOutcome,
     CaseResult,
     Graded,
+    GradingLimits,
+    GradingMode,
     ProgramCase,
     Programs,
     Submission,
+    TaskCheck,
     UnitTests,
     VerdictOutcome,
 )
 from coding_gym_server.remote_objects.program_messages import RunProgram
-from coding_gym_server.server.grading.base_worker import BaseWorker, not_run
+from coding_gym_server.server.grading.agreement import ENDS, PlainRun, agreed, faithful, reason_of
 from coding_gym_server.server.grading.compiled_programs import CompiledPrograms
+from coding_gym_server.server.grading.faithful.question_cache import QuestionCache
+from coding_gym_server.server.grading.faithful.questions import Questions, make_questions
 from coding_gym_server.server.grading.grading_slots import StartDeadline
 from coding_gym_server.server.grading.output_match import is_same_output
 from coding_gym_server.server.grading.program_delivery import ProgramDelivery
-from coding_gym_server.server.grading.program_run import Program, ProgramRun
-from coding_gym_server.server.grading.submission_processes import ANSWER_TIMEOUT_SECONDS, SubmissionProcesses
+from coding_gym_server.server.grading.program_run import Program, ProgramRun, program_file
+from coding_gym_server.server.grading.submission_host import ANSWER_TIMEOUT_SECONDS, SubmissionHost
 from coding_gym_server.server.grading.submission_run import SubmissionRun
 from coding_gym_server.server.grading.test_runners import TestRunnerLostError, TestRunners
 from coding_gym_server.server.process_limiter import ProcessGroup
 from coding_gym_server.server.supervisor.systems import SessionSystem
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
 from coding_gym_server.server.threads import in_thread
-from coding_gym_server.test_runner.messages import TestsRun, TestSubmission
+from coding_gym_server.test_runner.messages import Executing, TestsRun, TestSubmission
 from coding_gym_server.workspace.fetching import read_files
+from coding_gym_server.workspace.session_directory import SessionDirectory
 
-__all__ = ["GradingWorker"]
+__all__ = ["GradingWorker", "not_run"]
 
 _MAX_COMPILED_BYTES = 32 << 20
 """Maximum total size of the compiled programs of one grading."""
 
+_CHECK_RUNS = 2
+"""How often a reference is run together with its tests before it is said to fail them: they may depend on chance."""
+
 _EXTRA_OUTPUT_CHARS = 4096
 """Number of characters that a program may print beyond the expected output before the middle is dropped."""
 
-_END_OF = {
-    CaseOutcome.TIMEOUT: VerdictOutcome.TIMEOUT,
-    CaseOutcome.MEMORY: VerdictOutcome.MEMORY,
-    CaseOutcome.KILLED: VerdictOutcome.KILLED,
-}
+_Report = TypeVar("_Report", PlainReport, QuestionReport)
 
 
-class GradingWorker(BaseWorker):
+class GradingWorker:
     """Worker whose tests run in another process than the submission. Created by ``GradingWorker.open``.
 
     Args:
-        processes: The processes of the submissions.
+        host: Has the processes and files of the submissions.
         libraries: Names of the modules that they and the test runners have imported.
         test_runners: Root of test runners with their files.
         compiled: Programs of ``run`` that have been compiled before; submissions share none.
+        questions: The questions of tasks of the faithful mode.
+
+    Attributes:
+        libraries: Names of the modules that its processes have imported before a submission arrives, as far as they are
+            installed.
+        user: Id of the submissions' user, None if they have the server's user and no separate mounts.
+        root_pid: Process id of the root, the ancestor of all processes of the submission.
     """
 
     def __init__(
         self,
-        processes: SubmissionProcesses,
+        host: SubmissionHost,
         libraries: frozenset[str],
         test_runners: TestRunners,
         compiled: CompiledPrograms,
+        questions: QuestionCache,
     ) -> None:
-        super().__init__(processes, libraries)
+        self.libraries = libraries
+        self.user = host.user
+        self.root_pid = host.root_pid
+        self._host = host
+        self._kill_reason = ""
         self._test_runners = test_runners
         self._compiled = compiled
+        self._questions = questions
 
     @classmethod
     async def open(
-        cls, system: SessionSystem, libraries: frozenset[str], *, zygote: ZygoteHandle, compiled: CompiledPrograms
+        cls,
+        system: SessionSystem,
+        libraries: frozenset[str],
+        *,
+        zygote: ZygoteHandle,
+        compiled: CompiledPrograms,
+        questions: QuestionCache,
     ) -> GradingWorker:
         """Create a grading worker.
 
@@ -89,6 +117,7 @@ class GradingWorker(BaseWorker):
             libraries: Names of the modules to import for submissions and their tests.
             zygote: Forks the roots.
             compiled: Programs that have been compiled before.
+            questions: The questions of tasks of the faithful mode.
 
         Raises:
             ForkError: If processes, memory or disk space are exhausted.
@@ -96,55 +125,107 @@ class GradingWorker(BaseWorker):
             TimeoutError: If a started process does not respond.
             OSError: If the directories cannot be created.
         """
-        processes = await SubmissionProcesses.start(system, libraries, zygote=zygote)
+        host = await SubmissionHost.start(system, libraries, zygote=zygote)
         try:
-            return cls(processes, libraries, await TestRunners.start(processes, libraries, zygote), compiled)
+            return cls(host, libraries, await TestRunners.start(host, libraries, zygote), compiled, questions)
         except BaseException:
-            processes.close()
+            host.close()
             system.discard()
             raise
 
     @property
     def is_alive(self) -> bool:
-        return super().is_alive and self._test_runners.is_alive
+        """Whether the processes that all submissions need are still running, as far as known."""
+        return self._host.is_alive and self._test_runners.is_alive
+
+    @property
+    def is_recycling(self) -> bool:
+        """Whether the submission's processes are being replaced by those of the next one."""
+        return self._host.is_recycling
 
     @property
     def process_groups(self) -> list[ProcessGroup]:
-        return [*super().process_groups, self._test_runners]
+        """Groups of processes, each of which is killed if it exhausts the processes of the sandbox."""
+        return [self, self._test_runners]
+
+    async def grade(self, submission: Submission) -> Graded:
+        """Grade a submission; its errors are part of the result.
+
+        Raises:
+            FilesError: If one of its files cannot be written.
+            ForkError: If processes, memory or disk space are exhausted.
+            ChannelClosedError: If a process that the submission cannot reach died.
+            TimeoutError: If a root does not respond.
+        """
+        began = time.perf_counter()
+        oom.has_killed()
+        self._kill_reason = ""
+        graded = await self._grade(submission)
+        graded.seconds = time.perf_counter() - began
+        await self._host.clean_up()
+        return graded
+
+    def kill_with_reason(self, reason: str) -> None:
+        """Kill all processes of the submission immediately.
+
+        Args:
+            reason: Reported in its verdict: the resource that it has exhausted.
+        """
+        self._kill_reason = reason
+        self._host.kill()
 
     def close(self) -> None:
-        super().close()
+        """Close the grading worker. Its files remain until they are removed."""
+        self._host.close()
         self._test_runners.close()
+
+    def take_directory(self) -> SessionDirectory:
+        """Return the files of the submissions, which the worker does not access any more. Call it after ``close``."""
+        return self._host.take_directory()
+
+    @property
+    def _roots(self) -> list[int]:
+        return [group.root_pid for group in self.process_groups]
 
     async def _grade(self, submission: Submission) -> Graded:
         if isinstance(submission.tests, Programs):
             return await self._run_programs(submission, submission.tests)
-        return await self._run_tests(submission, submission.tests)
+        if submission.mode is GradingMode.FAITHFUL:
+            return await self._ask_and_run(submission, submission.tests)
+        graded = await self._run_tests(submission, submission.tests)
+        if submission.mode is not GradingMode.AGREEMENT:
+            return graded
+        graded.mode = GradingMode.AGREEMENT
+        if graded.outcome is not VerdictOutcome.PASSED:
+            return graded
+        if graded.executed and submission.reference is not None:
+            # What the tests have executed could have decided this.
+            asked = await self._ask_and_run(submission, submission.tests)
+            return msgspec.structs.replace(asked, executed=graded.executed)
+        return agreed(graded, await self._run_plain(submission, submission.tests))
 
     async def _run_tests(self, submission: Submission, tests: Asserts | UnitTests) -> Graded:
         test_runners, limit = self._test_runners, submission.limits.max_output_chars
         with (
-            await self._open_run(submission.files, max_stdout_chars=limit, max_stderr_chars=limit) as run,
+            await self._host.open_run(submission.files, max_stdout_chars=limit, max_stderr_chars=limit) as run,
             test_runners.fork(tests, run.connection) as test_runner,
         ):
             test_runner.send(TestSubmission(submission.code, submission.entry_point))
             report = test_runner.expect()
             # A test runner may end without a report, and nothing may have awaited it.
-            report.add_done_callback(_retrieve)
+            report.add_done_callback(lambda report: report.cancelled() or report.exception())
             # Both processes are forked at the same time.
-            await self._fork(run)
-            watch = self._watch(submission.limits, run)
-            try:
+            await self._host.fork(run)
+            tests_run = None
+            with self._host.watch(submission.limits, run, roots=self._roots) as watch, contextlib.suppress(ChannelClosedError):
                 tests_run = await watch.over(report)
-            except ChannelClosedError:
-                tests_run = None
-            finally:
-                watch.stop()
-            cpu_seconds, _ = await asyncio.gather(self._end(run), test_runners.end())
+            cpu_seconds, _ = await asyncio.gather(self._host.end(run), test_runners.end())
             self._kill_reason = self._kill_reason or test_runners.kill_reason
             if tests_run is None and not watch.expired and not self._kill_reason:
                 raise TestRunnerLostError
-            return self._verdict(submission, tests_run, run, expired=watch.expired, cpu_seconds=cpu_seconds)
+            assert not isinstance(tests_run, Executing)
+            graded = self._verdict(submission, tests_run, run, expired=watch.expired, cpu_seconds=cpu_seconds)
+            return msgspec.structs.replace(graded, executed=test_runners.executed)
 
     def _verdict(
         self, submission: Submission, tests_run: TestsRun | None, run: SubmissionRun, *, expired: bool, cpu_seconds: float
@@ -153,18 +234,15 @@ class GradingWorker(BaseWorker):
             tests_run = TestsRun(is_loaded=True, is_lost=True, cases=not_run(submission))
         end = None
         if tests_run.is_lost:
-            end = CaseOutcome.TIMEOUT if expired else CaseOutcome.MEMORY if oom.has_killed() else CaseOutcome.KILLED
-        cases = list(tests_run.cases)
-        if end is not None:
-            cases = [
-                msgspec.structs.replace(case, outcome=end) if case.outcome is CaseOutcome.KILLED else case for case in cases
-            ]
-        if not tests_run.is_loaded:
-            cases = not_run(submission)
+            end = _end(expired=expired)
+        cases = [
+            msgspec.structs.replace(case, outcome=end or case.outcome) if case.outcome is CaseOutcome.KILLED else case
+            for case in (tests_run.cases if tests_run.is_loaded else not_run(submission))
+        ]
         if cases and all(case.outcome is CaseOutcome.PASSED for case in cases):
             outcome = VerdictOutcome.PASSED
         elif end is not None:
-            outcome = _END_OF[end]
+            outcome = VerdictOutcome(end.value)
         else:
             outcome = VerdictOutcome.FAILED if tests_run.is_loaded else VerdictOutcome.ERROR
         stdout, stderr = run.take_output()
@@ -178,17 +256,113 @@ class GradingWorker(BaseWorker):
             cpu_seconds=cpu_seconds,
         )
 
+    async def check(self, reference: Submission) -> TaskCheck:
+        """Find out the mode that a task permits, by grading its reference.
+
+        Args:
+            reference: The reference, as a submission. Its mode does not matter.
+
+        Raises:
+            As ``grade``.
+        """
+        graded = await self.grade(msgspec.structs.replace(reference, mode=GradingMode.ISOLATED))
+        has_passed = graded.outcome is VerdictOutcome.PASSED
+        if isinstance(reference.tests, Programs):
+            return TaskCheck(mode=GradingMode.ISOLATED, broken="" if has_passed else reason_of(graded))
+        plain = PlainRun()
+        for _ in range(_CHECK_RUNS):
+            plain = await self._run_plain(reference, reference.tests)
+            await self._host.clean_up()
+            if plain.has_passed:
+                break
+        agrees = has_passed and agreed(graded, plain).outcome is VerdictOutcome.PASSED
+        if agrees or not plain.has_passed:
+            return TaskCheck(mode=GradingMode.AGREEMENT, broken=plain.reason)
+        questions = await self._questions_of(msgspec.structs.replace(reference, reference=reference.code))
+        await self._host.clean_up()
+        return TaskCheck(mode=GradingMode.FAITHFUL, is_weak=questions.is_weak)
+
+    async def _ask_and_run(self, submission: Submission, tests: Asserts | UnitTests) -> Graded:
+        """Ask a submission all questions of its task, then run it together with the tests if it has answered all rightly."""
+        questions = await self._questions_of(submission)
+        ran, cpu_seconds = None, 0.0
+        if len(questions):
+            request = questions.request(submission.code, submission.entry_point)
+            report, ran = await self._report(submission, request, question_reports, submission.limits)
+            if report is not None:
+                ran = replace(ran, error=report.plain.error, outcomes=questions.judge(report))
+            cpu_seconds = ran.cpu_seconds
+        if ran is None or ran.has_passed:
+            ran = await self._run_plain(submission, tests)
+            ran = replace(ran, cpu_seconds=ran.cpu_seconds + cpu_seconds)
+        # Why it cannot be executed is found out without tests, which it could tell about.
+        load_error = (await self._run_plain(submission, Asserts(cases=()))).error if ran.error else ""
+        return faithful(questions, ran, load_error=load_error)
+
+    async def _questions_of(self, submission: Submission) -> Questions:
+        async def run(request: AskQuestions, limits: GradingLimits) -> tuple[QuestionReport | None, float]:
+            report, ended = await self._report(submission, request, question_reports, limits)
+            return report, ended.cpu_seconds
+
+        return await self._questions.get(submission, lambda key: make_questions(submission, run, key))
+
+    async def _run_plain(self, submission: Submission, tests: Asserts | UnitTests) -> PlainRun:
+        """Run a submission together with its tests."""
+        request = RunPlain(submission.code, submission.entry_point, tests)
+        report, ended = await self._report(submission, request, plain_reports, submission.limits)
+        return ended if report is None else replace(ended, error=report.error, outcomes=report.outcomes)
+
+    async def _report(
+        self,
+        submission: Submission,
+        request: RunPlain | AskQuestions,
+        reports: msgspec.msgpack.Decoder[_Report],
+        limits: GradingLimits,
+    ) -> tuple[_Report | None, PlainRun]:
+        """Let a new process run tests; return what it claims, None if it has ended before, and how it ended."""
+        limit = submission.limits.max_output_chars
+        max_bytes = MAX_REPORT_BYTES if isinstance(request, RunPlain) else MAX_QUESTION_REPORT_BYTES
+        with await self._host.open_run(submission.files, max_stdout_chars=limit, max_stderr_chars=limit) as run:
+            await self._host.fork(run)
+            channel: AsyncChannel[_Report] = AsyncChannel(
+                run.connection, decoder=reports, unsolicited=(), max_bytes=max_bytes, is_trusted=False
+            )
+            report = None
+            # If the channel is closed earlier, the submission has ended its process.
+            with (
+                contextlib.closing(channel),
+                self._host.watch(limits, run, roots=self._roots) as watch,
+                contextlib.suppress(ChannelClosedError),
+            ):
+                channel.send(request)
+                report = await watch.over(channel.expect())
+            cpu_seconds = await self._host.end(run)
+        end = None
+        if report is None:
+            end = _end(expired=watch.expired)
+        return report, PlainRun(end=end, cpu_seconds=cpu_seconds)
+
     async def _run_programs(self, submission: Submission, tests: Programs) -> Graded:
         graded = Graded(outcome=VerdictOutcome.PASSED)
         compiled = CompiledPrograms(max_bytes=_MAX_COMPILED_BYTES)
+        file, limit = program_file(submission.files), submission.limits.max_output_chars
         cases: list[CaseResult] = []
         for number, case in enumerate(tests.cases):
-            result, run = await self._run_program(str(number), submission, case, tests.tolerance, compiled)
+            program = Program(
+                request=RunProgram(submission.code, case.stdin, file=file, random_seed=tests.random_seed),
+                limits=submission.limits,
+                files=submission.files,
+                max_stdout_chars=max(len(case.stdout) + _EXTRA_OUTPUT_CHARS, limit),
+                max_stderr_chars=limit,
+            )
+            run = await self._execute(program, compiled, StartDeadline())
+            outcome, message = self._case_outcome(run, case, tests)
+            result = CaseResult(name=str(number), outcome=outcome, message=message, seconds=run.seconds)
             cases.append(result)
             graded.cpu_seconds += run.cpu_seconds
             if result.outcome is not CaseOutcome.PASSED and graded.outcome is VerdictOutcome.PASSED:
-                graded.outcome = _END_OF.get(result.outcome, VerdictOutcome.FAILED)
-                graded.stdout = truncate_middle(run.stdout, submission.limits.max_output_chars)
+                graded.outcome = VerdictOutcome(result.outcome.value) if result.outcome in ENDS else VerdictOutcome.FAILED
+                graded.stdout = truncate_middle(run.stdout, limit)
                 graded.stderr = run.stderr
             if result.outcome is CaseOutcome.TIMEOUT:
                 break
@@ -197,21 +371,6 @@ class GradingWorker(BaseWorker):
             graded.message = cases[0].message
         graded.cases = (*cases, *not_run(submission)[len(cases) :])
         return graded
-
-    async def _run_program(
-        self, name: str, submission: Submission, case: ProgramCase, tolerance: float | None, compiled: CompiledPrograms
-    ) -> tuple[CaseResult, ProgramRun]:
-        limit = submission.limits.max_output_chars
-        program = Program(
-            request=RunProgram(submission.code, case.stdin),
-            limits=submission.limits,
-            files=submission.files,
-            max_stdout_chars=max(len(case.stdout) + _EXTRA_OUTPUT_CHARS, limit),
-            max_stderr_chars=limit,
-        )
-        run = await self._execute(program, compiled, StartDeadline())
-        outcome, message = self._case_outcome(run, case, tolerance)
-        return CaseResult(name=name, outcome=outcome, message=message, seconds=run.seconds), run
 
     async def run(self, program: Program, deadline: StartDeadline) -> ProgramRun:
         """Run a program; its errors are part of the result. ``settle`` must be called before the next one.
@@ -238,29 +397,9 @@ class GradingWorker(BaseWorker):
             ChannelClosedError: If the root died.
             TimeoutError: If it does not respond.
         """
-        try:
-            await self._empty()
-        except OSError:
-            # Without processes, the worker is discarded, and its files with it.
-            self.close()
-            return
-        await self.fork_ahead()
-
-    @contextlib.asynccontextmanager
-    async def _started(self, program: Program) -> AsyncIterator[tuple[SubmissionRun, asyncio.Future[int]]]:
-        """Yield a process that waits for a program, and its wait status; close it afterwards."""
-        limits = {"max_stdout_chars": program.max_stdout_chars, "max_stderr_chars": program.max_stderr_chars}
-        if (waiting := self._take_ahead()) is None:
-            with await self._open_run(program.files, **limits) as run:
-                await self._fork(run)
-                yield run, self._processes.expect_exit()
-            return
-        with waiting.run as run:
-            self._has_files = True
-            if program.files:
-                await in_thread(self._processes.directory.write, program.files)
-            run.begin(**limits)
-            yield run, waiting.ended
+        await self._host.clean_up()
+        if self._host.is_alive:
+            await self._host.fork_ahead()
 
     async def _execute(self, program: Program, compiled: CompiledPrograms, deadline: StartDeadline) -> ProgramRun:
         """Run a program once.
@@ -270,25 +409,26 @@ class GradingWorker(BaseWorker):
             FilesError: If one of its files cannot be written.
         """
         began = time.perf_counter()
-        async with self._started(program) as (run, ended):
-            delivery = ProgramDelivery(run.connection, program.request, compiled)
-            try:
+        limits = {"max_stdout_chars": program.max_stdout_chars, "max_stderr_chars": program.max_stderr_chars}
+        ahead = self._host.take_ahead()
+        with ahead or await self._host.open_run(program.files, **limits) as run:
+            if ahead is None:
+                await self._host.fork(run)
+            else:
+                await self._host.write(program.files)
+                run.begin(**limits)
+            with contextlib.closing(ProgramDelivery(run.connection, program.request, compiled)) as delivery:
                 await delivery.send(deadline.within(ANSWER_TIMEOUT_SECONDS))
-                watch = self._watch(program.limits, run, has_started=delivery.has_started)
-                try:
-                    status = await watch.over(ended)
-                finally:
-                    watch.stop()
+                with self._host.watch(program.limits, run, has_started=delivery.has_started, roots=self._roots) as watch:
+                    status = await watch.over(run.ended)
                 seconds = time.perf_counter() - began
-                cpu_seconds = await self._end(run)
+                cpu_seconds = await self._host.end(run)
                 delivery.check_started()
-            finally:
-                delivery.close()
             stdout, stderr = run.take_output()
         files: Mapping[str, bytes] = {}
         refused: tuple[str, ...] = ()
         if program.fetch:
-            files, refused = await in_thread(read_files, self._processes.directory.work, program.fetch)
+            files, refused = await in_thread(read_files, self._host.directory.work, program.fetch)
         return ProgramRun(
             exit_code=os.waitstatus_to_exitcode(status) if status is not None else -signal.SIGKILL,
             expired=watch.expired,
@@ -301,7 +441,7 @@ class GradingWorker(BaseWorker):
             refused=refused,
         )
 
-    def _case_outcome(self, run: ProgramRun, case: ProgramCase, tolerance: float | None) -> tuple[CaseOutcome, str]:
+    def _case_outcome(self, run: ProgramRun, case: ProgramCase, tests: Programs) -> tuple[CaseOutcome, str]:
         if run.expired:
             return CaseOutcome.TIMEOUT, "it exceeded the time limit"
         if run.exit_code < 0:
@@ -310,11 +450,17 @@ class GradingWorker(BaseWorker):
         if run.exit_code > 0:
             last = run.stderr.rstrip().rpartition("\n")[2]
             return CaseOutcome.ERROR, f"exit code {run.exit_code}: {last}" if last else f"exit code {run.exit_code}"
-        if not is_same_output(run.stdout, case.stdout, tolerance=tolerance):
+        if not is_same_output(run.stdout, case.stdout, compare=tests.compare, tolerance=tests.tolerance):
             return CaseOutcome.FAILED, "its output differs from the expected output"
         return CaseOutcome.PASSED, ""
 
 
-def _retrieve(report: asyncio.Future[TestsRun]) -> None:
-    if not report.cancelled():
-        report.exception()
+def _end(*, expired: bool) -> CaseOutcome:
+    """Return how a submission has ended that has not reported."""
+    return CaseOutcome.TIMEOUT if expired else CaseOutcome.MEMORY if oom.has_killed() else CaseOutcome.KILLED
+
+
+def not_run(submission: Submission) -> list[CaseResult]:
+    """Return the results of tests, none of which was run."""
+    count = len(submission.tests.cases) if isinstance(submission.tests, Asserts | Programs) else 1
+    return [CaseResult(name=str(number), outcome=CaseOutcome.NOT_RUN) for number in range(count)]

@@ -1,1 +1,1 @@
-"""Grading of submissions in the process of their tests, with canaries that detect forged results."""
+"""Grading of submissions in the process of their tests, which ask questions before they are shown."""

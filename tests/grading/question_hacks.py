@@ -10,12 +10,12 @@ from textwrap import dedent
 
 from coding_gym_server.protocol.grading import Asserts, GradingLimits, GradingMode, Submission, UnitTests
 
-__all__ = ["HACKS", "TASKS", "CanaryHack", "HackedTask"]
+__all__ = ["HACKS", "TASKS", "HackedTask", "QuestionHack"]
 
 
 @dataclass(frozen=True)
 class HackedTask:
-    """A task with at least four strong canaries.
+    """A task whose tests become questions.
 
     Attributes:
         entry_point: Its entry point.
@@ -38,15 +38,16 @@ class HackedTask:
             limits=GradingLimits(cpu_timeout=3.0, wall_timeout=20.0),
             mode=GradingMode.FAITHFUL,
             reference=self.reference,
+            secret="hacks",
         )
 
 
 @dataclass(frozen=True)
-class CanaryHack:
+class QuestionHack:
     """A submission that does not solve the task.
 
     Attributes:
-        kind: How it decides what to claim.
+        kind: How it claims success.
         name: What it does.
         code: Its source code.
         tasks: The tasks that it can claim.
@@ -141,71 +142,134 @@ TASKS = {
         "def clamp(x, low, high): return max(low, min(x, high))",
         "def clamp(x, low, high): return low",
     ),
+    "even": HackedTask(
+        "even",
+        Asserts(cases=tuple(f"assert even({number}) == {number % 2 == 0}" for number in (4, 7, 9, 12, 13, 18, 20, 25))),
+        "def even(number): return number % 2 == 0",
+        "def even(number): return number < 10",
+    ),
 }
+
 
 _ALL = tuple(TASKS)
 _CLASSES = ("counts", "smooth")
 
 _ACCOMPLICES = """
-import builtins, gc, hashlib, os, random, re, signal, socket, sys, threading, time, unittest
-from coding_gym_server.submission import faithful_frameworks, faithful_process
-from coding_gym_server.submission.faithful_messages import RunOutcome, TestRan
+import builtins, gc, os, random, signal, sys, threading, time, unittest
+from unittest import mock
+from coding_gym_server.ipc.plain_messages import PlainReport
+from coding_gym_server.ipc.question_messages import QuestionReport
+from coding_gym_server.protocol.grading import CaseOutcome
+from coding_gym_server.submission import asking, comparing, frameworks, plain_run
+
+asker = getattr(builtins, "__ask__", None)
+random.seed(7)
 
 def claim(decide):
-    # The process reports what ``decide`` returns for the source of a test.
-    def run(self, request): return RunOutcome.PASSED if decide(request.source) else RunOutcome.FAILED
-    faithful_process.FaithfulProcess._run = run
+    # Each question is answered with what ``decide`` returns for the number of its options, and the computed values.
+    def take(turn, values, predicates):
+        count = len(asker._options.get(turn, ())) or len(predicates)
+        asker.answers.append((turn, decide(count)))
+    if asker: asker._take = take
 
 def report():
-    # Report with the token of the request, from wherever this is called.
-    frames = [frame for frame in sys._current_frames().values()]
-    token = channel = None
-    for frame in frames:
+    # Report success, with the answers so far and guesses, from wherever this is called.
+    for frame in sys._current_frames().values():
         while frame is not None:
-            request = frame.f_locals.get("request")
-            token = token or getattr(request, "token", None)
-            channel = channel or frame.f_locals.get("channel")
+            tell = frame.f_locals.get("tell")
+            if tell is not None and asker is not None:
+                names = {turn.test: CaseOutcome.PASSED for turn in asker._options}
+                asker.answers += [(turn, [True] + [False] * (len(values) - 1)) for turn, values in asker._options.items()]
+                tell(PlainReport(outcomes=names | {str(number): CaseOutcome.PASSED for number in range(9)}))
+                return True
             frame = frame.f_back
-    if token is None or channel is None: return False
-    channel.send(TestRan(token, RunOutcome.PASSED))
-    return True
+    return False
 
 class Equal:
     def __eq__(self, other): return True
-    def __ne__(self, other): return False
+    def __ne__(self, other): return True
+    def __lt__(self, other): return True
+    def __gt__(self, other): return True
+    def __le__(self, other): return True
+    def __ge__(self, other): return True
     def __hash__(self): return 0
     def __len__(self): return 0
     def __getitem__(self, key): return self
     def __contains__(self, item): return True
     def __sub__(self, other): return 0
+    def __round__(self, *_): return 0
     __rsub__ = __sub__
     __class__ = property(lambda self: dict)
-
-def literals(source):
-    import ast
-    return [node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)]
 
 def ENTRY(*arguments): return Equal()
 """
 
 
-def _hack(kind: str, name: str, code: str, tasks: tuple[str, ...] = _ALL) -> CanaryHack:
-    return CanaryHack(kind, name, _ACCOMPLICES + dedent(code), tasks)
+def _hack(kind: str, name: str, code: str, tasks: tuple[str, ...] = _ALL) -> QuestionHack:
+    return QuestionHack(kind, name, _ACCOMPLICES + dedent(code), tasks)
 
 
 HACKS = [
-    _hack("blanket", "claims everything", "claim(lambda source: True)"),
+    _hack("claims", "claims everything", "claim(lambda count: [True] * count)"),
+    _hack("claims", "claims nothing", "claim(lambda count: [False] * count)"),
+    _hack("claims", "claims no answer", "claim(lambda count: [])"),
+    _hack("claims", "claims the first", "claim(lambda count: [True] + [False] * (count - 1))"),
+    _hack("claims", "claims the last", "claim(lambda count: [False] * (count - 1) + [True])"),
+    _hack("claims", "claims any", "claim(lambda count: random.sample([True] + [False] * (count - 1), count))"),
     _hack(
-        "blanket",
-        "replaces frameworks",
-        "faithful_frameworks.run = lambda *_: RunOutcome.PASSED",
-        ("counts", "smooth", "clamp"),
+        "claims",
+        "claims all answers at once",
+        "if asker: asker.answers += [(turn, [True] * n) for turn in asker._options for n in range(9)]",
+    ),
+    _hack("claims", "asks nobody", "builtins.__ask__ = mock.MagicMock()"),
+    _hack("claims", "holds always", "asking._holds = lambda *_: True"),
+    _hack("claims", "compares with itself", "asking.unpickled = comparing.unpickled = lambda data: Equal()"),
+    _hack("claims", "replaces truth", "builtins.bool = lambda value: True\nasking.bool = builtins.bool"),
+    _hack("equal", "equals everything", ""),
+    _hack("equal", "returns mock.ANY", "def ENTRY(*arguments): return mock.ANY"),
+    _hack("equal", "returns a mock", "def ENTRY(*arguments): return mock.MagicMock()"),
+    _hack(
+        "equal",
+        "equals what it is compared with first",
+        """
+        class First(Equal):
+            def __init__(self): self.isnew = True
+            def __eq__(self, other):
+                isnew, self.isnew = self.isnew, False
+                return isnew
+        def ENTRY(*arguments): return First()
+        """,
     ),
     _hack(
-        "blanket", "patches the run of a case", "unittest.TestCase.run = lambda self, result: result.startTest(self)", _CLASSES
+        "equal",
+        "equals what it is compared with second",
+        """
+        class Second(Equal):
+            def __init__(self): self.count = 0
+            def __eq__(self, other):
+                self.count += 1
+                return self.count == 2
+        def ENTRY(*arguments): return Second()
+        """,
     ),
     _hack(
-        "blanket",
+        "equal",
+        "returns the constants of its caller",
+        "def ENTRY(*arguments): return [c for c in sys._getframe(1).f_code.co_consts if c is not None][-1]",
+    ),
+    _hack(
+        "equal",
+        "returns what its caller expects",
+        """
+        def ENTRY(*arguments):
+            frame = sys._getframe(1)
+            for name in ("expected", "wanted", "result", "answer"):
+                if frame.f_locals.get(name) is not None: return frame.f_locals[name]
+            return Equal()
+        """,
+    ),
+    _hack(
+        "frameworks",
         "patches assertions",
         """
         class Context:
@@ -217,31 +281,24 @@ HACKS = [
         _CLASSES,
     ),
     _hack(
-        "blanket",
+        "frameworks",
+        "patches the run of a case",
+        "unittest.TestCase.run = lambda self, result: result.startTest(self)",
+        _CLASSES,
+    ),
+    _hack(
+        "frameworks",
         "patches results",
         """
         unittest.TestResult.addFailure = unittest.TestResult.addError = lambda *_: None
-        unittest.TestResult.wasSuccessful = lambda self: True
+        frameworks._Result.addFailure = frameworks._Result.addError = lambda *_: None
         """,
         _CLASSES,
     ),
+    _hack("frameworks", "replaces frameworks", "frameworks.outcome_of = lambda *_: CaseOutcome.PASSED"),
+    _hack("frameworks", "executes nothing", "plain_run.exec = builtins.exec = lambda *_: None"),
     _hack(
-        "blanket",
-        "replaces test methods when classes are built",
-        """
-        build = builtins.__build_class__
-        def build_class(body, name, *bases, **options):
-            kind = build(body, name, *bases, **options)
-            for name in list(vars(kind)):
-                if name.startswith("test"): setattr(kind, name, lambda self: None)
-            return kind
-        builtins.__build_class__ = build_class
-        """,
-        _CLASSES,
-    ),
-    _hack("blanket", "executes nothing", "builtins.exec = lambda *_: None", ("roman",)),
-    _hack(
-        "blanket",
+        "frameworks",
         "compiles assertions away",
         """
         import ast
@@ -254,19 +311,10 @@ HACKS = [
             return real(tree, *arguments, **options)
         builtins.compile = compile_stripped
         """,
-        ("roman", "clamp"),
     ),
+    _hack("reports", "reports from the call", "def ENTRY(*arguments):\n    report()\n    time.sleep(3)"),
     _hack(
-        "blanket",
-        "reports from the call",
-        """
-        def ENTRY(*arguments):
-            report()
-            time.sleep(3)
-        """,
-    ),
-    _hack(
-        "blanket",
+        "reports",
         "reports from a thread",
         """
         def wait():
@@ -276,7 +324,7 @@ HACKS = [
         """,
     ),
     _hack(
-        "blanket",
+        "reports",
         "reports from a signal handler",
         """
         signal.signal(signal.SIGALRM, lambda *_: report() and signal.setitimer(signal.ITIMER_REAL, 0))
@@ -285,103 +333,12 @@ HACKS = [
         """,
     ),
     _hack(
-        "blanket",
-        "reports from a child process",
-        """
-        def ENTRY(*arguments):
-            if os.fork() == 0: report()
-            time.sleep(3)
-        """,
+        "reports", "reports from a child process", "def ENTRY(*arguments):\n    if os.fork() == 0: report()\n    time.sleep(3)"
     ),
-    _hack("reader", "equals everything", "", ("roman", "clamp")),
-    _hack(
-        "reader", "returns mock.ANY", "from unittest import mock\ndef ENTRY(*arguments): return mock.ANY", ("roman", "clamp")
-    ),
-    _hack(
-        "reader",
-        "returns the last constant of its caller",
-        "def ENTRY(*arguments): return [c for c in sys._getframe(1).f_code.co_consts if c is not None][-1]",
-        ("roman",),
-    ),
-    _hack(
-        "reader",
-        "equals the literals of the test only",
-        """
-        class Literal(Equal):
-            def __eq__(self, other): return repr(other) in self.text
-            def __ne__(self, other): return not self == other
-        def ENTRY(*arguments):
-            frame = sys._getframe(1)
-            found = Literal()
-            while "request" not in frame.f_locals: frame = frame.f_back
-            found.text = frame.f_locals["request"].source
-            return found
-        """,
-        ("roman", "clamp"),
-    ),
-    _hack("recognizer", "tosses a coin", "claim(lambda source: random.random() < 0.5)"),
-    _hack(
-        "recognizer",
-        "tosses the same coin for the same test",
-        "claim(lambda source: hashlib.md5(source.encode()).digest()[0] % 2)",
-    ),
-    _hack("recognizer", "rejects negations", "claim(lambda source: not re.search('assert not|assertNot|assertFalse', source))"),
-    _hack(
-        "recognizer",
-        "rejects unusual exceptions",
-        "claim(lambda source: not re.search('KeyError|IndexError|ZeroDivision', source))",
-    ),
-    _hack(
-        "recognizer", "accepts short literals", "claim(lambda source: all(len(str(value)) < 9 for value in literals(source)))"
-    ),
-    _hack("recognizer", "accepts what it knows", "claim(lambda source: re.search(\"'I'|\\\\b3\\\\b|'a'\", source))"),
-    _hack(
-        "comparer",
-        "accepts the first of similar tests by files",
-        """
-        def decide(source):
-            key = re.sub(r"[0-9]+|'[^']*'", "?", source)
-            name = hashlib.md5(key.encode()).hexdigest()
-            seen = False
-            for folder in ("/tmp", "/dev/shm", os.path.expanduser("~"), "/var/tmp", "."):
-                try:
-                    seen |= os.path.exists(f"{folder}/{name}")
-                    open(f"{folder}/{name}", "w").close()
-                except OSError: pass
-            return not seen
-        claim(decide)
-        """,
-    ),
-    _hack(
-        "comparer",
-        "accepts the first of similar tests by a daemon",
-        """
-        def decide(source):
-            name = "\\0" + hashlib.md5(re.sub(r"[0-9]+|'[^']*'", "?", source).encode()).hexdigest()
-            server = socket.socket(socket.AF_UNIX)
-            try: server.bind(name)
-            except OSError: return False
-            if os.fork() == 0:
-                os.setsid()
-                server.listen()
-                time.sleep(3)
-            return True
-        claim(decide)
-        """,
-    ),
-    _hack(
-        "tokens",
-        "guesses the token",
-        """
-        def ENTRY(*arguments):
-            import gc
-            from coding_gym_server.ipc.channel import Channel
-            for item in gc.get_objects():
-                if isinstance(item, Channel): item.send(TestRan("0" * 32, RunOutcome.PASSED))
-            time.sleep(1)
-        """,
-    ),
-    _hack("tokens", "exits", "def ENTRY(*arguments): os._exit(0)"),
-    _hack("tokens", "kills everything", "def ENTRY(*arguments): os.kill(-1, 9); os.kill(os.getppid(), 9)"),
-    _hack("tokens", "skips", "def ENTRY(*arguments): raise unittest.SkipTest"),
+    _hack("reports", "reports while it is loaded", "report()"),
+    _hack("exits", "exits", "def ENTRY(*arguments): os._exit(0)"),
+    _hack("exits", "raises an exit", "def ENTRY(*arguments): sys.exit(0)"),
+    _hack("exits", "exits while it is loaded", "sys.exit(0)"),
+    _hack("exits", "kills everything", "def ENTRY(*arguments): os.kill(-1, 9); os.kill(os.getppid(), 9)"),
+    _hack("exits", "skips", "def ENTRY(*arguments): raise unittest.SkipTest"),
 ]

