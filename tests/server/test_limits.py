@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import threading
@@ -14,7 +15,7 @@ from coding_gym.sandbox import start_sandbox
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym_server.protocol import Outcome
 from tests.support.sandbox_processes import server_of
-from tests.support.timing import promptly
+from tests.support.timing import eventually, promptly
 
 TIMEOUT = 0.3
 MARKER = re.compile(r"\n\.\.\. \[(\d+) characters cut\] \.\.\.\n")
@@ -394,8 +395,8 @@ def test_output_flood_until_timeout_is_truncated(session, open_session, code):
 
 def test_child_output_between_steps_is_captured(session):
     session.run("import subprocess, time; p = subprocess.Popen('while :; do echo tick; sleep 0.01; done', shell=True)")
-    time.sleep(0.3)
-    assert session.run("p.poll()").stdout.count("tick\n") > 5
+    ticks = itertools.accumulate(session.run("p.poll()").stdout.count("tick\n") for _ in itertools.count())
+    assert eventually(lambda: next(ticks) > 5)
     assert session.run("p.kill(); p.wait(); None").exit_code == 0
     session.run("time.sleep(0.05)")
     assert session.run("1").stdout == "1\n"

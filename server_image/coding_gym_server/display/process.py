@@ -158,7 +158,9 @@ class DisplayProcess:
         if not config.window_manager:
             self._proxy.before_map = lambda window: place_window(self._desktop, window)
         self._idle_detector = IdleDetector(self._desktop, self._proxy, self._framebuffer, self._stability)
-        self._closer = WindowCloser(self._desktop, self._idle_detector, self._channel, on_progress=self._restart_idle_detection)
+        self._closer = WindowCloser(
+            self._desktop, self._idle_detector, self._stability, self._channel, on_progress=self._restart_idle_detection
+        )
         find = self._desktop.connection.find_extension
         opcodes = {name: find(name) for name in (*_DRAWING_EXTENSIONS, "BIG-REQUESTS", "RANDR")}
         self._proxy.drawing = {opcodes[name]: requests for name, requests in _DRAWING_EXTENSIONS.items() if opcodes[name]}
@@ -229,7 +231,7 @@ class DisplayProcess:
                 # What the program shows next is something else.
                 self._drawing.restart()
         elif not self._idle_reported and self._has_timed_out(now):
-            if self._stability.quiet < _ANIMATED_SECONDS:
+            if self._stability.unchanged < _ANIMATED_SECONDS:
                 self._idle_reported = True
                 self._channel.send(Animating())
             else:
@@ -278,7 +280,7 @@ class DisplayProcess:
         if self._last_picture is not None and self._framebuffer.is_blank() and not request.keep_watching:
             # The windows have vanished, and the last picture has been kept.
             return True
-        return self._stability.is_settled
+        return self._stability.is_quiet or (self._stability.is_inactive() and not self._proxy.has_unread())
 
     def _capture_final(self, request: CaptureFinal) -> None:
         self._final_request = None
@@ -381,6 +383,7 @@ class DisplayProcess:
         self._injection = None
         self._desktop.sync()
         self._stability.restart()
+        self._restart_idle_detection()
         # Nothing has been drawn yet, but the input probably causes programs to draw.
         self._proxy.has_drawn = True
         self._channel.send(InputInjected())

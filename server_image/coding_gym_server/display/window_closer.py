@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from coding_gym_server.display.idle_detector import IdleDetector
 from coding_gym_server.display.messages import CLOSE_TIMEOUT, Closed, CloseWindows, ClosingEnded, ToDisplay
+from coding_gym_server.display.stability import ScreenStability
 from coding_gym_server.display.windows import WindowList
 from coding_gym_server.ipc.channel import Channel
 
@@ -27,15 +28,23 @@ class WindowCloser:
     Args:
         desktop: Windows of the display.
         idle_detector: Detects idle programs; it is restarted after each request to a window.
+        stability: Measures the time that programs have to react.
         channel: Channel to the server.
         on_progress: Called when a request has been refused, has begun or has ended, and programs have to be observed anew.
     """
 
     def __init__(
-        self, desktop: WindowList, idle_detector: IdleDetector, channel: Channel[ToDisplay], *, on_progress: Callable[[], None]
+        self,
+        desktop: WindowList,
+        idle_detector: IdleDetector,
+        stability: ScreenStability,
+        channel: Channel[ToDisplay],
+        *,
+        on_progress: Callable[[], None],
     ) -> None:
         self._desktop = desktop
         self._idle_detector = idle_detector
+        self._stability = stability
         self._channel = channel
         self._on_progress = on_progress
         self._confirmation_deadline: float | None = None
@@ -59,7 +68,7 @@ class WindowCloser:
         elif request.when == "unchanged" and not is_unchanged:
             self._respond(None)
         else:
-            self._confirmation_deadline = time.monotonic() + _CONFIRMATION_TIMEOUT
+            self._confirmation_deadline = self._stability.clock() + _CONFIRMATION_TIMEOUT
             self._idle_detector.restart()
 
     def refuse(self) -> None:
@@ -72,8 +81,14 @@ class WindowCloser:
         self._round = None
 
     def advance(self, now: float) -> None:
-        """Continue the request, if one is active; see ``is_active``."""
+        """Continue the request, if one is active; see ``is_active``.
+
+        Args:
+            now: Current monotonic time in seconds.
+        """
         is_idle = self._idle_detector.advance(now)
+        if self._round is None or self._round.is_patient:
+            now = self._stability.clock()
         if is_idle:
             self._idle_detector.restart()
         if self._confirmation_deadline is not None:
@@ -103,14 +118,15 @@ class _Round:
 
     Args:
         desktop: Windows of the display.
-        now: Current monotonic time in seconds.
+        now: Time on the clock of the programs, ``ScreenStability.clock``, or in real time if the round is not patient: of a
+            step's time, little is left for programs that draw until it ends, and they handle events between two pictures.
         is_patient: Whether to wait until the programs are idle before the next window is asked. If not, all windows are asked
             at once, for programs that are never idle.
     """
 
     def __init__(self, desktop: WindowList, now: float, *, is_patient: bool) -> None:
         self._desktop = desktop
-        self._is_patient = is_patient
+        self.is_patient = is_patient
         windows = desktop.applications()
         self._initial = frozenset(windows)
         self._asked: set[int] = set()
@@ -123,7 +139,7 @@ class _Round:
         """Ask the next window if it is due.
 
         Args:
-            now: Current monotonic time in seconds.
+            now: Time on the same clock.
             is_idle: Whether the programs wait for events.
 
         Returns:
@@ -138,14 +154,14 @@ class _Round:
             return True
         self._may_work &= not is_idle
         is_refused = not self._may_work and any(window in self._asked or window not in self._initial for window in windows)
-        if now >= self._deadline and (is_refused or not self._is_patient):
+        if now >= self._deadline and (is_refused or not self.is_patient):
             return False
-        if is_idle or not self._is_patient:
+        if is_idle or not self.is_patient:
             self._ask([window for window in windows if window not in self._asked], now)
         return None
 
     def _ask(self, windows: list[int], now: float) -> None:
-        innermost = self._desktop.innermost(windows) if self._is_patient else None
+        innermost = self._desktop.innermost(windows) if self.is_patient else None
         asked = windows if innermost is None else [innermost]
         self._desktop.close_windows(asked)
         self._asked.update(asked)

@@ -24,6 +24,9 @@ _NUMBERS = {"x86_64": (56, 274, 273, 3), "aarch64": (220, 100, 99, 4)}
 
 _STACK_BYTES, _STACK_ALIGNMENT = 1 << 14, 16
 
+_IDLE_SECONDS = 30
+"""Seconds after which an idle child exits by itself; only one whose parent was killed takes so long."""
+
 _libc = ctypes.PyDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
@@ -72,12 +75,13 @@ def idle_child(namespaces: int) -> Iterator[int]:
     """
     stack = ctypes.create_string_buffer(_STACK_BYTES)
     top = ctypes.addressof(stack) + _STACK_BYTES
-    pause = ctypes.cast(_libc.pause, ctypes.c_void_p)
+    sleep = ctypes.cast(_libc.sleep, ctypes.c_void_p)
     # Python's handlers of signals must not run in the child.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     pid = -1
     try:
-        pid = _libc.clone(pause, ctypes.c_void_p(top - top % _STACK_ALIGNMENT), namespaces | _CLONE_VM | signal.SIGCHLD, None)
+        stack_end = ctypes.c_void_p(top - top % _STACK_ALIGNMENT)
+        pid = _libc.clone(sleep, stack_end, namespaces | _CLONE_VM | signal.SIGCHLD, ctypes.c_void_p(_IDLE_SECONDS))
         number = ctypes.get_errno()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         if pid < 0:
@@ -87,7 +91,7 @@ def idle_child(namespaces: int) -> Iterator[int]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         if pid > 0:
             os.kill(pid, signal.SIGKILL)
-            # Who ignores SIGCHLD waits for nobody.
+            # If SIGCHLD is ignored, the kernel has reaped it.
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
 

@@ -13,6 +13,8 @@ import os
 import stat
 from pathlib import Path
 
+from coding_gym_server.linux.procfs import write_at_once
+
 __all__ = ["join_own", "share_out"]
 
 _ROOT = Path("/sys/fs/cgroup")
@@ -48,14 +50,14 @@ def share_out(owner: int, *, root: Path = _ROOT) -> str:
         # A group with processes cannot pass controllers on.
         for pid in (root / "cgroup.procs").read_bytes().split():
             with contextlib.suppress(ProcessLookupError):
-                _write(root / _SERVER / "cgroup.procs", pid)
+                write_at_once(root / _SERVER / "cgroup.procs", pid)
         for group in (root, sessions):
-            _write(group / "cgroup.subtree_control", b" ".join(b"+%b" % name.encode() for name in sorted(_CONTROLLERS)))
-        _write(root / _SERVER / "cpu.weight", _SERVER_WEIGHT)
+            write_at_once(group / "cgroup.subtree_control", b" ".join(b"+%b" % name.encode() for name in sorted(_CONTROLLERS)))
+        write_at_once(root / _SERVER / "cpu.weight", _SERVER_WEIGHT)
         if (of_sessions := _memory_of_sessions(root)) is not None:
             # What is below is protected up to this only.
-            _write(sessions / "memory.low", b"%d" % of_sessions)
-            _write(sessions / "memory.max", b"%d" % of_sessions)
+            write_at_once(sessions / "memory.low", b"%d" % of_sessions)
+            write_at_once(sessions / "memory.max", b"%d" % of_sessions)
         # Who moves a process must be able to write its new group, and the one above both.
         _share(owner, sessions, sessions / "cgroup.procs", root / "cgroup.procs")
     except OSError as error:
@@ -97,7 +99,7 @@ def join_own(name: str, *, max_tasks: int | None, systems: int, root: Path = _RO
         try:
             group.mkdir(exist_ok=True)
             _limit(group, max_tasks, _memory_of_sessions(root), systems)
-            _write(group / "cgroup.procs", b"0")
+            write_at_once(group / "cgroup.procs", b"0")
         except OSError as error:
             # Another session root has removed it, as above.
             if error.errno not in (errno.ENOENT, errno.ENODEV) or attempt == _MAX_ATTEMPTS - 1:
@@ -107,21 +109,13 @@ def join_own(name: str, *, max_tasks: int | None, systems: int, root: Path = _RO
 
 
 def _limit(group: Path, max_tasks: int | None, memory: int | None, systems: int) -> None:
-    _write(group / "pids.max", b"max" if max_tasks is None else b"%d" % max_tasks)
+    write_at_once(group / "pids.max", b"max" if max_tasks is None else b"%d" % max_tasks)
     if memory is not None:
-        _write(group / "memory.max", b"%d" % memory)
-        _write(group / "memory.low", b"%d" % (memory // systems))
+        write_at_once(group / "memory.max", b"%d" % memory)
+        write_at_once(group / "memory.low", b"%d" % (memory // systems))
 
 
 def _memory_of_sessions(root: Path) -> int | None:
     """Return how much memory sessions have in bytes, without that of the server; None if the container has no limit."""
     text = (root / "memory.max").read_text().strip()
     return None if text == "max" else int(text) * (_RESERVED_FRACTION - 1) // _RESERVED_FRACTION
-
-
-def _write(path: Path, value: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(descriptor, value)
-    finally:
-        os.close(descriptor)

@@ -71,12 +71,6 @@ class ProcessRoot:
             while True:
                 self._record_exit(*os.wait4(-1, 0))
 
-    def _reap_all_but(self, *survivors: int) -> None:
-        """Wait until all children except ``survivors`` have exited."""
-        while orphans := procfs.children(os.getpid()).difference(survivors):
-            for pid in orphans:
-                self._record_exit(*os.wait4(pid, 0))
-
     def _record_exit(self, pid: int, status: int, usage: resource.struct_rusage) -> None:
         """Called when a child has been reaped."""
 

@@ -30,11 +30,14 @@ __all__ = [
     "pid_in",
     "pid_of",
     "pid_outside",
+    "private_bytes",
     "process_of",
+    "proportional_bytes",
     "session_of",
     "tasks_below",
     "tasks_of_user",
     "waiting_times",
+    "write_at_once",
 ]
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -44,6 +47,7 @@ _HAS_CHILDREN_FILES = Path("/proc/thread-self/children").exists()
 """False on kernels without CONFIG_PROC_CHILDREN."""
 
 _READ_BYTES = 4096
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _STATE, _PARENT, _GROUP, _SESSION, _UTIME, _CSTIME, _THREADS = 0, 1, 2, 3, 11, 14, 17
 
 
@@ -188,7 +192,7 @@ def file_locks(most: int) -> Counter[int]:
     """Return the number of POSIX locks of files by the pid of the process that holds them or waits for them.
 
     Args:
-        most: Number of locks to count at most: to list very many takes the kernel seconds, during which nobody can lock a file.
+        most: Maximum number of locks to count. To list very many takes the kernel seconds, in which no process can lock a file.
     """
     # "1: POSIX  ADVISORY  WRITE 7 00:2f:123 0 EOF", and with an arrow after the number if it waits.
     with open("/proc/locks", "rb") as file:
@@ -256,6 +260,27 @@ def process_of(thread: int) -> int:
     return int(status.partition(b"\nTgid:\t")[2].split(None, 1)[0])
 
 
+def private_bytes(pid: int) -> int:
+    """Return how much memory of a process is neither files nor shared, 0 if it has exited."""
+    try:
+        _, resident, shared, *_ = map(int, _read(f"/proc/{pid}/statm").split())
+    except (OSError, ValueError):
+        return 0
+    return (resident - shared) * _PAGE_BYTES
+
+
+def proportional_bytes(pid: int) -> int:
+    """Return the memory of a process with its share of the pages that others have as well, 0 if it has exited.
+
+    If the kernel does not let the caller see that, the memory that is neither files nor shared.
+    """
+    try:
+        rollup = _read(f"/proc/{pid}/smaps_rollup")
+    except OSError:
+        return private_bytes(pid)
+    return sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith(b"Pss:")) << 10
+
+
 def waiting_times(pid: int) -> dict[int, int]:
     """Return how long each thread of a process has been runnable without a processor, in nanoseconds by thread id.
 
@@ -321,7 +346,7 @@ def pid_of(descriptor: int, *, of: int | str = "self") -> int:
 
     Raises:
         OSError: If the process may not be inspected, or has no such descriptor.
-        IndexError: If it is no pidfd.
+        IndexError: If the descriptor is not a pidfd.
     """
     _, _, rest = _read(f"/proc/{of}/fdinfo/{descriptor}").partition(b"\nPid:")
     return int(rest.split(None, 1)[0])
@@ -335,6 +360,19 @@ def identity_of(file: int | str) -> tuple[int, int]:
     """
     status = os.stat(file)
     return status.st_dev, status.st_ino
+
+
+def write_at_once(path: str | Path, content: bytes) -> None:
+    """Write to a file of the kernel, which accepts a value, or a map of ids, in a single write only.
+
+    Raises:
+        OSError: If it is not accepted.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, content)
+    finally:
+        os.close(descriptor)
 
 
 def _threads(pid: int) -> list[str]:

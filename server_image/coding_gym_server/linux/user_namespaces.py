@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from coding_gym_server.linux import mounts
 from coding_gym_server.linux.cloning import idle_child
+from coding_gym_server.linux.procfs import write_at_once
 
 __all__ = ["allow_inspection", "become", "create", "enter", "forbid_inspection"]
 
@@ -31,13 +32,13 @@ def create(users: Sequence[_Range], groups: Sequence[_Range] | None = None) -> i
     """
     try:
         with idle_child(mounts.NEW_USERS) as pid:
-            _write(f"/proc/{pid}/uid_map", _lines(users))
+            write_at_once(f"/proc/{pid}/uid_map", _lines(users))
             try:
-                _write(f"/proc/{pid}/gid_map", _lines(groups or users))
+                write_at_once(f"/proc/{pid}/gid_map", _lines(groups or users))
             except PermissionError:
                 # A process without capabilities may write the map of groups only then.
-                _write(f"/proc/{pid}/setgroups", b"deny")
-                _write(f"/proc/{pid}/gid_map", _lines(groups or users))
+                write_at_once(f"/proc/{pid}/setgroups", b"deny")
+                write_at_once(f"/proc/{pid}/gid_map", _lines(groups or users))
             return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         message = f"this process may not create user namespaces: {error.strerror}"
@@ -87,15 +88,6 @@ def enter(user: int, group: int) -> None:
     own_user, own_group = os.geteuid(), os.getegid()
     mounts.unshare(mounts.NEW_USERS)
     # A process without capabilities may write the map of groups only then.
-    _write("/proc/self/setgroups", b"deny")
-    _write("/proc/self/uid_map", b"%d %d 1" % (user, own_user))
-    _write("/proc/self/gid_map", b"%d %d 1" % (group, own_group))
-
-
-def _write(path: str, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        # The kernel accepts a map only in a single write.
-        os.write(descriptor, content)
-    finally:
-        os.close(descriptor)
+    write_at_once("/proc/self/setgroups", b"deny")
+    write_at_once("/proc/self/uid_map", b"%d %d 1" % (user, own_user))
+    write_at_once("/proc/self/gid_map", b"%d %d 1" % (group, own_group))

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["cpu_seconds", "is_runnable", "waits_without_limit"]
+__all__ = ["cpu_seconds", "waits_without_limit"]
 
 _INT_MINUS_ONE = 0xFFFFFFFF
 _NO_POINTER = 0
@@ -54,19 +54,6 @@ def _waits_without_limit(syscall: Path) -> bool:
     position, unlimited = _LIMITS[int(number)]
     value = int(arguments[position], 16)
     return value == unlimited if unlimited == _NO_POINTER else value & _INT_MINUS_ONE == unlimited
-
-
-def is_runnable(pid: int) -> bool:
-    """Return whether the main thread of a process runs or waits for a CPU, according to ``/proc/PID/stat``.
-
-    False if the process has exited or the file cannot be read.
-    """
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return False
-    # The state follows the command's name, which may contain parentheses.
-    return stat[stat.rindex(b")") + 2 :].startswith((b"R", b"D"))
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
