@@ -20,6 +20,7 @@ _READ_BYTES = 1 << 18
 _MAX_BODY_BYTES = 64 << 20
 _MAX_HEAD_BYTES = 1 << 16
 _CONNECT_SECONDS = 10.0
+_BAD_REQUEST = 400
 
 
 class AsyncResponse:
@@ -43,6 +44,11 @@ class AsyncResponse:
         self._chunks: deque[bytes] = deque()
         self._has_head = False
         self._is_complete = False
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the server has done what was asked for."""
+        return self.status < _BAD_REQUEST
 
     def on_headers_complete(self) -> None:
         """Called by the parser with the status."""

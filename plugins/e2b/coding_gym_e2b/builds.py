@@ -7,7 +7,7 @@ import posixpath
 from collections.abc import Mapping
 
 from coding_gym_e2b.control_messages import BuildStep
-from coding_gym_e2b.failures import RpcError
+from coding_gym_e2b.failures import Code, RpcError
 from coding_gym_e2b.process_messages import Config, StartRequest
 from coding_gym_e2b.sandbox import E2BSandbox
 from coding_gym_e2b.uploads import Uploads
@@ -76,8 +76,11 @@ async def run_step(
                 environment.update(zip(pairs[::2], pairs[1::2], strict=False))
             case "WORKDIR", [path, *_]:
                 directory = posixpath.join(directory, path)
-                await sandbox.files.call("write", path=posixpath.join(directory, ".k"), offset=0, data="", metadata={})
-                await sandbox.files.call("remove", path=posixpath.join(directory, ".k"))
+                try:
+                    await sandbox.files.call("make_directory", path=directory)
+                except RpcError as error:
+                    if error.code is not Code.ALREADY_EXISTS:
+                        raise
             case "USER", [name, *_]:
                 check_user(name)
             case "RUN", [command, *rest]:

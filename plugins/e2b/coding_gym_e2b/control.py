@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote
 
 import msgspec
@@ -22,10 +22,13 @@ from coding_gym_e2b.control_messages import (
     TimeoutRequest,
     read_json,
 )
+from coding_gym_e2b.event_log import as_line, timestamp
 from coding_gym_e2b.failures import ApiError, RpcError
 from coding_gym_e2b.registry import DEFAULT_TIMEOUT, SandboxRegistry, Snapshot
-from coding_gym_e2b.sandbox import E2BSandbox, Lifecycle, timestamp
+from coding_gym_e2b.sandbox import E2BSandbox, Lifecycle
 from coding_gym_e2b.templates import Templates
+from coding_gym_server.protocol.errors import DECODING_ERRORS
+from coding_gym_server.protocol.processes import Usage
 
 __all__ = ["IMAGE", "OWN_CONTAINER", "ROOT", "control_routes"]
 
@@ -40,16 +43,6 @@ IMAGE = "coding-gym/image"
 
 _PAGE = 100
 _T = TypeVar("_T")
-_Bytes = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
-
-
-class Usage(msgspec.Struct):
-    """Resource usage that a sandbox reports."""
-
-    disk_used: _Bytes
-    disk_total: _Bytes
-    memory: _Bytes
-    cpu_seconds: Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 
 
 def control_routes(registry: SandboxRegistry, templates: Templates, *, root: bool = False) -> list[Route]:
@@ -152,6 +145,16 @@ def control_routes(registry: SandboxRegistry, templates: Templates, *, root: boo
             return JSONResponse([])
         return JSONResponse([await _measured(sandbox, moment)])
 
+    async def logs(request: Request) -> Response:
+        log, limit = _sandbox(request).log, _number(request, "limit")
+        entries = log.entries(start=_number(request, "start"), limit=limit)
+        return JSONResponse({"logs": [as_line(entry) for entry in entries], "logEntries": entries})
+
+    async def log_entries(request: Request) -> Response:
+        log, limit = _sandbox(request).log, _number(request, "limit")
+        is_backward = request.query_params.get("direction") == "backward"
+        return JSONResponse({"logs": log.entries(start=_number(request, "cursor"), limit=limit, newest_first=is_backward)})
+
     async def set_network(_: Request) -> Response:
         raise ApiError(400, "The network of a sandbox cannot be changed: start the server with --option network=NAME")
 
@@ -172,6 +175,8 @@ def control_routes(registry: SandboxRegistry, templates: Templates, *, root: boo
         Route(f"{one}/fork", fork, methods=["POST"]),
         Route(f"{one}/snapshots", take_snapshot, methods=["POST"]),
         Route(f"{one}/metrics", metrics, methods=["GET"]),
+        Route(f"{one}/logs", logs, methods=["GET"]),
+        Route(f"/v2{one}/logs", log_entries, methods=["GET"]),
         Route(f"{one}/network", set_network, methods=["PUT"]),
         Route("/snapshots", list_snapshots, methods=["GET"]),
     ]
@@ -224,8 +229,8 @@ def _described(snapshot: Snapshot) -> dict[str, Any]:
 async def _measured(sandbox: E2BSandbox, moment: float) -> dict[str, Any]:
     config = sandbox.host.config
     try:
-        usage = msgspec.convert(await sandbox.files.call("usage"), Usage)
-    except (RpcError, msgspec.ValidationError) as error:
+        usage = msgspec.json.decode(await sandbox.server.request("GET", "/usage"), type=Usage)
+    except (RpcError, *DECODING_ERRORS) as error:
         raise ApiError(503, str(error)) from error
     seconds = max((datetime.now(UTC) - sandbox.started_at).total_seconds(), 1e-3)
     return {
@@ -233,9 +238,9 @@ async def _measured(sandbox: E2BSandbox, moment: float) -> dict[str, Any]:
         "timestampUnix": int(moment),
         "cpuCount": max(1, round(config.cpu)),
         "cpuUsedPct": round(100 * usage.cpu_seconds / seconds, 1),
-        "memUsed": usage.memory,
+        "memUsed": usage.memory_bytes,
         "memTotal": parse_size(config.mem),
         "memCache": 0,
-        "diskUsed": usage.disk_used,
-        "diskTotal": usage.disk_total,
+        "diskUsed": usage.disk_used_bytes,
+        "diskTotal": usage.disk_bytes,
     }

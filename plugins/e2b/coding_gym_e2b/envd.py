@@ -55,9 +55,18 @@ class EnvdRequests:
             sandbox = self._registry.find(lambda _: True, identifier)
             if not sandbox.has_token(token):
                 raise ApiError(401, "The access token of the sandbox is missing or wrong")
-        admit(request.scope)
-        await self._registry.wake(sandbox)
-        return sandbox
+        return await self._admit(request, sandbox)
+
+    async def named(self, request: Request) -> E2BSandbox:
+        """Return the sandbox that a request names by its id, which only its client knows; without a name, by its token.
+
+        Raises:
+            SandboxGoneError: If there is none, or it is paused.
+        """
+        identifier = self.identifier(request)
+        if not identifier:
+            return await self.sandbox(request)
+        return await self._admit(request, self._registry.find(lambda _: True, identifier))
 
     def check_running(self, request: Request) -> None:
         """Check that the sandbox of a request runs, which needs no token if the request names it, and resumes none.
@@ -94,6 +103,9 @@ class EnvdRequests:
             raise ApiError(401, "invalid signature") from error
         if expiration and not (expiration.isdecimal() and len(expiration) <= 18 and int(expiration) >= time.time()):
             raise ApiError(401, "signature is already expired")
+        return await self._admit(request, sandbox)
+
+    async def _admit(self, request: Request, sandbox: E2BSandbox) -> E2BSandbox:
         admit(request.scope)
         await self._registry.wake(sandbox)
         return sandbox

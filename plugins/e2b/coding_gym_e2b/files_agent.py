@@ -232,20 +232,6 @@ def unwatch(number: int) -> Any:
     return {}
 
 
-def usage() -> Any:
-    """Return the size of the files, and the memory and CPU time of the processes that are visible."""
-    disk = os.statvfs(_OWN_USER.home)
-    used = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
-    memory, seconds = 0, 0.0
-    for pid in filter(str.isdigit, os.listdir("/proc") if os.access("/proc", os.R_OK) else ()):
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
-            # The name of the process, which it chooses, ends with the last parenthesis.
-            fields = file.read().rpartition(b")")[2].split()
-            memory += int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
-            seconds += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return {"disk_used": used, "disk_total": disk.f_blocks * disk.f_frsize, "memory": memory, "cpu_seconds": seconds}
-
-
 def _created(path: str, flags: int) -> int:
     _owner.make_directories(os.path.dirname(path))
     try:
@@ -340,7 +326,7 @@ def _resolved(path: str) -> str:
 
 _OPERATIONS = {
     function.__name__: function
-    for function in (stat_path, make_directory, move, remove, list_directory, read, write, watch, take_events, unwatch, usage)
+    for function in (stat_path, make_directory, move, remove, list_directory, read, write, watch, take_events, unwatch)
 }
 _CODES = {
     **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), _NOT_FOUND),

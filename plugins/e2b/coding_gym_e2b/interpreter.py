@@ -1,15 +1,18 @@
-"""The code interpreter of an E2B sandbox, which is its session's: the API of port 49999."""
+"""The code interpreters of an E2B sandbox, those of its session: the API of port 49999."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from coding_gym_e2b.async_http import AsyncResponse
+from coding_gym_e2b.connections import reset_connection
 from coding_gym_e2b.control_messages import read_json
 from coding_gym_e2b.envd import EnvdRequests
 from coding_gym_e2b.failures import ApiError, RpcError
@@ -17,8 +20,7 @@ from coding_gym_e2b.sandbox import E2BSandbox
 
 __all__ = ["interpreter_routes"]
 
-_LANGUAGES = (None, "", "python", "python3", "py")
-_HOME = "/home/user"
+_PYTHON = (None, "", "python", "python3", "py")
 
 
 class Execution(msgspec.Struct):
@@ -31,6 +33,13 @@ class Execution(msgspec.Struct):
     timeout: float | None = None
 
 
+class NewContext(msgspec.Struct):
+    """A context to make."""
+
+    language: str | None = None
+    cwd: str | None = None
+
+
 def interpreter_routes(requests: EnvdRequests) -> list[Route]:
     """Return the routes of the code interpreter.
 
@@ -41,39 +50,54 @@ def interpreter_routes(requests: EnvdRequests) -> list[Route]:
     async def execute(request: Request) -> Response:
         body = await read_json(request, Execution)
         sandbox = await requests.sandbox(request)
-        if body.language not in _LANGUAGES:
-            message = f"The interpreter of a sandbox executes Python, not {body.language!r:.50}: run a command instead"
-            return PlainTextResponse(message, 400)
-        if body.context_id not in (None, sandbox.id):
-            return PlainTextResponse(f"Context {body.context_id!r:.100} not found", 404)
-        environment = {**sandbox.lifecycle.environment, **(body.env_vars or {})}
-        document: dict[str, Any] = {"code": body.code, "env_vars": environment}
-        if body.timeout is not None:
-            document["timeout"] = body.timeout
-        return StreamingResponse(_lines(sandbox, msgspec.json.encode(document)), media_type="application/x-ndjson")
+        body.env_vars = {**sandbox.lifecycle.environment, **(body.env_vars or {})}
+        stack = contextlib.AsyncExitStack()
+        try:
+            if not body.context_id and body.language in _PYTHON:
+                # Its session can be copied meanwhile in other languages, which copies do not have.
+                await stack.enter_async_context(sandbox.turn)
+            answer = await stack.enter_async_context(sandbox.server.answer("POST", "/execute", msgspec.json.encode(body)))
+        except BaseException as error:
+            await stack.aclose()
+            if isinstance(error, RpcError):
+                raise ApiError(502, str(error)) from error
+            raise
+        return StreamingResponse(_lines(sandbox, answer, stack), answer.status, media_type="application/x-ndjson")
 
-    async def list_contexts(request: Request) -> Response:
-        sandbox = await requests.sandbox(request)
-        return JSONResponse([{"id": sandbox.id, "language": "python", "cwd": _HOME}])
-
-    async def refuse(_: Request) -> Response:
-        raise ApiError(501, "A sandbox has one interpreter: fork the sandbox, or create another one")
+    async def forward(request: Request) -> Response:
+        body = b""
+        if request.method == "POST" and "id" not in request.path_params:
+            body = msgspec.json.encode(await read_json(request, NewContext))
+        # E2B's SDKs send no token to these.
+        sandbox = await requests.named(request)
+        return await _forwarded(sandbox, request, body)
 
     return [
         Route("/execute", execute, methods=["POST"]),
-        Route("/contexts", list_contexts, methods=["GET"]),
-        Route("/contexts", refuse, methods=["POST"]),
-        Route("/contexts/{id}/restart", refuse, methods=["POST"]),
-        Route("/contexts/{id}", refuse, methods=["DELETE"]),
+        Route("/contexts", forward, methods=["GET", "POST"]),
+        Route("/contexts/{id}/restart", forward, methods=["POST"]),
+        Route("/contexts/{id}", forward, methods=["DELETE"]),
     ]
 
 
-async def _lines(sandbox: E2BSandbox, body: bytes) -> AsyncIterator[bytes]:
-    async with sandbox.turn:
+async def _forwarded(sandbox: E2BSandbox, request: Request, body: bytes) -> Response:
+    try:
+        async with sandbox.server.answer(request.method, quote(request.scope["path"]), body) as answer:
+            content = await answer.read()
+            return Response(content, answer.status, media_type="application/json" if answer.is_success else "text/plain")
+    except RpcError as error:
+        raise ApiError(502, str(error)) from error
+
+
+async def _lines(sandbox: E2BSandbox, answer: AsyncResponse, stack: contextlib.AsyncExitStack) -> AsyncIterator[bytes]:
+    async with stack:
         try:
-            async with sandbox.server.stream("POST", "/execute", body) as response:
-                async for chunk in response.chunks():
-                    yield chunk
-        except RpcError as error:
+            async for chunk in answer.chunks():
+                if sandbox.is_closed:
+                    # By which E2B's SDKs know that it was killed.
+                    reset_connection()
+                    return
+                yield chunk
+        except Exception as error:  # noqa: BLE001 - the status has been sent, so that the stream must tell it
             lost = {"type": "error", "name": "SandboxLost", "value": str(error), "traceback": ""}
             yield msgspec.json.encode(lost) + b"\n" + msgspec.json.encode({"type": "end_of_execution"}) + b"\n"

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import importlib.resources
+import shlex
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import msgspec
 
 from coding_gym_e2b.connect_protocol import Message
+from coding_gym_e2b.event_log import EventLog
 from coding_gym_e2b.failures import Code, RpcError
 from coding_gym_e2b.process_messages import (
     InputRequest,
@@ -39,7 +41,10 @@ _BECAME_USER = b"\0"
 """First byte of the stdout of a process that is run as a user, see ``accounts.py``. Clients do not get it."""
 
 _ADD_USER = """
-id -u user > /dev/null 2>&1 || useradd --uid 1000 --no-create-home --home-dir /home/user --shell /bin/bash user
+case $(id -u user 2> /dev/null) in
+    "") useradd --uid 1000 --no-create-home --home-dir /home/user --shell /bin/bash user ;;
+    10001) usermod --uid 1000 user && groupmod --gid 1000 user ;;
+esac || exit
 chown user:user /home/user && chmod 755 /home/user || exit
 command -v sudo > /dev/null && exit
 { echo '#!/usr/bin/python3 -IS' && cat; } > /usr/local/bin/sudo && chmod 755 /usr/local/bin/sudo && sudo --serve
@@ -75,11 +80,13 @@ class ProcessService:
     Args:
         server: The server of its session.
         environment: Variables of every process.
+        log: Log of the sandbox.
     """
 
-    def __init__(self, server: SessionServer, environment: Mapping[str, str]) -> None:
+    def __init__(self, server: SessionServer, environment: Mapping[str, str], log: EventLog) -> None:
         self._server = server
         self._environment = environment
+        self._log = log
         self._started: dict[str, _Started] = {}
 
     async def start(self, request: StartRequest, *, timeout: float | None, user: str = "") -> AsyncGenerator[Message, None]:
@@ -238,6 +245,9 @@ class ProcessService:
                 if isinstance(event, protocol.ProcessStarted):
                     await self._remember(event.id, started)
                     start = {"event": {"start": {"pid": event.pid}}}
+                    if is_new:
+                        process, pid = started.request.process, event.pid
+                        self._log.write("process started", pid=pid, command=shlex.join([process.cmd, *process.args]))
                     if is_new and started.becomes_user:
                         # Still root: passed on before its first output, or its end.
                         continue
@@ -259,6 +269,8 @@ class ProcessService:
                     case protocol.Keepalive():
                         yield {"event": {"keepalive": {}}}
                     case protocol.ProcessExited():
+                        if is_new:
+                            self._log.write("process ended", exit_code=event.exit_code)
                         yield {"event": {"end": _end_of(event)}}
                         return
         raise RpcError(Code.UNAVAILABLE, "the connection to the sandbox ended before the stream completed")

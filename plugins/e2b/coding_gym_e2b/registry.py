@@ -214,6 +214,7 @@ class SandboxRegistry:
                 with contextlib.suppress(RpcError):
                     await sandbox.processes.stop(go_on=True)
                 sandbox.is_paused = False
+                sandbox.log.write("sandbox resumed")
             if was_paused or (sandbox.end_at - datetime.now(UTC)).total_seconds() < timeout:
                 self.set_timeout(sandbox, timeout)
             return was_paused
@@ -295,6 +296,7 @@ class SandboxRegistry:
 
     async def _pause(self, sandbox: E2BSandbox) -> None:
         sandbox.is_paused = True
+        sandbox.log.write("sandbox paused")
         if sandbox.timer is not None:
             sandbox.timer.cancel()
             sandbox.timer = None

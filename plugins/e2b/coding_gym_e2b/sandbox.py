@@ -12,14 +12,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from coding_gym.sandbox.config import parse_size
+from coding_gym.sandbox.config import SandboxConfig, parse_size
 from coding_gym_e2b.async_session import AsyncSession
+from coding_gym_e2b.event_log import EventLog, timestamp
 from coding_gym_e2b.files import SessionFiles
 from coding_gym_e2b.hosts import Host
 from coding_gym_e2b.processes import ProcessService
 from coding_gym_e2b.upstream import SessionServer
 
-__all__ = ["ENVD_VERSION", "E2BSandbox", "Lifecycle", "timestamp"]
+__all__ = ["E2BSandbox", "Lifecycle", "size_of"]
 
 ENVD_VERSION = "0.6.7"
 """The version of envd whose features are offered."""
@@ -60,6 +61,7 @@ class E2BSandbox:
     Attributes:
         id: Its id.
         token: Token of requests to it.
+        is_closed: Whether it has ended.
         is_paused: Whether it is paused.
         started_at: When it was made.
         end_at: When its time is up.
@@ -68,6 +70,7 @@ class E2BSandbox:
         processes: Its processes.
         files: Its files.
         server: The server of its session.
+        log: Its log.
     """
 
     def __init__(self, lifecycle: Lifecycle, host: Host, session: AsyncSession, *, is_fork: bool) -> None:
@@ -77,6 +80,7 @@ class E2BSandbox:
         self.host = host
         self.session = session
         self.is_fork = is_fork
+        self.is_closed = False
         self.is_paused = False
         self.started_at = self.end_at = datetime.now(UTC)
         self.timer: asyncio.TimerHandle | None = None
@@ -84,7 +88,9 @@ class E2BSandbox:
         self.pausing = asyncio.Lock()
         self.server = SessionServer(session.address, session.id)
         self.files = SessionFiles(self.server)
-        self.processes = ProcessService(self.server, lifecycle.environment)
+        self.log = EventLog()
+        self.processes = ProcessService(self.server, lifecycle.environment, self.log)
+        self.log.write("sandbox started", template=lifecycle.template_id)
 
     @property
     def is_root(self) -> bool:
@@ -98,6 +104,7 @@ class E2BSandbox:
 
     def close(self) -> None:
         """End the session."""
+        self.is_closed = True
         if self.timer is not None:
             self.timer.cancel()
         self.files.close()
@@ -141,7 +148,6 @@ class E2BSandbox:
     @property
     def info(self) -> dict[str, Any]:
         """What lists of sandboxes say of it."""
-        config = self.host.config
         return {
             "templateID": self.lifecycle.template_id,
             "alias": self.lifecycle.template_id,
@@ -149,15 +155,17 @@ class E2BSandbox:
             "clientID": "coding-gym",
             "startedAt": timestamp(self.started_at),
             "endAt": timestamp(self.end_at),
-            "envdVersion": ENVD_VERSION,
-            "cpuCount": max(1, round(config.cpu)),
-            "memoryMB": parse_size(config.mem) // _MEBIBYTE,
-            "diskSizeMB": parse_size(config.disk) // _MEBIBYTE,
+            **size_of(self.host.config),
             "state": "paused" if self.is_paused else "running",
             "metadata": dict(self.lifecycle.metadata),
         }
 
 
-def timestamp(moment: datetime) -> str:
-    """Return a time as E2B's API has it."""
-    return moment.isoformat().replace("+00:00", "Z")
+def size_of(config: SandboxConfig) -> dict[str, Any]:
+    """Return the resources of a sandbox, as lists of sandboxes and of templates have them."""
+    return {
+        "envdVersion": ENVD_VERSION,
+        "cpuCount": max(1, round(config.cpu)),
+        "memoryMB": parse_size(config.mem) // _MEBIBYTE,
+        "diskSizeMB": parse_size(config.disk) // _MEBIBYTE,
+    }

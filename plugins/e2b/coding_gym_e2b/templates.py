@@ -12,10 +12,11 @@ from typing import Any
 
 from coding_gym_e2b.builds import BuildError, run_step
 from coding_gym_e2b.control_messages import BuildSource, NewTemplate
+from coding_gym_e2b.event_log import timestamp
 from coding_gym_e2b.failures import ApiError, RpcError
 from coding_gym_e2b.process_messages import Config, StartRequest
 from coding_gym_e2b.registry import SandboxRegistry, Snapshot
-from coding_gym_e2b.sandbox import E2BSandbox, Lifecycle, timestamp
+from coding_gym_e2b.sandbox import E2BSandbox, Lifecycle, size_of
 from coding_gym_e2b.settings import BASE_TEMPLATES, GatewaySettings
 from coding_gym_e2b.uploads import Uploads
 
@@ -57,6 +58,7 @@ class Template:
         status: ``waiting``, ``building``, ``ready`` or ``error``.
         reason: Why the build failed.
         log: Messages of the build with their times and levels.
+        created_at: When it was requested.
     """
 
     id: str
@@ -70,6 +72,7 @@ class Template:
     status: str = "waiting"
     reason: str = ""
     log: list[dict[str, str]] = field(default_factory=list)
+    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def fail(self, reason: str) -> None:
         """Record why the build failed."""
@@ -206,7 +209,13 @@ class Templates:
                 "templateID": template.id,
                 "buildID": template.build_id,
                 "names": list(template.names),
-                "aliases": [],
+                "aliases": list(template.names),
+                **size_of(self._settings.config),
+                "createdAt": timestamp(template.created_at),
+                "updatedAt": timestamp(template.created_at),
+                "createdBy": None,
+                "buildStatus": template.status,
+                "buildCount": len(self._builds_of(template.id)),
                 "public": False,
             }
             for template in {build.id: build for build in self._builds}.values()

@@ -19,7 +19,6 @@ _CODES = {
     422: Code.INVALID_ARGUMENT,
     429: Code.RESOURCE_EXHAUSTED,
 }
-_BAD_REQUEST = 400
 _SHOWN_BYTES = 2000
 
 
@@ -47,11 +46,21 @@ class SessionServer:
         Raises:
             RpcError: If the server refuses, or does not answer.
         """
+        async with self.answer(method, path, body) as response:
+            if not response.is_success:
+                text = (await response.read())[:_SHOWN_BYTES].decode(errors="replace")
+                raise RpcError(_CODES.get(response.status, Code.UNAVAILABLE), text)
+            yield response
+
+    @contextlib.asynccontextmanager
+    async def answer(self, method: str, path: str, body: bytes = b"") -> AsyncIterator[AsyncResponse]:
+        """Send a request, and yield the response, also if the server refuses; see ``stream``.
+
+        Raises:
+            RpcError: If the server does not answer.
+        """
         try:
             async with self._http.request(method, f"{self._base}{path}", body=body) as response:
-                if response.status >= _BAD_REQUEST:
-                    text = (await response.read())[:_SHOWN_BYTES].decode(errors="replace")
-                    raise RpcError(_CODES.get(response.status, Code.UNAVAILABLE), text)
                 yield response
         except (TransportError, ProtocolError) as error:
             message = f"the connection to the sandbox ended: {error}"

@@ -9,6 +9,7 @@ import threading
 import msgspec
 import pytest
 
+from coding_gym_e2b.event_log import EventLog
 from coding_gym_e2b.process_messages import Config, StartRequest
 from coding_gym_e2b.processes import ProcessService
 from coding_gym_server.protocol.processes import ProcessExited, ProcessInfo, ProcessStarted
@@ -131,7 +132,7 @@ def test_running_commands_are_not_forgotten(monkeypatch):
     exited = ProcessExited(exit_code=0)
 
     async def run():
-        service = ProcessService(Server(), {})
+        service = ProcessService(Server(), {}, EventLog())
         for _ in range(10):
             async for _ in service.start(StartRequest(process=Config(cmd="x")), timeout=None):
                 pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,11 +13,13 @@ import httpx
 import pytest
 
 from coding_gym.sandbox.config import SandboxConfig
+from coding_gym_e2b.event_log import EventLog
 from coding_gym_e2b.hosts import Hosts
 from coding_gym_e2b.registry import SandboxRegistry
 from coding_gym_e2b.sandbox import Lifecycle
 from coding_gym_e2b.settings import GatewaySettings
 from tests.support.requirements import import_extra
+from tests.support.timing import eventually
 
 e2b = import_extra("e2b")
 
@@ -137,6 +140,7 @@ def test_sandbox_is_not_resumed_before_it_is_paused():
             processes=SimpleNamespace(stop=stop),
             files=SimpleNamespace(process=process),
             end_at=None,
+            log=EventLog(),
             set_end=lambda seconds: None,
             lifecycle=Lifecycle(template_id="base"),
         )
@@ -199,6 +203,36 @@ def test_metrics_are_of_now(sandbox):
     (metric,) = sandbox.get_metrics()
     assert metric.mem_used > 0
     assert metric.disk_total > metric.disk_used >= 0
+
+
+def test_metrics_count_shared_pages_once(sandbox):
+    before = sandbox.get_metrics()[0].mem_used
+    program = (
+        "import os, time; data = bytearray(64 << 20); [os.fork() for _ in range(3)]; "
+        "open(f'/tmp/begun-{os.getpid()}', 'w').close(); time.sleep(600)"
+    )
+    sandbox.commands.run(f'python3 -c "{program}"', background=True)
+    assert eventually(lambda: sum(entry.name.startswith("begun-") for entry in sandbox.files.list("/tmp")) == 8)
+    assert 60 << 20 < sandbox.get_metrics()[0].mem_used - before < 200 << 20
+
+
+def test_logs_tell_what_has_happened(sandbox, control):
+    began = int(time.time() * 1000)
+    sandbox.commands.run("echo hello; exit 0")
+    sandbox.commands.run("cat", background=True).kill()
+    path = f"/sandboxes/{sandbox.sandbox_id}/logs"
+    answer = control.get(path).json()
+    entries = answer["logEntries"]
+    assert [entry["message"] for entry in entries][:3] == ["sandbox started", "process started", "process ended"]
+    assert "echo hello" in entries[1]["fields"]["command"]
+    assert entries[2]["fields"]["exit_code"] == "0"
+    line = json.loads(answer["logs"][1]["line"])
+    assert (line["level"], line["message"]) == ("info", "process started")
+    since = control.get(path, params={"start": began, "limit": 1}).json()["logEntries"]
+    assert [entry["message"] for entry in since] == ["process started"]
+    newest = control.get(f"/v2{path}", params={"direction": "backward", "limit": 2}).json()["logs"]
+    assert newest == control.get(f"/v2{path}").json()["logs"][::-1][:2]
+    assert control.get("/sandboxes/none/logs").status_code == 404
 
 
 def test_metrics_count_processes_whatever_their_names(sandbox):

@@ -56,6 +56,25 @@ def test_failed_step_fails_the_build(options):
         e2b.Sandbox.create("broken", **options)
 
 
+@pytest.mark.parametrize("directory", ["/", "/usr", "/home/user", "/home/user/a/b"])
+def test_working_directory_may_exist_and_need_not_be_writable(options, directory):
+    # E2B's command line always begins with WORKDIR /.
+    template = e2b.Template().from_base_image().set_workdir(directory).run_cmd("pwd > /home/user/where")
+    build(template, "somewhere", options)
+    sandbox = e2b.Sandbox.create("somewhere", **options)
+    assert sandbox.files.read("/home/user/where") == f"{directory}\n"
+    sandbox.kill()
+
+
+def test_list_describes_templates(options, control):
+    build(e2b.Template().from_base_image(), "listed", options)
+    (listed,) = (template for template in control.get("/templates").json() if "listed" in template["names"])
+    assert listed["aliases"] == ["listed"]
+    assert listed["buildStatus"] == "ready"
+    assert min(listed["cpuCount"], listed["memoryMB"], listed["diskSizeMB"], listed["buildCount"]) > 0
+    assert listed["createdAt"].endswith("Z")
+
+
 def test_unknown_image_is_refused(options):
     with pytest.raises(Exception, match=r"--template ubuntu:22\.04=IMAGE"):
         build(e2b.Template().from_image("ubuntu:22.04"), "foreign", options)
