@@ -7,7 +7,9 @@ import ctypes
 import gc
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import docker
@@ -183,6 +185,14 @@ def connect() -> Iterator[Callable[[Sandbox], TestSession]]:
     with contextlib.ExitStack() as stack:
         yield lambda sandbox: stack.enter_context(contextlib.closing(TestSession(sandbox)))
     _reap_adopted()
+
+
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """A directory that all users can read, also those of sessions, unlike ``tmp_path``."""
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o755)
+        yield Path(directory)
 
 
 @pytest.fixture

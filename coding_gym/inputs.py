@@ -32,6 +32,7 @@ from coding_gym_server.protocol import (
     Text,
     Wait,
 )
+from coding_gym_server.protocol.errors import reason_of
 
 __all__ = [
     "InputEvent",
@@ -124,7 +125,7 @@ def as_event(event: Any) -> InputEvent:
         # The round trip validates the event and converts numpy's numbers to Python's.
         return _decoder.decode(_encoder.encode(event))
     except (msgspec.ValidationError, TypeError, ValueError, OverflowError) as error:
-        message = f"Expected an input event such as inputs.click(10, 20), got {event!r:.200}: {error}"
+        message = f"Expected an input event such as inputs.click(10, 20), got {event!r:.200}: {reason_of(error)}"
         raise InvalidActionError(message) from None
 
 

@@ -68,13 +68,13 @@ def own_containers(engine):
     return {container.id for container, owner in our_containers(engine) if owner == OwnerProcess.current()}
 
 
-def run_readme_example(client):
+def run_readme_example(client, *, reward=0.1):
     result = client.reset()
     assert result.observation.exit_code == 0
     for code, stdout in README_EXAMPLE:
         result = client.step(CodeAction(code=code))
         assert (result.observation.stdout, result.observation.stderr, result.observation.exit_code) == (stdout, "", 0)
-        assert result.reward == 0.0
+        assert result.reward == reward
         assert result.done is False
 
 
@@ -120,7 +120,7 @@ def test_container_is_hardened_and_has_imports(started, docker_engine):
     assert attributes["HostConfig"]["NetworkMode"] == "none"
     assert attributes["HostConfig"]["Memory"] == 512 << 20
     assert "REWARDS=safety" in attributes["Config"]["Env"]
-    run_readme_example(started)
+    run_readme_example(started, reward=0.0)
     assert started.step(CodeAction(code="import toolz\nprint(toolz.first('ab'))")).observation.stdout == "a\n"
     refused = started.step(CodeAction(code="import os")).observation
     assert (refused.exit_code, "ImportError" in refused.stderr) == (1, True)

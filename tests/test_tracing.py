@@ -161,7 +161,7 @@ def test_gradings_have_spans(recorder):
     solved, failed = recorder.take()
     assert dict(solved.attributes) == {
         "coding_gym.task.id": "basics/add_up",
-        "coding_gym.grading.mode": "isolated",
+        "coding_gym.grading.mode": "agreement",
         "coding_gym.timeout": task.limits.wall_timeout,
         "coding_gym.outcome": "passed",
         "coding_gym.tests.passed": solved.attributes["coding_gym.tests.total"],

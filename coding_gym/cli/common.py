@@ -247,13 +247,13 @@ def url_of(host: str, port: int) -> str:
 
 @contextlib.contextmanager
 def errors_in_red() -> Iterator[None]:
-    """Print an error of this package, of Gymnasium or of the engine to stderr, and exit with code 1."""
+    """Print an error of this package, of Gymnasium, the engine or the system to stderr, and exit with code 1."""
     import gymnasium as gym
     from docker.errors import DockerException
 
     try:
         yield
-    except (CodingGymError, DockerException, gym.error.Error) as error:
+    except (CodingGymError, DockerException, gym.error.Error, OSError) as error:
         typer.secho(str(error), fg="red", err=True)
         raise typer.Exit(1) from None
 

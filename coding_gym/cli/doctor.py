@@ -15,7 +15,7 @@ from coding_gym.sandbox.config import SandboxConfig
 if TYPE_CHECKING:
     import docker
 
-__all__ = ["Diagnosis", "diagnose"]
+__all__ = ["MEANINGS", "Diagnosis", "diagnose"]
 
 _PROGRAM = """\
 print("hello")
@@ -24,6 +24,31 @@ if "DISPLAY" in os.environ:
     import xcffib.xproto
     print("a screen of", xcffib.connect().get_setup().roots[0].width_in_pixels)
 """
+
+MEANINGS = {
+    "engine": "version and system of the container engine",
+    "runtimes": "what runtime= may name",
+    "cgroup": "version of control groups; version 2 is required for per-session limits",
+    "image": "image of the sandboxes",
+    "image built": "if not, the first sandbox builds it, which takes minutes",
+    "screen": "programs can open windows",
+    "policy": "prefer: as isolated as this machine permits; require: no less than all of it",
+    "landlock_abi": "version of the kernel's file rules, a further layer; 0: none",
+    "signal_scope": "signals of a session reach its own processes only",
+    "seccomp": "system calls that sessions do not need are refused",
+    "session_users": "each session has its own user",
+    "session_mounts": "each session has its own namespaces and files; otherwise, only one session runs at a time",
+    "shared_user_reason": "why sessions have no users",
+    "shared_files_reason": "why only one session runs at a time",
+    "session_groups": "each session has its own share of memory and CPU time",
+    "shared_group_reason": "why sessions compete for memory and CPU time",
+    "own_namespaces": "the server made them itself; those of a container come from the engine",
+    "no_new_privileges": "programs gain nothing from set-user-id files",
+    "capabilities": "the server has privileges, which it should not",
+    "kernel": "version of the kernel that sessions see",
+    "machine": "architecture of the processor",
+}
+"""Explanations of the facts of a diagnosis, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)

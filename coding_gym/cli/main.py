@@ -22,6 +22,7 @@ from coding_gym.cli.logs import age, logs, owner_state
 from coding_gym.cli.run import ARGUMENTS_AFTER_FILE, run
 from coding_gym.cli.serve import serve
 from coding_gym.cli.shell import shell
+from coding_gym.cli.suites import suites
 from coding_gym_server.protocol.grading import GradingMode
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ app = typer.Typer(cls=_Commands, no_args_is_help=True, pretty_exceptions_show_lo
 app.command(context_settings=ARGUMENTS_AFTER_FILE)(run)
 for _command in (shell, serve, logs, completion, commands.collect, commands.replay, commands.export):
     app.command()(_command)
+app.add_typer(suites, name="suites")
 for _name, _added in plugins.load_all("commands").items():
     if isinstance(_added, typer.Typer):
         app.add_typer(_added, name=_name)
@@ -287,14 +289,16 @@ def _show_diagnosis(diagnosis: Diagnosis) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from coding_gym.cli.doctor import MEANINGS
+
     seconds = f", started in {diagnosis.start_seconds:.1f} s" if diagnosis.start_seconds is not None else ""
-    table = Table("", "", title=f"{diagnosis.provider}: {'works' if diagnosis.works else 'does not work'}{seconds}")
+    table = Table("", "", "", title=f"{diagnosis.provider}: {'works' if diagnosis.works else 'does not work'}{seconds}")
     table.show_header = False
     for name, value in (*diagnosis.facts.items(), *diagnosis.isolation.items()):
         if value == "":
             continue
         shown = ", ".join(value) if isinstance(value, list) else {True: "yes", False: "no"}.get(value, str(value))
-        table.add_row(name.replace("_", " "), escape(shown))
+        table.add_row(name.replace("_", " "), escape(shown), MEANINGS.get(name, ""))
     if diagnosis.problem:
         table.add_row("problem", escape(diagnosis.problem))
     _console().print(table)

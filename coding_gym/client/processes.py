@@ -20,7 +20,7 @@ import msgspec
 from coding_gym._validation import check_names
 from coding_gym.client.http import KEEPALIVES_LOST, HttpClient
 from coding_gym.errors import ConfigurationError, ProtocolError, TransportError
-from coding_gym_server.protocol.errors import DECODING_ERRORS
+from coding_gym_server.protocol.errors import DECODING_ERRORS, reason_of
 from coding_gym_server.protocol.processes import (
     MAX_PROCESS_OUTPUT,
     Keep,
@@ -110,7 +110,7 @@ def process_request(command: Command, options: StartKwargs) -> ProcessRequest:
         # Lone surrogates are not Unicode.
         _encoder.encode(request)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
-        message = f"Invalid process: {error}"
+        message = f"Invalid process: {reason_of(error)}"
         raise ConfigurationError(message) from error
     return request
 

@@ -9,6 +9,8 @@ from coding_gym.client.connection import Connection, MessageDecoder
 from coding_gym.client.shared_connection import Channel
 from coding_gym.errors import CapacityError, CodingGymError, ConfigurationError, ProtocolError, SnapshotError, TransportError
 from coding_gym_server.protocol import (
+    CheckMessage,
+    CheckRequest,
     CloneRequest,
     ErrorCode,
     ErrorMessage,
@@ -40,7 +42,7 @@ from coding_gym_server.protocol import (
     StepRequest,
     VerdictMessage,
 )
-from coding_gym_server.protocol.grading import Graded, Submission
+from coding_gym_server.protocol.grading import Graded, Submission, TaskCheck
 
 __all__ = [
     "SNAPSHOT_TIMEOUT",
@@ -237,6 +239,20 @@ class Session:
         self._ask(GradeRequest(submission))
         response = self._receive(timeout)
         if not isinstance(response, VerdictMessage):
+            raise refusal(response, is_configuration=True)
+        return response.data
+
+    def check(self, reference: Submission, *, timeout: float) -> TaskCheck:
+        """Find out the mode that a task permits, from its reference, independently of any episode of the session.
+
+        Raises:
+            TransportError: If the server does not respond.
+            ConfigurationError: If the submission is invalid, regardless of its code: its files or limits, for example.
+            ProtocolError: If the sandbox failed, or the server refuses, or sends an unexpected message.
+        """
+        self._ask(CheckRequest(reference))
+        response = self._receive(timeout)
+        if not isinstance(response, CheckMessage):
             raise refusal(response, is_configuration=True)
         return response.data
 

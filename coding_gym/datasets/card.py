@@ -127,7 +127,8 @@ def render_card(dataset: Dataset, *, data_files: str | None = None) -> str:
 
 _INTRODUCTION = {
     False: "Read it with `coding_gym.datasets.load`, export it with `coding-gym export`, repeat it with `coding-gym replay`.",
-    True: "Text is UTF-8, screenshots are PNG, exactly as they were; `info` and `decision` are JSON.",
+    True: "Read this directory with `datasets.load_dataset`, and its directory `data` with `pandas.read_parquet`. "
+    "Text is UTF-8, screenshots are PNG, exactly as they were; `info` and `decision` are JSON.",
 }
 
 

@@ -91,7 +91,7 @@ def collect(
         ConfigurationError: If an argument is invalid.
         PolicyError: If the policy raises or returns an invalid action. The other episodes are written.
         DatasetError: If the directory contains a different dataset, or one that another process is writing; or if the
-            sandboxes of an episode fail more than ``retries`` times.
+            sandboxes of an episode fail more than ``retries`` times, or the disk is full.
         ProviderError: If no sandbox is available.
 
     Example:
@@ -116,8 +116,11 @@ def collect(
         reset_options=_hash_of(options) if options else "",
         tasks=task_ids,
     )
-    directory.mkdir(parents=True, exist_ok=True)
-    with _writer_lock(directory), _DatasetWriter(directory, arguments, episodes, progress=progress) as writer:
+    with contextlib.ExitStack() as stack:
+        with _writing(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(_writer_lock(directory))
+            writer = stack.enter_context(_DatasetWriter(directory, arguments, episodes, progress=progress))
         missing = writer.missing
         if missing:
             with maker.open(min(sessions, len(missing)), sandboxes=sandboxes) as opened:
@@ -153,28 +156,32 @@ class _DatasetWriter:
         self.manifest.runs.append(run)
         self.manifest.episodes = self._episodes
         self.manifest.sha256 = None
-        self.manifest.write(self._directory)
+        with _writing(self._directory):
+            self.manifest.write(self._directory)
 
     def add(self, episode: Episode, details: EpisodeDetails) -> None:
-        # First, so that a reader of the episode finds them.
-        self._details.append(details)
-        self.log.append(episode.index, *encode_episode(episode))
+        with _writing(self._directory):
+            # First, so that a reader of the episode finds them.
+            self._details.append(details)
+            self.log.append(episode.index, *encode_episode(episode))
         self._bar.advance()
 
     def note_fault(self, index: int, reason: str) -> None:
         entry = {"episode": index, "reason": reason, "at": datetime.now(UTC).isoformat(timespec="seconds")}
-        with self._lock, (self._directory / FAULTS_FILE).open("ab") as file:
-            file.write(msgspec.json.encode(entry) + b"\n")
+        with self._lock:
+            with _writing(self._directory), (self._directory / FAULTS_FILE).open("ab") as file:
+                file.write(msgspec.json.encode(entry) + b"\n")
             self._bar.count_fault()
 
     def finish(self) -> Dataset:
-        self.log.sort()
-        sha256 = dataset_hash(self.log.entries)
-        if self.manifest.sha256 != sha256:
-            self.manifest.sha256 = sha256
-            self.manifest.write(self._directory)
-        dataset = Dataset(self._directory)
-        write_card(dataset, self._directory)
+        with _writing(self._directory):
+            self.log.sort()
+            sha256 = dataset_hash(self.log.entries)
+            if self.manifest.sha256 != sha256:
+                self.manifest.sha256 = sha256
+                self.manifest.write(self._directory)
+            dataset = Dataset(self._directory)
+            write_card(dataset, self._directory)
         return dataset
 
     def __enter__(self) -> Self:
@@ -214,6 +221,21 @@ def _manifest(directory: Path, arguments: Arguments, episodes: int) -> Manifest:
         message = f"{directory} has a dataset of {manifest.episodes} episodes, got episodes={episodes}: pass at least as many"
         raise DatasetError(message)
     return manifest
+
+
+@contextlib.contextmanager
+def _writing(directory: Path) -> Iterator[None]:
+    """Report what prevents a block from writing a dataset.
+
+    Raises:
+        DatasetError: If the disk is full, for example.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        message = f"Cannot write {directory}: {reason}. Complete episodes are kept, and the same call continues after them"
+        raise DatasetError(message) from error
 
 
 @contextlib.contextmanager

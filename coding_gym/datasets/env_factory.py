@@ -194,5 +194,4 @@ def _make_pool(size: int, slots: int, options: Mapping[str, Any], sandbox_option
         raise ConfigurationError(message)
     backend = {"backend": options["backend"]} if options.get("backend") else {}
     settings = {**backend, "sessions": -(-slots // size), **sandbox_options}
-    # Each episode begins in a fresh interpreter and an empty workspace: sandboxes need not be recycled.
-    return SandboxPool(1 if settings.get("base_urls") else size, max_episodes=None, **settings)
+    return SandboxPool(1 if settings.get("base_urls") else size, **settings)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-from collections.abc import Mapping
+import logging
+import os
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -22,6 +24,10 @@ from coding_gym_server.protocol.errors import DECODING_ERRORS
 __all__ = ["Episode", "Step", "decode_episode", "encode_episode", "episode_hash", "plain", "recordable_info"]
 
 _CELL_CHARS = 400
+_UNSERIALIZABLE = (TypeError, ValueError, OverflowError, RecursionError)
+_LEFT_OUT = object()
+
+_log = logging.getLogger("coding_gym")
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +59,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         index: Index of the episode in the dataset.
         seed: Seed passed to ``reset``, derived from the dataset's seed and ``index``.
-        options: Options passed to ``reset``.
+        options: Options passed to ``reset``, with the ``task_id`` that the environment has drawn otherwise.
         steps: The reset, followed by one step per action.
     """
 
@@ -179,15 +185,43 @@ def plain(value: Any) -> Any:
 
 
 def recordable_info(info: dict[str, Any]) -> dict[str, Any]:
-    """Return the serializable part of an ``info``."""
+    """Return the serializable part of an ``info``.
+
+    Paths and integers of more than 64 bits become text. What else cannot be recorded is left out, alone, and logged once.
+    """
     try:
         return {str(name): value for name, value in plain(info).items()}
-    except (TypeError, ValueError, OverflowError):
-        kept = {}
-        for name, value in info.items():
-            with contextlib.suppress(TypeError, ValueError, OverflowError):
-                kept[str(plain(name))] = plain(value)
-        return kept
+    except _UNSERIALIZABLE:
+        return {str(name): value for name, value in _recordable_items(info, "info")}
+
+
+def _recordable_items(values: Mapping[Any, Any], place: str) -> Iterator[tuple[Any, Any]]:
+    for name, value in values.items():
+        with contextlib.suppress(*_UNSERIALIZABLE):
+            key = plain(name)
+            found = _recordable(value, f"{place}[{key!r}]")
+            if found is not _LEFT_OUT:
+                yield key, found
+
+
+def _recordable(value: Any, place: str) -> Any:
+    """Return a value without the parts that cannot be recorded, ``_LEFT_OUT`` if nothing is left."""
+    with contextlib.suppress(*_UNSERIALIZABLE):
+        return plain(value)
+    if isinstance(value, Mapping):
+        return dict(_recordable_items(value, place))
+    if isinstance(value, list | tuple | set | frozenset):
+        entries = (_recordable(entry, f"{place}[{number}]") for number, entry in enumerate(value))
+        return [None if entry is _LEFT_OUT else entry for entry in entries]
+    if isinstance(value, int | os.PathLike):
+        return str(value)
+    _report_left_out(place, type(value).__name__)
+    return _LEFT_OUT
+
+
+@functools.lru_cache(1000)
+def _report_left_out(place: str, kind: str) -> None:
+    _log.warning("%s is not recorded: a value of type %s is not serializable", place, kind)
 
 
 def _text(action: Any) -> Html:

@@ -6,6 +6,8 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from coding_gym.waiting import BAR
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -40,13 +42,16 @@ class EpisodeBar:
             self._progress.update(self._task, note=f"retried: {self._faults}")
 
     def __enter__(self) -> Self:
-        if self._progress is not None:
+        if self._progress is not None and BAR.acquire(blocking=False):
             self._progress.start()
+        else:
+            self._progress = None
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._progress is not None:
             self._progress.stop()
+            BAR.release()
 
 
 def _make_progress() -> Progress:

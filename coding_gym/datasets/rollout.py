@@ -87,7 +87,9 @@ def run_episode(
     observation, info = _guarded(env.reset, seed=plan.seed, options=_options_for(env, plan) or None)
     steps = [Step(observation=observation, info=recordable_info(info))]
     details = [StepDetails(seconds=clock.lap())]
-    actor = _begin(policy, plan, env)
+    # An environment with tasks may have drawn one.
+    options = {**({"task_id": str(info["task_id"])} if info.get("task_id") is not None else {}), **plan.options}
+    actor = _begin(policy, plan, env, options.get("task_id"))
     while len(steps) <= max_steps:
         decision = _decide(actor, observation, info, wait)
         if decision.action is None:
@@ -113,7 +115,7 @@ def run_episode(
             break
     if len(steps) > 1 and not steps[-1].terminated:
         steps[-1] = msgspec.structs.replace(steps[-1], truncated=True)
-    episode = Episode(index=plan.index, seed=plan.seed, options=plain(dict(plan.options)), steps=tuple(steps))
+    episode = Episode(index=plan.index, seed=plan.seed, options=plain(options), steps=tuple(steps))
     return episode, EpisodeDetails(episode=plan.index, started=started, steps=tuple(details))
 
 
@@ -140,9 +142,9 @@ def _options_for(env: gym.Env[Any, Any], plan: EpisodePlan) -> dict[str, Any]:
     return {name: value for name, value in plan.options.items() if name != "task_id" or name in known}
 
 
-def _begin(policy: Policy, plan: EpisodePlan, env: gym.Env[Any, Any]) -> Actor:
+def _begin(policy: Policy, plan: EpisodePlan, env: gym.Env[Any, Any], task_id: str | None) -> Actor:
     rng = np.random.default_rng(plan.policy_seed)
-    start = EpisodeStart(index=plan.index, rng=rng, action_space=env.action_space, task_id=plan.options.get("task_id"))
+    start = EpisodeStart(index=plan.index, rng=rng, action_space=env.action_space, task_id=task_id)
     try:
         return policy.begin(start)
     except Exception as error:

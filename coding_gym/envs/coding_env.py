@@ -27,6 +27,7 @@ from coding_gym.envs.episode import (
     ExclusiveUse,
     Info,
     Obs,
+    ObservationView,
     RecordedStep,
     ResetRetryPolicy,
     StepResult,
@@ -234,6 +235,15 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         assert isinstance(rendered, np.ndarray)
         self._window.show(rendered)
         return None
+
+    def show(self) -> ObservationView:
+        """Return what notebooks show of the last observation: streams, exit code, screen. Observations are plain dicts.
+
+        Raises:
+            gymnasium.error.ResetNeeded: If there is none.
+            gymnasium.error.ClosedEnvironmentError: If the environment is closed.
+        """
+        return self._episode.show()
 
     def windows(self) -> list[Window]:
         """Return the visible windows, the lowest first.

@@ -50,11 +50,11 @@ __all__ = [
     "FIRST_RESET_TIMEOUT",
     "RESET_TIMEOUT",
     "SCREEN_TIMEOUT",
-    "CodingObservation",
     "EpisodeState",
     "ExclusiveUse",
     "Info",
     "Obs",
+    "ObservationView",
     "RecordedStep",
     "ResetRetryPolicy",
     "StepResult",
@@ -153,15 +153,23 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-class CodingObservation(dict[str, Any]):
-    """An observation: a dict with a representation for notebooks."""
+@dataclass(frozen=True)
+class ObservationView:
+    """Representation of an observation in notebooks.
+
+    Attributes:
+        observation: The observation.
+    """
+
+    observation: Obs
 
     def _repr_html_(self) -> str:
-        exit_code, screenshot = int(self["exit_code"]), self.get("screenshot")
+        seen = self.observation
+        exit_code, screenshot = int(seen["exit_code"]), seen.get("screenshot")
         return document(
-            folded("prompt", preformatted(self.get("prompt", ""))),
-            preformatted(self["stdout"]),
-            preformatted(self["stderr"], is_error=True),
+            folded("prompt", preformatted(seen.get("prompt", ""))),
+            preformatted(seen["stdout"]),
+            preformatted(seen["stderr"], is_error=True),
             picture(png(screenshot), alt="screenshot") if screenshot is not None and screenshot.any() else "",
             caption("exit code ", colored(str(exit_code), is_good=exit_code == 0)),
         )
@@ -313,6 +321,7 @@ class EpisodeState:
         self.options: ResetOptions | None = None
         self.reports_loss = False
         self.last_timing: Timing | None = None
+        self.observation: Obs | None = None
         self.reports = EpisodeReports(self.env_id, settings)
         self._turns: list[Turn] = []
         self._history: list[RecordedStep] = []
@@ -365,6 +374,8 @@ class EpisodeState:
             cpu_timeout=settings.cpu_timeout,
             max_output_chars=settings.max_output_chars,
             show_value=settings.show_value,
+            # Environments have wrappers for rewards.
+            rewards=[],
             backend=settings.backend,
             results=settings.results,
             # A server without a display refuses an explicit size.
@@ -391,6 +402,7 @@ class EpisodeState:
         self.last_timing = Timing(time.perf_counter() - self._requested_at)
         self.reports.answered(data.observation, self.last_timing.seconds)
         obs, info = self._observe(data.observation), self._info(data.observation)
+        self.observation = obs
         self.reports.watched.begun(info.get("task_id"), self._picture)
         return obs, info
 
@@ -405,6 +417,19 @@ class EpisodeState:
         if self.options is None:
             message = "There is no episode yet: call reset() first"
             raise gym.error.ResetNeeded(message)
+
+    def show(self) -> ObservationView:
+        """Return what notebooks show of the last observation.
+
+        Raises:
+            gymnasium.error.ResetNeeded: If there is none.
+            gymnasium.error.ClosedEnvironmentError: If the environment is closed.
+        """
+        self.check_begun()
+        if self.observation is None:
+            message = "There is no observation yet: call step() first"
+            raise gym.error.ResetNeeded(message)
+        return ObservationView(self.observation)
 
     def check_action(self, action: Any) -> None:
         """Raise if ``action`` cannot be run.
@@ -459,7 +484,8 @@ class EpisodeState:
         info = self._info(observation)
         if truncated and self.reports_loss:
             info["lost"] = True
-        result = self._observe(observation), 0.0, False, truncated, info
+        self.observation = self._observe(observation)
+        result = self.observation, 0.0, False, truncated, info
         self._report(result)
         return result
 
@@ -519,7 +545,7 @@ class EpisodeState:
         return info_of(self.settings, observation)
 
     def _observe(self, observation: Observation) -> Obs:
-        obs = CodingObservation(stdout=observation.stdout, stderr=observation.stderr, exit_code=np.int64(observation.exit_code))
+        obs: Obs = {"stdout": observation.stdout, "stderr": observation.stderr, "exit_code": np.int64(observation.exit_code)}
         if self.settings.screen is not None:
             obs["screenshot"] = self._decode_screenshot(observation.screenshot)
         return obs

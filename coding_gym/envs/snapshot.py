@@ -26,7 +26,7 @@ class Snapshot:
 
     It occupies a process and the space of the copied files in the sandbox until ``release``, until it is garbage collected, or
     until the environment that has taken it is closed. A ``reset`` of this environment does not end it, unless a pool replaces
-    the sandbox (``max_episodes=``). A snapshot that is only a record of the episode (``clone_state(replay=True)``) occupies
+    the sandbox. A snapshot that is only a record of the episode (``clone_state(replay=True)``) occupies
     nothing in the sandbox.
 
     Args:

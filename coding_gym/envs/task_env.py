@@ -14,15 +14,16 @@ from gymnasium.vector import AutoresetMode
 
 from coding_gym._validation import check_count, hint
 from coding_gym.envs.coding_env import CodingEnv
-from coding_gym.envs.episode import CodingObservation, EpisodeState, Info, Obs, StepResult
+from coding_gym.envs.episode import EpisodeState, Info, Obs, StepResult
 from coding_gym.envs.options import CodingEnvKwargs, EnvOptions
+from coding_gym.envs.program_runs import prompt_of, sample_run, shown_run
 from coding_gym.envs.vector_env import CodingVectorEnv
 from coding_gym.errors import ConfigurationError
 from coding_gym.sandbox import ManagedSandbox
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.pool import SandboxPool, managed_sandbox
 from coding_gym.spaces import CodeText
-from coding_gym.tasks import Task, TaskSuite, Verdict, load_suite
+from coding_gym.tasks import Programs, Task, TaskSuite, Verdict, load_suite
 from coding_gym.tasks.dependencies import DefinitionTracker
 from coding_gym.tasks.grading import BackgroundGrading, BorrowedSandbox
 from coding_gym.tasks.submission import defined_names, parse
@@ -45,6 +46,10 @@ class CodingTaskEnv(CodingEnv):
     the submission: see ``coding_gym.tasks.dependencies.DefinitionTracker``. Only actions with outcome ``ok`` contribute
     definitions.
 
+    If the task is a program, the observation shows the run of the graded program on the task's sample, ``Task.sample_input``.
+    Without a sample, the verdict decides: ``outcome`` is ``ok``, and the exit code 0, if all tests pass, and the output is that
+    of the action if it ends without input. With one, they are those of this run, unless the tests ended otherwise.
+
     An episode is ``terminated`` when all tests have passed, and ``truncated`` after ``max_turns`` steps.
 
     Observation:
@@ -56,10 +61,9 @@ class CodingTaskEnv(CodingEnv):
 
     Info:
         ``CodingEnv``'s, plus ``task_id``; ``graded``, whether the step was graded; ``solved``; ``tests_passed`` and
-        ``tests_total``, 0 if the step was not graded. In the faithful mode, ``tests_passed`` is 0 unless all tests passed, and
-        a forged result is indistinguishable from a failed one: only ``last_verdict`` tells. An infrastructure error during
-        grading is not a score: it truncates the episode with ``outcome`` ``infrastructure``, as an infrastructure error during
-        execution does.
+        ``tests_total``, 0 if the step was not graded. In the faithful mode, ``tests_passed`` is 0 unless all tests passed:
+        which of its answers were right would help a program that guesses. An infrastructure error during grading is not a
+        score: it truncates the episode with ``outcome`` ``infrastructure``, as an infrastructure error during execution does.
 
     Args:
         suite: The tasks, or an argument of ``load_suite``: ``basics``, ``humaneval``, the path of a file ... Only the latter
@@ -157,17 +161,20 @@ class CodingTaskEnv(CodingEnv):
         program = self._episode.submission()
         if program is not None and self._session is not None:
             assert self.task is not None
-            self._grader().begin(self.task, program)
+            sample = sample_run(self.task, max_output_chars=self._episode.settings.max_output_chars)
+            self._grader().begin([self.task] if sample is None else [self.task, sample], program)
 
     def finish_step(self, canceled: threading.Event | None = None) -> StepResult:
         try:
             result = super().finish_step(canceled)
-            self._last_verdict = self._grading.finish() if self._grading is not None else None
+            verdicts = self._grading.finish() if self._grading is not None else []
+            verdict, sample, *_ = *verdicts, None, None
+            self._last_verdict = verdict
         except BaseException:
             if self._grading is not None:
                 self._grading.cancel()
             raise
-        return self._episode.graded(result, self._last_verdict)
+        return self._episode.graded(result, verdict, sample)
 
     def abort(self) -> None:
         grading = self._grading
@@ -208,7 +215,7 @@ class _TaskEpisode(EpisodeState):
         self._turns_taken = 0
         self._best = 0.0
         self._definitions = DefinitionTracker()
-        longest = max(len(task.prompt) for task in suite)
+        longest = max(len(prompt_of(task)) for task in suite)
         self.observation_space = spaces.Dict({**self.observation_space.spaces, "prompt": CodeText(max(longest, 1))})
 
     @property
@@ -259,10 +266,11 @@ class _TaskEpisode(EpisodeState):
             self._definitions.add(self._code)
         return super().finish_step(data)
 
-    def graded(self, result: StepResult, verdict: Verdict | None) -> StepResult:
-        """Add a verdict to the result of ``step``."""
+    def graded(self, result: StepResult, verdict: Verdict | None, sample: Verdict | None) -> StepResult:
+        """Add a verdict, and that of the run on the task's sample, to the result of ``step``."""
+        assert self.task is not None
         obs, reward, terminated, truncated, info = result
-        if verdict is not None and verdict.is_infrastructure:
+        if any(found is not None and found.is_infrastructure for found in (verdict, sample)):
             info["outcome"] = Outcome.INFRASTRUCTURE.value
             truncated = True
             if self.reports_loss:
@@ -276,17 +284,29 @@ class _TaskEpisode(EpisodeState):
             is_partial = verdict.tamper_resistant or verdict.solved
             passed = verdict.passed if is_partial else 0
             info.update(graded=True, solved=verdict.solved, tests_passed=passed, tests_total=verdict.total)
+            if isinstance(self.task.tests, Programs):
+                self._show_program(obs, info, verdict, sample)
         truncated = truncated or (self._turns_taken >= self._max_turns and not terminated)
         graded = obs, reward, terminated, truncated, info
         super()._report(graded)
         return graded
+
+    def _show_program(self, obs: Obs, info: Info, verdict: Verdict, sample: Verdict | None) -> None:
+        """Replace what the interpreter, in which the program has no input, has reported of it."""
+        has_ended = info["outcome"] == Outcome.OK
+        shown = shown_run(verdict, sample, stdout=obs["stdout"] if has_ended else "", stderr=obs["stderr"] if has_ended else "")
+        stderr = shown.stderr[-self.settings.max_output_chars :]
+        obs.update(stdout=shown.stdout, stderr=stderr, exit_code=np.int64(shown.exit_code))
+        info["outcome"] = shown.outcome.value
+        if self._turns:
+            self._turns[-1] = replace(self._turns[-1], stdout=shown.stdout, stderr=stderr, exit_code=shown.exit_code)
 
     def _report(self, result: StepResult) -> None:
         """Report nothing yet: the step continues until it is graded."""
 
     def _observe(self, observation: Observation) -> Obs:
         assert self.task is not None
-        return CodingObservation(super()._observe(observation), prompt=self.task.prompt)
+        return {**super()._observe(observation), "prompt": prompt_of(self.task)}
 
     def _info(self, observation: Observation) -> Info:
         assert self.task is not None

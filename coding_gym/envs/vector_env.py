@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,8 +31,14 @@ from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.pool import SandboxPool, managed_sandbox, resolve_config
 from coding_gym.telemetry import Group
 from coding_gym.tracing import in_current_context
+from coding_gym.waiting import waiting_for
 
 __all__ = ["CodingVectorEnv", "VectorStep"]
+
+_log = logging.getLogger("coding_gym")
+
+_PATIENCE_SECONDS = 5.0
+"""Seconds after which the log says that sandboxes are starting."""
 
 _MAX_THREADS = 32
 
@@ -540,7 +547,16 @@ class CodingVectorEnv(SyncVectorEnv):
         for index, env in enumerate(self._coding_envs):
             if self._slot_of(index) in missing:
                 env.reporter.waiting()
-        list(self._threads.map(lambda slot: slot.start(), missing))
+        if not missing:
+            return
+        what = f"starting sandboxes for {self.num_envs} environments: {len(missing)}"
+        with waiting_for(what, _log, total=len(missing), patience=_PATIENCE_SECONDS) as advance:
+
+            def start(slot: ManagedSandbox) -> None:
+                slot.start()
+                advance()
+
+            list(self._threads.map(start, missing))
 
     def _start_early(self, index: int) -> None:
         self._threads.submit(_try_to_start, self._slot_of(index))

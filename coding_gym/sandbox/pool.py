@@ -64,7 +64,7 @@ class PoolStats:
         wait_seconds: Their total waiting time.
         timeouts: Those of them that have got no slot in time.
         started: Sandboxes that have started so far.
-        recycled: Sandboxes that were replaced after their last episode.
+        recycled: Sandboxes that were replaced after their last episode, because they were worn or had had ``max_episodes``.
         lost: Sandboxes that were replaced because they died.
         failed: Sandboxes that failed to start.
         episodes: Episodes that have begun so far.
@@ -122,6 +122,7 @@ class PooledMember:
 
     Attributes:
         is_leaving: Whether it gets no more episodes, because it is drained or has been replaced.
+        is_worn: Whether its server says that it should be replaced; never for one that the pool has not started.
     """
 
     def __init__(self, sandbox: Sandbox, slots: int, *, base_url: str | None = None) -> None:
@@ -132,6 +133,7 @@ class PooledMember:
         self.leases: weakref.WeakSet[Lease] = weakref.WeakSet()
         self.episodes = 0
         self.is_leaving = False
+        self.is_worn = False
 
     @property
     def busy(self) -> int:
@@ -200,8 +202,8 @@ class SandboxPool:
     Args:
         size: Number of sandboxes; with ``base_urls``, there is one for each. At most ``size`` times ``sessions`` slots are
             occupied at a time, although there are more sandboxes while some are in their last episode.
-        max_episodes: Number of episodes after which a sandbox is replaced; the new one starts during the last of them. None for
-            no limit.
+        max_episodes: Number of episodes after which a sandbox is replaced; the new one starts during the last of them. None,
+            the default, for no limit: sandboxes are replaced when they die, or are worn.
         acquire_timeout: Default number of seconds that ``acquire`` waits for a slot; None for no limit.
         config: The sandboxes, as a ``SandboxConfig`` or a mapping of its fields.
         sandbox_options: Fields of ``SandboxConfig``, instead of ``config``: ``provider="local"``, ``sessions=8`` ...
@@ -218,7 +220,7 @@ class SandboxPool:
         self,
         size: int = 1,
         *,
-        max_episodes: int | None = 100,
+        max_episodes: int | None = None,
         acquire_timeout: float | None = 120.0,
         config: SandboxConfig | Mapping[str, Any] | None = None,
         **sandbox_options: Unpack[SandboxKwargs],
@@ -585,10 +587,10 @@ class SandboxPool:
     @property
     def _may_retire(self) -> bool:
         """Whether sandboxes can be retired that are still members."""
-        return self.max_episodes is not None
+        return self._servers is None
 
     def _is_retired(self, member: PooledMember) -> bool:
-        return member.is_leaving or (self.max_episodes is not None and member.episodes >= self.max_episodes)
+        return member.is_leaving or member.is_worn or (self.max_episodes is not None and member.episodes >= self.max_episodes)
 
     def _count_episode(self, member: PooledMember) -> None:
         member.episodes += 1
@@ -908,7 +910,7 @@ def resolve_config(
 
 
 def _check(member: PooledMember, *, timeout: float) -> bool:
-    """Return whether a sandbox answers; update the number of slots of a server that is not the pool's own.
+    """Return whether a sandbox answers; update whether it is worn, or the slots of a server that is not the pool's own.
 
     A single timeout may only mean that it is busy.
     """
@@ -922,6 +924,9 @@ def _check(member: PooledMember, *, timeout: float) -> bool:
             if isinstance(sandbox, RemoteSandbox):
                 with contextlib.suppress(ProtocolError):
                     member.slots = _slots_in(report, sandbox.address, busy=len(sandbox.open_sessions))
+            elif report.get("worn") and not member.is_worn:
+                _log.info("a sandbox of the pool is replaced after its last episodes: %s", report["worn"])
+                member.is_worn = True
             return True
     return False
 

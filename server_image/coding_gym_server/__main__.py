@@ -117,7 +117,7 @@ def main() -> None:
         # The launcher and the session roots need more system calls; the server needs no more than a session. Without a
         # launcher, the zygote inherits the filter, which would deny mounts to the session roots.
         capabilities.drop_all()
-        seccomp.install()
+        seccomp.install(page_cache=True)
     # One user namespace for all zygotes, so that the roots of a new one can enter what those of its predecessor have left. Only
     # a process that is dumpable can create it.
     needs_namespace = form.users is not None and form.launcher is None
@@ -290,11 +290,12 @@ def _enter_namespaces(config: ServerConfig) -> None:
     if config.uds:
         directory = os.path.dirname(config.uds)
         keep[directory] = directory
+    programs = () if config.overlay is None else (str(config.overlay / "bin"),)
 
     def enter() -> str:
         namespaces.enter(
             keep=keep,
-            readable=(*python_directories(), FONT_CACHE),
+            readable=(*python_directories(), *programs, FONT_CACHE),
             covered=[mount_point for mount_point, _ in MOUNTED.values()],
             network=config.network,
             user=session_user.USER,

@@ -19,13 +19,13 @@ from typer.testing import CliRunner, Result
 
 import coding_gym
 from coding_gym.cli import main as cli
-from coding_gym.cli.doctor import Diagnosis, diagnose
+from coding_gym.cli.doctor import MEANINGS, Diagnosis, diagnose
 from coding_gym.errors import ImageBuildError
 from coding_gym.sandbox import process_tree
 from coding_gym.sandbox.docker import cleanup, provider
 from coding_gym.sandbox.docker import images as image_module
 from coding_gym.sandbox.ownership import OwnerProcess
-from coding_gym_server.isolation.probe import probe
+from coding_gym_server.isolation.probe import IsolationReport, probe
 
 _REPOSITORY = "coding-gym-test/sandbox"
 
@@ -247,6 +247,14 @@ def test_doctor_reports_working_providers_and_isolation() -> None:
             assert entry["start_seconds"] > 0
         else:
             assert entry["problem"]
+
+
+def test_doctor_explains_its_rows() -> None:
+    assert set(IsolationReport.__struct_fields__) <= set(MEANINGS)
+    result = run("doctor")
+    for entry in json.loads(run("doctor", "--json").stdout):
+        for name in {*entry["facts"], *(name for name, value in entry["isolation"].items() if value != "")}:
+            assert MEANINGS[name].split()[0] in result.output
 
 
 def test_doctor_names_package_for_missing_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

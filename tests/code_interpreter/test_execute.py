@@ -169,7 +169,47 @@ def test_pictures(interpreter, way):
 def test_failing_format_leaves_other_formats(interpreter):
     execution = interpreter.execute("class C:\n    def _repr_html_(self): 1/0\n    def __repr__(self): return 'C'\nC()")
     assert execution.text == "C"
-    assert execution.error is None
+    assert execution.error["name"] == "ZeroDivisionError"
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        ("class C:\n    def __repr__(self): 1/0\nC()", "ZeroDivisionError"),
+        ("class C:\n    def __repr__(self): 1/0\ndisplay([C()])", "ZeroDivisionError"),
+        ("class C:\n    def _repr_png_(self): raise OSError('no picture')\nC()", "OSError"),
+        ("import matplotlib.pyplot as plt\nplt.plot([1])\nplt.title('$\\\\frac{$')\nprint()", "ValueError"),
+        ("import matplotlib.pyplot as plt\nplt.plot([1])\nplt.title('$\\\\frac{$')\nplt.gcf()", "ValueError"),
+        ("try: 1/0\nexcept Exception: get_ipython().showtraceback()", "ZeroDivisionError"),
+        ("try: {}['k']\nexcept Exception: get_ipython().showtraceback()\n2", "KeyError"),
+    ],
+)
+def test_shown_exception_is_the_error_of_a_cell_that_ends(interpreter, code, name):
+    # ipykernel sends a message of the type "error", while its reply says "ok".
+    execution = interpreter.execute(f"after = 0\n{code}")
+    assert execution.error["name"] == name
+    assert name in execution.error["traceback"]
+    assert interpreter.execute("after").text == "0"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "y = [1]; y.append(y); y",
+        "y = {}; y[1] = [y]; y",
+        "y = []\nfor _ in range(5000): y = [y]\ny = {1: y}; y[2] = 2; del y[1]; z = []\nfor _ in range(400): z = [z]\nz",
+        "class D(dict):\n    def items(self): 1/0\n    def __repr__(self): return 'D'\nD()",
+        "import pandas; y = [1]; y.append(y); pandas.DataFrame({'a': [y]})",
+        "import matplotlib.pyplot as plt\n_ = plt.boxplot([[1, 2, 3], [2, 3, 4]], tick_labels=['a', 'b'])\nplt.show()",
+        "import matplotlib.pyplot as plt\nplt.imshow([[1, 2], [3, 4]])\nplt.colorbar()\nplt.show()",
+        "import matplotlib.pyplot as plt\nplt.pcolormesh([[1, 2], [3, 4]])\nplt.colorbar()\nplt.show()",
+    ],
+)
+def test_formats_that_cannot_be_made_are_omitted_silently(interpreter, code):
+    execution = interpreter.execute(code)
+    assert (execution.error, execution.stderr) == (None, "")
+    (result,) = execution.results
+    assert result["text"]
 
 
 # Environment variables

@@ -84,11 +84,11 @@ KNOWN = [
     ),
     Known(
         (
-            *("arguments", "uncaught exception", "attributes of main", "exit handlers of forked children"),
-            *("kind of standard input", "streams of text", "display", "initial contents", "names of environment variables"),
+            *("arguments", "uncaught exception", "exit handlers of forked children", "module"),
+            *("kind of standard input", "display", "initial contents", "names of environment variables"),
         ),
         ("submission",),
-        "A submission is a file that runs by exec, to the end of an interpreter, with a test's input and without a screen.",
+        "A submission is a file, which an interpreter runs to its end, with a test's input and without a screen.",
     ),
     Known(
         ("uncaught exception", "exit message", "input", "hooks", "built-in names", "attributes of main", "initial contents"),

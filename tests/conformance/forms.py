@@ -21,7 +21,7 @@ from coding_gym.sandbox import start_sandbox
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.tasks import Grader, GradingLimits, ProgramCase, Programs, Task
 from tests.conformance.behaviors import BEHAVIORS
-from tests.sandbox_fusion.conftest import client_of, post_program
+from tests.support.program_requests import client_of, post_program
 
 __all__ = [
     "EPISODES",

@@ -285,6 +285,41 @@ def test_tasks_alternate_and_reset_files_exist(collect_here):
     assert dataset[0].options["files"] == {"a.txt": b"hi"}
 
 
+def test_tasks_that_the_environment_draws_are_named(collect_here):
+    seen = []
+
+    class Watching(Policy):
+        def begin(self, start):
+            seen.append(start.task_id)
+            return lambda observation, info: None
+
+        def describe(self):
+            return {"name": "watching"}
+
+    dataset = collect_here(Watching(), 4, env="CodingTask-v0", env_options={"suite": "basics"})
+    drawn = [episode.steps[0].info["task_id"] for episode in dataset]
+    assert len(set(drawn)) > 1
+    assert [episode.task_id for episode in dataset] == drawn == [episode.options["task_id"] for episode in dataset]
+    assert sorted(seen) == sorted(drawn)
+
+
+def test_full_disk_is_one_line_and_collecting_continues_after_it(collect_here, tmp_path):
+    place = tmp_path / "small"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(place)], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("mounting is not permitted here")
+    try:
+        filler = place / "filler"
+        filler.write_bytes(bytes(40 << 10))
+        policy = ["import os; print(os.urandom(3000).hex())"]
+        with pytest.raises(DatasetError, match=r"^Cannot write .*small.*: No space left on device\. Complete"):
+            collect_here(policy, 8, path=place / "data")
+        filler.unlink()
+        assert len(collect_here(policy, 8, path=place / "data")) == 8
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
 @pytest.mark.parametrize("has_pool", [True, False])
 def test_task_environments_never_wait_for_slots(collect_here, tmp_path, has_pool):
     # Each occupies two of the four slots of the shared pool.

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import zstandard
@@ -97,6 +99,27 @@ def test_only_serializable_info_is_recorded():
         "results": [{"data": {"text/plain": "2", "image/png": b"\x89"}, "is_value": True}],
         "t": "\ufffd",
     }
+
+
+def test_unserializable_parts_of_info_are_left_out_alone_and_said_once(caplog):
+    info = {
+        "paths": {"main": Path("/a/b"), "others": [Path("c"), object(), {"n": 2**64, "lock": object()}]},
+        "large": -(2**70),
+        "handle": object(),
+        "kept": 1,
+    }
+    for _ in range(2):
+        assert recordable_info(info) == {
+            "paths": {"main": "/a/b", "others": ["c", None, {"n": "18446744073709551616"}]},
+            "large": "-1180591620717411303424",
+            "kept": 1,
+        }
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 3
+    assert "info['handle'] is not recorded: a value of type object is not serializable" in said
+    circle = []
+    circle.append(circle)
+    assert recordable_info({"circle": circle, "kept": 1})["kept"] == 1
 
 
 def test_keys_other_than_text_are_recorded():

@@ -16,6 +16,7 @@ from tests.support.sandbox_faults import kill_sandbox
 from tests.support.timing import eventually
 
 OPTIONS = {"screen": None, "step_timeout": 20}
+WAIT_FOR_GO = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.05)\n"
 
 
 @pytest.fixture(scope="module")
@@ -155,10 +156,11 @@ def test_reset_forgets_processes_and_files(env):
 def test_async_exec_runs_beside_step(pool):
     async def run():
         async with AsyncCodingEnv(pool=pool, **OPTIONS) as env:
-            step = asyncio.create_task(env.step("import time; time.sleep(0.5); 'cell'"))
+            step = asyncio.create_task(env.step(f"{WAIT_FOR_GO}'cell'"))
             await asyncio.sleep(0.1)
             results = await asyncio.gather(*(env.exec(f"echo {number}") for number in range(5)))
             assert not step.done()
+            await asyncio.to_thread(env.files.write, "go", "")
             assert (await step)[0]["stdout"] == "'cell'\n"
             return [result.stdout_text for result in results]
 

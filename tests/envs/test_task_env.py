@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from dataclasses import replace
 
 import gymnasium as gym
 import pytest
@@ -15,6 +16,7 @@ from coding_gym.sandbox.pool import SandboxPool
 from coding_gym.tasks import (
     Asserts,
     ColorShare,
+    GradingLimits,
     ProgramCase,
     Programs,
     ScreenStep,
@@ -23,6 +25,7 @@ from coding_gym.tasks import (
     TaskSuite,
     VerdictOutcome,
 )
+from coding_gym.wrappers import RewardSum
 from tests.support.sandbox_faults import kill_sandbox
 
 FAST = {"provider": "local", "preload": (), "screen": None, "step_timeout": 60}
@@ -185,6 +188,101 @@ def test_programs_are_graded_each_step_with_files(env):
     ]
 
 
+SAMPLED = Task(
+    id="sampled",
+    prompt="Print the sum of two numbers.",
+    sample_input="3\n4\n",
+    tests=Programs(cases=(ProgramCase(stdin="1\n2\n", stdout="3\n"), ProgramCase(stdin="0\n-1\n", stdout="-1\n"))),
+    reference="print(int(input()) + int(input()))",
+)
+UNSAMPLED = replace(SAMPLED, id="unsampled", sample_input=None)
+ENDLESS = "import sys\nnumbers = sys.stdin.read()\nwhile '-' in numbers: pass\nprint(sum(map(int, numbers.split())))"
+
+
+@pytest.fixture(scope="module")
+def programs():
+    limits = GradingLimits(cpu_timeout=0.5)
+    suite = TaskSuite("programs", [replace(task, limits=limits) for task in (SAMPLED, UNSAMPLED)])
+    with closing(gym.make("CodingTask-v0", suite=suite, max_turns=100, render_mode="ansi", **FAST)) as env:
+        yield env
+
+
+@pytest.mark.parametrize(
+    ("action", "stdout", "error", "exit_code", "outcome", "solved"),
+    [
+        (SAMPLED.reference, "7\n", "", 0, "ok", True),
+        ("import sys\nprint(sum(map(int, sys.stdin)))", "7\n", "", 0, "ok", True),
+        ("import sys\nprint(sum(map(int, sys.stdin)))\nsys.stderr.write('note')", "7\n", "note", 0, "ok", True),
+        ("print(input())", "3\n", "", 0, "ok", False),
+        ("pass", "", "", 0, "ok", False),
+        ("print(int(input()) + int(input()) + int(input()))", "", "EOFError: EOF when reading a line", 1, "error", False),
+        ("print(1", "", "SyntaxError: '(' was never closed", 1, "error", False),
+        ("import os, sys\nif sys.stdin.read(1): os._exit(3)", "", "", 1, "error", False),
+        ("import sys\nwhile sys.stdin: pass", "", "", 124, "timeout", False),
+        (
+            "import os, signal\nprint(input(), flush=True)\nos.kill(os.getpid(), signal.SIGSEGV)",
+            "3\n",
+            "",
+            137,
+            "killed",
+            False,
+        ),
+        (ENDLESS, "7\n", "timeout: 1 of 2 tests passed", 124, "timeout", False),
+    ],
+)
+def test_programs_run_on_the_sample(programs, action, stdout, error, exit_code, outcome, solved):
+    programs.reset(options={"task_id": "sampled"})
+    observation, _, terminated, _, info = programs.step(action)
+    assert observation in programs.observation_space
+    assert (observation["stdout"], observation["exit_code"], info["outcome"]) == (stdout, exit_code, outcome)
+    assert observation["stderr"].rstrip().rpartition("\n")[2] == error
+    assert (info["graded"], info["solved"], terminated) == (True, solved, solved)
+    assert programs.unwrapped.last_verdict.total == 2
+    assert stdout.strip() in programs.render()
+
+
+@pytest.mark.parametrize(
+    ("action", "stdout", "stderr", "exit_code", "outcome", "solved"),
+    [
+        (SAMPLED.reference, "", "", 0, "ok", True),
+        ("print(input())", "", "failed: 0 of 2 tests passed\n", 1, "error", False),
+        ("print('here')", "here\n", "failed: 0 of 2 tests passed\n", 1, "error", False),
+        ("import sys\nprint(abs(sum(map(int, sys.stdin))))", "0\n", "failed: 1 of 2 tests passed\n", 1, "error", False),
+        ("import sys\nfor line in sys.stdin: 1 / 0", "", "error: 0 of 2 tests passed\n", 1, "error", False),
+        (ENDLESS, "0\n", "timeout: 1 of 2 tests passed\n", 124, "timeout", False),
+    ],
+)
+def test_the_verdict_is_shown_of_programs_without_sample(programs, action, stdout, stderr, exit_code, outcome, solved):
+    programs.reset(options={"task_id": "unsampled"})
+    observation, _, terminated, _, info = programs.step(action)
+    assert (observation["stdout"], observation["stderr"]) == (stdout, stderr)
+    assert (observation["exit_code"], info["outcome"], info["solved"], terminated) == (exit_code, outcome, solved, solved)
+
+
+def test_sample_is_shown_in_the_prompt(programs):
+    shown = programs.reset(options={"task_id": "sampled"})[0]["prompt"]
+    assert shown == "Print the sum of two numbers.\n\nSample input:\n\n3\n4\n"
+    assert programs.reset(options={"task_id": "unsampled"})[0]["prompt"] == UNSAMPLED.prompt
+    indented = replace(SAMPLED, prompt="Print the sum.\n\nInput\n\n    3\n    4\n")
+    with closing(gym.make("CodingTask-v0", suite=TaskSuite("one", [indented]), **FAST)) as env:
+        assert env.reset()[0]["prompt"] == indented.prompt
+
+
+def test_long_output_of_a_program_is_cut(programs):
+    programs.reset(options={"task_id": "sampled"})
+    observation = programs.step("import sys\nfor stream in (sys.stdout, sys.stderr): stream.write('x' * 100_000)")[0]
+    assert len(observation["stdout"]) == len(observation["stderr"])
+    assert 16_000 < len(observation["stdout"]) <= 16_384
+    assert observation in programs.observation_space
+
+
+def test_reward_terms_do_not_pay_for_programs_without_sample_that_fail(programs):
+    env = RewardSum(programs, {"exit_code": 1.0})
+    for action, reward in (("pass", 0.0), ("print(input())", 0.0), (SAMPLED.reference, 1.0)):
+        env.reset(options={"task_id": "unsampled"})
+        assert env.step(action)[1] == reward
+
+
 def test_reset_files_are_not_used_for_grading(env):
     env.reset(options={"task_id": "total", "files": {"numbers.txt": "7\n"}})
     observation, *_, info = env.step("print(sum(map(int, open('numbers.txt'))) * int(input() or 2))")
@@ -220,7 +318,7 @@ def test_faithful_mode_tells_agents_no_partial_results():
         assert env.unwrapped.last_verdict.passed == 1
         liar = "class Equal:\n    def __eq__(self, other): return True\ndef half(n): return Equal()"
         assert graded(env.step(liar)) == (True, 0, 3, 0.0, False, False)
-        assert env.unwrapped.last_verdict.outcome is VerdictOutcome.FORGED
+        assert env.unwrapped.last_verdict.outcome is VerdictOutcome.FAILED
         assert graded(env.step("def half(n): return int(n / 2)")) == (True, 3, 3, 1.0, True, False)
         assert not env.unwrapped.last_verdict.tamper_resistant
 

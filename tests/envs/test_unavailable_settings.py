@@ -51,15 +51,15 @@ def resets(monkeypatch):
 
 
 @pytest.fixture
-def readable(tmp_path):
-    """Environment variables of a server that can read ``tmp_path``."""
-    return {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)}
+def readable(open_directory):
+    """Environment variables of a server that can read ``open_directory``."""
+    return {"PYTHONPATH": os.pathsep.join([str(open_directory), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)}
 
 
 @pytest.fixture
-def without_smolagents(tmp_path, readable):
+def without_smolagents(open_directory, readable):
     """Environment variables of a server whose interpreter cannot import ``smolagents``."""
-    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['smolagents'] = None\n")
+    (open_directory / "sitecustomize.py").write_text("import sys\nsys.modules['smolagents'] = None\n")
     return readable
 
 
@@ -93,10 +93,10 @@ def test_automatic_screen_stays_black(pool):
         assert env.step("print(1)")[0]["stdout"] == "1\n"
 
 
-def test_window_manager_is_refused_without_blackbox(tmp_path, readable):
+def test_window_manager_is_refused_without_blackbox(open_directory, readable):
     # Xvfb must be found, but is never started, because no program draws anything.
-    (tmp_path / "Xvfb").touch(mode=0o755)
-    with SandboxPool(**{**NO_XVFB, "environment": {"PATH": str(tmp_path), **readable}}) as pool:
+    (open_directory / "Xvfb").touch(mode=0o755)
+    with SandboxPool(**{**NO_XVFB, "environment": {"PATH": str(open_directory), **readable}}) as pool:
         for screen in ({}, {"screen": SCREEN}):
             with (
                 gym.make("CodingEnv-v0", pool=pool, window_manager=True, **screen) as env,

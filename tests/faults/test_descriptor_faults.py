@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import resource
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -42,14 +44,30 @@ def permanent_descriptors(server):
 
 @contextlib.contextmanager
 def free_descriptors(server, number):
-    used, limits = permanent_descriptors(server), server.rlimit(resource.RLIMIT_NOFILE)
+    used, limits = permanent_descriptors(server), limits_on_descriptors(server)
     # The limit applies to the number of a descriptor, and there are unused numbers among the used ones.
     first_unavailable = next(itertools.islice((fd for fd in itertools.count() if fd not in used), number, None))
-    server.rlimit(resource.RLIMIT_NOFILE, (first_unavailable, limits[1]))
+    limit_descriptors(server, first_unavailable, limits[1])
     try:
         yield
     finally:
-        server.rlimit(resource.RLIMIT_NOFILE, limits)
+        limit_descriptors(server, *limits)
+
+
+def limits_on_descriptors(process):
+    lines = Path(f"/proc/{process.pid}/limits").read_text().splitlines()
+    soft, hard = next(line for line in lines if line.startswith("Max open files")).split()[3:5]
+    return int(soft), int(hard)
+
+
+def limit_descriptors(process, soft, hard):
+    # Another user namespace: the privileges of this one do not suffice, and those of that one end with the next program.
+    code = f"""
+import ctypes, os, resource
+assert ctypes.CDLL(None).setns(os.open("/proc/{process.pid}/ns/user", os.O_RDONLY), 0) == 0
+resource.prlimit({process.pid}, resource.RLIMIT_NOFILE, ({soft}, {hard}))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_interpreters_start_again_once_descriptors_are_free():

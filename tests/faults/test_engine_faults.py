@@ -193,7 +193,7 @@ def test_close_without_engine_leaves_no_processes(env, engine, caplog):
 
 
 def test_engine_killed_during_start_is_survived(make, engine):
-    env = make(provider="docker", start_timeout=15, idle_timeout=2)
+    env = make(provider="docker", start_timeout=60, idle_timeout=2)
     killer = after(0.2, lambda: engine.stop(signal.SIGKILL))
     # The container may already have been ready.
     with contextlib.suppress(ProviderError):

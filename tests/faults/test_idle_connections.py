@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import select
 import socket
 
 import httpx
@@ -82,12 +81,11 @@ def run(session, code):
 
 def is_closed(connection):
     try:
-        while select.select([connection], [], [], 0)[0]:
-            if not connection.recv(1 << 16):
-                return True
+        return not connection.recv(1 << 16, socket.MSG_DONTWAIT) or is_closed(connection)
+    except BlockingIOError:
+        return False
     except OSError:
         return True
-    return False
 
 
 @pytest.mark.parametrize("name", BEGINNINGS)

@@ -15,6 +15,7 @@ from coding_gym_server.protocol.backends import UnknownBackendError, check_backe
 from coding_gym_server.worker.backends.jupyter.kernelspecs import installed_kernels
 from coding_gym_server.worker.backends.registry import backend_class, check_installed
 from tests.support.requirements import import_extra
+from tests.support.sandbox_processes import command_line
 from tests.support.timing import eventually
 
 for _library in ("deno", "ipykernel", "jupyter_client"):
@@ -173,8 +174,16 @@ def test_kernel_death_in_cell_loses_state(deno, end, exit_code):
     assert deno.run("typeof x")["stdout"] == '"undefined"\n'
 
 
-def test_kernel_death_between_cells_restarts_kernel(deno, server):
-    kernel = psutil.Process(int(deno.run("Deno.pid")["stdout"]))
+def kernels_of(server):
+    programs = psutil.Process(server.process.pid).children(recursive=True)
+    return {program for program in programs if " jupyter " in command_line(program)}
+
+
+def test_kernel_death_between_cells_restarts_kernel(open_session, server):
+    before = kernels_of(server)
+    deno = open_session("jupyter:deno")
+    deno.run("1")
+    (kernel,) = kernels_of(server) - before
     worker = kernel.parent()
     kernel.kill()
     # A cell that is sent before the server has noticed is lost with the kernel.
@@ -236,12 +245,14 @@ def test_sessions_are_isolated(open_session):
     assert other.run('[typeof secret, [...Deno.readDirSync(".")].length]')["stdout"] == '[ "undefined", 0 ]\n'
 
 
-def test_reset_starts_fresh_kernel(deno):
+def test_reset_starts_fresh_kernel(server, open_session):
+    before = kernels_of(server)
+    deno = open_session("jupyter:deno")
     deno.run("let x = 5")
-    pid = int(deno.run("Deno.pid")["stdout"])
+    (kernel,) = kernels_of(server) - before
     deno.reset()
     assert deno.run("x")["exit_code"] == 1
-    assert not psutil.pid_exists(pid)
+    assert not kernel.is_running()
 
 
 def test_reset_during_kernel_start_works(deno):

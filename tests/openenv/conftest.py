@@ -85,8 +85,8 @@ def plain(run_by_hand: Callable[..., Server]) -> Server:
 
 @pytest.fixture(scope="session")
 def small(run_by_hand: Callable[..., Server]) -> Server:
-    """Server with one session slot, and with rewards, in a container without privileges."""
-    return run_by_hand("--max-sessions", "1", REWARDS="safety,quality")
+    """Server with one session slot in a container without privileges."""
+    return run_by_hand("--max-sessions", "1")
 
 
 @pytest.fixture(scope="session")

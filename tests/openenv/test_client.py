@@ -47,7 +47,7 @@ def test_episode_returns_observations_and_metadata(client):
     assert result.observation["stdout"] == "42\n"
     assert result.metadata == result.observation["metadata"] == {"outcome": "ok", "state_lost": False}
     assert run(client, "x") == "6\n"
-    assert (result.reward, result.done) == (0.0, False)
+    assert (result.reward, result.done) == (0.1, False)
 
 
 def test_reset_applies_known_arguments_and_ignores_others(client):
@@ -127,7 +127,7 @@ def test_typed_client_parses_observation_and_state(server):
         result = env.step(peer.CodeAction(code="print('hi')"))
         assert (result.observation.stdout, result.observation.stderr, result.observation.exit_code) == ("hi\n", "", 0)
         assert result.observation.metadata == {"outcome": "ok", "state_lost": False}
-        assert (result.reward, result.done) == (0.0, False)
+        assert (result.reward, result.done) == (0.1, False)
         env.step(peer.CodeAction(code="raise SystemExit(3)"))
         state = env.state()
         assert (state.episode_id, state.step_count, state.last_exit_code) == ("typed", 2, 3)

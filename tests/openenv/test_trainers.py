@@ -77,7 +77,7 @@ def test_skyrl(server):
         (code,) = re.findall(r"<action>(.*?)</action>", "I try <action>print('hi')</action>", re.DOTALL)
         result = env.step(peer.CodeAction(code=code))
         assert "stdout='hi\\n'" in str(result.observation)
-        assert (result.reward, result.done) == (0.0, False)
+        assert (result.reward, result.done) == (0.1, False)
     finally:
         env.close()
 

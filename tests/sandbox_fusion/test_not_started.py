@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from coding_gym.sandbox import Sandbox
-from tests.sandbox_fusion.conftest import client_of, post_program
 from tests.sandbox_fusion.waiting import signal_waiting
+from tests.support.program_requests import client_of, post_program
 from tests.support.timing import promptly
 
 RUN = {"code": "print(1)", "language": "python"}

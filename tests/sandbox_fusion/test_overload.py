@@ -18,8 +18,8 @@ import pytest
 from coding_gym.sandbox import Sandbox, start_sandbox
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym_server.server.sandbox_fusion.code_runs import MAX_WAIT_SECONDS
-from tests.sandbox_fusion.conftest import client_of
 from tests.sandbox_fusion.waiting import signal_waiting, zygotes_of_programs
+from tests.support.program_requests import client_of
 from tests.support.timing import eventually, promptly
 
 PLACES = (os.cpu_count() or 1) + 1

@@ -9,7 +9,7 @@ import pytest
 
 from coding_gym_server.server.sandbox_fusion.code_runs import MAX_OUTPUT_CHARS
 from coding_gym_server.workspace.fetching import MAX_FETCHED_BYTES
-from tests.sandbox_fusion.conftest import client_of
+from tests.support.program_requests import client_of
 
 
 def encode(text: str) -> str:
@@ -127,6 +127,16 @@ def test_other_bytes_than_text_are_replaced(run_code):
     assert (
         answer["run_result"]["stdout"] == "a\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}grün\n"
     )
+
+
+def test_programs_are_plain_python(run_code):
+    code = (
+        "\ufeffimport builtins, io, sys\nsys.stdin = io.TextIOWrapper(sys.stdin.buffer)\n"
+        "print(sys.stdin.read(), __builtins__ is builtins, open(__file__, encoding='utf-8-sig').read()[:6])"
+    )
+    assert run_code(code, stdin="text")["run_result"]["stdout"] == "text True import\n"
+    chance = "import random; print(random.getrandbits(64))"
+    assert run_code(chance)["run_result"]["stdout"] != run_code(chance)["run_result"]["stdout"]
 
 
 def test_megabytes_of_stdin_arrive(run_code):

@@ -16,8 +16,8 @@ from coding_gym.sandbox import Sandbox
 from coding_gym_server.protocol.grading import ProgramCase, Programs, Submission, VerdictOutcome
 from conftest import TestSession
 from tests.grading.judging import Judge
-from tests.sandbox_fusion.conftest import client_of, post_program
 from tests.security.attack import TOOLS
+from tests.support.program_requests import client_of, post_program
 from tests.support.sandbox_processes import server_of, zygote_of
 
 pytestmark = pytest.mark.every_provider

@@ -6,6 +6,7 @@ import contextlib
 import platform
 import struct
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -75,6 +76,21 @@ def test_next_session_finds_nothing(box):
         with contextlib.closing(Inside(box)) as session:
             assert (session.see(CONTENTS), session.see(OTHERS)) == ([], [])
             session.do(LEAVE)
+
+
+def test_snapshots_are_restored_while_no_process_can_be_forked(box):
+    with contextlib.closing(Inside(box)) as session:
+        session.run("value = 42")
+        snapshot = session._session.clone().snapshot
+        session.run("""
+            try:
+                while True:
+                    if os.fork() == 0: time.sleep(300)
+            except BlockingIOError: pass
+        """)
+        session._session.ask_restore(snapshot)
+        session.wait()
+        assert session.see("value") == 42
 
 
 # A program that forks and exits forever, faster than it can be found; each copy makes a directory.
@@ -286,6 +302,22 @@ def test_contexts_share_the_container(box):
             interpreter.contexts.delete(context)
         session.ask_step("import os; print(os.listdir())")
         assert session.wait(timeout=20).observation.stdout == "[]\n"
+
+
+def test_contexts_wait_for_a_session_that_ends(box):
+    with (
+        CodeInterpreter(box.address.url, token=box.address.token) as interpreter,
+        contextlib.closing(Inside(box)) as session,
+        ThreadPoolExecutor() as executor,
+    ):
+        session.do("open('file', 'w').write('secret')")
+        future = executor.submit(interpreter.files.write, "file", b"x")
+        time.sleep(0.5)
+        session.close()
+        future.result()
+        assert interpreter.execute("open('file').read()").text == "x"
+        for context in interpreter.contexts.list():
+            interpreter.contexts.delete(context)
 
 
 SIGNAL_WAYS = {

@@ -33,14 +33,14 @@ REFUSED = frozenset(
     io_uring_register unshare setns mount umount2 pivot_root chroot open_tree open_tree_attr move_mount fsopen fsconfig
     fsmount fspick mount_setattr name_to_handle_at open_by_handle_at quotactl quotactl_fd acct swapon swapoff reboot
     kexec_load kexec_file_load init_module finit_module delete_module syslog iopl ioperm modify_ldt uselib settimeofday
-    clock_settime vhangup io_setup
+    clock_settime vhangup io_setup mincore cachestat
     """.split()  # noqa: SIM905
 )
 CONDITIONAL = frozenset(
     """
     clone clone3 ioctl fcntl prlimit64 setpriority ioprio_set socket socketpair sched_setaffinity sched_setscheduler
     sched_setparam
-    sched_setattr
+    sched_setattr open openat openat2 fadvise64 readahead madvise preadv2
     """.split()  # noqa: SIM905
 )
 
@@ -185,6 +185,50 @@ def test_only_own_scheduling_policy_is_allowed(check):
     )
 
 
+def test_page_cache_is_not_controlled(check):
+    check(
+        {
+            ("openat2", -100, 0, 0, 24): "ENOSYS",
+            **{("fadvise64", 3, 0, 0, advice): "ok without effect" for advice in (*range(8), 1 << 32 | 4)},
+            ("readahead", 3, 0, 1 << 20): "ok without effect",
+            **{("madvise", 0, 4096, advice): "ok without effect" for advice in (3, 20, 21, 1 << 32 | 21)},
+            **{("madvise", 0, 4096, advice): "ok" for advice in (*range(3), *range(4, 20), 22, 23, 24, 25)},
+            **{("preadv2", 3, 0, 1, 0, 0, flags): "ok" for flags in (0, 1, 2, 4, 0x10)},
+            **{("preadv2", 3, 0, 1, 0, 0, flags): "ENOTSUP" for flags in (8, 9, 0x80, 0x88, 1 << 32 | 8)},
+        }
+    )
+
+
+def test_server_may_control_page_cache(machines):
+    calls = (
+        ("openat", -100, 0, 0x14000),
+        ("openat2",),
+        ("fadvise64", 3, 0, 0, 4),
+        ("madvise", 0, 0, 21),
+        ("fcntl", 0, 4, 0x14000),
+    )
+    for architecture, numbers in machines():
+        program = seccomp._program(page_cache=True)
+        answers = {name: decide(program, architecture, numbers[name], *arguments) for name, *arguments in calls}
+        assert answers == {name: ALLOW for name, *_ in calls}
+
+
+def test_files_are_read_through_page_cache(machines):
+    found = {}
+    for name, (architecture, numbers) in zip(ARCHITECTURES, machines(), strict=True):
+        direct = {"x86_64": 0x4000, "aarch64": 0x10000}[name]
+        program = seccomp._program()
+        for flags in (direct, direct | 0x80002, 1 << 32 | direct, 0x80002, 0x490800 & ~direct):
+            calls = [("open", 0, flags), ("openat", -100, 0, flags), ("fcntl", 0, 4, flags), ("fcntl", 0, 1 << 32 | 4, flags)]
+            for call in calls:
+                if numbers.get(call[0], -1) >= 0:
+                    answer = decide(program, architecture, numbers[call[0]], *call[1:])
+                    found[name, *call] = answer == (ERRNO | errno.EINVAL if flags & direct else ALLOW)
+        assert decide(program, architecture, numbers["fcntl"], 0, 2, direct) == ALLOW
+    assert found
+    assert [call for call, is_right in found.items() if not is_right] == []
+
+
 def test_foreign_architecture_kills_process(machines):
     for own, _ in machines():
         program = seccomp._program()
@@ -291,6 +335,25 @@ def test_upper_argument_halves_cannot_bypass_filter(inside):
         ]
     )
     assert found == dict.fromkeys(found, "EPERM")
+
+
+def test_session_cannot_control_page_cache(inside):
+    inside.do("file = os.open(sys.executable, os.O_RDONLY)")
+    found = inside.attempts(
+        {
+            "open": "os.open(sys.executable, os.O_RDONLY | os.O_DIRECT)",
+            "later": "fcntl.fcntl(file, fcntl.F_SETFL, os.O_DIRECT)",
+            "openat2": "call('openat2', -100, sys.executable.encode(), struct.pack('QQQ', os.O_DIRECT, 0, 0), 24)",
+            "read": "os.preadv(file, [bytearray(1)], 0, os.RWF_NOWAIT)",
+            "advice": "os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)",
+            "ahead": "call('readahead', file, 0, 1 << 20)",
+            "mapped": "mmap.mmap(file, mmap.PAGESIZE, prot=mmap.PROT_READ).madvise(21)",
+            "flags": "fcntl.fcntl(file, fcntl.F_SETFL, os.O_NONBLOCK)",
+            "reading": "os.preadv(file, [bytearray(1)], 0)",
+        }
+    )
+    done = dict.fromkeys(("advice", "ahead", "mapped", "flags", "reading"), "done")
+    assert found == {"open": "EINVAL", "later": "EINVAL", "openat2": "ENOSYS", "read": "ENOTSUP", **done}
 
 
 @ONLY_X86_64

@@ -13,7 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from coding_gym import CodingEnv
 from coding_gym.errors import CapacityError
-from coding_gym.tasks import Grader, load_suite
+from coding_gym.tasks import Asserts, Grader, Task, load_suite
 from coding_gym_server.durations import STEP_BOUNDS, DurationHistogram
 from coding_gym_server.linux import oom
 from coding_gym_server.server import memory_usage
@@ -186,9 +186,19 @@ def test_submissions_are_counted_by_verdict(server):
     with Grader(provider="remote", base_url=server.url, token=TOKEN, workers=1) as grader:
         assert grader.grade(task, task.reference or "").solved
         assert not grader.grade(task, "this is not a program").solved
-    assert growth("coding_gym_grades_total", mode="isolated", outcome="passed") == 1
-    assert growth("coding_gym_grades_total", mode="isolated", outcome="error") == 1
-    assert growth("coding_gym_grade_duration_seconds_count", mode="isolated") == 2
+    assert growth("coding_gym_grades_total", mode="agreement", outcome="passed") == 1
+    assert growth("coding_gym_grades_total", mode="agreement", outcome="error") == 1
+    assert growth("coding_gym_grade_duration_seconds_count", mode="agreement") == 2
+    assert growth("coding_gym_disagreements_total") == 0
+
+
+def test_disagreements_are_counted(server):
+    growth = Growth(server)
+    task = Task(id="t", prompt="", tests=Asserts(cases=("assert f() == 1",)))
+    with Grader(provider="remote", base_url=server.url, token=TOKEN, workers=1) as grader:
+        verdict = grader.grade(task, "import os\ndef f(): return 1 + os.path.exists('solution.py')")
+    assert (verdict.outcome, bool(verdict.disagreement)) == ("failed", True)
+    assert growth("coding_gym_disagreements_total") == 1
 
 
 @pytest.mark.parametrize("has_zygote", [True, False])
@@ -196,8 +206,7 @@ def test_memory_of_the_sandbox_includes_that_of_sessions(server, has_zygote):
     # On a busy machine, memory takes seconds to allocate.
     with contextlib.closing(env_of(server, step_timeout=60)) as env:
         env.reset()
-        before = read(server).value("coding_gym_memory_bytes")
-        assert before > 10 << 20
+        assert read(server).value("coding_gym_memory_bytes") > 10 << 20
         if not has_zygote:
             # Sessions outlive it, with another parent.
             zygotes = [child for child in children(psutil.Process(server.process.pid)) if children(child)]
@@ -207,8 +216,11 @@ def test_memory_of_the_sandbox_includes_that_of_sessions(server, has_zygote):
             assert gone_within(zygotes) == []
         observation, *_ = env.step("block = b'x' * (256 << 20); len(block)")
         assert (observation["stdout"], observation["stderr"]) == (f"{256 << 20}\n", "")
-        # Spare workers may start or end in the meantime.
-        assert eventually(lambda: 200 << 20 < read(server).value("coding_gym_memory_bytes") - before < 340 << 20)
+        # Other processes start and end in the meantime.
+        used = read(server).value("coding_gym_memory_bytes")
+        assert used > 256 << 20
+        env.step("del block")
+        assert eventually(lambda: 200 << 20 < used - read(server).value("coding_gym_memory_bytes") < 340 << 20)
 
 
 @pytest.fixture(params=[1, 2])
@@ -289,7 +301,7 @@ def test_waits_for_places_are_measured():
                 await waiting
         assert (places.waiting, places.waits.count) == (0, 1)
         async with places.take(StartDeadline(0.05)) as place:
-            place.release()
+            place.close()
             async with places.take(StartDeadline(0.05)):
                 pass
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from coding_gym_server.linux import procfs, wait_state
+from coding_gym_server.linux import procfs
 from tests.support.timing import eventually
 
 NAMES = [
@@ -68,7 +68,6 @@ def test_name_of_process_is_not_taken_for_its_state(name: bytes, start: Callable
     assert not procfs.ignores(pid, signal.SIGTERM)
     assert procfs.has_capabilities(pid)
     assert eventually(lambda: not procfs.is_runnable(pid))
-    assert not wait_state.is_runnable(pid)
     assert not procfs.has_exited(pid)
     assert procfs.session_of(pid) == os.getsid(0)
     assert os.getpid() in procfs.ancestors(pid)

@@ -48,6 +48,12 @@ PROGRAMS = {
         ],
         "(1, 2)\n",
     ),
+    "modes of the streams": (["import sys; sys.stdin.mode, sys.stdout.mode, sys.stderr.mode"], "('r', 'w', 'w')\n"),
+    "wrapped standard input": (
+        ["import gc, io, sys\nsys.stdin = io.TextIOWrapper(sys.stdin.buffer)\ngc.collect(); None", "sys.stdin.read()"],
+        "''\n",
+    ),
+    "real builtins": (["import builtins", "__builtins__ is builtins"], "True\n"),
     "global statement": (["def f():\n    global made\n    made = 7", "f(); made"], "7\n"),
     "generator": (["def g():\n    got = yield 1\n    yield got", "it = g(); next(it)", "it.send('sent')"], "'sent'\n"),
     "decorator": (

@@ -100,13 +100,13 @@ def test_invalid_escape_sequences_emit_no_warning():
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    with RunningServer(tmp_path_factory.mktemp("plain")) as server:
+    with RunningServer(tmp_path_factory.mktemp("plain"), "--rewards", "") as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def rewarding(tmp_path_factory):
-    with RunningServer(tmp_path_factory.mktemp("rewarding"), "--rewards", "safety, quality") as server:
+    with RunningServer(tmp_path_factory.mktemp("rewarding")) as server:
         yield server
 
 
@@ -164,10 +164,10 @@ def test_unknown_reward_is_refused_without_effect(ask, rewards):
 
 def test_server_rewards_come_from_arguments_or_environment(monkeypatch):
     monkeypatch.delenv("REWARDS", raising=False)
-    assert parse_arguments([]).rewards == ()
-    assert parse_arguments(["--rewards", "quality"]).rewards == ("quality",)
-    monkeypatch.setenv("REWARDS", "safety,quality")
     assert parse_arguments([]).rewards == ("safety", "quality")
+    assert parse_arguments(["--rewards", "quality"]).rewards == ("quality",)
+    monkeypatch.setenv("REWARDS", "safety")
+    assert parse_arguments([]).rewards == ("safety",)
     assert parse_arguments(["--rewards", ""]).rewards == ()
 
 

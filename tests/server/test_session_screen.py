@@ -19,6 +19,7 @@ from coding_gym.media.frames import decode_pixels
 from coding_gym_server.protocol import Click, Key, MouseDown, Outcome, Rectangle, ScreenRequestOptions, Text, Wait
 from tests.support.requirements import missing
 from tests.support.running_server import RunningServer
+from tests.support.sandbox_processes import command_line, processes_of
 from tests.support.timing import eventually, promptly
 
 GREY = (217, 217, 217)
@@ -64,32 +65,29 @@ def color(observation, x, y):
     return tuple(pixels(observation)[y, x].tolist())
 
 
-def displays(session):
-    """Return the pids of the X servers visible to a session."""
-    found = session.run(
-        "import os, pathlib\n"
-        "print(*[p.name for p in pathlib.Path('/proc').glob('[0-9]*') if (p / 'comm').exists()"
-        " and (p / 'comm').read_text() == 'Xvfb\\n'])"
-    )
-    return set(found.stdout.split())
+def displays(sandbox):
+    """Return the pids of the X servers of a sandbox, which no session sees."""
+    return {process.pid for process in processes_of(sandbox) if command_line(process).startswith("Xvfb ")}
 
 
 @pytest.mark.every_provider
-def test_display_starts_only_with_first_window(screen):
-    before = displays(screen)
+def test_display_starts_only_with_first_window(sandbox, screen):
+    before = displays(sandbox)
     assert screen.run("import os; print('DISPLAY' in os.environ, 'XAUTHORITY' in os.environ)").stdout == "True True\n"
     assert screen.run("1 + 1").screenshot is None
+    assert displays(sandbox) == before
     screen.run(WINDOW + "root.update()")
-    assert displays(screen) - before
+    assert displays(sandbox) - before
 
 
 @pytest.mark.every_provider
-def test_display_ends_with_episode(screen):
-    before = displays(screen)
+def test_display_ends_with_episode(sandbox, screen):
+    before = displays(sandbox)
     screen.run(WINDOW + "root.update()")
-    own = displays(screen) - before
+    own = displays(sandbox) - before
+    assert own
     screen.reset(screen=(320, 240), capture="auto")
-    assert eventually(lambda: not displays(screen) & own)
+    assert eventually(lambda: not displays(sandbox) & own)
     assert screen.run("1").screenshot is None
 
 
@@ -214,6 +212,22 @@ def question_is_asked_once(screen):
     assert (observation.metadata.outcome, observation.exit_code, observation.metadata.idle) == (Outcome.ERROR, 130, "closed")
     assert color(observation, 100, 80) == (255, 0, 0)
     assert screen.run("print(asked)").stdout == "[1]\n"
+
+
+TURTLE = "import turtle\nturtle.speed(0); turtle.fillcolor('red'); turtle.begin_fill(); turtle.circle(50); turtle.end_fill()\n"
+
+
+@pytest.mark.parametrize("end", ["turtle.done()", "turtle.exitonclick()", "turtle.bye()", ""])
+def test_turtle_programs_follow_each_other(screen, end):
+    for _ in range(3):
+        observation = screen.run(TURTLE + end)
+        assert (observation.metadata.outcome, observation.stderr) == (Outcome.OK, ""), observation
+
+
+def test_turtle_commands_after_the_close_fail_as_in_python(screen):
+    observation = screen.run(f"{TURTLE}turtle.mainloop()\nturtle.forward(10)")
+    assert "Terminator" in observation.stderr
+    assert screen.run(f"{TURTLE}print('drawn')").stdout == "drawn\n"
 
 
 # A statement by which the window becomes blue later.

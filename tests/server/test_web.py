@@ -200,6 +200,12 @@ def test_rebound_names_may_not_read_either(server, path):
     assert httpx.get(f"{server.url}{path}", headers={"host": "evil.example"}).status_code == 200
 
 
+def test_address_alone_leads_to_the_page(server):
+    response = httpx.get(server.url, follow_redirects=True)
+    assert (response.url.path, response.status_code) == ("/web", 200)
+    assert httpx.post(server.url).status_code == 405
+
+
 def test_files_of_programs_are_documents_without_rights(server):
     address = f"{server.url}/files/evil.html"
     httpx.put(address, content=b"<script>fetch('/execute', {method: 'POST'})</script>").raise_for_status()

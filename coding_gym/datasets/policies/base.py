@@ -48,7 +48,7 @@ class EpisodeStart:
         index: Index of the episode in the dataset.
         rng: Random generator for all randomness in the episode, determined by the dataset's seed and ``index``.
         action_space: Action space of the environment.
-        task_id: Id of the task; None if none was passed to the environment.
+        task_id: Id of the task; None in an environment without tasks if none was passed.
     """
 
     index: int

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import docker
 
+from coding_gym.cache import cache_directory
 from coding_gym.errors import ConfigurationError, ImageBuildError, ProviderUnavailableError
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.docker.derived_images import ensure_image_with_packages
 from coding_gym.sandbox.docker.engine import connect_to_engine
 from coding_gym.sandbox.docker.images import build_lock, image_name
-from coding_gym.sandbox.local.overlay import cache_directory
+from coding_gym.waiting import waiting_for
 
 __all__ = ["convert", "converted_image", "ensure_image"]
 
@@ -65,7 +66,7 @@ def converted_image(name: str) -> Path:
     Args:
         name: Name of the image in the engine.
     """
-    return cache_directory().parent / "apptainer" / name.replace("/", "-").replace(":", "-")
+    return cache_directory() / "apptainer" / name.replace("/", "-").replace(":", "-")
 
 
 def convert(apptainer: str, client: docker.DockerClient, name: str, converted: Path) -> None:
@@ -80,7 +81,6 @@ def convert(apptainer: str, client: docker.DockerClient, name: str, converted: P
     Raises:
         ImageBuildError: If Apptainer fails; nothing is left behind.
     """
-    _log.warning("converting the image %s for Apptainer (once, takes a minute)", name)
     converted.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     for left in converted.parent.glob(f"{_INCOMPLETE}*"):
         # Left by a process that was killed: a living process holds the lock.
@@ -88,10 +88,11 @@ def convert(apptainer: str, client: docker.DockerClient, name: str, converted: P
     unfinished = Path(tempfile.mkdtemp(prefix=_INCOMPLETE, dir=converted.parent))
     try:
         archive, directory = unfinished / "archive.tar", unfinished / "image"
-        with archive.open("wb") as file:
-            file.writelines(client.images.get(name).save())
-        command = [apptainer, "build", "--sandbox", "--fix-perms", str(directory), f"docker-archive:{archive}"]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        with waiting_for(f"converting the image {name} for Apptainer (once, takes a minute)", _log):
+            with archive.open("wb") as file:
+                file.writelines(client.images.get(name).save())
+            command = [apptainer, "build", "--sandbox", "--fix-perms", str(directory), f"docker-archive:{archive}"]
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             message = f"Apptainer cannot convert the image {name}. Its log ends:"
             raise ImageBuildError(message, (done.stdout + done.stderr).splitlines()[-_LOG_LINES:])

@@ -20,6 +20,7 @@ from coding_gym.sandbox.docker.images import IMAGE_REPOSITORY, build_lock, ensur
 from coding_gym.sandbox.ownership import LABEL_OWNER, OwnerProcess
 from coding_gym.sandbox.packages import resolve_packages
 from coding_gym.sandbox.single_flight import SingleFlight
+from coding_gym.waiting import waiting_for
 from coding_gym_server.packages.install import LOG_LINES, reason_of
 from coding_gym_server.packages.system import reason_of_apt
 
@@ -101,8 +102,8 @@ def _ensure(client: docker.DockerClient, base: str, names: Sequence[str], instal
 def _make_if_missing(client: docker.DockerClient, base: Image, name: str, names: Sequence[str], installer: _Installer) -> None:
     with build_lock("packages"):
         if not image_exists(client, name):
-            _log.warning("installing %s into the image %s (once)", ", ".join(names), name)
-            _make(client, base, name, names, installer)
+            with waiting_for(f"installing {', '.join(names)} into the image {name} (once)", _log):
+                _make(client, base, name, names, installer)
 
 
 def _make(client: docker.DockerClient, base: Image, name: str, names: Sequence[str], installer: _Installer) -> None:

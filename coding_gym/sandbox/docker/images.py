@@ -22,6 +22,7 @@ from docker.utils import parse_repository_tag
 
 import coding_gym_server
 from coding_gym.errors import ImageBuildError
+from coding_gym.waiting import waiting_for
 
 __all__ = ["IMAGE_REPOSITORY", "build_image", "build_lock", "ensure_image", "image_exists", "image_name"]
 
@@ -63,8 +64,8 @@ def ensure_image(client: docker.DockerClient, image: str | None) -> str:
     if image_exists(client, name):
         return name
     if image is None:
-        _log.warning("building the image %s (once, takes a few minutes)", name)
-        return build_image(client)
+        with waiting_for(f"building the image {name} (once, takes a few minutes)", _log):
+            return build_image(client)
     try:
         client.images.pull(image)
     except DockerException as error:

@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import hashlib
 import logging
-import os
 import shutil
 import sys
 import sysconfig
@@ -14,12 +13,14 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from coding_gym.cache import cache_directory
 from coding_gym.errors import PackageInstallError, SandboxStartError
 from coding_gym.sandbox.single_flight import SingleFlight
+from coding_gym.waiting import waiting_for
 from coding_gym_server.packages.distributions import installed, missing
 from coding_gym_server.packages.install import InstallationError, install
 
-__all__ = ["cache_directory", "ensure_overlay"]
+__all__ = ["ensure_overlay"]
 
 _INCOMPLETE = ".half-made-"
 
@@ -37,15 +38,10 @@ def ensure_overlay(requirements: tuple[str, ...]) -> Path | None:
     missing_requirements = missing(requirements) if requirements else []
     if not missing_requirements:
         return None
-    overlay = cache_directory() / _key(missing_requirements)
+    overlay = cache_directory() / "packages" / _key(missing_requirements)
     if not overlay.is_dir():
         _single_flight(overlay, lambda: _install_if_missing(missing_requirements, overlay))
     return overlay
-
-
-def cache_directory() -> Path:
-    """Return the directory of this user's overlays."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "coding_gym" / "packages"
 
 
 def _install_if_missing(requirements: list[str], overlay: Path) -> None:
@@ -63,10 +59,10 @@ def _install(requirements: list[str], overlay: Path) -> None:
     for left in overlay.parent.glob(f"{_INCOMPLETE}*"):
         # Left by a process that was killed: a living process holds the lock.
         shutil.rmtree(left, ignore_errors=True)
-    _log.warning("installing %s for local sandboxes (once)", ", ".join(requirements))
     unfinished = Path(tempfile.mkdtemp(prefix=_INCOMPLETE, dir=overlay.parent))
     try:
-        install(requirements, overlay=unfinished)
+        with waiting_for(f"installing {', '.join(requirements)} for local sandboxes (once)", _log):
+            install(requirements, overlay=unfinished)
         unfinished.rename(overlay)
     except InstallationError as error:
         raise PackageInstallError(requirements, str(error).splitlines(), error.log) from error

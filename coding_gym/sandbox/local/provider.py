@@ -13,7 +13,18 @@ from coding_gym.sandbox.server_config import server_config
 
 __all__ = ["start_local"]
 
-_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "HOME", "LANG", "TZ", "MPLCONFIGDIR")
+_VARIABLES = (
+    "PATH",
+    "LD_LIBRARY_PATH",
+    "PYTHONHOME",
+    "PYTHONPATH",
+    "PYTHONUSERBASE",
+    "VIRTUAL_ENV",
+    "HOME",
+    "LANG",
+    "TZ",
+    "MPLCONFIGDIR",
+)
 
 
 def start_local(config: SandboxConfig) -> ProcessTree:

@@ -5,6 +5,9 @@ affect other processes of the same user (limits, priorities, shared memory and q
 kernel interfaces with a history of vulnerabilities, and all socket families except the allowed ones (see seccomp(2), and
 ``linux/filter.h`` for the instruction set). The kernel caches a bitmap of system calls that a filter always allows, so those
 incur no overhead.
+
+The page cache of the image's files is memory that outlives every process and is common to all. Sessions get no call that drops
+pages from it at will, leaves them out of it, or tells which ones it has without a measurement of time.
 """
 
 from __future__ import annotations
@@ -49,6 +52,9 @@ _FORBIDDEN = {
     "pidfd_getfd": _Call(438, 438),
     "migrate_pages": _Call(256, 238),
     "move_pages": _Call(279, 239),
+    # Pages of files that are in memory.
+    "mincore": _Call(27, 232),
+    "cachestat": _Call(451, 451),
     # Shared memory, semaphores and queues without a name in the file system.
     "shmget": _Call(29, 194),
     "shmat": _Call(30, 196),
@@ -160,6 +166,21 @@ _SOCK_DGRAM = 2
 _PROTOCOLS = (0, 1, 6, 17, 58)
 """Any, ICMP, TCP, UDP, ICMPv6; the kernel has modules for others."""
 
+_OPEN_FLAGS = {_Call(2, -1): 1, _Call(257, 56): 2}
+"""The calls open and openat, with the index of the argument that has their flags."""
+
+_OPENAT2 = _Call(437, 437)
+_O_DIRECT = _Call(0x4000, 0x10000)
+_F_SETFL = 4
+_ADVICE = (_Call(221, 223), _Call(187, 213))
+"""The calls fadvise64 and readahead."""
+
+_MADVISE = _Call(28, 233)
+_MADV_WILLNEED, _MADV_COLD, _MADV_PAGEOUT = 3, 20, 21
+_PREADV2 = _Call(327, 286)
+_SUCCESS = 0
+_RWF_NOWAIT, _RWF_DONTCACHE = 0x8, 0x80
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -172,16 +193,17 @@ def is_available() -> bool:
     return bool(result != 0 and ctypes.get_errno() == errno.EFAULT)
 
 
-def install(*, internet: bool = True) -> None:
+def install(*, internet: bool = True, page_cache: bool = False) -> None:
     """Install the filter permanently in the calling, single-threaded process and its future children.
 
     Args:
         internet: Whether streams and datagrams of the Internet are permitted.
+        page_cache: Whether they may control the page cache.
 
     Raises:
         OSError: If the kernel rejects the filter.
     """
-    _apply(_program(internet=internet))
+    _apply(_program(internet=internet, page_cache=page_cache))
 
 
 def install_with_gate(*, netlink: bool) -> int | None:
@@ -278,8 +300,11 @@ def _begin() -> tuple[bpf.Body, Callable[[_Call, bpf.Body], None]]:
     return program, rule
 
 
-def _program(*, internet: bool = True, gate: bool = False, counts_netlink: bool = False) -> bpf.Body:
+def _program(*, internet: bool = True, gate: bool = False, counts_netlink: bool = False, page_cache: bool = False) -> bpf.Body:
     program, rule = _begin()
+    if not page_cache:
+        # First, because programs open files more often than they do anything else that is listed here.
+        _keep_page_cache(rule)
     for name, call in _FORBIDDEN.items():
         is_gated = gate and name == _JOIN_NAMESPACE
         rule(call, [bpf.ret(bpf.USER_NOTIFICATION) if is_gated else bpf.refuse(errno.EPERM)])
@@ -288,9 +313,11 @@ def _program(*, internet: bool = True, gate: bool = False, counts_netlink: bool 
     rule(_CLONE, [bpf.load(bpf.argument(0)), bpf.any_bit(_NEW_NAMESPACES, 0, 1), bpf.refuse(errno.EPERM), bpf.ret(bpf.ALLOW)])
     rule(_IOCTL, [bpf.load(bpf.argument(1)), *bpf.if_any((_TIOCSTI, _TIOCLINUX, _TIOCSETD), errno.EPERM), bpf.ret(bpf.ALLOW)])
     # Opening a leased file blocks for up to 45 s, and read access as the same user suffices to take a lease.
-    # Locks of open file descriptions belong to no process, so nobody could limit their number.
+    # Locks of open file descriptions belong to no process, so their number cannot be limited per session.
     refusals = (*bpf.if_any((_F_SETLEASE, _F_NOTIFY), errno.EPERM), *bpf.if_any((_F_OFD_SETLK, _F_OFD_SETLKW), errno.EINVAL))
-    rule(_FCNTL, [bpf.load(bpf.argument(1)), *refusals, bpf.ret(bpf.ALLOW)])
+    refuse_direct = _refuse_direct(2)
+    direct = [] if page_cache else [bpf.equal(_F_SETFL, 0, len(refuse_direct)), *refuse_direct]
+    rule(_FCNTL, [bpf.load(bpf.argument(1)), *refusals, *direct, bpf.ret(bpf.ALLOW)])
     for call in _OWN_PID_ONLY.values():
         rule(call, [bpf.load(bpf.argument(0)), *bpf.unless_equal(0, [bpf.refuse(errno.EPERM)]), bpf.ret(bpf.ALLOW)])
     # ZeroMQ aborts unless its threads may set their current policy by thread id: return success without an effect.
@@ -308,6 +335,30 @@ def _program(*, internet: bool = True, gate: bool = False, counts_netlink: bool 
         rule(call, _sockets(internet=internet, netlink=bpf.USER_NOTIFICATION if counts_netlink else bpf.ALLOW))
     program.append(bpf.ret(bpf.ALLOW))
     return program
+
+
+def _keep_page_cache(rule: Callable[[_Call, bpf.Body], None]) -> None:
+    """Append rules by which no page of a file leaves the page cache at will, and none is read past it."""
+    for call, flags in _OPEN_FLAGS.items():
+        rule(call, [*_refuse_direct(flags), bpf.ret(bpf.ALLOW)])
+    # A filter cannot read the flags, which are in memory; after ENOSYS, C libraries fall back to openat.
+    rule(_OPENAT2, [bpf.refuse(errno.ENOSYS)])
+    # Programs give advice without asking for an effect.
+    for call in _ADVICE:
+        rule(call, [bpf.ret(bpf.ERRNO)])
+    rule(
+        _MADVISE,
+        [bpf.load(bpf.argument(2)), *bpf.if_any((_MADV_WILLNEED, _MADV_COLD, _MADV_PAGEOUT), _SUCCESS), bpf.ret(bpf.ALLOW)],
+    )
+    # As of a file system that has neither.
+    uncached = bpf.any_bit(_RWF_NOWAIT | _RWF_DONTCACHE, 0, 1)
+    rule(_PREADV2, [bpf.load(bpf.argument(5)), uncached, bpf.refuse(errno.EOPNOTSUPP), bpf.ret(bpf.ALLOW)])
+
+
+def _refuse_direct(index: int) -> bpf.Body:
+    """Refuse flags of files, in the argument with an index, by which their content is read past the page cache."""
+    column, _ = _ARCHITECTURES[platform.machine()]
+    return [bpf.load(bpf.argument(index)), bpf.any_bit(_O_DIRECT[column], 0, 1), bpf.refuse(errno.EINVAL)]
 
 
 def _allow_own_limits() -> bpf.Body:

@@ -43,6 +43,7 @@ __all__ = [
     "open_mounts",
     "open_namespaces",
     "pid_namespace_in",
+    "shared_namespaces_in",
     "slot_paths",
     "try_to_enter",
 ]
@@ -394,6 +395,11 @@ def are_joined(pid: int, namespaces: Sequence[int]) -> bool:
 def pid_namespace_in(namespaces: Sequence[int]) -> int:
     """Return the descriptor of the pid namespace among those from ``enter_slot``."""
     return namespaces[list(_SLOT_NAMESPACES).index("pid")]
+
+
+def shared_namespaces_in(namespaces: Sequence[int]) -> tuple[int, ...]:
+    """Return the descriptors among those from ``enter_slot`` by which other session roots can join the system of the fork."""
+    return tuple(namespaces[list(_SLOT_NAMESPACES).index(name)] for name in _NAMESPACES)
 
 
 def open_namespaces() -> tuple[int, ...]:

@@ -31,18 +31,19 @@ class LauncherClient:
         """Return a descriptor that becomes readable when the server must end."""
         return self._end
 
-    def start(self, request: StartZygote, channel: int) -> LaunchedZygote:
+    def start(self, request: StartZygote, channel: int, stderr: int) -> LaunchedZygote:
         """Start a zygote.
 
         Args:
             request: The zygote.
             channel: Descriptor of its channel.
+            stderr: Descriptor of its stderr.
 
         Raises:
             OSError: If it cannot be started.
             EOFError: If the launcher has exited.
         """
-        self._channel.send(request, (channel,))
+        self._channel.send(request, (channel, stderr))
         response = self._channel.receive()
         if isinstance(response, Failed):
             raise OSError(response.reason)

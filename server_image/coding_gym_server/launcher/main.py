@@ -169,7 +169,7 @@ class Launcher:
                         os.kill(pid, signal.SIGKILL)
         close_all(descriptors)
 
-    def _start(self, message: StartZygote, channel: int) -> int:
+    def _start(self, message: StartZygote, channel: int, stderr: int) -> int:
         """Fork a zygote that is root in the user namespace of the zygotes; return its process id.
 
         Raises:
@@ -180,6 +180,7 @@ class Launcher:
         pid = fork_when_possible()
         if pid == 0:
             try:
+                os.dup2(stderr, 2)
                 _become_root(self._namespace)
                 os.set_inheritable(channel, True)
                 module = "coding_gym_server.zygote.bootstrap"

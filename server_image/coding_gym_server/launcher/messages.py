@@ -10,7 +10,7 @@ __all__ = ["KillZygote", "StartZygote", "ZygoteStarted"]
 
 
 class StartZygote(msgspec.Struct, tag=True):
-    """Request to the launcher: start a zygote. Passes the zygote's channel.
+    """Request to the launcher: start a zygote. Passes the zygote's channel and its stderr.
 
     Attributes:
         heap_bytes: Bytes to reserve for small objects.
@@ -18,7 +18,7 @@ class StartZygote(msgspec.Struct, tag=True):
         environment: Its environment variables.
     """
 
-    DESCRIPTORS: ClassVar[int] = 1
+    DESCRIPTORS: ClassVar[int] = 2
 
     heap_bytes: int
     configuration: str

@@ -1,12 +1,13 @@
-"""Import of libraries in processes that others are forked from."""
+"""Imports: of libraries in processes that others are forked from, and in source code."""
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
 from collections.abc import Iterable
 
-__all__ = ["import_installed"]
+__all__ = ["import_installed", "imports_module"]
 
 
 def import_installed(names: Iterable[str]) -> None:
@@ -14,3 +15,13 @@ def import_installed(names: Iterable[str]) -> None:
     for name in names:
         with contextlib.suppress(BaseException):
             importlib.import_module(name)
+
+
+def imports_module(tree: ast.Module, name: str) -> bool:
+    """Return whether source code imports a module, wherever it does."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import) and any(alias.name == name for alias in node.names):
+            return True
+        if isinstance(node, ast.ImportFrom) and node.module == name and not node.level:
+            return True
+    return False

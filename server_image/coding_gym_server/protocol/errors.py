@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Any
 
@@ -9,6 +10,24 @@ import msgspec
 
 DECODING_ERRORS = (msgspec.MsgspecError, TypeError, UnicodeError, RecursionError)
 """Exceptions of decoding what others have written; msgspec before 0.22 raises ``TypeError`` for keys that cannot be hashed."""
+
+
+_PLACE = re.compile(r" - at `(?:key in )?\$\.?(.*)`$", re.DOTALL)
+
+
+def reason_of(error: Exception) -> str:
+    """Return what is wrong with a value that was read, for people: its place, and what was expected there.
+
+    Args:
+        error: The error, of msgspec or another one, whose message is returned unchanged.
+    """
+    message = str(error)
+    if not isinstance(error, msgspec.MsgspecError):
+        return message
+    place = _PLACE.search(message)
+    reason = (message[: place.start()] if place else message).replace("`", "")
+    reason = reason[:1].lower() + reason[1:]
+    return f"{place[1]}: {reason}" if place and place[1] else reason
 
 
 class ErrorCode(StrEnum):

@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 
 __all__ = [
+    "SUBMISSION_MODULE",
     "Asserts",
     "CaseOutcome",
     "CaseResult",
@@ -18,15 +19,20 @@ __all__ = [
     "Graded",
     "GradingLimits",
     "GradingMode",
+    "OutputRule",
     "ProgramCase",
     "Programs",
     "Submission",
+    "TaskCheck",
     "TestSource",
     "UnitTests",
     "VerdictOutcome",
 ]
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
+
+SUBMISSION_MODULE = "solution"
+"""Name of the module that a submission runs as, unless it is a program, or its tests import it by another name."""
 
 _MAX_WALL_FACTOR = 10
 
@@ -44,27 +50,50 @@ class FileContent(msgspec.Struct, forbid_unknown_fields=True):
 class Asserts(msgspec.Struct, tag="asserts", tag_field="type", forbid_unknown_fields=True, frozen=True, kw_only=True):
     """Python snippets that pass if they raise no exception, such as ``assert add(1, 2) == 3``.
 
-    They run in order in one namespace, in a process that does not hold the submission. Names missing from the namespace resolve
-    to the submission's.
+    They run in order in one namespace: that of the submission, which they continue, or, in a process that does not hold the
+    submission, one whose missing names resolve to the submission's.
 
     Attributes:
+        preamble: What the submission begins with, as far as the tests may use it: a process that does not hold the submission
+            executes it first.
         setup: Code that runs before the tests: imports, helpers, data. Its definitions shadow the submission's.
         cases: The tests, one snippet each.
+        whole: The tests as they were written, if the setup and the cases are parts of something else, such as the body of a
+            function: the process of the submission executes this instead. Empty if they are not.
     """
 
+    preamble: str = ""
     setup: str = ""
     cases: tuple[str, ...]
+    whole: str = ""
 
 
 class UnitTests(msgspec.Struct, tag="unittest", tag_field="type", forbid_unknown_fields=True, frozen=True, kw_only=True):
     """A module of ``unittest.TestCase`` classes, or of functions whose names begin with ``test``; each method is a test.
 
     Attributes:
-        source: The module. ``import solution`` and ``from solution import name`` import the submission; names that the module
-            does not define resolve to the submission's, too.
+        preamble: As in ``Asserts``.
+        source: The module. If it imports the submission, both are files, as ``solution.py`` and ``tests.py``. Otherwise it is
+            the end of the submission's own file, and names that it does not define are the submission's.
+        module: Name by which it imports the submission.
     """
 
+    preamble: str = ""
     source: str
+    module: str = SUBMISSION_MODULE
+
+
+class OutputRule(StrEnum):
+    """Which outputs of a program match the expected one."""
+
+    LINES = "lines"
+    """The same lines, but for trailing whitespace and trailing empty lines. With a tolerance, amounts of whitespace in a line
+    do not matter, integers are compared by value, and decimal fractions of the expected output may differ by the tolerance."""
+    TOKENS = "tokens"
+    """The same words, whatever the whitespace between them, as the checkers of contests compare; integers by value, and
+    decimal fractions with the tolerance."""
+    LIVE_CODE_BENCH = "livecodebench"
+    """As LiveCodeBench's evaluator: the same lines without whitespace at their ends, or lines of the same decimal numbers."""
 
 
 class ProgramCase(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -72,7 +101,7 @@ class ProgramCase(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
 
     Attributes:
         stdin: Standard input.
-        stdout: Expected output. Trailing whitespace on lines and trailing empty lines are ignored.
+        stdout: Expected output.
     """
 
     stdin: str = ""
@@ -84,11 +113,25 @@ class Programs(msgspec.Struct, tag="programs", tag_field="type", forbid_unknown_
 
     Attributes:
         cases: The tests.
-        tolerance: Absolute and relative tolerance for numbers, whichever is larger; None compares text exactly.
+        tolerance: Absolute and relative tolerance for decimal fractions of the expected output, whichever is larger; integers
+            and words have none. None compares fractions as text.
+        compare: Which outputs match, a member of ``OutputRule`` or its value.
+        random_seed: Seed of ``random`` in each run, so that a verdict can be reproduced; None draws one from the operating
+            system each time, as plain Python does.
+
+    Raises:
+        ValueError: If there is no such rule.
     """
 
     cases: tuple[ProgramCase, ...]
     tolerance: float | None = None
+    compare: OutputRule = OutputRule.LINES
+    random_seed: int | None = 0
+
+    def __post_init__(self) -> None:
+        if self.compare not in list(OutputRule):
+            message = f"expected compare to be one of {', '.join(OutputRule)}, got {self.compare!r:.100}"
+            raise ValueError(message)
 
 
 TestSource = Asserts | UnitTests | Programs
@@ -97,10 +140,12 @@ TestSource = Asserts | UnitTests | Programs
 class GradingMode(StrEnum):
     """Where the tests of a submission run."""
 
+    AGREEMENT = "agreement"
+    """In another process than the submission, and if it passes, in its own, as test frameworks run them; both must pass."""
     ISOLATED = "isolated"
-    """In another process than the submission, which values and calls cross: tamper-resistant."""
+    """In another process than the submission, which values and calls cross."""
     FAITHFUL = "faithful"
-    """In the process of the submission, as test frameworks run them. Canaries, tests that must fail, detect forged results."""
+    """In the process of the submission, as test frameworks run them, if it answers questions about their values before."""
 
 
 class GradingLimits(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -133,7 +178,10 @@ class Submission(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         files: Initial content of the working directory: workspace paths to contents.
         limits: Resource limits.
         mode: Where the tests run.
-        reference: A program that passes the tests; the faithful mode requires it, to validate canaries.
+        reference: A program that passes the tests; the faithful mode requires it, to make questions. So does agreement, for
+            tests that execute what the submission returns.
+        secret: Secret from which the faithful mode draws its questions, the same whenever it is the same; None for one of the
+            server.
     """
 
     code: str
@@ -143,6 +191,7 @@ class Submission(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     limits: GradingLimits = GradingLimits()
     mode: GradingMode = GradingMode.ISOLATED
     reference: str | None = None
+    secret: str | None = None
 
     def __post_init__(self) -> None:
         if self.mode is GradingMode.FAITHFUL and (self.reference is None or isinstance(self.tests, Programs)):
@@ -171,8 +220,6 @@ class VerdictOutcome(StrEnum):
 
     INFRASTRUCTURE = "infrastructure"
     """An infrastructure error; says nothing about the submission."""
-    FORGED = "forged"
-    """It passed all tests, and a canary, which no solution passes. Faithful mode only."""
     PASSED = "passed"
     """All tests passed."""
     TIMEOUT = "timeout"
@@ -214,7 +261,10 @@ class Graded(msgspec.Struct, kw_only=True, omit_defaults=True):
         seconds: Total wall-clock time, in seconds.
         cpu_seconds: CPU time used by the submission, in seconds.
         mode: Where the tests ran.
-        is_weak: Whether the tests ran in the faithful mode with too few canaries to detect forged results reliably.
+        disagreement: Why a submission that passed apart from its tests failed with them in one process; empty if it did not.
+        is_weak: Whether the tests ran in the faithful mode with too few questions to keep programs from guessing the answers.
+        executed: Audit event by which isolated tests executed what the submission may have chosen, such as
+            ``pickle.find_class``; empty if they did not. After it, the submission could claim any result.
     """
 
     outcome: VerdictOutcome
@@ -226,4 +276,20 @@ class Graded(msgspec.Struct, kw_only=True, omit_defaults=True):
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     mode: GradingMode = GradingMode.ISOLATED
+    disagreement: str = ""
+    is_weak: bool = False
+    executed: str = ""
+
+
+class TaskCheck(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """Which mode a task permits, found out by grading its reference.
+
+    Attributes:
+        mode: The mode. For a reference that fails, the one in which its submissions are graded nevertheless.
+        broken: Why the reference fails its tests, so that no submission can pass; empty if it passes them.
+        is_weak: Whether the mode is faithful, with too few questions to keep programs from guessing the answers.
+    """
+
+    mode: GradingMode
+    broken: str = ""
     is_weak: bool = False

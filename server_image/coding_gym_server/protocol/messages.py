@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 
 from coding_gym_server.protocol.errors import ErrorMessage
-from coding_gym_server.protocol.grading import FileContent, Graded, Seconds, Submission
+from coding_gym_server.protocol.grading import FileContent, Graded, Seconds, Submission, TaskCheck
 from coding_gym_server.protocol.inputs import InputEvent
 from coding_gym_server.protocol.observations import ObservationData, SessionState
 from coding_gym_server.protocol.screen import Capture, OnIdle, Screen, ScreenRequestOptions, Side
@@ -150,6 +150,12 @@ class GradeRequest(msgspec.Struct, tag="grade", tag_field="type", forbid_unknown
     data: Submission
 
 
+class CheckRequest(msgspec.Struct, tag="check", tag_field="type", forbid_unknown_fields=True):
+    """Find out the mode that a task permits. The submission is its reference. A coding_gym extension."""
+
+    data: Submission
+
+
 class CloneRequest(msgspec.Struct, tag="clone", tag_field="type", forbid_unknown_fields=True):
     """Take a snapshot of the session, which continues unchanged. A coding_gym extension."""
 
@@ -222,6 +228,7 @@ Request = (
     | McpRequest
     | ScreenRequest
     | GradeRequest
+    | CheckRequest
     | CloneRequest
     | RestoreRequest
     | ForkRequest
@@ -269,6 +276,12 @@ class VerdictMessage(msgspec.Struct, tag="verdict"):
     """Response to ``grade``."""
 
     data: Graded
+
+
+class CheckMessage(msgspec.Struct, tag="check"):
+    """Response to ``check``."""
+
+    data: TaskCheck
 
 
 class SessionData(msgspec.Struct):
@@ -342,6 +355,7 @@ Response = (
     | ScreenMessage
     | SessionMessage
     | VerdictMessage
+    | CheckMessage
     | SnapshotMessage
     | ForksMessage
     | ReleasedMessage

@@ -23,6 +23,7 @@ __all__ = [
     "ProcessStarted",
     "SignalRequest",
     "TerminalSize",
+    "Usage",
 ]
 
 SESSION_HEADER = "Coding-Gym-Session"
@@ -160,6 +161,22 @@ class CompletedProcess(msgspec.Struct, kw_only=True):
     result: ProcessExited
     stdout: bytes
     stderr: bytes
+
+
+class Usage(msgspec.Struct, kw_only=True):
+    """Resource usage of a session.
+
+    Attributes:
+        cpu_seconds: CPU time of its processes, the interpreter included, since the episode began.
+        memory_bytes: Their memory, in which each has its share of the pages that others have as well.
+        disk_used_bytes: Size of its files.
+        disk_bytes: Size of its disk.
+    """
+
+    cpu_seconds: float
+    memory_bytes: int
+    disk_used_bytes: int
+    disk_bytes: int
 
 
 class ProcessInfo(msgspec.Struct, kw_only=True):

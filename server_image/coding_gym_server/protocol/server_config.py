@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from coding_gym_server.protocol.messages import REWARDS
+
 __all__ = ["ServerConfig"]
 
 _SPARE_GRADERS = 1
@@ -80,7 +82,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     ] = None
     opengl: Annotated[bool, Meta(description="offer OpenGL to programs, also CODING_GYM_OPENGL")] = False
     step_timeout: Annotated[float, Meta(description="wall-clock limit of a step in seconds")] = 30.0
-    rewards: Annotated[tuple[str, ...], Meta(description="rewards to add up, also REWARDS")] = ()
+    rewards: Annotated[tuple[str, ...], Meta(description="rewards of OpenEnv to add up, also REWARDS; none if empty")] = REWARDS
     first_client_within: Annotated[
         float | None, Meta(description="seconds after which the server exits without a first client")
     ] = None

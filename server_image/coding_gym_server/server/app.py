@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.routing import BaseRoute
+from starlette.responses import RedirectResponse
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from coding_gym_server.display.availability import can_have_screens
@@ -47,13 +48,14 @@ from coding_gym_server.server.sessions.defaults import SessionDefaults
 from coding_gym_server.server.sessions.registry import SessionLimitError, SessionNotFoundError, SessionRegistry
 from coding_gym_server.server.sessions.session import ServerSession
 from coding_gym_server.server.supervisor.display_handle import DisplayFactory, InvalidScreenRequestError, ScreenUnavailableError
-from coding_gym_server.server.supervisor.executor_pool import CONTAINER_IS_TAKEN, ExecutorPool
+from coding_gym_server.server.supervisor.executor_pool import ExecutorPool
 from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
 from coding_gym_server.server.supervisor.fork_slots import ForkSlotFactory
 from coding_gym_server.server.supervisor.session_zygotes import SessionZygotes
 from coding_gym_server.server.supervisor.shared_files import SharedContainer, SharedFiles, SharedSystem
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
 from coding_gym_server.server.threads import FileLease
+from coding_gym_server.server.wear import Wear
 from coding_gym_server.worker.backends.registry import is_installed
 from coding_gym_server.workspace.file_errors import FilesError
 from coding_gym_server.workspace.files import Workspace
@@ -61,7 +63,7 @@ from coding_gym_server.workspace.layout import PRIVATE
 from coding_gym_server.workspace.session_directory import ContainerDirectory
 
 if TYPE_CHECKING:
-    from coding_gym_server.server.code_interpreter.contexts import ContextRegistry
+    from coding_gym_server.server.code_interpreter.contexts import ContextRegistry, SessionContexts
     from coding_gym_server.server.grading.service import GradingService
 
 __all__ = ["create_app"]
@@ -123,7 +125,7 @@ def create_app(
         files = SharedSystem(zygote, profile.users.of_contexts, backend=config.default_backend)
     else:
         assert container is not None
-        files = SharedContainer(container, lambda: CONTAINER_IS_TAKEN if executors.has_exclusive else "")
+        files = SharedContainer(container, executors.wait_until_shareable)
 
     # What a session does not need is imported by the first request for it.
 
@@ -132,6 +134,12 @@ def create_app(
         from coding_gym_server.server.code_interpreter.contexts import ContextRegistry, ContextSettings
 
         return ContextRegistry(sessions, files, ContextSettings(python=python))
+
+    @functools.cache
+    def contexts_of_sessions() -> SessionContexts:
+        from coding_gym_server.server.code_interpreter.contexts import ContextSettings, SessionContexts
+
+        return SessionContexts(sessions, ContextSettings(python=python))
 
     @functools.cache
     def grading() -> GradingService:
@@ -186,12 +194,15 @@ def create_app(
     def interpreter() -> Sequence[BaseRoute]:
         from coding_gym_server.server.api.code_interpreter import interpreter_routes
 
-        return interpreter_routes(contexts())
+        return interpreter_routes(lambda _: contexts())
 
-    def session_interpreter() -> Sequence[BaseRoute]:
-        from coding_gym_server.server.api.code_interpreter import session_interpreter_route
+    def interpreters_of_sessions() -> Sequence[BaseRoute]:
+        from coding_gym_server.server.api.code_interpreter import interpreter_routes
 
-        return [session_interpreter_route("/sessions/{session}/execute", session_of)]
+        def of_request(request: Request) -> ContextRegistry:
+            return contexts_of_sessions().of(sessions.get(request.path_params["session"]))
+
+        return interpreter_routes(of_request, prefix="/sessions/{session}")
 
     def web() -> Sequence[BaseRoute]:
         from coding_gym_server.server.api.web import web_routes
@@ -254,13 +265,14 @@ def create_app(
             *process_routes("/sessions/{session}", session_of),
             LazyRoutes("/run_code", "/run_jupyter", "/v1/ping", make=sandbox_fusion),
             *file_routes("/sessions/{session}/files", session_workspace),
-            health_route(sessions, isolation),
+            health_route(sessions, isolation, Wear()),
             LazyRoutes("/metrics", make=metrics),
             LazyRoutes("/execute", "/contexts", make=interpreter),
-            LazyRoutes("/sessions/", make=session_interpreter),
+            LazyRoutes("/sessions/", make=interpreters_of_sessions),
             *file_routes("/files", shared_workspace),
             *process_routes("/contexts/{session}", session_of_context),
             screen_route("/sessions/{session}/screen", session_of),
+            Route("/", lambda _: RedirectResponse("/web")),
             LazyRoutes("/web", make=web),
             LazyRoutes("/", make=openenv),
         ],

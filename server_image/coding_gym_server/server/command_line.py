@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
-from coding_gym_server.protocol import REWARDS, ServerConfig, unknown_rewards
+from coding_gym_server.protocol import ServerConfig, unknown_rewards
 from coding_gym_server.protocol.backends import UnknownBackendError, check_backend
+from coding_gym_server.protocol.errors import reason_of
 
 __all__ = ["parse_arguments"]
 
@@ -44,7 +45,7 @@ def parse_arguments(arguments: list[str] | None = None) -> ServerConfig:
         config = ServerConfig.of({**_environment(), **options.pop("config"), **options})
         check_backend(config.default_backend)
     except (msgspec.ValidationError, UnknownBackendError, TypeError) as error:
-        parser.error(str(error))
+        parser.error(reason_of(error))
     if reason := unknown_rewards(config.rewards):
         parser.error(f"argument --rewards: {reason}")
     if config.overlay is not None and config.packages:
@@ -68,8 +69,6 @@ def _add_argument(parser: argparse.ArgumentParser, field: msgspec.structs.FieldI
         default = ",".join(default)
     else:
         settings |= {"type": kind, "metavar": _METAVARS.get(kind, "TEXT")}
-    if field.name == "rewards":
-        help_text += f": {', '.join(REWARDS)}"
     if default not in (None, False, "", ()):
         help_text += f" (default: {default})"
     parser.add_argument(
@@ -82,7 +81,9 @@ _METAVARS: dict[Callable[[str], Any], str] = {int: "N", float: "SECONDS", Path: 
 
 def _environment() -> dict[str, Any]:
     """Return the fields that environment variables set."""
-    fields: dict[str, Any] = {"rewards": _split(os.environ.get("REWARDS", ""))}
+    fields: dict[str, Any] = {}
+    if (rewards := os.environ.get("REWARDS")) is not None:
+        fields["rewards"] = _split(rewards)
     if backend := os.environ.pop("EXECUTOR_BACKEND", None):
         fields["backend"] = backend
     if os.environ.get("CODING_GYM_OPENGL"):

@@ -28,6 +28,7 @@ class Measurements:
         step_times: Durations of steps by backend.
         grades: Number of submissions by mode and outcome.
         grade_times: Durations of their grading by mode, without the wait for a place.
+        disagreements: Number of submissions that passed apart from their tests, and failed together with them.
         programs: Number of programs of ``/run_code`` by outcome.
         program_times: Durations of their runs, without the wait for a place.
         refusals: Number of requests that were refused because the server was full, by what was missing.
@@ -41,6 +42,7 @@ class Measurements:
         self.step_times = defaultdict(DurationHistogram, {backend: DurationHistogram()})
         self.grades = Counter({(mode, outcome): 0 for mode in GradingMode for outcome in VerdictOutcome})
         self.grade_times = {mode: DurationHistogram() for mode in GradingMode}
+        self.disagreements = 0
         self.programs = Counter(dict.fromkeys(_PROGRAM_OUTCOMES, 0))
         self.program_times = DurationHistogram()
         self.refusals = Counter({"sessions": 0, "places": 0})

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from coding_gym_server.linux.oom import memory_limit
-from coding_gym_server.linux.procfs import descendants
+from coding_gym_server.linux.procfs import descendants, private_bytes
 
 __all__ = ["MemoryUsage"]
 
@@ -21,7 +21,6 @@ _CONTROL_GROUPS = (
 
 _UNLIMITED = 1 << 60
 """Bytes from which a limit is none: cgroup v1 reports the largest number that it can represent."""
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class MemoryUsage:
@@ -70,9 +69,5 @@ def _bytes_of(pid: int) -> int:
                 return int(line.split()[1]) * 1024
     except OSError:
         pass
-    try:
-        # Of another user, or not dumpable: what it does not share with files and shared memory.
-        _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
-    except (OSError, ValueError):
-        return 0
-    return (resident - shared) * _PAGE_BYTES
+    # Of another user, or not dumpable: what it does not share with files and shared memory.
+    return private_bytes(pid)

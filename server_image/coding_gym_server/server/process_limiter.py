@@ -38,13 +38,11 @@ _LOAD = Path("/proc/loadavg")
 
 
 class ProcessGroup(Protocol):
-    """Processes of one session or submission.
+    """Processes of one session or submission."""
 
-    Attributes:
-        is_recycling: Whether they are being replaced.
-    """
-
-    is_recycling: bool
+    @property
+    def is_recycling(self) -> bool:
+        """Whether they are being replaced."""
 
     @property
     def root_pid(self) -> int:

@@ -15,7 +15,7 @@ from coding_gym_server.worker.widgets.wakeup import handle_signals_in_toolkits
 from coding_gym_server.workspace.layout import MATPLOTLIB_BACKEND, Layout
 from coding_gym_server.workspace.xauthority import write_authority
 
-__all__ = ["offer_screen", "pump_until"]
+__all__ = ["forget_closing", "offer_screen", "pump_until"]
 
 _PUMP_SECONDS = 0.01
 _MAX_EVENTS = 100
@@ -41,6 +41,16 @@ def offer_screen(display: str, cookie: bytes, layout: Layout) -> None:
         matplotlib: Any = sys.modules.get("matplotlib")
         if matplotlib is not None:
             matplotlib.rcParams["backend"] = MATPLOTLIB_BACKEND
+
+
+def forget_closing() -> None:
+    """Let turtle begin anew if its window was closed: else, the first command of the next program raises ``Terminator``."""
+    turtle: Any = sys.modules.get("turtle")
+    if turtle is not None:
+        # User code may have changed anything.
+        with contextlib.suppress(Exception):
+            if turtle._Screen._root is None:
+                turtle.TurtleScreen._RUNNING = True
 
 
 def pump_until(has_request: Callable[[float], bool]) -> None:

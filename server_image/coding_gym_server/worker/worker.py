@@ -42,6 +42,7 @@ from coding_gym_server.worker.backends.output import Output
 from coding_gym_server.worker.backends.registry import backend_class
 from coding_gym_server.worker.branching import freezing
 from coding_gym_server.worker.branching.census import Held, take_census
+from coding_gym_server.worker.bytecode import distrust_bytecode_of_recent_files
 from coding_gym_server.worker.widgets.reader import read_widgets
 from coding_gym_server.worker.widgets.wakeup import forget_wakeups, wakeup_descriptors
 from coding_gym_server.workspace.layout import Layout
@@ -122,6 +123,7 @@ class Worker:
         self._pid = os.getpid()
         self._root = os.getppid()
         signal.signal(WIDGETS_SIGNAL, lambda *_: self._answer_widgets())
+        distrust_bytecode_of_recent_files()
         backend = backend_class(self._backend_name)(self._output, authorized_imports=self._authorized_imports)
         while True:
             request, descriptors = self._next_request()
@@ -154,6 +156,7 @@ class Worker:
         self._held = None
         self._repair_streams()
         self._output.begin(rich=cell.rich)
+        gui.forget_closing()
         exit_code: int | None = None
         try:
             _signal.signal(_SIGINT, self._on_interrupt)

@@ -34,8 +34,8 @@ class Layout(msgspec.Struct, kw_only=True, frozen=True):
         return cls(work=work, home=work, temporary=temporary, authority=f"{temporary}/.Xauthority")
 
     def at(self, directory: str | None) -> Layout:
-        """Return the layout with another working and home directory, or unchanged if it is None."""
-        return self if directory is None else msgspec.structs.replace(self, work=directory, home=directory)
+        """Return the layout with another working directory, or unchanged if it is None."""
+        return self if directory is None else msgspec.structs.replace(self, work=directory)
 
     def writable(self) -> tuple[str, ...]:
         """Return the directories whose files are those of the session."""

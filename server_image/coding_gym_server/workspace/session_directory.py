@@ -121,18 +121,19 @@ class MountedDirectory(SessionDirectory):
 
     def __init__(self, tree: int, slots: int | None = None) -> None:
         self.slots = slots
-        self._set_path(Path(f"/proc/self/fd/{tree}"))
+        path = Path(f"/proc/self/fd/{tree}")
+        self._set_path(path, store=path)
         for descriptor in (tree, slots):
             if descriptor is not None:
                 weakref.finalize(self, os.close, descriptor)
 
-    def _set_path(self, path: Path) -> None:
+    def _set_path(self, path: Path, *, store: Path) -> None:
         links = {
             f"{path}/{name}/{os.path.basename(link)}": target
             for name, (mount_point, _) in MOUNTED.items()
             for link, target in session_user.links(mount_point).items()
         }
-        self._set_parts({name: f"{path}/{name}" for name in MOUNTED}, store=path, links=links)
+        self._set_parts({name: f"{path}/{name}" for name in MOUNTED}, store=store, links=links)
 
     def _set_parts(self, parts: Mapping[str, str], *, store: Path, links: Mapping[str, str]) -> None:
         """Set the paths by which the server accesses the directories, the parent of copies, and the links in them."""
@@ -140,7 +141,7 @@ class MountedDirectory(SessionDirectory):
         self._parts = dict(parts)
         self._modes = {path: MOUNTED[name][1] for name, path in parts.items()}
         self._authority = f"{parts[workspace.TEMPORARY]}/{os.path.basename(PRIVATE.authority)}"
-        self._store = store / _SNAPSHOTS
+        self._store = store
         self._links = dict(links)
 
     def part(self, name: str) -> Path:
@@ -191,7 +192,7 @@ class MountedDirectory(SessionDirectory):
         for directory, link in map(os.path.split, self._links):
             own[names[directory]].append(link)
         # Beside the directories, so that the limits of the file system apply.
-        return SavedFiles(self._store, {name: self.part(name) for name in self._parts}, own)
+        return SavedFiles(self._store / _SNAPSHOTS, {name: self.part(name) for name in self._parts}, own)
 
     def remove(self) -> None:
         """Do nothing: the kernel frees the file system with the last process and descriptor that use it."""
@@ -224,9 +225,7 @@ class SlotDirectory(MountedDirectory):
         self.slots = session.slots
         # Which keeps the descriptor open.
         self._session = session
-        store = session._store.parent
-        self._set_path(store / session_user.SLOTS / str(slot))
-        self._store = session._store
+        self._set_path(session._store / session_user.SLOTS / str(slot), store=session._store)
 
     def remove(self) -> None:
         self.empty()

@@ -174,8 +174,10 @@ PROCESSES = {
     """,
     "spawned interpreters": """
         import multiprocessing
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            print(pool.apply(abs, (-1,)), pool.apply(os.getcwd) == os.getcwd(), pool.apply(hash, ("text",)) == hash("text"))
+        # They import the file of a program, where there is one.
+        if __name__ == "__main__":
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                print(pool.apply(abs, (-1,)), pool.apply(os.getcwd) == os.getcwd(), pool.apply(hash, ("text",)) == hash("text"))
     """,
     "managers": """
         import multiprocessing

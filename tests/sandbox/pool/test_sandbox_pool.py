@@ -373,6 +373,22 @@ def test_replacement_starts_during_last_episode(make_pool, starts):
     assert eventually(lambda: not starts.sandboxes[0].alive and not starts.sandboxes[1].alive)
 
 
+def test_worn_sandbox_is_replaced_after_its_last_episode(make_pool, starts, monkeypatch):
+    pool = make_pool()
+    with pool.acquire() as lease:
+        healthy = lease.sandbox.health
+        monkeypatch.setattr(
+            lease.sandbox, "health", lambda **options: healthy(**options) | {"worn": "it is old"}, raising=False
+        )
+        pool.check_health()
+        assert eventually(lambda: len(starts.sandboxes) == 2)
+        assert starts.sandboxes[0].alive
+    assert eventually(lambda: not starts.sandboxes[0].alive)
+    with pool.acquire(timeout=30) as lease:
+        assert lease.sandbox is starts.sandboxes[1]
+    assert (pool.stats.recycled, pool.stats.lost) == (1, 0)
+
+
 def test_pool_never_exceeds_capacity_during_recycling(make_pool, starts):
     pool = make_pool(2, sessions=2, max_episodes=1)
     leases = [pool.acquire(timeout=30) for _ in range(4)]

@@ -35,13 +35,13 @@ def modules_of_extras():
     }
 
 
-def test_core_requirements_suffice(tmp_path):
+def test_core_requirements_suffice(open_directory):
     missing = sorted(modules_of_extras())
     assert {"xcffib", "pytest"} <= set(missing)
-    (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules.update(dict.fromkeys({missing}))\n")
+    (open_directory / "sitecustomize.py").write_text(f"import sys\nsys.modules.update(dict.fromkeys({missing}))\n")
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        env={**os.environ, "PYTHONPATH": str(open_directory)},
         capture_output=True,
         text=True,
         timeout=60,

@@ -153,7 +153,7 @@ def without(call):
     ("profile", "reason"),
     [
         (lambda _: "no profile", "Decoding seccomp profile failed"),
-        (without("unshare"), "may not create user namespaces"),
+        (without("unshare"), "unshare: Operation not permitted"),
         (without("setns"), "setns: Operation not permitted"),
         (without("fsopen"), "fsopen proc: Operation not permitted"),
     ],
@@ -213,6 +213,16 @@ def test_init_process_reaps_zombies(run):
         print(states.count("Z"))
     """
     assert printed(run(code)) == "0"
+
+
+def test_image_has_what_agents_ask_for(run):
+    code = """
+        import getpass, os, pwd, requests, subprocess
+        for program in ("git", "curl"):
+            subprocess.run([program, "--version"], check=True, stdout=subprocess.DEVNULL)
+        print(getpass.getuser(), pwd.getpwuid(os.getuid())[5:])
+    """
+    assert printed(run(code)) == "user ('/home/user', '/bin/bash')"
 
 
 def test_code_runs_unprivileged(run):

@@ -32,7 +32,7 @@ from coding_gym.sandbox.docker.provider import LABEL_OWNER
 from coding_gym.sandbox.local.overlay import ensure_overlay
 from coding_gym.sandbox.packages import check_installed_on_machine
 from coding_gym_server.protocol.grading import Asserts, Submission
-from tests.sandbox_fusion.conftest import client_of, post_program
+from tests.support.program_requests import client_of, post_program
 from tests.support.running_server import RunningServer, free_port, is_healthy
 from tests.support.timing import eventually
 
@@ -345,7 +345,7 @@ def test_docker_pool_installs_packages_once(docker_engine, image, derived, caplo
             except OSError as error:
                 print(os.getuid(), os.access(toolz.__file__, os.W_OK), type(error).__name__)
         """
-        assert run(sandbox, code) == "10001 False PermissionError"
+        assert run(sandbox, code) == "10001 False ConnectionRefusedError"
         processes = [row[-1] for row in sandbox.container.top()["Processes"]]
     assert len(installations(caplog)) == 1
     zygote = next(process for process in processes if "coding_gym_server.zygote" in process)
@@ -437,7 +437,7 @@ def test_manually_run_container_installs_packages(docker_engine, image):
         read_only=True,
         cap_drop=["ALL"],
         security_opt=["no-new-privileges"],
-        tmpfs={"/tmp": "", "/workspaces": "exec,mode=1777"},
+        tmpfs={"/tmp": "", "/home/user": "exec,mode=1777", "/workspaces": "exec,mode=1777"},
     )
     try:
         url = f"http://127.0.0.1:{port}"

@@ -46,6 +46,18 @@ def test_phone_is_accessible(open_workbench):
     assert serious_violations(workbench.page) == []
 
 
+def test_screen_is_reachable_on_a_phone(open_workbench):
+    workbench = open_workbench(width=360, height=740)
+    for _ in range(3):
+        workbench.run("for n in range(40): print(n)")
+    page = workbench.page
+    page.get_by_role("link", name="Screen").click()
+    page.wait_for_function(
+        "() => { const top = document.querySelector('#side').getBoundingClientRect().top; return top >= 0 && top < 400 }"
+    )
+    assert page.get_by_role("tab", name="Screen").get_attribute("aria-selected") == "true"
+
+
 def test_theme_is_chosen_and_kept(open_workbench):
     workbench = open_workbench(color_scheme="light")
     background = "getComputedStyle(document.body).backgroundColor"

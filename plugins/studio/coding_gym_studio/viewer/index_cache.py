@@ -14,6 +14,7 @@ import msgspec
 import zstandard
 
 from coding_gym import __version__
+from coding_gym.cache import cache_directory
 from coding_gym.datasets.dataset_files import DETAILS_FILE, EPISODES_FILE
 from coding_gym_server.protocol.errors import DECODING_ERRORS
 
@@ -75,7 +76,7 @@ def save_index(dataset: Path, **fields: Any) -> None:
 
 
 def _path(dataset: Path) -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "coding_gym" / "view"
+    cache = cache_directory() / "view"
     return cache / hashlib.sha256(os.fsencode(dataset.resolve())).hexdigest()[:32]
 
 

@@ -11,8 +11,11 @@ from typing import Any
 
 from coding_gym.errors import ConfigurationError, PoolClosedError, ProviderError
 from coding_gym.tasks import Asserts, Task
-from coding_gym.tasks.loaders.competitions import apps_task, calls_task, paired, results
-from coding_gym.tasks.loaders.rows import LoadOptions, TaskRow, is_list
+from coding_gym.tasks.loaders.calls import call_of_values, call_tests, results
+from coding_gym.tasks.loaders.competitions import apps_task, contest_task
+from coding_gym.tasks.loaders.programs import paired
+from coding_gym.tasks.loaders.row_tests import RowTests
+from coding_gym.tasks.loaders.rows import EntryPoint, LoadOptions, TaskRow, is_list
 from coding_gym.tasks.submission import parse
 from coding_gym.wrappers.actions import extract_code
 from coding_gym_trainers._sharing import close_sandboxes, shared_grader, shared_suite
@@ -114,13 +117,15 @@ def _task_of(suite: str | None, ground_truth: Any, code: str) -> Task:
     if not tests.get("fn_name"):
         return apps_task(row)
     function = str(tests["fn_name"])
-    starter = "class Solution:\n    def " + function if _is_method(function, code) else ""
+    target = EntryPoint(f"Solution().{function}" if _is_method(function, code) else function)
     inputs, outputs = paired(tests.get("inputs"), tests.get("outputs"), "ground_truth")
     if not inputs:
         message = "Expected ground_truth to have at least one of inputs and outputs"
         raise ConfigurationError(message)
-    calls = zip(map(_arguments, inputs), map(_accepted, outputs), strict=True)
-    return calls_task(row, "", function, starter, calls, source="verl")
+    calls = [
+        call_of_values(target, _arguments(given), _accepted(wanted)) for given, wanted in zip(inputs, outputs, strict=True)
+    ]
+    return contest_task(row, "", RowTests("ground_truth", call_tests(calls), target), source="verl")
 
 
 def _is_method(function: str, code: str) -> bool:

@@ -20,7 +20,7 @@ TOKEN_SUBPROTOCOL = f"{SUBPROTOCOL}.bearer."
 """Prefix of the WebSocket subprotocol that has the token, base64url-encoded: browsers cannot send other headers."""
 
 _OPEN_PATHS = frozenset({"/health"})
-_PAGE = frozenset({"/web", "/web/"})
+_PAGE = frozenset({"/", "/web", "/web/"})
 
 
 class BearerAuthMiddleware:
@@ -75,5 +75,5 @@ def _token_of(subprotocol: str) -> bytes:
 
 
 def _is_public(path: str) -> bool:
-    """Return whether a path is the page's or that of a static file, which browsers request without the token."""
+    """Return whether a path leads to the page or to a static file, which browsers request without the token."""
     return path in _PAGE or path.startswith("/web/static/")

@@ -22,7 +22,7 @@ from coding_gym_server.server.api.request_body import read_body, until_gone
 from coding_gym_server.server.api.routing import by_method
 from coding_gym_server.server.api.validation import BodyValidator
 from coding_gym_server.server.code_interpreter import messages
-from coding_gym_server.server.code_interpreter.cells import SessionInterpreter, SessionInterpreters
+from coding_gym_server.server.code_interpreter.cells import ContextRefusedError, SessionInterpreter
 from coding_gym_server.server.code_interpreter.contexts import (
     ContextNotFoundError,
     ContextRegistry,
@@ -30,11 +30,11 @@ from coding_gym_server.server.code_interpreter.contexts import (
     WorkingDirectoryError,
 )
 from coding_gym_server.server.code_interpreter.languages import DEFAULT_LANGUAGE, backend_of, normalize
-from coding_gym_server.server.sessions.session import INFRASTRUCTURE_ERRORS, ServerSession
+from coding_gym_server.server.sessions.session import INFRASTRUCTURE_ERRORS
 from coding_gym_server.worker.backends.jupyter.kernelspecs import missing_kernel
 from coding_gym_server.workspace.layout import PRIVATE
 
-__all__ = ["interpreter_routes", "session_interpreter_route"]
+__all__ = ["interpreter_routes"]
 
 _KEEPALIVE_SECONDS = 5.0
 
@@ -42,14 +42,16 @@ _INVALID_OPTION = {ERROR_CODE_HEADER: ErrorCode.VALIDATION_ERROR.value}
 """Tells coding_gym's client that a retry of the request would be rejected as well, which e2b's status code does not."""
 
 
-def interpreter_routes(contexts: ContextRegistry) -> list[Route]:
+def interpreter_routes(find: Callable[[Request], ContextRegistry], *, prefix: str = "") -> list[Route]:
     """Return the routes of the code-interpreter API.
 
     Args:
-        contexts: The contexts that the routes operate on.
+        find: Returns the contexts that a request is about.
+        prefix: Beginning of their paths.
     """
 
     async def execute(request: Request) -> Response:
+        contexts = find(request)
         body = BodyValidator(await read_body(request))
         code = body.string("code")
         identifier = body.string("context_id", optional=True)
@@ -72,10 +74,11 @@ def interpreter_routes(contexts: ContextRegistry) -> list[Route]:
 
         return _Execution(context, run)
 
-    async def list_contexts(_: Request) -> Response:
-        return JSONResponse([_described(context) for context in await contexts.list()])
+    async def list_contexts(request: Request) -> Response:
+        return JSONResponse([_described(context) for context in await find(request).list()])
 
     async def create(request: Request) -> Response:
+        contexts = find(request)
         body = BodyValidator(await read_body(request))
         language = body.string("language", optional=True) or DEFAULT_LANGUAGE
         cwd = body.string("cwd", optional=True) or PRIVATE.home
@@ -90,47 +93,21 @@ def interpreter_routes(contexts: ContextRegistry) -> list[Route]:
             return PlainTextResponse(f"Failed to create context: {error}", 500)
 
     async def restart(request: Request) -> Response:
-        return await _done(lambda: contexts.get(request.path_params["id"]).restart())
+        return await _done(lambda: find(request).get(request.path_params["id"]).restart())
 
     async def interrupt(request: Request) -> Response:
-        return await _done(lambda: contexts.get(request.path_params["id"]).interrupt())
+        return await _done(lambda: find(request).get(request.path_params["id"]).interrupt())
 
     async def delete(request: Request) -> Response:
-        return await _done(lambda: contexts.delete(request.path_params["id"]))
+        return await _done(lambda: find(request).delete(request.path_params["id"]))
 
     return [
-        Route("/execute", execute, methods=["POST"]),
-        by_method("/contexts", GET=list_contexts, POST=create),
-        Route("/contexts/{id}/restart", restart, methods=["POST"]),
-        Route("/contexts/{id}/interrupt", interrupt, methods=["POST"]),
-        Route("/contexts/{id}", delete, methods=["DELETE"]),
+        Route(f"{prefix}/execute", execute, methods=["POST"]),
+        by_method(f"{prefix}/contexts", GET=list_contexts, POST=create),
+        Route(f"{prefix}/contexts/{{id}}/restart", restart, methods=["POST"]),
+        Route(f"{prefix}/contexts/{{id}}/interrupt", interrupt, methods=["POST"]),
+        Route(f"{prefix}/contexts/{{id}}", delete, methods=["DELETE"]),
     ]
-
-
-def session_interpreter_route(path: str, find: Callable[[str], Awaitable[ServerSession]]) -> Route:
-    """Return the route that executes code in a session, like ``/execute`` in a context.
-
-    Args:
-        path: Its path, with the parameter ``session``.
-        find: Returns the session with an id; raises ``SessionNotFoundError`` if there is none.
-    """
-    interpreters = SessionInterpreters()
-
-    async def execute(request: Request) -> Response:
-        interpreter = interpreters.of(await find(request.path_params["session"]))
-        body = BodyValidator(await read_body(request))
-        code = body.string("code")
-        environment = body.variables("env_vars")
-        timeout = body.seconds("timeout")
-        quotes = body.flag("quotes")
-        body.check()
-
-        async def run(emit: Callable[[bytes], None]) -> None:
-            await interpreter.execute(code or "", environment=environment, timeout=timeout, quotes=quotes, emit=emit)
-
-        return _Execution(interpreter, run)
-
-    return Route(path, execute, methods=["POST"])
 
 
 class _Execution(Response):
@@ -210,12 +187,14 @@ async def _done(action: Any) -> Response:
         await work
     except ContextNotFoundError as error:
         return PlainTextResponse(str(error), 404)
+    except ContextRefusedError as error:
+        return PlainTextResponse(str(error), 409)
     except INFRASTRUCTURE_ERRORS as error:
         return PlainTextResponse(f"The context failed: {error}", 500)
     return JSONResponse(None)
 
 
-def _described(context: InterpreterContext) -> dict[str, str]:
+def _described(context: InterpreterContext | SessionInterpreter) -> dict[str, str]:
     return {"id": context.id, "language": context.language, "cwd": context.cwd}
 
 

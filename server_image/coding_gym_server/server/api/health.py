@@ -12,16 +12,18 @@ from coding_gym_server.isolation.probe import IsolationReport
 from coding_gym_server.protocol import MAX_FRAME_BYTES, PROTOCOL_VERSION
 from coding_gym_server.server.api.codec import BadRequestError, encode_json, field_of, value_error
 from coding_gym_server.server.sessions.registry import SessionLimitError, SessionRegistry
+from coding_gym_server.server.wear import Wear
 
 __all__ = ["at_capacity", "bad_option", "bad_request", "body_too_large", "client_gone", "health_route", "json_response"]
 
 
-def health_route(sessions: SessionRegistry, isolation: IsolationReport) -> Route:
+def health_route(sessions: SessionRegistry, isolation: IsolationReport, wear: Wear) -> Route:
     """Return the route of the health check.
 
     Args:
         sessions: The open sessions.
         isolation: The isolation mechanisms in effect.
+        wear: Finds out whether the server should be replaced.
     """
 
     async def health(_: Request) -> Response:
@@ -31,6 +33,7 @@ def health_route(sessions: SessionRegistry, isolation: IsolationReport) -> Route
             "isolation": isolation,
             "active_sessions": sessions.count,
             "max_sessions": sessions.limit,
+            "worn": wear.reason(),
         }
         return json_response(report)
 

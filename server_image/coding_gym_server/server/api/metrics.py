@@ -102,6 +102,8 @@ def _counted(sources: MetricSources) -> Iterator[Metric]:
     yield counter("steps", "Steps and executed cells by backend and outcome.", counted.steps, ("backend", "outcome"))
     yield histogram("step_duration", "Durations of steps and executed cells.", counted.step_times, ("backend",))
     yield counter("grades", "Graded submissions by mode and outcome.", counted.grades, ("mode", "outcome"))
+    disagreements = {(): counted.disagreements}
+    yield counter("disagreements", "Submissions that passed apart from their tests, and failed with them.", disagreements)
     yield histogram("grade_duration", "Durations of grading, without the wait for a place.", counted.grade_times, ("mode",))
     yield counter("programs", "Programs of /run_code by outcome.", counted.programs, ("outcome",))
     yield histogram("program_duration", "Durations of programs, without the wait for a place.", {(): counted.program_times})

@@ -151,6 +151,10 @@ def process_routes(prefix: str, find: Callable[[str], Awaitable[ServerSession]])
             raise _NotPossibleError(message) from error
         return Response(status_code=204)
 
+    async def usage(request: Request) -> Response:
+        executor = await (await _session(request)).executor_beside_steps()
+        return _json(await executor.usage())
+
     async def _session(request: Request) -> ServerSession:
         return await find(request.path_params["session"])
 
@@ -163,6 +167,7 @@ def process_routes(prefix: str, find: Callable[[str], Awaitable[ServerSession]])
         Route(f"{prefix}/exec", run, methods=["POST"]),
         by_method(f"{prefix}/processes", GET=list_all, POST=start),
         by_method(one, GET=follow),
+        Route(f"{prefix}/usage", usage, methods=["GET"]),
         Route(f"{one}/stdin", write, methods=["POST"]),
         Route(f"{one}/signal", send_signal, methods=["POST"]),
         Route(f"{one}/terminal", resize, methods=["POST"]),

@@ -61,7 +61,6 @@ def web_routes(sessions: SessionRegistry, defaults: SessionDefaults, *, interact
                 "step_timeout": defaults.step_timeout,
                 "cpu_timeout": defaults.cpu_timeout,
                 "max_output_chars": defaults.max_output_chars,
-                "rewards": defaults.rewards,
                 "screen": DEFAULT_SCREEN,
             },
         }

@@ -15,6 +15,8 @@ from coding_gym_server.protocol import (
     MAX_FRAME_BYTES,
     PROTOCOL_VERSION,
     PROTOCOL_VERSION_HEADER,
+    CheckMessage,
+    CheckRequest,
     CloneRequest,
     CloseRequest,
     ErrorCode,
@@ -304,6 +306,8 @@ async def _answer(session: ServerSession, grading: Callable[[], GradingService],
             return ObservationMessage(await session.reset(options or ResetOptions()))
         case GradeRequest(submission):
             return VerdictMessage(await grading().grade(submission))
+        case CheckRequest(reference):
+            return CheckMessage(await grading().check(reference))
         case CloneRequest():
             snapshot = await session.clone()
             return SnapshotMessage(

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 import weakref
 from collections.abc import Callable
 
 from coding_gym_server.display.encoding import png
 from coding_gym_server.ipc.messages import CellResult, Execute
+from coding_gym_server.protocol import Outcome
 from coding_gym_server.server.code_interpreter import messages
+from coding_gym_server.server.code_interpreter.languages import DEFAULT_LANGUAGE
 from coding_gym_server.server.sessions.session import INFRASTRUCTURE_ERRORS, ServerSession
 from coding_gym_server.server.supervisor.watchdog import TimeLimits
 from coding_gym_server.server.supervisor.worker_handle import Event, OutputChunk
+from coding_gym_server.workspace.layout import PRIVATE
 
-__all__ = ["DEFAULT_TIMEOUT", "SessionInterpreter", "SessionInterpreters", "run_cell"]
+__all__ = ["DEFAULT_TIMEOUT", "ContextRefusedError", "SessionInterpreter", "run_cell"]
 
 DEFAULT_TIMEOUT = 300.0
 """Wall-clock limit of an execution in seconds, unless the request specifies one."""
+
+
+class ContextRefusedError(ValueError):
+    """The interpreter of a session can be neither restarted nor deleted by itself."""
+
+    def __init__(self) -> None:
+        super().__init__("This is the interpreter of the session: create another context, or end the session")
 
 
 async def run_cell(
@@ -44,10 +55,10 @@ async def run_cell(
     completion = seen.completion
     assert completion is not None
     error = messages.error_of(completion)
+    if completion.note and completion.outcome is Outcome.OK:
+        emit(messages.printed(OutputChunk("stderr", completion.note)))
     if error is not None:
         emit(messages.error_line(error, state_lost=completion.state_lost))
-    elif completion.note:
-        emit(messages.printed(OutputChunk("stderr", completion.note)))
     return completion.state_lost
 
 
@@ -56,9 +67,18 @@ class SessionInterpreter:
 
     Args:
         session: The session.
+
+    Attributes:
+        id: Its id among the contexts of the session.
+        language: The language that it executes.
+        cwd: The directory in which an episode begins.
     """
 
+    language = DEFAULT_LANGUAGE
+    cwd = PRIVATE.home
+
     def __init__(self, session: ServerSession) -> None:
+        self.id = str(uuid.uuid4())
         self._session = weakref.proxy(session)
         self._count = 0
         self._running: asyncio.Task[None] | None = None
@@ -107,16 +127,23 @@ class SessionInterpreter:
         else:
             execution.cancel()
 
+    async def session(self) -> ServerSession:
+        """Return the session."""
+        session: ServerSession = self._session
+        return session
 
-class SessionInterpreters:
-    """The interpreters of sessions, which exist as long as these."""
+    async def interrupt(self) -> None:
+        """Interrupt the running execution, as Ctrl-C does, if there is one; the queued ones follow."""
+        if self._running is not None:
+            self._session.interrupt()
 
-    def __init__(self) -> None:
-        self._interpreters: weakref.WeakKeyDictionary[ServerSession, SessionInterpreter] = weakref.WeakKeyDictionary()
+    async def restart(self) -> None:
+        """Refuse: all processes of the session would end with the interpreter.
 
-    def of(self, session: ServerSession) -> SessionInterpreter:
-        """Return the interpreter of a session."""
-        interpreter = self._interpreters.get(session)
-        if interpreter is None:
-            interpreter = self._interpreters[session] = SessionInterpreter(session)
-        return interpreter
+        Raises:
+            ContextRefusedError: Always.
+        """
+        raise ContextRefusedError
+
+    def close(self) -> None:
+        """Do nothing: the session ends by itself."""

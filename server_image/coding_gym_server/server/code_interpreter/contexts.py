@@ -6,20 +6,26 @@ import asyncio
 import contextlib
 import os
 import uuid
+import weakref
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
+from coding_gym_server.ipc.async_channel import ChannelClosedError
 from coding_gym_server.ipc.messages import Execute
 from coding_gym_server.protocol import ResetOptions
 from coding_gym_server.protocol.backends import UnknownBackendError, check_backend
 from coding_gym_server.server.code_interpreter import messages
-from coding_gym_server.server.code_interpreter.cells import DEFAULT_TIMEOUT, run_cell
+from coding_gym_server.server.code_interpreter.cells import DEFAULT_TIMEOUT, ContextRefusedError, SessionInterpreter, run_cell
 from coding_gym_server.server.code_interpreter.languages import DEFAULT_LANGUAGE, USUAL_LANGUAGES, backend_of, normalize
-from coding_gym_server.server.sessions.registry import SessionRegistry
+from coding_gym_server.server.sessions.registry import SessionLimitError, SessionRegistry
 from coding_gym_server.server.sessions.session import INFRASTRUCTURE_ERRORS, ServerSession
+from coding_gym_server.server.supervisor.executor import Executor
+from coding_gym_server.server.supervisor.files_of_session import FilesOfSession
 from coding_gym_server.server.supervisor.shared_files import SharedFiles
 from coding_gym_server.server.supervisor.watchdog import TimeLimits
+from coding_gym_server.server.supervisor.zygote_handle import ForkError
 from coding_gym_server.server.threads import in_thread
 from coding_gym_server.worker.backends.registry import check_installed
 from coding_gym_server.workspace.layout import PRIVATE
@@ -29,8 +35,13 @@ __all__ = [
     "ContextRegistry",
     "ContextSettings",
     "InterpreterContext",
+    "SessionContexts",
     "WorkingDirectoryError",
 ]
+
+
+_MAX_OF_SESSION = 16
+"""Maximum number of contexts of a session, its own interpreter included."""
 
 
 class ContextNotFoundError(LookupError):
@@ -185,19 +196,32 @@ class InterpreterContext:
                 self._sessions.close(self._session)
                 self._session = None
 
+    def close(self) -> None:
+        """Delete the context at once, because the session that it belongs to ends; its executions fail."""
+        self._generation += 1
+        self._is_deleted = True
+        if self._session is not None:
+            self._sessions.close(self._session)
+            self._session = None
+
     async def _begin(self) -> ServerSession:
+        await self._files.start()
+        if self._is_deleted:
+            message = "the context was deleted"
+            raise ForkError(message)
         if self._session is None:
             self._session = self._sessions.open(shared=self._files)
         backend = backend_of(self.language, python=self._settings.python)
         options = ResetOptions(backend=backend, max_output_chars=self._settings.max_output_chars, show_value=False)
         self._count = 0
+        session = self._session
         try:
-            await self._session.reset(options, directory=self.cwd)
+            await session.reset(options, directory=self.cwd)
         except BaseException:
-            self._sessions.close(self._session)
+            self._sessions.close(session)
             self._session = None
             raise
-        return self._session
+        return session
 
 
 class ContextRegistry:
@@ -207,17 +231,31 @@ class ContextRegistry:
         sessions: The registry that opens the sessions of the contexts.
         files: The files that all contexts share.
         settings: The settings that all contexts share.
+        main: The default context for Python, None to make one.
+        limit: Maximum number of contexts, None for that of the registry's sessions.
     """
 
-    def __init__(self, sessions: SessionRegistry, files: SharedFiles, settings: ContextSettings) -> None:
+    def __init__(
+        self,
+        sessions: SessionRegistry,
+        files: SharedFiles,
+        settings: ContextSettings,
+        *,
+        main: SessionInterpreter | None = None,
+        limit: int | None = None,
+    ) -> None:
         self._sessions = sessions
         self._files = files
         self._settings = settings
-        self._contexts: dict[str, InterpreterContext] = {}
-        self._defaults: dict[str, InterpreterContext] = {}
-        self._default(DEFAULT_LANGUAGE)
+        self._limit = limit
+        self._contexts: dict[str, InterpreterContext | SessionInterpreter] = {}
+        self._defaults: dict[str, InterpreterContext | SessionInterpreter] = {}
+        if main is None:
+            self._default(DEFAULT_LANGUAGE)
+        else:
+            self._contexts[main.id] = self._defaults[settings.python] = main
 
-    async def list(self) -> list[InterpreterContext]:
+    async def list(self) -> list[InterpreterContext | SessionInterpreter]:
         """Return all contexts: the default contexts first, then the others, each from oldest to newest.
 
         The default contexts of ``USUAL_LANGUAGES`` are created if necessary.
@@ -228,7 +266,7 @@ class ContextRegistry:
         defaults = set(self._defaults.values())
         return sorted(self._contexts.values(), key=lambda context: context not in defaults)
 
-    def get(self, identifier: str) -> InterpreterContext:
+    def get(self, identifier: str) -> InterpreterContext | SessionInterpreter:
         """Return the context with an ID.
 
         Raises:
@@ -245,16 +283,18 @@ class ContextRegistry:
         Raises:
             UnknownBackendError: If no installed backend executes that language.
             WorkingDirectoryError: If ``cwd`` is not the absolute path of an accessible directory.
-            SessionLimitError: If no session is available.
+            SessionLimitError: If no session is available, or the limit of contexts has been reached.
             INFRASTRUCTURE_ERRORS: If the files of the contexts cannot be accessed, or the interpreter fails to start.
         """
+        if self._limit is not None and len(self._contexts) >= self._limit:
+            raise SessionLimitError(len(self._contexts), self._limit)
         await self._check_directory(cwd)
         context = self._make(normalize(language), cwd)
         await context.begin()
         self._contexts[context.id] = context
         return context
 
-    async def default(self, language: str | None) -> InterpreterContext:
+    async def default(self, language: str | None) -> InterpreterContext | SessionInterpreter:
         """Return the default context of a language; its interpreter starts at the first execution.
 
         Args:
@@ -275,15 +315,23 @@ class ContextRegistry:
 
         Raises:
             ContextNotFoundError: If no context has that ID.
+            ContextRefusedError: If it is the interpreter of the session.
         """
         context = self.get(identifier)
+        if isinstance(context, SessionInterpreter):
+            raise ContextRefusedError
         del self._contexts[identifier]
         for language, default in list(self._defaults.items()):
             if default is context:
                 del self._defaults[language]
         await context.delete()
 
-    def _default(self, language: str) -> InterpreterContext:
+    def close(self) -> None:
+        """Delete all contexts at once."""
+        for context in self._contexts.values():
+            context.close()
+
+    def _default(self, language: str) -> InterpreterContext | SessionInterpreter:
         # One default context per backend, not per language: TypeScript and JavaScript share variables.
         backend = backend_of(language, python=self._settings.python)
         if backend not in self._defaults:
@@ -306,3 +354,42 @@ class ContextRegistry:
         if not os.path.isabs(cwd) or not os.path.isdir(directory) or not os.access(directory, os.X_OK):
             message = f"cwd {cwd!r} is not an accessible directory: expected an absolute path such as {PRIVATE.home}"
             raise WorkingDirectoryError(message)
+
+
+class SessionContexts:
+    """The contexts of sessions: the session's own interpreter, and others in its files, which end with its episode.
+
+    Args:
+        sessions: The registry that opens the sessions of the contexts.
+        settings: The settings that all contexts share.
+    """
+
+    def __init__(self, sessions: SessionRegistry, settings: ContextSettings) -> None:
+        self._sessions = sessions
+        self._settings = settings
+        self._contexts: weakref.WeakKeyDictionary[ServerSession, ContextRegistry] = weakref.WeakKeyDictionary()
+
+    def of(self, session: ServerSession) -> ContextRegistry:
+        """Return the contexts of a session."""
+        contexts = self._contexts.get(session)
+        if contexts is None:
+            # Without a reference to the session.
+            find = weakref.WeakMethod(session.executor_beside_steps)
+
+            async def executor() -> Executor:
+                if (method := find()) is None:
+                    raise ChannelClosedError
+                return await method()
+
+            main = SessionInterpreter(session)
+            contexts = ContextRegistry(
+                self._sessions, FilesOfSession(executor), self._settings, main=main, limit=_MAX_OF_SESSION
+            )
+            self._contexts[session] = contexts
+            session.on_episode_ended = partial(self._end, weakref.ref(session))
+        return contexts
+
+    def _end(self, session: weakref.ref[ServerSession]) -> None:
+        ended = session()
+        if ended is not None and (contexts := self._contexts.pop(ended, None)) is not None:
+            contexts.close()

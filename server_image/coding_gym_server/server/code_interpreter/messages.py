@@ -87,11 +87,15 @@ def error_line(raised: Raised, *, state_lost: bool = False) -> bytes:
 
 
 def error_of(completion: CompletedCell) -> Raised | None:
-    """Return the error that ended an execution, or None if it succeeded."""
+    """Return the error of an execution, or None without one.
+
+    As with ipykernel, that is the exception that ended it, or the last one that was shown: by ``showtraceback()``, or because
+    a value could not be formatted.
+    """
     note = completion.note.strip().strip("[]")
     match completion.outcome:
         case Outcome.OK:
-            return None
+            return completion.raised
         case Outcome.TIMEOUT:
             traceback = completion.raised.traceback if completion.raised is not None else ""
             return Raised("TimeoutError", note, traceback)

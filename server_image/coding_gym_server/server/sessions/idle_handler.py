@@ -8,6 +8,8 @@ from collections.abc import Coroutine
 from typing import Literal
 
 from coding_gym_server.display.messages import CLOSE_TIMEOUT, ClosingEnded, Idle, Notice, ScreenState, WatchScreen
+from coding_gym_server.linux.procfs import descendants
+from coding_gym_server.linux.program_clock import ProgramClock
 from coding_gym_server.linux.wait_state import cpu_seconds
 from coding_gym_server.protocol import IdleState, OnIdle, Pixels
 from coding_gym_server.server.sessions.step_view import StepView
@@ -29,8 +31,9 @@ _CHECK_INTERVAL = 0.003
 _TIMER_CHECK_INTERVAL = 0.02
 _MAX_CHECK_SECONDS = 0.04
 _WAITING_CHECKS = 3
+_SLOWEST = 0.25
 _WAKE_SECONDS = 0.15
-"""Seconds after an interrupt within which most programs react to it."""
+"""Seconds after an interrupt within which most programs react to it, if they need not wait for a processor."""
 
 
 class IdleHandler:
@@ -188,11 +191,16 @@ class IdleHandler:
     async def _interrupt(self) -> None:
         self._is_interrupting = True
         self._executor.interrupt()
-        await asyncio.sleep(_WAKE_SECONDS)
+        # The root responds to requests in their order: the signal has been sent.
+        await self._executor.are_waiting(())
+        # Programs that have handled later events have noticed it; but Qt's event loop notices interrupts only in handlers that
+        # are written in Python.
+        if self._is_animating or not await self._screen.close_windows("idle"):
+            await self._give(_WAKE_SECONDS)
+            if self._executor.is_running:
+                await self._screen.close_windows("now")
+        await self._give(_WAKE_SECONDS)
         if self._executor.is_running:
-            # Qt's event loop notices interrupts only in handlers that are written in Python.
-            await self._screen.close_windows("now")
-            await asyncio.sleep(_WAKE_SECONDS)
             # Tk's event loop continues if one is raised in a handler.
             self._executor.interrupt()
 
@@ -200,5 +208,12 @@ class IdleHandler:
         await self._take_picture()
         if not await self._close("idle"):
             await self._close("now")
-        await asyncio.sleep(2 * CLOSE_TIMEOUT)
+        await self._give(2 * CLOSE_TIMEOUT)
         await self._interrupt()
+
+    async def _give(self, seconds: float) -> None:
+        """Wait while the cell runs, for a time in which its processes do not wait for a processor."""
+        clock = ProgramClock(slowest=_SLOWEST)
+        worker = self._executor.worker.pid
+        while self._executor.is_running and clock.read({worker, *descendants(worker)}) < seconds:
+            await asyncio.sleep(_TIMER_CHECK_INTERVAL)

@@ -67,11 +67,12 @@ class SessionRegistry:
         self._snapshots = SnapshotStore(executors, slots)
         self._active: dict[str, ServerSession] = {}
         self._forks: set[str] = set()
+        self._companions: set[str] = set()
 
     @property
     def count(self) -> int:
-        """Number of open sessions, without forks."""
-        return len(self._active) - len(self._forks)
+        """Number of open sessions, without forks and further interpreters of a session."""
+        return len(self._active) - len(self._forks) - len(self._companions)
 
     @property
     def forks(self) -> int:
@@ -92,7 +93,8 @@ class SessionRegistry:
         """Open a session; its processes are acquired at the first reset or step.
 
         Args:
-            shared: Files shared with other sessions, or None.
+            shared: Files shared with other sessions, or None. If they are those of one session, this is a further interpreter
+                of its client, and does not count towards the session limit.
             fork_of: Id of a snapshot that the session is to continue from, or of a fork that it belongs to. It does not count
                 towards the session limit, but cannot begin its own episode.
 
@@ -100,7 +102,8 @@ class SessionRegistry:
             SessionLimitError: If the session limit has been reached.
         """
         is_fork = fork_of is not None and (fork_of in self._snapshots or fork_of in self._forks)
-        if self.is_full and not is_fork:
+        is_companion = shared is not None and not shared.is_lasting
+        if self.is_full and not (is_fork or is_companion):
             self._measurements.refusals["sessions"] += 1
             raise SessionLimitError(self.count, self._limit)
         session = ServerSession(
@@ -115,6 +118,8 @@ class SessionRegistry:
         self._active[session.id] = session
         if is_fork:
             self._forks.add(session.id)
+        if is_companion:
+            self._companions.add(session.id)
         return session
 
     def get(self, identifier: str) -> ServerSession:
@@ -136,4 +141,5 @@ class SessionRegistry:
         """
         self._active.pop(session.id, None)
         self._forks.discard(session.id)
+        self._companions.discard(session.id)
         session.end()

@@ -98,6 +98,7 @@ class ServerSession:
         id: Id by which HTTP requests address the session; a secret.
         screen: Display of the current episode, whose picture may be taken at any time.
         state: State of the current episode.
+        on_episode_ended: Called when an episode ends, or continues from a snapshot, before its files are gone.
         turn: To be held by what must not run concurrently.
     """
 
@@ -118,6 +119,7 @@ class ServerSession:
         self._measurements = measurements
         self.screen = SessionScreen(screens)
         self._defaults = defaults
+        self.on_episode_ended: Callable[[], None] = lambda: None
         self._shared = shared
         self._directory: str | None = None
         self._executor: Executor | None = None
@@ -268,6 +270,7 @@ class ServerSession:
     async def _run_step(
         self, cell: Execute | None, limits: TimeLimits, view: StepView, *, on_event: Callable[[Event], None] | None
     ) -> StepCapture:
+        executor = None
         try:
             executor = await self._current_executor()
             if self._interrupt_due:
@@ -277,8 +280,9 @@ class ServerSession:
                 raise ScreenUnavailableError(message)
             captured = await StepRunner(executor, self.screen.display).run(cell, limits, view, on_event=on_event)
         except INFRASTRUCTURE_ERRORS as error:
-            self._loss = str(error) or type(error).__name__
-            self.close(f"the sandbox failed to run a step: {self._loss}")
+            if self._executor is executor:
+                self._loss = str(error) or type(error).__name__
+                self.close(f"the sandbox failed to run a step: {self._loss}")
             raise
         self.state.step_count += 1
         self.state.last_exit_code = captured.completion.exit_code if captured.completion is not None else 0
@@ -321,6 +325,7 @@ class ServerSession:
         """
         snapshot = self._snapshots.get(identifier)
         async with self._snapshots.used(identifier, release=release) as is_last, self._beginning:
+            self.on_episode_ended()
             self._executor, namespaces = await self._snapshots.exchange(self._executor, snapshot)
             try:
                 await self._thaw(self._executor, snapshot, seed, *namespaces, keep=not is_last)
@@ -413,9 +418,13 @@ class ServerSession:
         """End the episode and all its processes, which report the reason; the next call starts another one. Idempotent."""
         self.screen.close()
         if self._executor is not None:
-            self._executor.processes.expect_end(reason)
+            self._leave(self._executor, reason)
             self._executors.release(self._executor)
             self._executor = None
+
+    def _leave(self, executor: Executor, reason: str) -> None:
+        executor.abandon(reason)
+        self.on_episode_ended()
 
     async def _begin(self) -> None:
         if self._is_fork:
@@ -423,7 +432,7 @@ class ServerSession:
         self.screen.close()
         used, self._executor = self._executor, None
         if used is not None:
-            used.processes.expect_end("the session was reset")
+            self._leave(used, "the session was reset")
         spec = ExecutorSpec(backend=self._options.backend, shared=self._shared, may_be_root=self._defaults.root)
         executor = await self._executors.exchange(used, spec)
         try:

@@ -102,7 +102,15 @@ async def thaw(executor: Executor, frozen: FrozenWorker, settings: Resume, *, ke
         if forking is not None:
             forking.add_done_callback(_close_worker)
         raise
-    await _resume(executor, frozen, await (forking or _take_worker(frozen, keep=keep)), settings, keep=keep)
+    await _resume(executor, frozen, await _forked(forking, frozen, keep=keep), settings, keep=keep)
+
+
+async def _forked(forking: asyncio.Future[WorkerHandle] | None, frozen: FrozenWorker, *, keep: bool) -> WorkerHandle:
+    """Return the worker that is being forked; another one if the processes that were killed had left no room for it."""
+    if forking is not None:
+        with contextlib.suppress(SnapshotRefusedError):
+            return await forking
+    return await _take_worker(frozen, keep=keep)
 
 
 async def thaw_fork(
@@ -143,7 +151,7 @@ async def kill_live(executor: Executor) -> None:
         TimeoutError: If the root does not respond.
     """
     await executor.pending_snapshot.stay()
-    executor.processes.expect_end("the session's state was replaced by that of a snapshot")
+    executor.abandon("the session's state was replaced by that of a snapshot")
     await executor.call_root(Kill(executor.slot))
     executor.processes.clear()
     await executor.end_file_work()

@@ -5,6 +5,7 @@ An executor outlives episodes: ``recycle`` kills its processes, empties its work
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable, Iterable
 
@@ -19,14 +20,16 @@ from coding_gym_server.ipc.messages import (
     FromProcess,
     Kill,
     Killed,
+    MeasureUsage,
     ToProcess,
+    UsageMeasured,
     Waiting,
     WorkerForked,
 )
 from coding_gym_server.ipc.snapshot_messages import FIRST_SLOT
 from coding_gym_server.linux import oom, procfs
 from coding_gym_server.protocol import TIMEOUT_EXIT_CODE, Outcome
-from coding_gym_server.protocol.processes import ProcessRequest
+from coding_gym_server.protocol.processes import ProcessRequest, Usage
 from coding_gym_server.server.supervisor.cell_run import SIGKILLED, CellRun, CompletedCell, exit_code_of
 from coding_gym_server.server.supervisor.executor_spec import ExecutorSpec
 from coding_gym_server.server.supervisor.pending_snapshot import PendingSnapshot
@@ -109,11 +112,12 @@ class Executor:
         tree = ProcessTree(ours, system)
         executor = cls(spec, system.user, tree)
         try:
-            with theirs:
-                tree.root_pid = await zygote.fork_root(system.request(spec.backend), theirs)
-            executor.directory = tree.directory = await system.enter(tree.root)
-            executor.directory.repair()
-            await executor._replace_worker()
+            with zygote.explaining():
+                with theirs:
+                    tree.root_pid = await zygote.fork_root(system.request(spec.backend), theirs)
+                executor.directory = tree.directory = await system.enter(tree.root)
+                executor.directory.repair()
+                await executor._replace_worker()
         except BaseException:
             executor.close()
             system.discard()
@@ -167,7 +171,7 @@ class Executor:
             max_output_chars: Maximum number of code points of stdout, and of stderr, per step.
         """
         used, self._worker = self._worker, worker
-        self._run = None
+        self._end_run()
         self.configuration, self.max_output_chars = configuration, max_output_chars
         worker.limit_output(max_output_chars)
         if used is not None:
@@ -223,12 +227,16 @@ class Executor:
         try:
             has_ended = await run.advance(limits, cell, on_event, interrupt=self._interrupt_due)
         except BaseException:
-            self._run = None
+            if self._run is run:
+                self._run = None
             raise
         finally:
             self._interrupt_due = False
         if not has_ended:
             return None
+        if self._run is not run:
+            message = "the episode of the cell has ended"
+            raise ChannelClosedError(message)
         self._run = None
         return await self._complete(run, limits)
 
@@ -245,6 +253,20 @@ class Executor:
         kill_reason, self._kill_reason = self._kill_reason, ""
         return run.result(outcome, exit_code, limits, kill_reason=kill_reason, max_output_chars=self.max_output_chars)
 
+    def abandon(self, reason: str) -> None:
+        """End the wait for a running cell, which raises ``ChannelClosedError``, and for processes, because the episode ends.
+
+        Args:
+            reason: What the processes report.
+        """
+        self.processes.expect_end(reason)
+        self._end_run()
+
+    def _end_run(self) -> None:
+        run, self._run = self._run, None
+        if run is not None:
+            run.end(None)
+
     async def start_process(self, request: ProcessRequest) -> Process:
         """Start a process beside the worker, which must have been configured; see ``ProcessTable.start``."""
         assert self.configuration is not None
@@ -259,6 +281,23 @@ class Executor:
             # The step reports it.
             return False
         return isinstance(response, Waiting) and response.are_waiting
+
+    async def usage(self) -> Usage:
+        """Return the resource usage of the session.
+
+        Raises:
+            ChannelClosedError: If the root died.
+            TimeoutError: If the root does not respond.
+        """
+        measured = await self.call_root(MeasureUsage(self.slot))
+        assert isinstance(measured, UsageMeasured)
+        disk = os.statvfs(self.directory.work)
+        return Usage(
+            cpu_seconds=measured.cpu_seconds,
+            memory_bytes=measured.memory_bytes,
+            disk_used_bytes=(disk.f_blocks - disk.f_bfree) * disk.f_frsize,
+            disk_bytes=disk.f_blocks * disk.f_frsize,
+        )
 
     def take_output(self) -> tuple[str, str]:
         """Return stdout and stderr since the last step, of a cell left running or of background processes."""
@@ -307,7 +346,7 @@ class Executor:
             OSError: If the workspace cannot be emptied.
         """
         self.configuration = None
-        self._run = None
+        self._end_run()
         self._kill_reason = ""
         self.forget_interrupt()
         self.on_interrupted = lambda: None

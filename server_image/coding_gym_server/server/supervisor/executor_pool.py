@@ -29,14 +29,14 @@ from coding_gym_server.server.supervisor.zygote_handle import ForkError
 from coding_gym_server.server.threads import in_thread
 from coding_gym_server.workspace.session_directory import ContainerDirectory
 
-__all__ = ["CONTAINER_IS_TAKEN", "ExecutorPool"]
+__all__ = ["ExecutorPool"]
 
 _log = logging.getLogger(__name__)
 
 _MIN_FREE_FRACTION = 0.1
 """Fraction of the disk that must be free to delay the removal of a workspace."""
 
-CONTAINER_IS_TAKEN = (
+_CONTAINER_IS_TAKEN = (
     "this container permits no namespaces, so it has one session at a time, and another one is open: close that, "
     "or give each session a sandbox of its own (sessions_per_sandbox=1 in a vector environment)"
 )
@@ -126,7 +126,7 @@ class ExecutorPool:
         """
         if self._container is None:
             return await self._acquire(spec)
-        await self._wait_for_container(spec, has_turn=has_turn)
+        await self._wait_for_container(shared=spec.shared is not None, has_turn=has_turn)
         # In the same iteration of the event loop, so that it is the next one's turn.
         self._starting.append(spec)
         try:
@@ -135,7 +135,15 @@ class ExecutorPool:
             self._starting.remove(spec)
             self._has_released.set()
 
-    async def _wait_for_container(self, spec: ExecutorSpec, *, has_turn: bool) -> None:
+    async def wait_until_shareable(self) -> None:
+        """Wait until no session has a container without namespaces for itself.
+
+        Raises:
+            ForkError: If another session has it, and does not end soon.
+        """
+        await self._wait_for_container(shared=True, has_turn=False)
+
+    async def _wait_for_container(self, *, shared: bool, has_turn: bool) -> None:
         """Wait until the previous session has ended, and its files are removed, before the next one gets its directories.
 
         Raises:
@@ -145,8 +153,9 @@ class ExecutorPool:
         def is_free() -> bool:
             if self._release_tasks or (self._taken_over and not has_turn):
                 return False
-            others = [*(executor.spec for executor in self.all), *self._starting]
-            return not others or (spec.shared is not None and all(other.shared is not None for other in others))
+            if shared:
+                return all(spec.shared is not None for spec in (*(executor.spec for executor in self.all), *self._starting))
+            return not (self.all or self._starting)
 
         self._taken_over += has_turn
         try:
@@ -158,14 +167,9 @@ class ExecutorPool:
                     self._has_released.clear()
                     await self._has_released.wait()
         except TimeoutError:
-            raise ForkError(CONTAINER_IS_TAKEN) from None
+            raise ForkError(_CONTAINER_IS_TAKEN) from None
         finally:
             self._taken_over -= has_turn
-
-    @property
-    def has_exclusive(self) -> bool:
-        """Whether a session that shares its files with no other has an executor, or is about to get one."""
-        return any(spec.shared is None for spec in (*(executor.spec for executor in self.all), *self._starting))
 
     async def _acquire(self, spec: ExecutorSpec) -> Executor:
         executor = self._take_spare(spec) or await self._start(spec)
@@ -295,11 +299,14 @@ class ExecutorPool:
 
     def _fill(self, spec: ExecutorSpec) -> None:
         """Start missing spares in the background."""
-        for _ in range(self._max_spares - len(self._spares_of(spec)) - self._coming[spec]):
+        for _ in range(self._most_spares(spec) - len(self._spares_of(spec)) - self._coming[spec]):
             self._add_in_background(spec, partial(self._start_spare, spec))
 
     def _spares_of(self, spec: ExecutorSpec) -> list[Executor]:
-        return self._spares.setdefault(spec, [])
+        return self._spares.setdefault(spec, []) if self._most_spares(spec) else []
+
+    def _most_spares(self, spec: ExecutorSpec) -> int:
+        return self._max_spares if spec.shared is None or spec.shared.is_lasting else 0
 
     def _has_room(self, executor: Executor) -> bool:
         """Return whether the files of an executor's episode, which ends, may remain while the next one begins."""
@@ -371,7 +378,7 @@ class ExecutorPool:
 
     async def _recycle(self, executor: Executor) -> None:
         """Turn a used executor into a spare if one is missing, otherwise close it."""
-        is_needed = not executor.spec.is_root and len(self._spares_of(executor.spec)) < self._max_spares
+        is_needed = not executor.spec.is_root and len(self._spares_of(executor.spec)) < self._most_spares(executor.spec)
         try:
             await (executor.recycle() if is_needed else executor.kill())
         except _INFRASTRUCTURE_ERRORS as error:
@@ -411,7 +418,7 @@ class ExecutorPool:
 
     def _add_spare(self, executor: Executor) -> None:
         spares = self._spares_of(executor.spec)
-        if len(spares) < self._max_spares:
+        if len(spares) < self._most_spares(executor.spec):
             spares.append(executor)
         else:
             self._discard(executor)

@@ -8,7 +8,7 @@ import secrets
 import socket
 import weakref
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -28,11 +28,17 @@ from coding_gym_server.workspace.session_directory import (
     SharedDirectory,
 )
 
-__all__ = ["SharedContainer", "SharedFiles", "SharedSystem"]
+__all__ = ["SharedContainer", "SharedFiles", "SharedMounts", "SharedSystem"]
 
 
 class SharedFiles(SessionSystem):
-    """System whose files several sessions share."""
+    """System whose files several sessions share.
+
+    Attributes:
+        is_lasting: Whether it exists as long as the server, so that executors for it can be started in advance.
+    """
+
+    is_lasting = True
 
     @abstractmethod
     async def start(self) -> None:
@@ -57,17 +63,16 @@ class SharedContainer(SharedFiles):
 
     Args:
         directory: Its directories.
-        refusal: Returns why the files are those of a session that shares them with no other; empty if they are not.
+        wait: Waits until the files are not those of a session that shares them with no other; raises the errors of ``start``.
     """
 
-    def __init__(self, directory: ContainerDirectory, refusal: Callable[[], str]) -> None:
+    def __init__(self, directory: ContainerDirectory, wait: Callable[[], Awaitable[None]]) -> None:
         self.user = None
         self._directory = directory
-        self._refusal = refusal
+        self._wait = wait
 
     async def start(self) -> None:
-        if refusal := self._refusal():
-            raise ForkError(refusal)
+        await self._wait()
 
     def seen_by_server(self, path: str) -> Path:
         return Path(path)
@@ -80,35 +85,24 @@ class SharedContainer(SharedFiles):
         return SharedDirectory(self._directory, self._directory.layout)
 
 
-class SharedSystem(SharedFiles):
-    """User, mounts and file system that sessions share.
+class SharedMounts(SharedFiles):
+    """User, mounts and file system that sessions share: their roots join the namespaces of another one."""
 
-    A short-lived root creates it. Descriptors of its namespaces keep it alive, and the roots of sessions join it through them.
-
-    Args:
-        zygote: Forks the root that makes it.
-        user: Id of its user: the server's, unless the sandbox has users for sessions.
-        backend: Name of the backend of most sessions, whose modules the zygote has imported.
-    """
-
-    def __init__(self, zygote: ZygoteHandle, user: int, *, backend: str) -> None:
-        self.user = user
-        self._zygote = zygote
-        self._backend = backend
+    def __init__(self) -> None:
         self._files: MountedDirectory | None = None
         self._namespaces: tuple[int, ...] = ()
         self._starting = asyncio.Lock()
 
+    @abstractmethod
+    async def _open(self) -> tuple[MountedDirectory, list[int]]:
+        """Return the files, and descriptors of the namespaces, which this object closes; raises the errors of ``start``."""
+
     async def start(self) -> None:
         async with self._starting:
             if self._files is None:
-                try:
-                    tree, *namespaces = await self._found()
-                except ChannelClosedError:
-                    # The zygote died and has been replaced: retry once.
-                    tree, *namespaces = await self._found()
+                files, namespaces = await self._open()
                 weakref.finalize(self, close_all, namespaces)
-                self._files, self._namespaces = MountedDirectory(tree), tuple(namespaces)
+                self._files, self._namespaces = files, tuple(namespaces)
 
     def seen_by_server(self, path: str) -> Path:
         assert self._files is not None
@@ -132,6 +126,32 @@ class SharedSystem(SharedFiles):
         directory.repair()
         await call_new_root(root, JoinSystem(directory.layout.authority), self._namespaces)
         return directory
+
+
+class SharedSystem(SharedMounts):
+    """System that the contexts of the code-interpreter API share.
+
+    A short-lived root creates it. Descriptors of its namespaces keep it alive.
+
+    Args:
+        zygote: Forks the root that makes it.
+        user: Id of its user: the server's, unless the sandbox has users for sessions.
+        backend: Name of the backend of most sessions, whose modules the zygote has imported.
+    """
+
+    def __init__(self, zygote: ZygoteHandle, user: int, *, backend: str) -> None:
+        super().__init__()
+        self.user = user
+        self._zygote = zygote
+        self._backend = backend
+
+    async def _open(self) -> tuple[MountedDirectory, list[int]]:
+        try:
+            tree, *namespaces = await self._found()
+        except ChannelClosedError:
+            # The zygote died and has been replaced: retry once.
+            tree, *namespaces = await self._found()
+        return MountedDirectory(tree), namespaces
 
     async def _found(self) -> list[int]:
         """Let a root make the system; return descriptors of the root directory of its files and of its namespaces."""

@@ -12,15 +12,15 @@ import msgspec
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.messages import CpuTime, CpuTimeUsed, FromProcess, InterruptWorker
 from coding_gym_server.linux.procfs import descendants
-from coding_gym_server.linux.wait_state import cpu_seconds, is_runnable
+from coding_gym_server.linux.program_clock import ProgramClock
 
 __all__ = ["StepWatchdog", "TimeLimits"]
 
 _INTERRUPT_GRACE = 0.5
 """Seconds from SIGINT until an unfinished step is given up; ``subprocess`` alone takes 0.25 s to react."""
 
-_MAX_GRACE = 5.0
-"""Maximum number of seconds of that grace for processes that the machine does not give their share of CPU time."""
+_SLOWEST = 0.1
+"""Fraction of that grace that counts at least, if processes wait for a processor."""
 
 _SIGNAL_TIMEOUT = 2.0
 """Maximum number of seconds until the root has sent the signal."""
@@ -125,21 +125,16 @@ class StepWatchdog:
             self._end_grace_in(_INTERRUPT_GRACE)
 
     def _end_grace_in(self, seconds: float) -> None:
-        end = self._loop.time() + _MAX_GRACE
-        self._timer = self._loop.call_later(seconds, self._end_grace, self._worker_cpu_time(), end, _MAX_CHECKS)
+        clock = ProgramClock(slowest=_SLOWEST)
+        self._timer = self._loop.call_later(_CHECK_SECONDS, self._end_grace, clock, seconds, _MAX_CHECKS)
 
-    def _end_grace(self, cpu_before: float, end: float, checks: int) -> None:
-        """Give the step up, unless its processes would run but have not been given the CPU time of the grace period."""
-        used = self._worker_cpu_time() - cpu_before
-        is_starved = used < _INTERRUPT_GRACE and any(map(is_runnable, self._processes()))
-        checks = _MAX_CHECKS if is_starved and self._loop.time() < end else checks - 1
+    def _end_grace(self, clock: ProgramClock, seconds: float, checks: int) -> None:
+        """Give the step up, once its processes have had the grace period without waiting for a processor."""
+        checks -= clock.read(self._processes()) >= seconds
         if checks:
-            self._timer = self._loop.call_later(_CHECK_SECONDS, self._end_grace, cpu_before, end, checks)
+            self._timer = self._loop.call_later(_CHECK_SECONDS, self._end_grace, clock, seconds, checks)
         else:
             self._on_given_up()
-
-    def _worker_cpu_time(self) -> float:
-        return cpu_seconds(self._processes())
 
     def _processes(self) -> set[int]:
         """Return the worker, and its children: a shell or a kernel that executes the code in its place."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import site
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 
-from coding_gym_server.ipc.async_channel import AsyncChannel
+from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.messages import Failed, FromProcess
 from coding_gym_server.ipc.snapshot_messages import ForkSlotMaker, SlotMakerForked
 from coding_gym_server.ipc.zygote_messages import (
@@ -27,6 +29,7 @@ from coding_gym_server.ipc.zygote_messages import (
 )
 from coding_gym_server.launcher.client import LaunchedZygote, LauncherClient
 from coding_gym_server.launcher.messages import StartZygote
+from coding_gym_server.server.supervisor.stderr_tail import StderrTail
 from coding_gym_server.worker.backends.registry import runs_in_worker
 from coding_gym_server.zygote.config import ZygoteConfig
 
@@ -37,6 +40,10 @@ _log = logging.getLogger(__name__)
 _RESTART_BUDGET = 5
 _RESTART_INTERVAL_SECONDS = 60.0
 """Seconds after which a restart no longer counts against the budget."""
+
+
+_INTERPRETER = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH", "PYTHONUSERBASE")
+"""Variables by which an interpreter may find itself and its packages: modules of clusters, ``pip install --target``, Bazel."""
 
 
 class ForkError(RuntimeError):
@@ -62,8 +69,13 @@ class ZygoteHandle:
         self._ready: asyncio.Future[FromProcess] | None = None
         self._on_gone: Callable[[], None] = lambda: None
         self._restarts_left = _RESTART_BUDGET
+        self._stderr = StderrTail()
         self._process: subprocess.Popen[bytes] | LaunchedZygote
-        self._start()
+        try:
+            self._start()
+        except BaseException:
+            self._stderr.close()
+            raise
 
     def start_another(self, config: ZygoteConfig) -> ZygoteHandle:
         """Start another zygote in the same user namespace, whose forks can thus enter what those of this one have made.
@@ -108,6 +120,7 @@ class ZygoteHandle:
             on_gone: Called when the restart budget is exhausted, after which no session can start.
         """
         self._on_gone = on_gone
+        self._stderr.attach()
         self._listen()
 
     async def ready(self) -> list[str]:
@@ -117,9 +130,22 @@ class ZygoteHandle:
             ChannelClosedError: If the zygote died.
         """
         assert self._ready is not None
-        message = await asyncio.shield(self._ready)
+        with self.explaining():
+            message = await asyncio.shield(self._ready)
         assert isinstance(message, Ready)
         return message.missing
+
+    @contextlib.contextmanager
+    def explaining(self) -> Iterator[None]:
+        """Add to the ``ChannelClosedError`` of a block what the zygote and processes that it forked have printed last."""
+        try:
+            yield
+        except ChannelClosedError as error:
+            lines = self._stderr.last_lines()
+            if not lines or lines in str(error):
+                raise
+            message = f"it printed: {lines}"
+            raise ChannelClosedError(message) from error
 
     async def fork_root(self, request: ForkRoot, control: socket.socket) -> int:
         """Fork a session root that is controlled over ``control``; return its process id.
@@ -162,6 +188,7 @@ class ZygoteHandle:
         if self._channel is not None:
             self._channel.close()
         self._end()
+        self._stderr.close()
 
     async def _fork(
         self,
@@ -184,7 +211,7 @@ class ZygoteHandle:
         with theirs:
             if self._launcher is not None:
                 request = StartZygote(self._config.heap_bytes, configuration, environment)
-                self._process = self._launcher.start(request, theirs.fileno())
+                self._process = self._launcher.start(request, theirs.fileno(), self._stderr.descriptor)
                 return
             self._process = subprocess.Popen(
                 [
@@ -196,6 +223,7 @@ class ZygoteHandle:
                 ],
                 pass_fds=[theirs.fileno(), *([] if (namespace := self._config.namespace) is None else [namespace])],
                 stdin=subprocess.DEVNULL,
+                stderr=self._stderr.descriptor,
                 env=environment,
             )
 
@@ -247,5 +275,7 @@ def _environment(font_cache: Path | None) -> dict[str, str]:
         "SDL_AUDIODRIVER": "dummy",
         "PYGAME_HIDE_SUPPORT_PROMPT": "1",
         **({"MPLCONFIGDIR": str(font_cache)} if font_cache is not None else {}),
-        **{name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ},
+        # Packages of ``pip install --user`` are looked for in a directory of HOME otherwise, which user code does not have.
+        **({"PYTHONUSERBASE": site.getuserbase()} if site.getusersitepackages() in sys.path else {}),
+        **{name: os.environ[name] for name in ("TZ", *_INTERPRETER) if name in os.environ},
     }

@@ -72,6 +72,7 @@ function page() {
     <main class="workbench" data-wide=${wide.matches ? "yes" : "no"}>
       <section class="code-column" aria-label="Code and output">${editorPanel()} ${cellList()}</section>
       ${wide.matches ? allPanels() : tabbedPanels()}
+      ${wide.matches ? nothing : html`<a class="button to-side" href="#side" @click=${() => selectTab("screen")}>Screen</a>`}
     </main>
     ${resetDialog.template(workbench.info, workbench.backend)}
   `;
@@ -208,7 +209,7 @@ function emptyList() {
 }
 
 function tabbedPanels() {
-  return html`<section class="side-column panel" aria-label="Screen, files and session">
+  return html`<section id="side" class="side-column panel" aria-label="Screen, files and session">
     <div class="tabs" role="tablist" @keydown=${onTabKey}>
       ${Object.entries(TABS).map(
         ([name, title]) => html`<button

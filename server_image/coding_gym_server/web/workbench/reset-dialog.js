@@ -7,7 +7,7 @@ const REWARDS = ["safety", "quality"];
 /** Returns the options of the session that a new page begins with. */
 export function firstOptions() {
   // Values are their own results, so that they can be told from what the code printed.
-  return { results: true, show_value: false };
+  return { results: true, show_value: false, rewards: [] };
 }
 
 function base64Of(bytes) {
@@ -34,7 +34,7 @@ async function optionsOf(form) {
   if (text("screen") === "none") options.screen = null;
   else if (text("screen") === "own") options.screen = [Number(text("width")), Number(text("height"))];
   if (data.get("window_manager") && options.screen !== null) options.window_manager = true;
-  if (data.getAll("rewards").length > 0) options.rewards = data.getAll("rewards");
+  options.rewards = data.getAll("rewards");
   const files = data.getAll("files").filter((file) => file.name);
   if (files.length > 0) options.files = await contentsOf(files);
   return options;
@@ -157,7 +157,7 @@ export class ResetDialog {
             <legend>Further options</legend>
             <label><input type="checkbox" name="window_manager" ?disabled=${!info.window_manager || !info.screens} /> Window manager</label>
             ${REWARDS.map(
-              (name) => html`<label><input type="checkbox" name="rewards" value=${name} ?checked=${defaults.rewards.includes(name)} /> Reward “${name}”</label>`,
+              (name) => html`<label><input type="checkbox" name="rewards" value=${name} /> Reward “${name}”</label>`,
             )}
           </fieldset>
           ${this.problem ? html`<p class="notice form-wide" data-kind="bad" role="alert">${this.problem}</p>` : nothing}

@@ -208,7 +208,7 @@ export class Workbench {
   }
 
   #finish(cell, data, isContinued) {
-    cell.finish(data, { isContinued, showReward: (this.options.rewards ?? this.info.defaults.rewards).length > 0 });
+    cell.finish(data, { isContinued, showReward: this.options.rewards.length > 0 });
     this.waiting = cell.isWaiting ? cell : null;
   }
 

@@ -83,7 +83,7 @@ function show() {
   const chosen = model.select(view.state, view.outcome, view.order);
   renderFilters(chosen.length);
   const isCompact = (view.density ?? (model.sessions.size > MANY ? "compact" : "detailed")) === "compact";
-  const hasScreens = !isCompact && chosen.some((session) => session.has_screen);
+  const hasScreens = !isCompact && chosen.some((session) => session.has_screen && session.picture);
   part("grid").classList.toggle("compact", isCompact);
   part("grid").classList.toggle("screens", hasScreens);
   grid.setSize(isCompact ? { width: 3.6, height: 2.4, gap: 0.3 } : { width: 17, height: hasScreens ? 19 : 10, gap: 0.75 });

@@ -66,7 +66,8 @@ export function fillTile(tile, session, { age, isFrozen, name, picture }) {
     const lines = plainText(session.action).split("\n");
     highlightInto(tile.code, lines.slice(0, LINES).join("\n"), session.language);
   }
-  tile.screen.hidden = !session.has_screen;
+  // Most sessions have a screen, and few programs draw on it.
+  tile.screen.hidden = !picture;
   if (picture) tile.screen.src = picture;
   else tile.screen.removeAttribute("src");
   set(tile.steps, session.episodes ? `step ${session.steps} · ep. ${session.episodes}` : "");

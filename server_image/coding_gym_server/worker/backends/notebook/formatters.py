@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import sys
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 from IPython.core.formatters import BaseFormatter, DisplayFormatter
@@ -41,13 +43,28 @@ def add_formatters(formatter: DisplayFormatter) -> None:
     """Add these formats to a display formatter, without importing a package before one of its objects is displayed."""
     data = _DataFormatter(parent=formatter)
     for module in ("pandas", "pandas.core.frame"):
-        data.for_type_by_name(module, "DataFrame", _columns)
+        data.for_type_by_name(module, "DataFrame", _optional(_columns))
     formatter.formatters[DATA] = data
     formatter.formatters[CHART] = _ChartFormatter(parent=formatter)
     formatter.active_types = [*formatter.active_types, DATA, CHART]
     json = formatter.formatters[_JSON]
     for kind in (dict, list):
-        json.for_type(kind, _finite)
+        json.for_type(kind, _optional(_finite))
+
+
+def _optional(format_value: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a function that omits its format, by returning None, for values that cannot have it.
+
+    Containers may contain themselves, and methods of subclasses may do anything; the other formats are shown in any case.
+    """
+
+    def format_or_omit(value: Any) -> Any:
+        try:
+            return format_value(value)
+        except Exception:  # noqa: BLE001 - see above
+            return None
+
+    return format_or_omit
 
 
 def _finite(value: Any) -> Any:
@@ -77,6 +94,9 @@ def _chart(figure: Any) -> dict[str, Any] | None:
     except ImportError:
         return None
     try:
-        return _finite(chart_figure_to_dict(figure))
+        with warnings.catch_warnings():
+            # Labels and colors of some charts are not of the declared types.
+            warnings.simplefilter("ignore")
+            return _finite(chart_figure_to_dict(figure))
     except Exception:  # noqa: BLE001 - not every kind of chart is supported; the image is shown in any case
         return {}
