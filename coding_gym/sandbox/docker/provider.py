@@ -11,6 +11,7 @@ import os
 import secrets
 import shutil
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -42,6 +43,9 @@ _UID = 10001
 _SECCOMP_PROFILE = Path(__file__).parent / "seccomp.json"
 _LOG_BYTES = 4000
 _SOCKET_DIRECTORY = "/run/coding-gym"
+_START_SECONDS = 3600
+"""Time before the end of a container in which its events are."""
+
 _HOME = "/home/user"
 _HOST_NAME = "sandbox"
 _WORKSPACES = "/workspaces"
@@ -232,15 +236,17 @@ def _start(
             _send_line(container, stdin)
 
         def explain_death() -> str | None:
-            code = None
             with contextlib.suppress(NotFound):
                 container.reload()
                 if container.status not in ("removing", "exited", "dead"):
                     return None
-                code = container.attrs["State"]["ExitCode"]
             printed = output.tail()
+            code, has_memory = _recorded_end(client, container)
             check_exit_code(code, printed)
-            return printed or f"it printed nothing, as when memory runs out: raise mem=, which is {config.mem!r}"
+            if not has_memory:
+                limit = f"the engine reports that it ran out of memory: raise mem=, which is {config.mem!r}"
+                return f"{limit}. It printed: {printed}" if printed else limit
+            return printed or f"it printed nothing, and exited with code {'unknown' if code is None else code}"
 
         wait_until_ready(address_of(container), timeout=config.start_timeout, explain_death=explain_death)
         container.reload()
@@ -264,6 +270,24 @@ def _start(
     finally:
         output.close()
     return container
+
+
+def _recorded_end(client: docker.DockerClient, container: Container) -> tuple[int | None, bool]:
+    """Return the exit code of a container that has ended, None if unknown, and whether its memory sufficed, so far as is known.
+
+    The engine removes the container at once, but records events.
+    """
+    code, has_memory = None, True
+    with contextlib.suppress(DockerException, RequestException, KeyError, ValueError):
+        filters = {"container": container.id, "event": ["die", "oom"]}
+        # In the time of the engine, which may be on another machine; the end of the current second, for which it waits.
+        now = int(datetime.fromisoformat(client.info()["SystemTime"]).timestamp()) + 1
+        for event in client.api.events(since=now - _START_SECONDS, until=now, filters=filters, decode=True):
+            if event["Action"] == "oom":
+                has_memory = False
+            else:
+                code = int(event["Actor"]["Attributes"]["exitCode"])
+    return code, has_memory
 
 
 def _has_server(client: docker.DockerClient, image: str) -> bool:
