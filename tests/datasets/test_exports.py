@@ -137,6 +137,25 @@ def test_minari_export_preserves_all_data(dataset, tmp_path, monkeypatch):
         export_minari(dataset, "coding/ugly/script-v0")
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_minari_collects_episodes_itself(pool, tmp_path, monkeypatch):
+    minari = import_extra("minari")
+    pytest.importorskip("jax", reason="Minari's collector needs jax: pip install 'minari[create]'")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    env = minari.DataCollector(gym.make("CodingEnv-v0", pool=pool, screen=None), data_format="arrow", record_infos=True)
+    for seed in range(2):
+        env.reset(seed=seed)
+        for code in ("print('é')", "1 / 0"):
+            env.step(code)
+    found = env.create_dataset("coding/collected/plain-v0", algorithm_name="none", description="two episodes")
+    env.close()
+    assert (found.total_episodes, found.total_steps) == (2, 4)
+    for episode in found.iterate_episodes():
+        assert episode.actions == ["print('é')", "1 / 0"]
+        assert episode.observations["exit_code"].tolist() == [0, 0, 1]
+        assert episode.observations["stdout"] == ["", "é\n", ""]
+
+
 @pytest.mark.screen
 @pytest.mark.filterwarnings("ignore")
 def test_actions_with_events_are_exported_as_json(pool, tmp_path, monkeypatch):

@@ -23,7 +23,8 @@ Completion = str | Sequence[Mapping[str, Any]]
 class TaskReward:
     """Reward function for ``reward_funcs=``: the fraction of hidden tests that the code in a completion passes.
 
-    The code is the last Python block of the completion, or the whole completion if it has no fence. The reward is None after an
+    The code is the last Python block of the completion, or the whole completion if it has no fence. Equal code for a task is
+    graded once per call. The reward is None after an
     infrastructure error, so that TRL excludes the completion from its group. Use it as a context manager, or call ``close``.
 
     Args:
@@ -76,10 +77,12 @@ class TaskReward:
             if name not in self.suite.ids:
                 message = f"Expected the column task_id to have ids of the suite {self.suite.name!r}, got {name!r}"
                 raise ConfigurationError(message)
-        answers = [
-            (self.suite[name], extract_code(text_of(completion))) for name, completion in zip(task_id, completions, strict=True)
-        ]
-        return [verdict.score for verdict in self._grader.grade_many(answers)]
+        answers = [(name, extract_code(text_of(completion))) for name, completion in zip(task_id, completions, strict=True)]
+        # A policy that has learned writes the same code often.
+        different = list(dict.fromkeys(answers))
+        verdicts = self._grader.grade_many([(self.suite[name], code) for name, code in different])
+        scores = {answer: verdict.score for answer, verdict in zip(different, verdicts, strict=True)}
+        return [scores[answer] for answer in answers]
 
     def close(self) -> None:
         """Close the grader, if it is a dedicated one. Idempotent."""
