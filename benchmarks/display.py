@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import Any
 
@@ -14,6 +16,7 @@ import numpy as np
 from benchmarks.plan import BenchPlan, milliseconds
 from benchmarks.processes import NotMeasurableError, find_processes, find_server, pss
 from benchmarks.report import Row
+from coding_gym.inputs import click
 from coding_gym.sandbox import start_sandbox
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym_server.protocol import Capture, Click, ResetOptions
@@ -56,6 +59,88 @@ light.place(x=0, y=0, width=200, height=200)
 switch()
 root.mainloop()
 """
+_BUSY_PROCESSES = 8
+_BUSY_TIMEOUT = 60.0
+_LEAST_CHANGED = 1000
+"""Pixels that a dialog changes at least; a pressed button changes its border."""
+
+_ASKING = {
+    "tkinter": """
+import tkinter as tk
+from tkinter import messagebox
+
+root = tk.Tk()
+root.geometry("300x200+0+0")
+tk.Button(root, text="ask", command=lambda: messagebox.askyesno("Q", "Really?")).place(x=0, y=0, width=300, height=200)
+root.mainloop()
+""",
+    "PySide6": """
+from PySide6 import QtWidgets
+
+app = QtWidgets.QApplication([])
+button = QtWidgets.QPushButton("ask")
+button.setGeometry(0, 0, 300, 200)
+button.clicked.connect(lambda: QtWidgets.QMessageBox.question(button, "Q", "Really?"))
+button.show()
+app.exec()
+""",
+    "gi": """
+import gi
+
+gi.require_version("Gtk", "3.0")
+from gi.repository import Gtk
+
+window = Gtk.Window()
+window.set_default_size(300, 200)
+window.move(0, 0)
+button = Gtk.Button(label="ask")
+window.add(button)
+
+
+def ask(_):
+    dialog = Gtk.MessageDialog(transient_for=window, modal=True, buttons=Gtk.ButtonsType.YES_NO, text="Really?")
+    dialog.run()
+    dialog.destroy()
+
+
+button.connect("clicked", ask)
+window.connect("destroy", Gtk.main_quit)
+window.show_all()
+Gtk.main()
+""",
+    "pygame": """
+import pygame
+
+pygame.init()
+screen = pygame.display.set_mode((300, 200))
+screen.fill((0, 0, 90))
+pygame.display.flip()
+while (event := pygame.event.wait()).type != pygame.QUIT:
+    if event.type == pygame.MOUSEBUTTONDOWN:
+        sum(i * i for i in range(20_000))
+        screen.fill((200, 30, 30))
+        pygame.display.flip()
+pygame.quit()
+""",
+    "matplotlib": """
+import matplotlib.pyplot as plt
+from matplotlib.widgets import Button
+
+plt.figure(figsize=(3, 2))
+button = Button(plt.axes((0, 0, 1, 1)), "ask")
+
+
+def ask(_):
+    figure, axes = plt.subplots(figsize=(4, 3))
+    axes.plot([1, 3, 2])
+    figure.show()
+
+
+button.on_clicked(ask)
+plt.show()
+""",
+}
+"""Programs that react to a click with a dialog, a figure or another color, by the module that draws them."""
 
 
 def measure_display(plan: BenchPlan) -> Iterator[Row]:
@@ -64,6 +149,7 @@ def measure_display(plan: BenchPlan) -> Iterator[Row]:
     yield _static_window(plan)
     yield _idle_overhead(plan)
     yield _click(plan)
+    yield from _clicks_beside_others(plan)
     yield from _memory(plan)
 
 
@@ -117,6 +203,44 @@ def _click(plan: BenchPlan) -> Row:
             before = after
     note = f"n={len(samples)}; {seen} showed it"
     return Row.of_samples("a click to the observation of its effect", "ms", samples, at_most=100, note=note)
+
+
+def _clicks_beside_others(plan: BenchPlan) -> Iterator[Row]:
+    """Count the clicks whose effect the observation lacks, beside busy processes."""
+    for module, program in _ASKING.items():
+        samples, missing = [], 0
+        what, times = f"effects of a click missing beside {_BUSY_PROCESSES} busy processes ({module})", plan.times(200)
+        options: dict[str, Any] = {"step_timeout": _BUSY_TIMEOUT, "start_timeout": _BUSY_TIMEOUT, "preload": (), "settle": 3.0}
+        if module == "gi" and plan.provider == "docker":
+            options["system_packages"] = ["python3-gi", "gir1.2-gtk-3.0"]
+        with closing(gym.make("CodingEnvGUI-v0", provider=plan.provider, max_episode_steps=None, **options)) as env:
+            env.reset(seed=0)
+            if env.step(f"import {module}")[0]["exit_code"]:
+                yield Row(what=what, unit="", median=None, at_most=0, note=f"skipped: {module} is not installed")
+                continue
+            with _busy_machine():
+                for _ in range(times):
+                    env.reset()
+                    before = env.step({"code": program, "events": []})[0]["screenshot"].copy()
+                    if not before.any():
+                        missing += 1
+                        continue
+                    drawn = np.argwhere(before.any(axis=-1))
+                    y, x = (drawn.min(axis=0) + drawn.max(axis=0)) // 2
+                    start = time.perf_counter()
+                    after = env.step({"code": "", "events": [click(int(x), int(y))]})[0]["screenshot"]
+                    samples.append((time.perf_counter() - start) * 1e3)
+                    missing += int((after != before).any(axis=-1).sum()) < _LEAST_CHANGED
+        yield Row(what=what, unit="", median=missing, at_most=0, note=f"n={times}; {np.median(samples):.0f} ms each")
+
+
+@contextmanager
+def _busy_machine() -> Iterator[None]:
+    with ExitStack() as stack:
+        for _ in range(_BUSY_PROCESSES):
+            process = stack.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
+            stack.callback(process.kill)
+        yield
 
 
 def _memory(plan: BenchPlan) -> Iterator[Row]:
