@@ -10,7 +10,7 @@ from contextlib import closing
 import gymnasium as gym
 import pytest
 
-from coding_gym import AsyncCodingEnv, CodeInterpreter
+from coding_gym import AsyncCodingEnv, CodeInterpreter, branching
 from coding_gym.errors import ConfigurationError, ProtocolError, TransportError
 from tests.support.sandbox_faults import kill_sandbox
 from tests.support.timing import eventually
@@ -67,6 +67,22 @@ def test_files_are_shared_with_code(env):
     assert [(entry.name, entry.type) for entry in env.files.list()] == [("a", "dir"), ("c", "file")]
     env.files.remove("a")
     assert env.exec("ls").stdout == b"c\n"
+
+
+def test_usual_places_belong_to_the_session(env, provider):
+    """Programs expect to write data in ``/mnt`` and ``/data``, which an image may have."""
+    places = [place for place in ("/mnt", "/data") if os.path.isdir(place) or provider == "docker"]
+    assert places
+    for place in places:
+        assert env.exec(f'test -z "$(ls -A {place})" && mkdir {place}/deep && echo kept > {place}/deep/file').exit_code == 0
+    with branching.clone_state(env) as snapshot:
+        env.exec(f"rm -r {' '.join(f'{place}/deep' for place in places)}")
+        branching.restore_state(env, snapshot)
+        for place in places:
+            assert env.step(f"open('{place}/deep/file').read()")[0]["stdout"] == "'kept\\n'\n"
+    env.reset(seed=2)
+    for place in places:
+        assert env.exec(f"ls -A {place}; touch {place}/new").stdout == b""
 
 
 def test_files_outside_workspace_are_refused(env):

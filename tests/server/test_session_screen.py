@@ -6,6 +6,7 @@ import itertools
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
+from ctypes.util import find_library
 from pathlib import Path
 
 import httpx
@@ -188,9 +189,19 @@ def refused_close_is_followed_by_interrupt(screen):
     assert color(observation, 100, 80) == GREY
 
 
+def handler_of_interrupts_does_not_count(screen):
+    for handler in ("signal.SIG_IGN", "signal.SIG_DFL", "lambda *_: None"):
+        observation = screen.run(
+            f"{WINDOW}import signal; signal.signal(signal.SIGINT, {handler})\n"
+            "root.protocol('WM_DELETE_WINDOW', lambda: None)\nroot.mainloop()"
+        )
+        assert (observation.exit_code, observation.metadata.idle, observation.metadata.state_lost) == (130, "closed", False)
+        assert "coding_gym" not in observation.stderr
+
+
 def ignored_interrupt_is_followed_by_kill(screen):
     observation = screen.run(
-        WINDOW + "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        WINDOW + "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\n"
         "root.protocol('WM_DELETE_WINDOW', lambda: None)\nroot.mainloop()"
     )
     assert (observation.metadata.outcome, observation.exit_code, observation.metadata.idle) == (Outcome.KILLED, 137, "closed")
@@ -199,7 +210,12 @@ def ignored_interrupt_is_followed_by_kill(screen):
 
 
 def test_program_that_stays_open_is_ended(check_on_screens):
-    ends = [refused_close_is_followed_by_interrupt, ignored_interrupt_is_followed_by_kill, question_is_asked_once]
+    ends = [
+        refused_close_is_followed_by_interrupt,
+        handler_of_interrupts_does_not_count,
+        ignored_interrupt_is_followed_by_kill,
+        question_is_asked_once,
+    ]
     check_on_screens(lambda screen, check: check(screen), ends)
 
 
@@ -212,6 +228,97 @@ def question_is_asked_once(screen):
     assert (observation.metadata.outcome, observation.exit_code, observation.metadata.idle) == (Outcome.ERROR, 130, "closed")
     assert color(observation, 100, 80) == (255, 0, 0)
     assert screen.run("print(asked)").stdout == "[1]\n"
+
+
+# Programs whose windows no user can close.
+UNCLOSEABLE = {
+    "withdrawn": "root.withdraw()\nroot.mainloop()",
+    "borderless": "root.overrideredirect(True)\nroot.mainloop()",
+    "borderless beside a withdrawn one": "root.withdraw(); tkinter.Toplevel(root).overrideredirect(True)\nroot.mainloop()",
+    "withdrawn when it is closed": "root.protocol('WM_DELETE_WINDOW', root.withdraw)\nroot.mainloop()",
+    "with an idle thread": "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    "root.withdraw()\nroot.mainloop()",
+}
+
+
+def test_loop_without_a_window_to_close_is_interrupted(check_on_screens):
+    def check(screen, name):
+        observation = screen.run(f"{WINDOW}kept = 42\n{UNCLOSEABLE[name]}")
+        assert (observation.exit_code, observation.metadata.idle) == (130, "closed"), observation
+        assert screen.run("print(kept)").stdout == "42\n"
+
+    check_on_screens(check, list(UNCLOSEABLE))
+
+
+@pytest.fixture
+def toolkit(screen_provider):
+    """Function that skips the test where a module or a library is missing; the image has all of them."""
+
+    def require(module, library=None):
+        if screen_provider == "local":
+            pytest.importorskip(module)
+            if library is not None and find_library(library) is None:
+                pytest.skip(f"lib{library} is not installed")
+
+    return require
+
+
+QT_LOOPS = {
+    "without a window": "kept = app.exec()",
+    "of a splash screen": "splash = QtWidgets.QSplashScreen(QtGui.QPixmap(60, 40)); splash.show(); kept = app.exec()",
+    "after its window": "app.setQuitOnLastWindowClosed(False); top = QtWidgets.QWidget(); top.show(); kept = app.exec()",
+    "of a dialog": "top = QtWidgets.QDialog(); top.reject = lambda: None; kept = top.exec()",
+}
+
+
+@pytest.mark.every_provider
+@pytest.mark.parametrize("name", QT_LOOPS)
+def test_qt_loop_is_ended_and_keeps_variables(screen, toolkit, name):
+    toolkit("PySide6")
+    observation = screen.run(f"from PySide6 import QtGui, QtWidgets\napp = QtWidgets.QApplication([])\n{QT_LOOPS[name]}")
+    assert (observation.metadata.state_lost, observation.metadata.idle) == (False, "closed"), observation
+    assert screen.run("print(kept)").stdout in ("0\n", "130\n")
+
+
+@pytest.mark.every_provider
+@pytest.mark.parametrize(
+    "end",
+    [
+        "pygame.quit(); pygame.display.init(); pygame.display.set_mode((60, 40), pygame.FULLSCREEN)",
+        "pygame.display.set_mode((60, 40))",
+        "pygame.display.iconify()",
+        "pygame.display.toggle_fullscreen(); pygame.display.toggle_fullscreen()",
+        "while pygame.event.wait().type != pygame.QUIT: pass\npygame.quit()",
+    ],
+)
+def test_programs_leave_the_full_screen(screen, toolkit, end):
+    toolkit("pygame", "Xi")
+    begin = (
+        "import pygame\npygame.init()\npygame.display.set_mode((80, 60), pygame.FULLSCREEN).fill('red')\npygame.display.flip()"
+    )
+    observation = screen.run(f"{begin}\nprint(pygame.display.get_window_size())\n{end}")
+    assert (observation.exit_code, observation.metadata.state_lost) == (0, False), observation
+    assert "(320, 240)" in observation.stdout
+
+
+# Programs with a withdrawn window, in which something happens later than an idle one is interrupted.
+BUSY_WITHOUT_WINDOW = {
+    "a timer": "root.after(4000, root.destroy); root.mainloop()",
+    "a thread": "threading.Thread(target=lambda: (time.sleep(4), root.after(0, root.destroy))).start(); root.mainloop()",
+    "a child": "child = subprocess.Popen(['sleep', '4'], stdout=subprocess.PIPE)\n"
+    "root.tk.createfilehandler(child.stdout, tkinter.READABLE, lambda *_: root.destroy()); root.mainloop()",
+    "no loop": "subprocess.run(['sleep', '4'], capture_output=True)",
+    "a message": "ours, theirs = socket.socketpair()\nthreading.Timer(4, theirs.send, [b'x']).start()\nours.recv(1)",
+}
+
+
+def test_program_without_windows_is_not_interrupted_while_something_happens(check_on_screens):
+    def check(screen, name):
+        begin = f"import socket, subprocess, threading, time\n{WINDOW}root.withdraw(); root.update()\n"
+        observation = screen.run(f"{begin}{BUSY_WITHOUT_WINDOW[name]}\nprint('done')")
+        assert (observation.stdout, observation.stderr, observation.metadata.idle) == ("done\n", "", None), observation
+
+    check_on_screens(check, list(BUSY_WITHOUT_WINDOW))
 
 
 TURTLE = "import turtle\nturtle.speed(0); turtle.fillcolor('red'); turtle.begin_fill(); turtle.circle(50); turtle.end_fill()\n"

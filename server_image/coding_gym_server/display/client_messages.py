@@ -60,6 +60,7 @@ class ClientMessages:
         self._awaited: set[int] = set()
         self._answering: set[int] = set()
         self._not_received: set[int] = set()
+        self._are_visible = True
         self._own_window = self._make_window()
 
     def close(self, windows: Sequence[int]) -> Addressed:
@@ -88,9 +89,24 @@ class ClientMessages:
         self._answering &= set(addressed.others)
         supporting = (*addressed.supporting, *(window for window in addressed.others if window in self._answering))
         self._awaited = set(supporting)
+        self._are_visible = True
         others = tuple(window for window in addressed.others if window not in self._answering)
         self._not_received = set(others)
         return Addressed(supporting, others)
+
+    def ping_hidden(self, windows: Sequence[int]) -> None:
+        """Ping windows that are not visible; those without support for pings only read the message.
+
+        Not by a selection request, which Qt writes a warning about.
+        """
+        self._pings += 1
+        self._select(_ANSWER_MASK)
+        for window in windows:
+            self._send(window, "WM_PROTOCOLS", self._connection.atom("_NET_WM_PING"), self._pings, window)
+        self._connection.flush()
+        self._awaited = set(self._by_protocol(windows, "_NET_WM_PING").supporting)
+        self._not_received = set()
+        self._are_visible = False
 
     def answered(self) -> bool:
         """Return whether all supporting windows of the last ping that still exist have answered. Non-blocking."""
@@ -98,7 +114,7 @@ class ClientMessages:
         while self._connection.messages:
             self._handle_answer(self._connection.messages.popleft())
         if self._awaited:
-            self._awaited &= {window for window, _ in self._queries.visible(list(self._awaited))}
+            self._awaited &= self._found()
         if not self._awaited:
             # Deselect the events, so that clients cannot flood this connection between two pings.
             self._select(EventMask.NoEvent)
@@ -120,6 +136,12 @@ class ClientMessages:
             for part in (window, *self._queries.children(window)[:_MAX_PARTS]):
                 self._core.ClearArea(True, part, 0, 0, 1, 1)
         self._connection.flush()
+
+    def _found(self) -> set[int]:
+        """Return those of the windows whose answer is awaited that still exist, and are visible if they were."""
+        if self._are_visible:
+            return {window for window, _ in self._queries.visible(list(self._awaited))}
+        return self._awaited.intersection(self._queries.children(self._connection.root))
 
     def _by_protocol(self, applications: Sequence[int], name: str) -> Addressed:
         protocol, protocols = self._connection.atom(name), self._queries.protocols(applications)

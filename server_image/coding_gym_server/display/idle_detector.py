@@ -2,7 +2,7 @@
 
 A stable picture is not sufficient: a figure that takes a second to draw shows an empty window until then. So programs are
 pinged, which requires them to read their events. Since they may draw after that (toolkits draw when the event queue is empty),
-only inactivity that follows the answer indicates that they wait.
+only inactivity that follows the answer indicates that they wait. They may do so without a visible window, too.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ class IdleDetector:
         proxy: X11 proxy that the programs are connected to.
         framebuffer: Framebuffer of the display.
         stability: Stability of the screen and CPU usage of the programs.
+
+    Attributes:
+        has_windows: Whether there were windows to ping.
     """
 
     def __init__(self, desktop: WindowList, proxy: Proxy, framebuffer: Framebuffer, stability: ScreenStability) -> None:
@@ -45,6 +48,7 @@ class IdleDetector:
         self._proxy = proxy
         self._framebuffer = framebuffer
         self._stability = stability
+        self.has_windows = True
         self.restart()
 
     def restart(self) -> None:
@@ -72,13 +76,15 @@ class IdleDetector:
             is_drawing = self._proxy.messages - self._messages > _MAX_IDLE_MESSAGES
             if is_drawing and self._stability.quiet < _REDRAW_SECONDS:
                 self._answers = 0
-            if self._answers >= _IDLE_ANSWERS:
+            if self._answers >= _IDLE_ANSWERS and self.has_windows:
                 return True
             self._ping(now)
         return False
 
     def _ping(self, now: float) -> None:
-        if self._desktop.has_windows():
+        self.has_windows = self._desktop.has_windows()
+        if self.has_windows:
             self._desktop.ping()
+        if self.has_windows or self._desktop.ping_hidden():
             self._pinged_at, self._answered_at = now, None
             self._messages = self._proxy.messages

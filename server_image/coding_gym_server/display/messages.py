@@ -126,15 +126,17 @@ class DisplayConfig(msgspec.Struct, kw_only=True):
 
 
 class Idle(msgspec.Struct, tag=True):
-    """Notification that the screen is stable and all programs with windows wait for events, or that ``patience`` has elapsed.
+    """Notification that the screen is stable and all programs wait for events, or that ``patience`` has elapsed.
 
     Attributes:
         programs: Pids of the connected programs.
         is_lasting: Whether the screen has been stable for longer than an animation pauses between two frames.
+        has_windows: Whether any of the programs has a window that can be seen.
     """
 
     programs: list[int]
     is_lasting: bool
+    has_windows: bool
 
 
 class Animating(msgspec.Struct, tag=True):

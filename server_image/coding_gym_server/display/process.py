@@ -268,7 +268,8 @@ class DisplayProcess:
     def _report_idle(self, *, is_lasting: bool) -> None:
         self._idle_reported, self._lasting_reported = True, is_lasting
         self._idle_detector.restart()
-        self._channel.send(Idle(programs=sorted(self._proxy.pids), is_lasting=is_lasting))
+        has_windows = self._idle_detector.has_windows
+        self._channel.send(Idle(programs=sorted(self._proxy.pids), is_lasting=is_lasting, has_windows=has_windows))
 
     def _is_complete(self, request: CaptureFinal, now: float) -> bool:
         """Return whether the requested picture can be taken."""

@@ -52,6 +52,7 @@ class ScreenStability:
         """Discard all samples and restart."""
         self._sampled_at = time.monotonic()
         self.quiet = self.unchanged = 0.0
+        self._changed_at = self.clock()
         self._inactive_seconds = 0.0
         self._is_runnable = True
         self._cpu_samples.clear()
@@ -85,6 +86,7 @@ class ScreenStability:
         changed = self._framebuffer.has_changed()
         if changed:
             self.quiet = self.unchanged = 0.0
+            self._changed_at = self.clock()
         return changed
 
     def clock(self) -> float:
@@ -109,4 +111,4 @@ class ScreenStability:
     @property
     def is_quiet(self) -> bool:
         """Whether the screen has been stable for so long that the picture is complete, whatever the programs do."""
-        return self.quiet >= _QUIET_WHILE_BUSY_SECONDS
+        return min(self.quiet, self.clock() - self._changed_at) >= _QUIET_WHILE_BUSY_SECONDS

@@ -150,7 +150,10 @@ class _Round:
             return None
         self._next_check = now + _CHECK_INTERVAL
         windows = self._desktop.applications()
-        if not windows:
+        if not self._asked and not windows and self._desktop.has_windows():
+            # Such as a splash screen, which no user can close.
+            return False if now >= self._deadline else None
+        if not self._asked or not windows:
             return True
         self._may_work &= not is_idle
         is_refused = not self._may_work and any(window in self._asked or window not in self._initial for window in windows)

@@ -185,7 +185,18 @@ class WindowList:
 
     def ping(self) -> Addressed:
         """Ask all applications whether they process their events; see ``ClientMessages.ping``."""
-        return self._messages.ping(self.applications())
+        return self._messages.ping(self._addressed())
+
+    def ping_hidden(self) -> bool:
+        """Ask programs by their windows that nobody sees whether they process their events; return whether there are any.
+
+        Toolkits have such windows: withdrawn ones, those of applications, those that own selections.
+        """
+        children = self._queries.children(self.connection.root)[-_MAX_LISTED:]
+        own = int(self.connection.setup.resource_id_base)
+        windows = [window for window in children if self._queries.client(window) != own]
+        self._messages.ping_hidden(windows)
+        return bool(windows)
 
     def answered(self) -> bool:
         """Return whether all supporting windows of the last ping that still exist have answered. Non-blocking."""
@@ -198,7 +209,11 @@ class WindowList:
 
     def wake(self) -> None:
         """Wake the event loop of every application, so that its interpreter handles pending signals."""
-        self._messages.wake(self.applications())
+        self._messages.wake(self._addressed())
+
+    def _addressed(self) -> list[int]:
+        """Return the ids of applications' windows or, if there are none, of all visible ones, such as a splash screen."""
+        return self.applications() or [window for window, _ in self._shown()][-_MAX_LISTED:]
 
     def _shown(self) -> list[tuple[int, bool]]:
         """Return the ids of visible top-level windows, bottommost first, each with its override-redirect flag."""

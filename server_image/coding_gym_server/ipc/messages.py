@@ -29,6 +29,7 @@ from coding_gym_server.ipc.widget_messages import FoundWidgets, RequestWidgets, 
 from coding_gym_server.ipc.zygote_messages import FromZygote, ToZygote
 
 __all__ = [
+    "CLOSE_SIGNAL",
     "EVENTS_SIGNAL",
     "MAX_RESULT_BYTES",
     "Ack",
@@ -91,15 +92,22 @@ EVENTS_SIGNAL = signal.SIGWINCH
 Programs that do not handle it ignore it.
 """
 
+CLOSE_SIGNAL = signal.SIGRTMAX - 1
+"""Signal by which a root interrupts a cell that keeps its windows, where SIGINT would not, or would end the worker."""
+
 
 class InterruptWorker(msgspec.Struct, tag=True):
     """Request to a root: send SIGINT to the worker's process group, as a terminal does.
 
     Attributes:
         slot: Number of the worker's slot.
+        is_closing: Whether its windows are being closed: then it is to survive, whatever its handler of SIGINT is.
+        is_repeated: Whether SIGINT has had no effect.
     """
 
     slot: int = FIRST_SLOT
+    is_closing: bool = False
+    is_repeated: bool = False
 
 
 class Kill(msgspec.Struct, tag=True):

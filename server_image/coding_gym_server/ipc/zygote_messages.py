@@ -33,7 +33,7 @@ class ForkRoot(msgspec.Struct, tag=True):
     """Request to the zygote: fork a session root. Passes the root's control socket.
 
     Attributes:
-        directory: Parent of its directories, None for those of ``MOUNTED``.
+        directory: Parent of its directories, None for those of its user.
         backend: Name of the backend that executes its cells.
         user: Id of the session's user, None if it is the server's.
     """

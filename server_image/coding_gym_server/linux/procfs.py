@@ -298,6 +298,11 @@ def ignores(pid: int, number: int) -> bool:
     return bool(_mask(pid, b"SigIgn") >> (number - 1) & 1)
 
 
+def handles(pid: int, number: int) -> bool:
+    """Return whether a process has a handler of a signal; false if it has exited or the kernel does not report it."""
+    return bool(_mask(pid, b"SigCgt") >> (number - 1) & 1)
+
+
 def has_capabilities(pid: int) -> bool:
     """Return whether a thread of a process has, or can regain, capabilities in its user namespace; false if it has exited."""
     return any(_mask(f"{pid}/task/{thread}", b"CapPrm") for thread in _threads(pid))

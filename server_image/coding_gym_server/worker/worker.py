@@ -18,7 +18,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from coding_gym_server.ipc.channel import Channel
-from coding_gym_server.ipc.messages import Ack, CellResult, Configure, Execute, Failed, Finished, ToProcess
+from coding_gym_server.ipc.messages import (
+    CLOSE_SIGNAL,
+    Ack,
+    CellResult,
+    Configure,
+    Execute,
+    Failed,
+    Finished,
+    ToProcess,
+)
 from coding_gym_server.ipc.snapshot_messages import (
     CopyWorker,
     EnterSlot,
@@ -44,7 +53,7 @@ from coding_gym_server.worker.branching import freezing
 from coding_gym_server.worker.branching.census import Held, take_census
 from coding_gym_server.worker.bytecode import distrust_bytecode_of_recent_files
 from coding_gym_server.worker.widgets.reader import read_widgets
-from coding_gym_server.worker.widgets.wakeup import forget_wakeups, wakeup_descriptors
+from coding_gym_server.worker.widgets.wakeup import end_qt_loops, forget_wakeups, wakeup_descriptors
 from coding_gym_server.workspace.layout import Layout
 
 __all__ = ["Worker", "warm_up"]
@@ -101,6 +110,7 @@ class Worker:
         self._sending = threading.Lock()
         # The SIGINT handler while user code runs; between cells SIGINT is ignored, so that a late interrupt has no effect.
         self._on_interrupt: _Handler = signal.default_int_handler
+        self._is_executing = False
         # User code's trace and profile functions, which are not called for the worker's own functions between cells.
         self._trace: Any = None
         self._profiler: Any = None
@@ -123,6 +133,7 @@ class Worker:
         self._pid = os.getpid()
         self._root = os.getppid()
         signal.signal(WIDGETS_SIGNAL, lambda *_: self._answer_widgets())
+        signal.signal(CLOSE_SIGNAL, lambda *_: self._end_cell())
         distrust_bytecode_of_recent_files()
         backend = backend_class(self._backend_name)(self._output, authorized_imports=self._authorized_imports)
         while True:
@@ -160,6 +171,7 @@ class Worker:
         exit_code: int | None = None
         try:
             _signal.signal(_SIGINT, self._on_interrupt)
+            self._is_executing = True
             with self._observers(), self._answering():
                 if cell.environment:
                     with backend.environment(cell.environment):
@@ -167,9 +179,11 @@ class Worker:
                 else:
                     exit_code = backend.execute(cell.code)
             flush_streams()
+            self._is_executing = False
             self._on_interrupt = _signal.signal(_SIGINT, _IGNORE)
         except BaseException as error:  # noqa: BLE001
             # An interrupt arrived before the cell began, or between its end and SIG_IGN; or the user's trace function raised.
+            self._is_executing = False
             _signal.signal(_SIGINT, _IGNORE)
             if exit_code is None:
                 exit_code = self._report(error)
@@ -178,6 +192,11 @@ class Worker:
             os._exit(exit_code)
         with self._sending:
             self._channel.send(Finished(exit_code, self._output.raised))
+
+    def _end_cell(self) -> None:
+        """Interrupt the cell, which has not closed its windows."""
+        if self._is_executing and os.getpid() == self._pid and not end_qt_loops():
+            raise KeyboardInterrupt
 
     def _report(self, error: BaseException) -> int:
         """Report an exception that kept a cell from beginning, and return the exit code of the cell."""

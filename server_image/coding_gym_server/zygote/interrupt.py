@@ -1,4 +1,4 @@
-"""``interrupt``: interrupts the cell of a worker, also one that is about to begin."""
+"""``interrupt``: interrupts the cell of a worker, also one that is about to begin; ``end_loop``: one that keeps its windows."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import os
 import signal
 import time
 
-from coding_gym_server.ipc.messages import EVENTS_SIGNAL
+from coding_gym_server.ipc.messages import CLOSE_SIGNAL, EVENTS_SIGNAL
 from coding_gym_server.linux import procfs
 
-__all__ = ["interrupt"]
+__all__ = ["end_loop", "interrupt"]
 
 _START_SECONDS = 0.25
 """Maximum delay from the request to the first line of the cell on a busy machine."""
@@ -30,6 +30,20 @@ def interrupt(worker: int) -> None:
             os.kill(worker, EVENTS_SIGNAL)
             _begins_cell(worker)
         os.killpg(worker, signal.SIGINT)
+
+
+def end_loop(worker: int, *, is_repeated: bool) -> None:
+    """Interrupt the cell of a worker, which does not end by it.
+
+    Args:
+        worker: Process id of the worker.
+        is_repeated: Whether SIGINT has had no effect.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        if procfs.handles(worker, signal.SIGINT) and not is_repeated:
+            os.killpg(worker, signal.SIGINT)
+        else:
+            os.kill(worker, CLOSE_SIGNAL)
 
 
 def _begins_cell(worker: int) -> bool:

@@ -30,6 +30,7 @@ _REPETITIONS = 5
 _CHECK_INTERVAL = 0.003
 _TIMER_CHECK_INTERVAL = 0.02
 _MAX_CHECK_SECONDS = 0.04
+_LOOP_CHECK_INTERVAL = 0.1
 _WAITING_CHECKS = 3
 _SLOWEST = 0.25
 _WAKE_SECONDS = 0.15
@@ -123,6 +124,9 @@ class IdleHandler:
         self._task = asyncio.create_task(coroutine)
 
     async def _handle_idle(self, idle: Idle) -> None:
+        if not idle.has_windows:
+            await self._handle_idle_without_windows(idle)
+            return
         if self.policy is OnIdle.RETURN:
             self._executor.pause()
             return
@@ -134,6 +138,24 @@ class IdleHandler:
         if idle.is_lasting or not self._is_blinking():
             await self._wait_for_timers(idle)
         await self._close("unchanged")
+
+    async def _handle_idle_without_windows(self, idle: Idle) -> None:
+        """End an event loop in which nothing can happen: there is nothing to click, and no timer, thread or child that runs."""
+        worker = self._executor.worker.pid
+        if worker not in idle.programs:
+            return
+        waited, used = 0.0, -1.0
+        while waited < CLOSE_TIMEOUT:
+            await asyncio.sleep(_LOOP_CHECK_INTERVAL)
+            programs = {worker, *descendants(worker)}
+            used_now = cpu_seconds(programs)
+            is_waiting = used_now == used and await self._executor.are_waiting(programs)
+            waited, used = waited + _LOOP_CHECK_INTERVAL if is_waiting else 0.0, used_now
+        if self.policy is OnIdle.RETURN:
+            self._executor.pause()
+            return
+        self._has_closed = True
+        await self._interrupt()
 
     async def _handle_animation(self) -> None:
         was_animating, self._is_animating = self._is_animating, True
@@ -190,7 +212,7 @@ class IdleHandler:
 
     async def _interrupt(self) -> None:
         self._is_interrupting = True
-        self._executor.interrupt()
+        self._executor.end_loop()
         # The root responds to requests in their order: the signal has been sent.
         await self._executor.are_waiting(())
         # Programs that have handled later events have noticed it; but Qt's event loop notices interrupts only in handlers that
@@ -201,8 +223,8 @@ class IdleHandler:
                 await self._screen.close_windows("now")
         await self._give(_WAKE_SECONDS)
         if self._executor.is_running:
-            # Tk's event loop continues if one is raised in a handler.
-            self._executor.interrupt()
+            # Tk's event loop continues if an interrupt is raised in a handler.
+            self._executor.end_loop()
 
     async def _close_in_any_case(self) -> None:
         await self._take_picture()

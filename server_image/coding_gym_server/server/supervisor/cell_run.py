@@ -132,10 +132,10 @@ class CellRun:
         self.expired = watchdog.expired
         return True
 
-    def interrupt(self) -> None:
-        """Interrupt the cell as Ctrl-C does, if a step waits for it."""
+    def interrupt(self, *, is_closing: bool = False) -> None:
+        """Interrupt the cell as Ctrl-C does, if a step waits for it; see ``InterruptWorker``."""
         if self._watchdog is not None:
-            self._watchdog.interrupt()
+            self._watchdog.interrupt(is_closing=is_closing)
 
     def pause(self) -> None:
         """Make ``advance`` return and leave the cell running."""

@@ -309,6 +309,11 @@ class Executor:
         if self._run is not None:
             self._run.interrupt()
 
+    def end_loop(self) -> None:
+        """Interrupt the running cell, which keeps its windows; once more, whatever its handler of SIGINT does."""
+        if self._run is not None:
+            self._run.interrupt(is_closing=True)
+
     def forget_interrupt(self) -> None:
         """Forget an interrupt that came after the cell had ended."""
         self._interrupt_due = False

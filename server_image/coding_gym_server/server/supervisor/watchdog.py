@@ -90,16 +90,21 @@ class StepWatchdog:
         if self._limits.cpu is not None:
             self._cpu_task = self._loop.create_task(self._watch_cpu(self._limits.cpu, await self._cpu_time()))
 
-    def interrupt(self) -> None:
-        """Send SIGINT, and give the step up after the grace period. Later calls repeat the signal within that period."""
+    def interrupt(self, *, is_closing: bool = False) -> None:
+        """Send SIGINT, and give the step up after the grace period. Later calls repeat the signal within that period.
+
+        Args:
+            is_closing: Whether windows are being closed, see ``InterruptWorker``.
+        """
         if self._interrupt is not None:
             if self._interrupt.done():
-                self._send_signal(lambda _: self._on_interrupted())
+                request = InterruptWorker(self._slot, is_closing, is_repeated=True)
+                self._send_signal(request, lambda _: self._on_interrupted())
             return
         if self._timer is not None:
             self._timer.cancel()
         self._end_grace_in(_SIGNAL_TIMEOUT + _INTERRUPT_GRACE)
-        self._send_signal(self._begin_grace)
+        self._send_signal(InterruptWorker(self._slot, is_closing), self._begin_grace)
 
     async def stop(self) -> None:
         """Stop watching. On return, no interrupt for this step is pending."""
@@ -111,9 +116,9 @@ class StepWatchdog:
             with contextlib.suppress(ChannelClosedError):
                 await self._interrupt
 
-    def _send_signal(self, on_sent: Callable[[asyncio.Future[FromProcess]], None]) -> None:
+    def _send_signal(self, request: InterruptWorker, on_sent: Callable[[asyncio.Future[FromProcess]], None]) -> None:
         with contextlib.suppress(ChannelClosedError):
-            self._root.send(InterruptWorker(self._slot))
+            self._root.send(request)
             self._interrupt = self._root.expect()
             self._interrupt.add_done_callback(on_sent)
 

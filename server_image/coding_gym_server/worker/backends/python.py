@@ -25,7 +25,7 @@ from coding_gym_server.worker.backends.output import Output
 __all__ = ["PythonBackend", "users_frames"]
 
 _INTERRUPTED = 130
-_OWN_DIRECTORY = os.path.join(os.path.dirname(__file__), "")
+_OWN_DIRECTORY = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 _FUTURE_MASK = functools.reduce(
     operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 )

@@ -1,4 +1,4 @@
-"""Handling of the signal that asks for widgets while the event loop of a toolkit runs.
+"""Handling of the server's signals while the event loop of a toolkit runs: of that which asks for widgets, and the interrupt.
 
 Python handles a signal between two of its own instructions, and an event loop in C executes none until an event calls a
 function of the program. So Tk and Qt get their own event: a socket to which Python's signal handlers write (see
@@ -20,18 +20,26 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
+from coding_gym_server.ipc.messages import CLOSE_SIGNAL
 from coding_gym_server.ipc.widget_messages import WIDGETS_SIGNAL
 from coding_gym_server.worker.widgets.qt import QT_BINDINGS
 
-__all__ = ["forget_wakeups", "handle_signals_in_toolkits", "wakeup_descriptors"]
+__all__ = ["end_qt_loops", "forget_wakeups", "handle_signals_in_toolkits", "wakeup_descriptors"]
 
 _ADD_ROUTINE = "_Z14qAddPreRoutinePFvvE"
 """``void qAddPreRoutine(void (*)())``, as C++ compilers call it."""
 
 _QT_CORE = ("libQt6Core", "libQt5Core", "libQt6Core_conda", "QtCore")
 _READ_BYTES = 16
-_FILTER = ((0x30, 0, 0, 0), (0x15, 0, 1, WIDGETS_SIGNAL), (0x06, 0, 0, _READ_BYTES), (0x06, 0, 0, 0))
-"""Load the first byte; if it is the signal, keep the datagram, else drop it (see ``linux/filter.h``)."""
+_INTERRUPTED = 130
+_FILTER = (
+    (0x30, 0, 0, 0),
+    (0x15, 1, 0, WIDGETS_SIGNAL),
+    (0x15, 0, 1, CLOSE_SIGNAL),
+    (0x06, 0, 0, _READ_BYTES),
+    (0x06, 0, 0, 0),
+)
+"""Load the first byte; if it is one of the signals, keep the datagram, else drop it (see ``linux/filter.h``)."""
 
 _INSTRUCTION, _PROGRAM = struct.Struct("HBBI"), struct.Struct("HP")
 _SO_ATTACH_FILTER = 26
@@ -47,6 +55,18 @@ def handle_signals_in_toolkits() -> None:
         for name, prepare in _PREPARE.items():
             if name in sys.modules:
                 prepare(sys.modules[name])
+
+
+def end_qt_loops() -> bool:
+    """End the event loops that Qt runs in this thread; return whether there are any. An exception would only be printed."""
+    for binding in QT_BINDINGS:
+        core: Any = sys.modules.get(f"{binding}.QtCore")
+        # User code may have changed anything.
+        with contextlib.suppress(Exception):
+            if core is not None and core.QThread.currentThread().loopLevel():
+                core.QCoreApplication.exit(_INTERRUPTED)
+                return True
+    return False
 
 
 def wakeup_descriptors() -> set[int]:
@@ -111,8 +131,13 @@ def _prepare_qt(core: Any) -> None:
 def _watch_in_qt(core: Any) -> None:
     if (read := _reading_end()) is not None:
         notifier = core.QSocketNotifier(read.fileno(), core.QSocketNotifier.Type.Read)
-        notifier.activated.connect(lambda *_: _drain(read))
-        _kept.append(notifier)
+        # PySide crashes if a signal handler raises an exception while the arguments of the notification are converted.
+        timer = core.QTimer()
+        timer.setSingleShot(True)
+        timer.setInterval(0)
+        notifier.activated.connect(timer.start)
+        timer.timeout.connect(lambda: _drain(read))
+        _kept.extend((notifier, timer))
 
 
 def _mapped_files() -> set[str]:
