@@ -33,7 +33,7 @@ from coding_gym_server.server.command_line import parse_arguments
 from coding_gym_server.server.process_limiter import default_session_limit
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
 from coding_gym_server.worker.backends.registry import check_installed
-from coding_gym_server.workspace.layout import MOUNTED, PRIVATE
+from coding_gym_server.workspace.layout import MOUNTED, PRIVATE, directories_of_image
 from coding_gym_server.zygote.config import ZygoteConfig
 
 if TYPE_CHECKING:
@@ -44,6 +44,9 @@ _log = logging.getLogger(__name__)
 _PR_SET_DUMPABLE = 4
 _WORKSPACES = "/run/workspaces"
 """Path of the workspaces in the namespaces of a server outside a container."""
+
+_SECRETS = "/run"
+"""Directory in which engines and clusters mount secrets of a container."""
 
 _FALLBACK_SESSION_USER = 20001
 _USER_RANGES, _FIRST_USER_RANGE, _USERS_PER_RANGE = 1 << 15, 1 << 5, 1 << 16
@@ -98,14 +101,17 @@ def main() -> None:
     if config.uds and not os.access(os.path.dirname(config.uds) or ".", os.W_OK | os.X_OK):
         sys.exit(f"user {os.geteuid()} cannot create {config.uds}: let it write the directory, or listen on TCP")
     users = form.users
+    hidden = (*([_SECRETS] if config.container else []), *directories)
     if users is not None:
-        users = msgspec.structs.replace(users, hidden=tuple(directories), shown=(str(fonts),))
+        users = msgspec.structs.replace(users, hidden=hidden, shown=(str(fonts),))
     profile = IsolationProfile(
         landlock=kernel.landlock_abi > 0,
         seccomp=kernel.seccomp,
         internet=users is not None or config.network or has_only_loopback(),
         adopted_by_init=users is None,
-        readable=(str(fonts),),
+        hidden=hidden,
+        of_session=tuple(path for path, _ in MOUNTED.values()) if users is None else (),
+        shown=(str(fonts),),
         max_memory_bytes=config.max_memory_bytes,
         max_file_bytes=config.max_file_bytes,
         max_tasks=None if config.max_processes is None else tasks_of_user(os.getuid()) + config.max_processes,
@@ -189,6 +195,7 @@ def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _For
         first=first,
         count=min(of_sessions + 2 * graders, _MAX_SESSION_USERS - RESERVED_USERS),
         graders=graders,
+        directories=directories_of_image(),
         disk_bytes=config.session_disk_bytes,
         inodes=config.max_inodes,
         max_tasks=config.session_processes or default_session_limit(config.max_sessions, config.max_processes),
@@ -217,7 +224,7 @@ def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _For
         # Without capabilities, as the zygote.
         capabilities.drop_all()
         mounts.join(_create_namespace(), mounts.NEW_USERS)
-        return session_user.try_to_enter(users, MOUNTED, readable)
+        return session_user.try_to_enter(users, readable)
 
     if obstacle := ask_child(try_to_enter):
         return _Form(None, None, reason, obstacle)

@@ -231,7 +231,7 @@ names = ("/run/coding-gym/token", "/run/coding-gym/server.sock", SOCKET, os.path
 found += [path for path in names if result_of(lambda: os.stat(path)) not in ("EACCES", "ENOENT")]
 # Of all mounts, only the session's own can be changed.
 own = ("/proc", "/sys/firmware", "/sys/devices/virtual/powercap", "/dev/pts", "/dev/ptmx", "/dev/shm", "/tmp", "/home/user")
-own += ("/run/beside/",)
+own += ("/mnt", "/data", "/run/beside/")
 last = {line.split()[4]: line.split()[5] for line in open("/proc/self/mountinfo")}
 found += [path for path, options in last.items() if not options.startswith("ro") and not path.startswith(own)]
 """,

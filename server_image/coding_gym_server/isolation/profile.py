@@ -12,6 +12,7 @@ import os
 import resource
 import sys
 import sysconfig
+from collections.abc import Collection, Iterator
 
 import msgspec
 
@@ -25,6 +26,7 @@ FONT_CACHE = "/var/cache/fontconfig"
 """Fontconfig's cache. Without it, every process that draws text scans all fonts, which takes half a second."""
 
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", FONT_CACHE)
+"""What displays may read."""
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 _TERMINALS = ("/dev/ptmx", "/dev/pts")
 _FIXED_LIMITS = (
@@ -49,7 +51,9 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
         internet: Whether Internet sockets are permitted: those of a session's own network, or of the sandbox's if it may.
         adopted_by_init: Whether all orphans adopted by init belong to the session, which holds in a container without
             namespaces.
-        readable: Readable files and directories in addition to those of the system and of Python.
+        hidden: Directories that are not of the image: those of the server, and those with secrets.
+        of_session: Directories of the only session of a container, which submissions and tests may not read.
+        shown: Files and directories below them that sessions may read.
         max_memory_bytes: Limit on a process's private writable memory (``RLIMIT_DATA``), None if the container limits it.
         max_file_bytes: Limit on the size of a file (``RLIMIT_FSIZE``), None for no limit.
         max_tasks: Limit on all tasks of the user (``RLIMIT_NPROC``, which the kernel does not apply to uid 0), None for no
@@ -62,7 +66,9 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
     seccomp: bool = True
     internet: bool = True
     adopted_by_init: bool = False
-    readable: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    of_session: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
     max_memory_bytes: int | None = None
     max_file_bytes: int | None = None
     max_tasks: int | None = None
@@ -80,8 +86,8 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
         return self.users is None and self.seccomp and not self.scopes_signals
 
     def of_submissions(self) -> IsolationProfile:
-        """Return the profile of submissions, which run beside sessions."""
-        return msgspec.structs.replace(self, adopted_by_init=False)
+        """Return the profile of submissions and tests, which run beside sessions."""
+        return msgspec.structs.replace(self, adopted_by_init=False, hidden=(*self.hidden, *self.of_session))
 
     def apply_to_root(self, *directories: str) -> int | None:
         """Confine the calling process, a session root, and its future children.
@@ -103,7 +109,7 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
             # With mounts of its own, a session sees nothing that it may not read. The rules must apply to those of its forks,
             # too, which do not exist yet.
             rules = landlock.Rules(
-                read=("/",) if self.users is not None else (*_SYSTEM, *python_directories(), *self.readable),
+                read=self._files_of_image(),
                 write=("/",)
                 if self.is_root
                 else (*directories, "/dev")
@@ -153,7 +159,7 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
             # The kernel counts tasks per user and user namespace, of which the root has one of its own.
             _lower_limit(resource.RLIMIT_NPROC, self.users.max_tasks)
         if self.landlock:
-            landlock.restrict_self(landlock.Rules(read=(*_SYSTEM, *python_directories()), write=(*directories, *_DEVICES)))
+            landlock.restrict_self(landlock.Rules(read=self._files_of_image(), write=(*directories, *_DEVICES)))
 
     def prepare_workers(self) -> int | None:
         """Return the ruleset for ``apply_to_worker``, created once before the fork; None without Landlock."""
@@ -190,6 +196,12 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
             seccomp.install(internet=self.internet)
         return None
 
+    def _files_of_image(self) -> tuple[str, ...]:
+        """Return the files and directories that sessions, submissions and tests may read: all that are not hidden by mounts."""
+        if self.users is not None:
+            return ("/",)
+        return (*_entries("/", without=self.hidden), *python_directories(), *self.shown)
+
     def _resource_limits(self) -> list[tuple[int, int]]:
         limits = [
             (resource.RLIMIT_NOFILE, _most_open_files()),
@@ -203,6 +215,18 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
 def python_directories() -> set[str]:
     """Return the directories of the interpreter and of importable modules."""
     return {sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), *filter(os.path.isabs, sys.path)}
+
+
+def _entries(directory: str, *, without: Collection[str]) -> Iterator[str]:
+    """Yield what is in a directory, and in those above hidden directories, in place of these; links are left out."""
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_symlink() or entry.path in without:
+                continue
+            if any(path.startswith(f"{entry.path}/") for path in without):
+                yield from _entries(entry.path, without=without)
+            else:
+                yield entry.path
 
 
 def _most_open_files() -> int:

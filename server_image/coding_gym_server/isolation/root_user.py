@@ -86,13 +86,14 @@ def _cover_parts(parent: str, top: str, directory: str, mounted: set[str]) -> No
             if not entry.is_dir(follow_symlinks=False):
                 _copy_file(entry, target)
                 continue
+            if path in mounted and path not in _SYSTEM_MOUNTS:
+                # Empty: its content is the server's, or the session has its own.
+                _make(target)
+                continue
             status = entry.stat(follow_symlinks=False)
             _make(target, status)
             if path in _SYSTEM_MOUNTS:
                 mounts.bind(path, target, recursive=True)
-            elif path in mounted:
-                # Empty: its content is the server's, or the session has its own.
-                continue
             elif f"{path}/".startswith(_COPIED) or any(other.startswith(f"{path}/") for other in mounted):
                 # The kernel permits no overlay of what other mounts hide.
                 _cover_parts(path, top, directory, mounted)

@@ -89,6 +89,7 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
         count: Number of users: those of sessions, of tests, of submissions and, the last one, of the contexts; 0 if all of them
             run as the server's user.
         graders: Number of users of submissions, and of tests.
+        directories: Directories of a session's file system by name, each with its mount point and mode.
         disk_bytes: Size of a session's file system.
         inodes: Maximum number of files and directories in it.
         max_tasks: Limit on a session's processes and threads, None for no limit.
@@ -96,7 +97,7 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
         have_root: Whether programs of sessions are root of a user namespace, see ``root_user``.
         network: Whether sessions have the network of the sandbox.
         have_groups: Whether sessions have control groups of their own, see ``control_groups``.
-        hidden: Directories of the server.
+        hidden: Directories of the server, and those with secrets.
         shown: Directories below them that sessions may read.
     """
 
@@ -104,6 +105,7 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
     first: int
     count: int
     graders: int
+    directories: dict[str, tuple[str, int]]
     disk_bytes: int
     inodes: int
     max_tasks: int | None
@@ -113,6 +115,11 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
     have_groups: bool = False
     hidden: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
+
+    @property
+    def mount_points(self) -> list[str]:
+        """Paths where sessions see their directories."""
+        return [mount_point for mount_point, _ in self.directories.values()]
 
     @property
     def own(self) -> tuple[range, range]:
@@ -161,13 +168,12 @@ def fork_into_namespaces(users: SessionUsers) -> int:
     return clone_into(kinds if users.network else kinds | mounts.NEW_NETWORK)
 
 
-def enter(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]], *, slots: int = 0) -> tuple[int, int]:
+def enter(users: SessionUsers, user: int, *, slots: int = 0) -> tuple[int, int]:
     """Give the calling process, a session root with capabilities in its user namespace, a user and file system of its own.
 
     Args:
         users: Users and disks of the sandbox.
         user: The user's id: the server's, unless the sandbox has users for sessions.
-        directories: Directories of the file system by name, each with its mount point and mode.
         slots: Maximum number of forks of the session that exist at the same time.
 
     Returns:
@@ -177,24 +183,23 @@ def enter(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]
     Raises:
         OSError: If the kernel, its configuration or a seccomp filter does not permit it.
     """
-    tree, parent_of_slots = _create(users, user, directories)
+    tree, parent_of_slots = _create(users, user)
     _become(users, user)
     before = os.umask(0)
     # In advance, because Landlock rules apply to directories that exist.
     for slot in slot_paths(parent_of_slots, slots):
         os.mkdir(slot, 0o700)
-        for name, (_, mode) in directories.items():
+        for name, (_, mode) in users.directories.items():
             os.mkdir(f"{slot}/{name}", mode)
     os.umask(before)
     return tree, parent_of_slots
 
 
-def enter_as_root(users: SessionUsers, directories: dict[str, tuple[str, int]]) -> int:
+def enter_as_root(users: SessionUsers) -> int:
     """Give the calling process, a session root with capabilities in its user namespace, a system in which it is root.
 
     Args:
         users: Users and disks of the sandbox.
-        directories: As for ``enter``.
 
     Returns:
         Descriptor for the server of the root directory of the session's own file system.
@@ -202,7 +207,7 @@ def enter_as_root(users: SessionUsers, directories: dict[str, tuple[str, int]]) 
     Raises:
         OSError: If the kernel, its configuration or a seccomp filter does not permit it.
     """
-    tree, parent_of_slots = _create(users, root_user.ROOT, directories)
+    tree, parent_of_slots = _create(users, root_user.ROOT)
     os.close(parent_of_slots)
     root_user.become(users.own)
     os.chdir("/")
@@ -219,13 +224,13 @@ def slot_paths(parent: int, count: int) -> list[str]:
     return [f"/proc/self/fd/{parent}/{number}" for number in range(1, count + 1)]
 
 
-def _create(users: SessionUsers, user: int, directories: dict[str, tuple[str, int]]) -> tuple[int, int]:
+def _create(users: SessionUsers, user: int) -> tuple[int, int]:
     _join_group(users, user)
     _separate(users)
     namespace = None if user == users.server else user_namespaces.create([(user, users.server, 1)])
     owner = f"uid={user},gid={user}"
     mounts.mount_tmpfs(_TEMPORARY, f"size={users.disk_bytes},nr_inodes={users.inodes},mode=0700,{owner}")
-    for name, (_, mode) in directories.items():
+    for name, (_, mode) in users.directories.items():
         path = f"{_TEMPORARY}/{name}"
         os.mkdir(path)
         os.chown(path, user, user)
@@ -238,10 +243,10 @@ def _create(users: SessionUsers, user: int, directories: dict[str, tuple[str, in
         mounts.map_owner(tree, namespace)
         os.close(namespace)
     if user == root_user.ROOT:
-        root_user.cover(_TEMPORARY, [(f"{_TEMPORARY}/{name}", target) for name, (target, _) in directories.items()])
+        root_user.cover(_TEMPORARY, [(f"{_TEMPORARY}/{name}", target) for name, (target, _) in users.directories.items()])
         return tree, slots
     # The mount over the file system's own mount point, which hides it, must be the last.
-    for name, (target, _) in sorted(directories.items(), key=lambda item: item[1][0] == _TEMPORARY):
+    for name, (target, _) in sorted(users.directories.items(), key=lambda item: item[1][0] == _TEMPORARY):
         mounts.bind(f"{_TEMPORARY}/{name}", target)
         for link, covered in links(target).items():
             os.symlink(covered, link)
@@ -305,7 +310,6 @@ def _hide_server(users: SessionUsers) -> None:
 
 def enter_slot(
     users: SessionUsers,
-    directories: dict[str, tuple[str, int]],
     slots: int,
     number: int,
     *,
@@ -320,7 +324,6 @@ def enter_slot(
 
     Args:
         users: Users and disks of the sandbox.
-        directories: As for ``enter``.
         slots: Descriptor of the parent directory of those of forks.
         number: Number of the fork.
         user_namespace: Descriptor of the user namespace of the process that is to join.
@@ -339,7 +342,7 @@ def enter_slot(
         return None
     mounts.make_private()
     with _entered(mount_namespace):
-        trees = {name: mounts.clone_tree(f"{number}/{name}", directory=slots) for name in directories}
+        trees = {name: mounts.clone_tree(f"{number}/{name}", directory=slots) for name in users.directories}
     mounts.join(user_namespace, mounts.NEW_USERS)
     os.setresgid(USER, USER, USER)
     os.setresuid(USER, USER, USER)
@@ -349,7 +352,7 @@ def enter_slot(
         return None
     _separate(users)
     # As in ``enter``, the mount that hides the others must be the last.
-    for name, (mount_point, _) in sorted(directories.items(), key=lambda item: item[1][0] == _TEMPORARY):
+    for name, (mount_point, _) in sorted(users.directories.items(), key=lambda item: item[1][0] == _TEMPORARY):
         mounts.attach(trees[name], mount_point)
         os.close(trees[name])
     names = [name for name in _SLOT_NAMESPACES if name != "net" or not users.network]
@@ -526,12 +529,11 @@ def links(directory: str) -> dict[str, str]:
     return {f"{directory}/{name}": f"{covered}/{name}" for name in names}
 
 
-def try_to_enter(users: SessionUsers, directories: dict[str, tuple[str, int]], readable: Iterable[str]) -> str:
+def try_to_enter(users: SessionUsers, readable: Iterable[str]) -> str:
     """Call what ``enter``, ``borrow`` and ``join`` do in children of a process that has a zygote's privileges.
 
     Args:
         users: Users and disks of the sandbox.
-        directories: As for ``enter``.
         readable: Files and directories that a session must be able to read.
 
     Returns:
@@ -540,11 +542,11 @@ def try_to_enter(users: SessionUsers, directories: dict[str, tuple[str, int]], r
     fork = functools.partial(fork_into_namespaces, users)
 
     def try_root() -> str:
-        os.close(enter_as_root(users, directories))
+        os.close(enter_as_root(users))
         return ""
 
     def try_user() -> str:
-        for descriptor in _create(users, users.of_contexts, directories):
+        for descriptor in _create(users, users.of_contexts):
             os.close(descriptor)
         system = open_namespaces()
         socket.send_fds(theirs, [b"."], system)
@@ -552,7 +554,7 @@ def try_to_enter(users: SessionUsers, directories: dict[str, tuple[str, int]], r
 
     def try_to_borrow() -> str:
         submissions = users.of_submissions[0] if users.count else users.server
-        borrow(users, submissions, system[0], [mount_point for mount_point, _ in directories.values()])
+        borrow(users, submissions, system[0], users.mount_points)
         return ""
 
     def try_to_join() -> str:

@@ -29,7 +29,6 @@ from coding_gym_server.launcher.messages import KillZygote, StartZygote, ZygoteS
 from coding_gym_server.linux import mounts, user_namespaces
 from coding_gym_server.linux.forking import adopt_orphans, ask_child, fork_when_possible
 from coding_gym_server.linux.sigchld import ChildExits
-from coding_gym_server.workspace.layout import MOUNTED
 
 __all__ = ["become_server", "launch"]
 
@@ -63,7 +62,7 @@ def launch(users: SessionUsers, *, readable: Sequence[str], reachable: Sequence[
         if hidden := [directory for directory in reachable if not os.path.isdir(directory)]:
             return f"the server's user cannot reach {hidden[0]}"
         _become_root(_create_namespace(users))
-        return session_user.try_to_enter(users, MOUNTED, readable)
+        return session_user.try_to_enter(users, readable)
 
     if reason := ask_child(try_to_enter):
         return None, reason

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 
 from coding_gym_server.workspace import directory as workspace
 
-__all__ = ["MATPLOTLIB_BACKEND", "MOUNTED", "PRIVATE", "Layout"]
+__all__ = ["MATPLOTLIB_BACKEND", "MOUNTABLE", "MOUNTED", "PRIVATE", "Layout", "directories_of_image"]
 
 MATPLOTLIB_BACKEND = "TkAgg"
 """Matplotlib's backend for programs of a session with a screen."""
@@ -20,12 +22,14 @@ class Layout(msgspec.Struct, kw_only=True, frozen=True):
         home: The home directory.
         temporary: The directory for temporary files.
         authority: The X authority file of the screen.
+        others: Other directories of the session, such as ``/mnt``.
     """
 
     work: str
     home: str
     temporary: str
     authority: str
+    others: tuple[str, ...] = ()
 
     @classmethod
     def below(cls, directory: str) -> Layout:
@@ -40,7 +44,7 @@ class Layout(msgspec.Struct, kw_only=True, frozen=True):
     def writable(self) -> tuple[str, ...]:
         """Return the directories whose files are those of the session."""
         shared_memory = {"/dev/shm"} if self.temporary == PRIVATE.temporary else set()
-        return tuple({self.work, self.home, self.temporary} | shared_memory)
+        return tuple({self.work, self.home, self.temporary, *self.others} | shared_memory)
 
     def directories(self) -> dict[str, str]:
         """Return the environment variables that name the directories."""
@@ -78,4 +82,22 @@ MOUNTED = {
     workspace.TEMPORARY: (PRIVATE.temporary, 0o1777),
     "shm": ("/dev/shm", 0o1777),
 }
-"""Directories of a session, each with the path where the session sees it and its mode."""
+"""Directories that every session has, by name, each with the path where the session sees it and its mode."""
+
+_FOR_DATA = {"mnt": ("/mnt", 0o1777), "data": ("/data", 0o1777)}
+"""Directories in which programs expect or put data, likewise."""
+
+MOUNTABLE = MOUNTED | _FOR_DATA
+"""All directories that a session with mounts of its own can have, likewise."""
+
+
+def directories_of_image() -> dict[str, tuple[str, int]]:
+    """Return the part of ``MOUNTABLE`` that sessions have: of the directories for data, those that are there, and empty."""
+    return MOUNTED | {name: (path, mode) for name, (path, mode) in _FOR_DATA.items() if _is_empty(path)}
+
+
+def _is_empty(path: str) -> bool:
+    try:
+        return not os.path.islink(path) and not os.listdir(path)
+    except OSError:
+        return False

@@ -16,7 +16,7 @@ from coding_gym_server.isolation import session_user
 from coding_gym_server.protocol.grading import FileContent
 from coding_gym_server.workspace import directory as workspace
 from coding_gym_server.workspace.files import write_files
-from coding_gym_server.workspace.layout import MOUNTED, PRIVATE, Layout
+from coding_gym_server.workspace.layout import MOUNTABLE, MOUNTED, PRIVATE, Layout
 from coding_gym_server.workspace.saved_files import SavedFiles
 
 __all__ = [
@@ -40,7 +40,7 @@ class SessionDirectory(ABC):
 
     @abstractmethod
     def part(self, name: str) -> Path:
-        """Return the path by which the server accesses a directory, given by its name in ``MOUNTED``."""
+        """Return the path by which the server accesses a directory, given by its name in ``MOUNTABLE``."""
 
     @property
     @abstractmethod
@@ -128,18 +128,19 @@ class MountedDirectory(SessionDirectory):
                 weakref.finalize(self, os.close, descriptor)
 
     def _set_path(self, path: Path, *, store: Path) -> None:
+        parts = {name: f"{path}/{name}" for name in MOUNTABLE if os.path.isdir(f"{path}/{name}")}
         links = {
-            f"{path}/{name}/{os.path.basename(link)}": target
-            for name, (mount_point, _) in MOUNTED.items()
-            for link, target in session_user.links(mount_point).items()
+            f"{part}/{os.path.basename(link)}": target
+            for name, part in parts.items()
+            for link, target in session_user.links(MOUNTABLE[name][0]).items()
         }
-        self._set_parts({name: f"{path}/{name}" for name in MOUNTED}, store=store, links=links)
+        self._set_parts(parts, store=store, links=links)
 
     def _set_parts(self, parts: Mapping[str, str], *, store: Path, links: Mapping[str, str]) -> None:
         """Set the paths by which the server accesses the directories, the parent of copies, and the links in them."""
         # As strings, since each reset uses them.
         self._parts = dict(parts)
-        self._modes = {path: MOUNTED[name][1] for name, path in parts.items()}
+        self._modes = {path: MOUNTABLE[name][1] for name, path in parts.items()}
         self._authority = f"{parts[workspace.TEMPORARY]}/{os.path.basename(PRIVATE.authority)}"
         self._store = store
         self._links = dict(links)
@@ -150,6 +151,16 @@ class MountedDirectory(SessionDirectory):
     @property
     def layout(self) -> Layout:
         return PRIVATE
+
+    def seen_by_server(self, path: str) -> Path:
+        """Return the path by which the server accesses an absolute path of the session."""
+        # Without "..", which would lead from a link to elsewhere, in the system of the server.
+        found = Path(os.path.normpath(path))
+        for name, part in self._parts.items():
+            mount_point, _ = MOUNTABLE[name]
+            if found.is_relative_to(mount_point):
+                return Path(part) / found.relative_to(mount_point)
+        return found
 
     def remove_x_socket(self, name: str) -> None:
         """Do nothing: it is removed with the files of the session."""

@@ -76,8 +76,8 @@ from coding_gym_server.linux.niceness import lower_priority
 from coding_gym_server.linux.process_root import INIT, ProcessRoot, reaped_cpu_time
 from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.linux.wait_state import waits_without_limit
-from coding_gym_server.workspace.layout import MOUNTED, PRIVATE, Layout
-from coding_gym_server.zygote.interrupt import interrupt
+from coding_gym_server.workspace.layout import PRIVATE, Layout
+from coding_gym_server.zygote.interrupt import end_loop, interrupt
 from coding_gym_server.zygote.spawner import Spawner
 
 __all__ = ["ForkSlot", "Forked", "SessionRoot"]
@@ -172,7 +172,7 @@ class SessionRoot(ProcessRoot):
     Args:
         channel: Channel of the server's requests.
         profile: Isolation profile of the session.
-        directory: Parent of the session's directories, None for those of ``MOUNTED``.
+        directory: Parent of the session's directories, None for those of its user.
         backend: Name of the backend that executes the cells.
         user: Id of the session's user, None if it is the server's.
         authorized_imports: Modules that a backend with an import allowlist permits in addition to its own.
@@ -255,7 +255,8 @@ class SessionRoot(ProcessRoot):
         directories = [*self._layout.writable()]
         if self._parent_of_slots is not None:
             slots = session_user.slot_paths(self._parent_of_slots, self._slot_count)
-            directories += [f"{slot}/{name}" for slot in slots for name in MOUNTED]
+            assert self._profile.users is not None
+            directories += [f"{slot}/{name}" for slot in slots for name in self._profile.users.directories]
         listener = self._profile.apply_to_root(*directories)
         if self._parent_of_slots is not None:
             # Else the session could access the files of its forks.
@@ -286,6 +287,7 @@ class SessionRoot(ProcessRoot):
         if isinstance(request, CreateSystem):
             os._exit(0)
         close_all((*namespaces, *descriptors))
+        self._layout = msgspec.structs.replace(self._layout, others=tuple(self._profile.users.mount_points))
         # The kernel counts tasks per user and user namespace, of which the session has one of its own.
         self._profile = msgspec.structs.replace(self._profile, max_tasks=self._profile.users.max_tasks)
 
@@ -299,11 +301,11 @@ class SessionRoot(ProcessRoot):
             return Joined(), ()
         assert isinstance(request, EnterOwnSystem | CreateSystem)
         if isinstance(request, EnterOwnSystem) and request.is_root:
-            tree = session_user.enter_as_root(users, MOUNTED)
+            tree = session_user.enter_as_root(users)
             self._profile = msgspec.structs.replace(self._profile, is_root=True)
             return Mounted(), (tree,)
         slots = request.slots if isinstance(request, EnterOwnSystem) else 0
-        tree, parent = session_user.enter(users, user, MOUNTED, slots=slots)
+        tree, parent = session_user.enter(users, user, slots=slots)
         if slots:
             self._parent_of_slots, self._slot_count = os.dup(parent), slots
             return Mounted(), (tree, parent)
@@ -339,9 +341,9 @@ class SessionRoot(ProcessRoot):
                 return self._fork(self._slots[number], descriptors)
             case ForkSpawner(number):
                 return self._fork_spawner(self._slots[number], descriptors)
-            case InterruptWorker(number):
+            case InterruptWorker(number, is_closing, is_repeated):
                 if (worker := self._slots[number].worker) is not None:
-                    interrupt(worker)
+                    end_loop(worker, is_repeated=is_repeated) if is_closing else interrupt(worker)
                 self._channel.send(Interrupted())
             case RequestWidgets(number):
                 if (worker := self._slots[number].worker) is not None:

@@ -10,7 +10,6 @@ from coding_gym_server.ipc.messages import Failed, ToProcess
 from coding_gym_server.ipc.snapshot_messages import SlotMade
 from coding_gym_server.isolation import session_user
 from coding_gym_server.isolation.profile import IsolationProfile
-from coding_gym_server.workspace.layout import MOUNTED
 from coding_gym_server.zygote.slot_init import SlotInit
 
 __all__ = ["SlotMaker"]
@@ -54,7 +53,6 @@ class SlotMaker:
         try:
             namespaces = session_user.enter_slot(
                 self._users,
-                MOUNTED,
                 self._slots,
                 self._number,
                 user_namespace=self._user_namespace,

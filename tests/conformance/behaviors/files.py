@@ -13,6 +13,10 @@ FILES = {
                 status = os.stat(name)
                 print(oct(status.st_mode), status.st_nlink, status.st_uid == os.getuid(), status.st_gid == os.getgid())
     """,
+    "usual places": """
+        for place in ("/tmp", "/dev/shm", "/mnt"):
+            print(place, attempt(write, f"{place}/usual", "text"), attempt(os.unlink, f"{place}/usual"))
+    """,
     "opening": """
         with scratch():
             write("file", "text")

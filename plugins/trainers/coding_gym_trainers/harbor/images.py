@@ -1,4 +1,7 @@
-"""Images of Harbor's tasks: the directories that tasks write to become links into the workspace, for the root is read-only."""
+"""Images of Harbor's tasks: the directories that tasks write to become links into the workspace, for the root is read-only.
+
+What an image has in the directories that sessions cover by their own is copied into them.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,7 @@ _LINKED = ("/logs", "/tests", "/solution", "/runtime")
 _TARGETS = PurePosixPath("/home/user/.harbor")
 """In the workspace of the session: not in ``/tmp``, which agents empty."""
 _ORIGINALS = PurePosixPath("/opt/harbor")
+_COVERED = ("/tmp", "/home/user")
 _PLACES_OF_SESSIONS = ("/", "/workspaces", "/home/user")
 """Working directories that mean that of the session: the root, and those of the default image."""
 
@@ -43,12 +47,14 @@ class TaskImage:
 
     @property
     def begin(self) -> str:
-        """Script that makes the targets of the links in a new session, with the files that the image has there."""
+        """Script that gives a new session the files that the image has in its directories, and in the targets of the links."""
+        targets = {path: path for path in _COVERED} | {path: _inside(_TARGETS, path) for path in _linked(self.workdir)}
         script = ["set -e"]
-        for path in _linked(self.workdir):
-            original, target = shlex.quote(_inside(_ORIGINALS, path)), shlex.quote(_inside(_TARGETS, path))
-            script.append(f"mkdir -p {target}")
-            script.append(f"if [ -d {original} ]; then cp -R --preserve=mode,timestamps,links {original}/. {target}; fi")
+        for path, target in targets.items():
+            script.append(f"mkdir -p {shlex.quote(target)}")
+            script.append(_copy_if_there(_inside(_ORIGINALS, path), target))
+        if self.workdir is not None:
+            script.append(f"mkdir -p {shlex.quote(self.workdir)}")
         return "\n".join(script)
 
     def place(self, path: str | PurePosixPath) -> str:
@@ -117,16 +123,28 @@ def _build_linked(client: docker.DockerClient, dockerfile: str, tag: str) -> Non
 
 def _dockerfile(base: str, paths: Iterable[str]) -> str:
     commands = ["set -e"]
+    for path in _COVERED:
+        original = _inside(_ORIGINALS, path)
+        commands += [f"mkdir -p {shlex.quote(original)}", _copy_if_there(path, original)]
     for path in paths:
         source, original = shlex.quote(path), shlex.quote(_inside(_ORIGINALS, path))
         commands.append(f"mkdir -p {shlex.quote(str(PurePosixPath(path).parent))} {_ORIGINALS}")
         commands.append(f"if [ -d {source} ]; then mv {source} {original}; fi")
         commands.append(f"ln -s {shlex.quote(_inside(_TARGETS, path))} {source}")
+    # Sessions are not root, whose files the task expects to read. The init of the image is executable only.
+    commands.append("find / -xdev \\( -type d ! -perm -005 -o -type f ! -perm /005 \\) -exec chmod a+rX {} +")
     return f"FROM {base}\nUSER 0\nWORKDIR /\nRUN {json.dumps(['/bin/sh', '-c', '; '.join(commands)])}\n"
 
 
 def _linked(workdir: str | None) -> tuple[str, ...]:
-    return (*_LINKED, *([workdir] if workdir is not None and workdir not in _LINKED else []))
+    if workdir is None or workdir in _LINKED or any(PurePosixPath(workdir).is_relative_to(place) for place in _COVERED):
+        return _LINKED
+    return (*_LINKED, workdir)
+
+
+def _copy_if_there(source: str, target: str) -> str:
+    source, target = shlex.quote(source), shlex.quote(target)
+    return f"if [ -d {source} ]; then cp -R --preserve=mode,timestamps,links {source}/. {target}; fi"
 
 
 def _inside(directory: PurePosixPath, path: str) -> str:

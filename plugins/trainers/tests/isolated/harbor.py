@@ -129,6 +129,23 @@ def with_environment(environment, test):
     asyncio.run(body())
 
 
+PLACES = ("/data", "/srv", "/var/log/app", "/home/agent", "/home/user/project", "/root", "/tmp/work", "/opt/tool", "/mnt/set")
+
+
+@pytest.mark.parametrize("workdir", ["/app", "/srv", "/home/user/project", "/tmp/work"])
+def test_files_of_image_are_there(make, task, base, workdir):
+    """The images of other tasks have files anywhere, many of which only root can read."""
+    making = [f"mkdir -p {place}; echo {place} > {place}/given; chmod 600 {place}/given; chmod 700 {place}" for place in PLACES]
+    (task / "environment/Dockerfile").write_text(f"FROM {base}\nUSER 0\nRUN {'; '.join(making)}\nWORKDIR {workdir}\n")
+
+    async def test(environment):
+        files = [f"{place}/given" for place in PLACES]
+        result = await environment.exec(f"cat {' '.join(files)}; pwd; touch new")
+        assert (result.stdout.split(), result.return_code, result.stderr) == ([*PLACES, workdir], 0, "")
+
+    with_environment(make(), test)
+
+
 def test_environment_runs_commands(make):
     async def test(environment):
         result = await environment.exec("pwd; cat data/given.txt; echo err >&2; exit 3")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import socket
 import weakref
@@ -20,7 +19,7 @@ from coding_gym_server.ipc.system_messages import CreateSystem, JoinSystem
 from coding_gym_server.ipc.zygote_messages import ForkRoot
 from coding_gym_server.server.supervisor.systems import SessionSystem, call_new_root
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
-from coding_gym_server.workspace.layout import MOUNTED, PRIVATE
+from coding_gym_server.workspace.layout import PRIVATE
 from coding_gym_server.workspace.session_directory import (
     ContainerDirectory,
     MountedDirectory,
@@ -106,12 +105,7 @@ class SharedMounts(SharedFiles):
 
     def seen_by_server(self, path: str) -> Path:
         assert self._files is not None
-        # Without "..", which would lead from a link to elsewhere, in the system of the server.
-        found = Path(os.path.normpath(path))
-        for name, (mount_point, _) in MOUNTED.items():
-            if found.is_relative_to(mount_point):
-                return self._files.part(name) / found.relative_to(mount_point)
-        return found
+        return self._files.seen_by_server(path)
 
     def request(self, backend: str) -> ForkRoot:
         return ForkRoot(None, backend, user=self.user)
