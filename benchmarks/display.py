@@ -215,7 +215,7 @@ def _clicks_beside_others(plan: BenchPlan) -> Iterator[Row]:
             options["system_packages"] = ["python3-gi", "gir1.2-gtk-3.0"]
         with closing(gym.make("CodingEnvGUI-v0", provider=plan.provider, max_episode_steps=None, **options)) as env:
             env.reset(seed=0)
-            if env.step(f"import {module}")[0]["exit_code"]:
+            if env.step({"code": f"import {module}", "events": []})[0]["exit_code"]:
                 yield Row(what=what, unit="", median=None, at_most=0, note=f"skipped: {module} is not installed")
                 continue
             with _busy_machine():

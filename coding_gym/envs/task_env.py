@@ -356,7 +356,7 @@ class CodingTaskVectorEnv(CodingVectorEnv):
         pool: SandboxPool | None = None,
         max_episode_steps: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        sessions_per_sandbox: int = 8,
+        sessions_per_sandbox: int | None = None,
         config: SandboxConfig | Mapping[str, Any] | None = None,
         **options: Unpack[CodingEnvKwargs],
     ) -> None:

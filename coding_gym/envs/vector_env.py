@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,6 +43,9 @@ _PATIENCE_SECONDS = 5.0
 
 _MAX_THREADS = 32
 
+_LEAST_SESSIONS, _MOST_SESSIONS = 8, 16
+"""Environments per sandbox by default: more share too little memory, fewer make more sandboxes that start slowly."""
+
 _CANCEL_SECONDS = 5.0
 """Maximum number of seconds that ``close`` waits for calls in progress."""
 
@@ -67,7 +71,7 @@ class CodingVectorEnv(SyncVectorEnv):
         max_episode_steps: Number of steps after which an episode is truncated; None for no limit.
         autoreset_mode: When an episode that has ended is reset: see ``gymnasium.vector.AutoresetMode``.
         sessions_per_sandbox: Number of environments that share a sandbox, one session each; with a pool, it is the pool's
-            ``sessions``.
+            ``sessions``. If None, 8 to 16: the fewest with which the sandboxes use all processors of this machine.
         pool: Pool to lease the sandboxes from; if None, the environment starts its own, or makes a pool of ``base_urls``.
         config: The sandboxes, as a ``SandboxConfig`` or a mapping of its fields.
         options: Fields of ``EnvOptions`` and, instead of ``config`` and ``pool``, of ``SandboxConfig``.
@@ -85,13 +89,14 @@ class CodingVectorEnv(SyncVectorEnv):
         *,
         max_episode_steps: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        sessions_per_sandbox: int = 8,
+        sessions_per_sandbox: int | None = None,
         pool: SandboxPool | None = None,
         config: SandboxConfig | Mapping[str, Any] | None = None,
         **options: Unpack[CodingEnvKwargs],
     ) -> None:
         check_count("num_envs", num_envs, 1)
-        check_count("sessions_per_sandbox", sessions_per_sandbox, 1)
+        if sessions_per_sandbox is not None:
+            check_count("sessions_per_sandbox", sessions_per_sandbox, 1)
         if not isinstance(autoreset_mode, AutoresetMode):
             check_one_of("autoreset_mode", autoreset_mode, [mode.value for mode in AutoresetMode])
         if max_episode_steps is not None:
@@ -109,6 +114,8 @@ class CodingVectorEnv(SyncVectorEnv):
             if self._own_pool is not None:
                 self._own_pool.close()
             raise ConfigurationError(message)
+        if sessions_per_sandbox is None:
+            sessions_per_sandbox = _sessions_for(num_envs, config.cpu)
         if pool is None:
             sessions = max(config.sessions, min(num_envs, sessions_per_sandbox))
             config = replace(config, sessions=sessions * self._sessions_per_env)
@@ -758,6 +765,17 @@ class _Answers:
     def _remove(self, index: int) -> None:
         del self._arrived[index]
         self._pending.discard(index)
+
+
+def _sessions_for(num_envs: int, cpu: float) -> int:
+    """Return the default number of environments per sandbox: as few as make the sandboxes use all processors of this machine.
+
+    Args:
+        num_envs: Number of environments.
+        cpu: Number of processors that a sandbox may use.
+    """
+    sandboxes = max(1, int(len(os.sched_getaffinity(0)) / cpu))
+    return min(max(_LEAST_SESSIONS, -(-num_envs // sandboxes)), _MOST_SESSIONS)
 
 
 def _listed(indices: list[int]) -> str:

@@ -130,7 +130,7 @@ def test_vector_environments_do_not_share_metadata(make):
         ({"num_envs": "3"}, "num_envs"),
         ({"num_envs": 2.5}, "num_envs"),
         ({"sessions_per_sandbox": 0}, "sessions_per_sandbox"),
-        ({"sessions_per_sandbox": None}, "sessions_per_sandbox"),
+        ({"sessions_per_sandbox": "8"}, "sessions_per_sandbox"),
         ({"memory": "1g"}, "memory"),
         ({"screen": "big"}, "screen"),
         ({"config": {"mem": "1g"}, "cpu": 1}, "config"),
