@@ -93,9 +93,10 @@ def build_image(
     force: Annotated[bool, typer.Option("--force", help="Rebuild an existing image from scratch.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the image's name.")] = False,
 ) -> None:
-    """Build the image of the docker provider, unless it exists already."""
+    """Build the image of the docker provider, and the volume by which other images get its server, unless they exist."""
     from coding_gym.cli.build_progress import BuildProgress
     from coding_gym.sandbox.docker.images import build_image as build
+    from coding_gym.sandbox.docker.runtime import ensure_runtime
 
     arguments = dict(_name_and_value(argument) for argument in build_arg or ())
     with _engine() as client:
@@ -106,6 +107,8 @@ def build_image(
                 raise typer.BadParameter(str(error), param_hint="--build-arg") from error
         if not progress.has_begun and not quiet:
             typer.echo("The image exists already:")
+        if not arguments:
+            ensure_runtime(client)
     typer.echo(name)
 
 
@@ -148,7 +151,9 @@ def ps() -> None:
 @app.command()
 def prune(
     everything: Annotated[bool, typer.Option("--all", help="Also containers whose owner is alive or on another host.")] = False,
-    images: Annotated[bool, typer.Option("--images", help="Also images of other versions that no container uses.")] = False,
+    images: Annotated[
+        bool, typer.Option("--images", help="Also images and volumes of other versions that no container uses.")
+    ] = False,
 ) -> None:
     """Remove the containers and runtime directories of processes that have ended."""
     from coding_gym.sandbox.docker.cleanup import (
@@ -166,6 +171,7 @@ def prune(
             removed += [f"container {container.name}" for container, _ in our_containers(client) if remove_container(container)]
         if images:
             removed += [f"image {tag}" for tag in _remove_old_images(client)]
+            removed += [f"volume {name}" for name in _remove_old_runtimes(client)]
     for entry in removed:
         typer.echo(f"removed {entry}")
     if not removed:
@@ -334,6 +340,24 @@ def _engine() -> Iterator[docker.DockerClient]:
 
 def _age(container: Container) -> str:
     return age(datetime.fromisoformat(container.attrs["Created"]))
+
+
+def _remove_old_runtimes(client: docker.DockerClient) -> Iterator[str]:
+    from docker.errors import APIError
+
+    from coding_gym.sandbox.docker.runtime import RUNTIME_PREFIX, runtime_name
+
+    for volume in client.volumes.list(filters={"name": RUNTIME_PREFIX}):
+        if not volume.name.startswith(RUNTIME_PREFIX) or volume.name.startswith(runtime_name()):
+            continue
+        try:
+            volume.remove()
+        except APIError as error:
+            # A container uses it.
+            if error.status_code != _CONFLICT:
+                raise
+        else:
+            yield volume.name
 
 
 def _remove_old_images(client: docker.DockerClient) -> Iterator[str]:

@@ -116,8 +116,8 @@ class SandboxConfig:
     Attributes:
         provider: ``auto`` (Docker if an engine answers, else local; Apptainer if ``image`` is a path), ``docker``,
             ``apptainer``, ``local``, ``remote``, or the name of one that a plug-in adds.
-        image: Image of the docker provider, or what Apptainer runs: a ``.sif`` file, a directory or a URI; built from this
-            package's sources if None.
+        image: Image of the docker provider, any that the engine has or can pull (see ``docs/images.md``), or what Apptainer
+            runs: a ``.sif`` file, a directory or a URI; built from this package's sources if None.
         runtime: Name of an OCI runtime, such as ``runsc`` or ``kata``; the engine's default if None.
         cpu: CPU time, in cores.
         mem: Memory including swap, such as ``"2g"``.

@@ -50,6 +50,7 @@ def _default(entry: Field[Any]) -> str:
 def _markdown(text: str) -> str:
     return (
         text.replace("``docs/packages.md``", "[Packages](packages.md)")
+        .replace("``docs/images.md``", "[Any image](images.md)")
         .replace("``docs/backends.md``", "[Backends](backends.md)")
         .replace("``", "`")
     )

@@ -33,6 +33,7 @@ from coding_gym_server.server.command_line import parse_arguments
 from coding_gym_server.server.process_limiter import default_session_limit
 from coding_gym_server.server.supervisor.zygote_handle import ZygoteHandle
 from coding_gym_server.worker.backends.registry import check_installed
+from coding_gym_server.workspace.image_programs import ImagePrograms, programs_of
 from coding_gym_server.workspace.layout import MOUNTED, PRIVATE, directories_of_image
 from coding_gym_server.zygote.config import ZygoteConfig
 
@@ -44,6 +45,9 @@ _log = logging.getLogger(__name__)
 _PR_SET_DUMPABLE = 4
 _WORKSPACES = "/run/workspaces"
 """Path of the workspaces in the namespaces of a server outside a container."""
+
+_TEMPORARY = "tmp"
+"""Directory of the workspaces for temporary files of the server in a container of another image."""
 
 _SECRETS = "/run"
 """Directory in which engines and clusters mount secrets of a container."""
@@ -69,11 +73,17 @@ def main() -> None:
     _allow_more_open_files()
     # Before the server leaves the network in which its clients are.
     listener = None if config.uds else _listen(config)
+    image = _programs_of_image(config)
     form = _choose_form(config) if config.container else None
     config.workspaces.mkdir(parents=True, exist_ok=True)
+    if config.image is not None:
+        # Where the image has files, other than the server, at the usual place.
+        temporary = config.workspaces / _TEMPORARY
+        temporary.mkdir()
+        temporary.chmod(0o1777)
+        os.environ["TMPDIR"] = str(temporary)
     config = _with_packages(config)
     _require_backend(config.default_backend)
-    directories = [str(config.workspaces), *([os.path.dirname(config.uds)] if config.uds else [])]
     fonts = fontconfig.prepare(config.workspaces)
     # Not listable, so that the random names below it stay secret.
     with contextlib.suppress(PermissionError):
@@ -83,8 +93,7 @@ def main() -> None:
         namespaces.disown(_WORKSPACES)
         config = msgspec.structs.replace(config, workspaces=Path(_WORKSPACES))
         fonts = config.workspaces / fonts.name
-        directories = [_WORKSPACES, *directories[1:]]
-        form = _choose_form(config, reachable=directories)
+        form = _choose_form(config, reachable=_hidden(config))
         if form.users is None:
             sys.exit(f"a local sandbox requires namespaces for its sessions: {form.user_reason}; {form.files_reason}")
     if form.users is None:
@@ -101,7 +110,7 @@ def main() -> None:
     if config.uds and not os.access(os.path.dirname(config.uds) or ".", os.W_OK | os.X_OK):
         sys.exit(f"user {os.geteuid()} cannot create {config.uds}: let it write the directory, or listen on TCP")
     users = form.users
-    hidden = (*([_SECRETS] if config.container else []), *directories)
+    hidden = _hidden(config)
     if users is not None:
         users = msgspec.structs.replace(users, hidden=hidden, shown=(str(fonts),))
     profile = IsolationProfile(
@@ -134,6 +143,7 @@ def main() -> None:
         authorized_imports=config.authorized_imports,
         overlay=None if config.overlay is None else str(config.overlay),
         namespace=_create_namespace() if needs_namespace else None,
+        image=image,
     )
     # The zygote imports for most of a second: start it before the server imports its own modules.
     zygote = ZygoteHandle(zygote_config, font_cache=fonts, launcher=form.launcher)
@@ -151,7 +161,7 @@ def main() -> None:
     )
     # The server's imports leave hardly any garbage, and permanent objects.
     gc.disable()
-    server = _server(config, zygote, form.launcher, profile, isolation)
+    server = _server(config, zygote, form.launcher, profile, isolation, image)
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -195,12 +205,14 @@ def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _For
         first=first,
         count=min(of_sessions + 2 * graders, _MAX_SESSION_USERS - RESERVED_USERS),
         graders=graders,
-        directories=directories_of_image(),
+        # Another image's programs find its own directories, and may write them.
+        directories=directories_of_image() if config.image is None else MOUNTED,
         disk_bytes=config.session_disk_bytes,
         inodes=config.max_inodes,
         max_tasks=config.session_processes or default_session_limit(config.max_sessions, config.max_processes),
         systems=config.max_sessions + 2 * config.grading_workers,
         have_root=config.session_root,
+        hidden=_hidden(config) if config.container else (),
         network=config.network,
     )
     launcher, reason = None, config.shared_user_reason
@@ -232,6 +244,12 @@ def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _For
     return _Form(users, None, reason)
 
 
+def _hidden(config: ServerConfig) -> tuple[str, ...]:
+    """Return the directories of the server, and those with secrets."""
+    sockets = [os.path.dirname(config.uds)] if config.uds else []
+    return (*([_SECRETS] if config.container else []), str(config.workspaces), *sockets)
+
+
 def _listen(config: ServerConfig) -> socket.socket:
     """Return a listening socket at the configured address."""
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
@@ -239,6 +257,17 @@ def _listen(config: ServerConfig) -> socket.socket:
         return socket.create_server((config.host, config.port), family=family)
     except OSError as error:
         sys.exit(f"cannot listen on {config.host}:{config.port}: {error.strerror}")
+
+
+def _programs_of_image(config: ServerConfig) -> ImagePrograms | None:
+    """Return how programs of sessions run if they are those of another image than the server's, else None."""
+    if config.image is None:
+        return None
+    settings = config.image
+    try:
+        return programs_of(settings.environment, settings.user, settings.directory, host_name=namespaces.HOST_NAME)
+    except ValueError as error:
+        sys.exit(str(error))
 
 
 def _create_namespace() -> int:
@@ -328,6 +357,7 @@ def _server(
     launcher: LauncherClient | None,
     profile: IsolationProfile,
     isolation: IsolationReport,
+    image: ImagePrograms | None,
 ) -> uvicorn.Server:
     import uvicorn
 
@@ -343,7 +373,7 @@ def _server(
 
     server = SandboxServer(
         uvicorn.Config(
-            create_app(config, zygote, launcher=launcher, profile=profile, isolation=isolation, end=end),
+            create_app(config, zygote, launcher=launcher, profile=profile, isolation=isolation, end=end, image=image),
             uds=config.uds,
             host=config.host,
             port=config.port,

@@ -11,9 +11,10 @@ import os
 import secrets
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import docker
@@ -25,15 +26,17 @@ from requests import RequestException
 
 from coding_gym._version import __version__
 from coding_gym.client.address import Address
-from coding_gym.errors import SandboxStartError, TransportError
+from coding_gym.errors import ConfigurationError, SandboxStartError, TransportError
 from coding_gym.sandbox.base import Sandbox, check_exit_code, wait_until_ready
 from coding_gym.sandbox.config import SandboxConfig, parse_size
 from coding_gym.sandbox.docker.cleanup import remove_orphans_once, try_to_remove
 from coding_gym.sandbox.docker.derived_images import ensure_image_with_packages
 from coding_gym.sandbox.docker.engine import EngineTraits, connect_to_engine, inspect_engine, root_cause
+from coding_gym.sandbox.docker.images import ensure_image
+from coding_gym.sandbox.docker.runtime import ENTRY_POINT, ensure_runtime, environment_beside, settings_of
 from coding_gym.sandbox.ownership import LABEL_OWNER, OwnerProcess, new_runtime_directory
 from coding_gym.sandbox.server_config import server_config
-from coding_gym_server.protocol import ServerConfig
+from coding_gym_server.protocol import ImageSettings, ServerConfig
 
 __all__ = ["LABEL_OWNER", "LABEL_VERSION", "DockerSandbox", "start_container"]
 
@@ -52,7 +55,6 @@ _WORKSPACES = "/workspaces"
 _DESCRIPTORS = 8192
 _PODMAN_PROCESSES = 32_768
 
-_SERVER = "coding-gym-server"
 _CHECK_OPTIONS = "Check cpu=, mem=, pids_limit=, runtime= and network="
 
 _log = logging.getLogger("coding_gym")
@@ -105,26 +107,31 @@ def start_container(config: SandboxConfig, *, shared_user_reason: str = "") -> D
     client = connect_to_engine()
     place = (client.api.base_url, config.runtime)
     reason = shared_user_reason or _shared_user_reasons.get(place, "")
+    has_root = config.root
     try:
         remove_orphans_once(client)
-        image = ensure_image_with_packages(client, config)
+        image = _Image.of(client, config)
+        has_root = has_root or image.settings is not None
         engine = inspect_engine(client)
         if not reason and engine.is_podman and not _is_here(client):
             reason = "Podman accepts a seccomp profile by path only, and it runs on another machine"
-        if config.root and reason:
-            message = f"root=True is not available: sessions cannot have their own root, because {reason}"
+        if has_root and reason:
+            option = "root=True" if image.settings is None else f"image={image.name!r}"
+            message = f"{option} is not available: sessions cannot have their own root, because {reason}"
             raise SandboxStartError(message)
         server = replace(
             server_config(config, shared_user_reason=reason),
-            workspaces=Path(_WORKSPACES),
+            workspaces=Path(image.workspaces),
             isolation=config.isolation or "prefer",
+            session_root=has_root,
+            image=image.settings,
         )
-        options = {**_limits(config, engine), **_user_options(config, engine, reason)}
+        options = {**_limits(config, engine, image), **_user_options(engine, reason, has_root=has_root)}
         start = _start_with_socket if _uses_unix_socket(client, config, engine) else _start_with_port
         sandbox = start(client, config, image, server, options)
     except _RefusedError as error:
         client.close()
-        if reason or config.root:
+        if reason or has_root:
             raise SandboxStartError(str(error)) from error
         sandbox = start_container(config, shared_user_reason=str(error))
         # Only now: the engine may have refused another option.
@@ -153,6 +160,59 @@ def start_container(config: SandboxConfig, *, shared_user_reason: str = "") -> D
     return start_container(config, shared_user_reason=found)
 
 
+class _Image(NamedTuple):
+    """Image of a container.
+
+    Attributes:
+        name: Its name.
+        settings: What it sets for programs; None if it has the server.
+        runtime: The volume with the server and its mount point; None if the image has it.
+    """
+
+    name: str
+    settings: ImageSettings | None = None
+    runtime: str | None = None
+
+    @classmethod
+    def of(cls, client: docker.DockerClient, config: SandboxConfig) -> _Image:
+        """Return the image of a configuration, after building or pulling it if necessary."""
+        if config.image is None or (settings := settings_of(client, ensure_image(client, config.image))) is None:
+            return cls(ensure_image_with_packages(client, config))
+        basis = "which is not based on the default one (see docs/packages.md)"
+        for option, value in (("packages", config.packages), ("system_packages", config.system_packages)):
+            if value:
+                message = f"{option}= cannot be installed into the image {config.image!r}, {basis}: add them to its Dockerfile"
+                raise ConfigurationError(message)
+        return cls(config.image, settings, ensure_runtime(client))
+
+    @property
+    def workspaces(self) -> str:
+        """Directory of the server, which the image does not have."""
+        return _WORKSPACES if self.settings is None else f"/.{_WORKSPACES[1:]}"
+
+    @property
+    def mount_points(self) -> Sequence[str]:
+        """Directories of a session without mounts of its own, that it can write."""
+        return ("/tmp", _HOME) if self.settings is None else ()
+
+    def options(self, environment: Mapping[str, str]) -> dict[str, Any]:
+        """Return options of a container, in which the image sets nothing for the server.
+
+        Args:
+            environment: Environment variables of the server.
+        """
+        if self.settings is None:
+            return {"environment": dict(environment)}
+        return {
+            "entrypoint": list(ENTRY_POINT),
+            # Where sessions mount their own: created if the image has no such directories, with its files otherwise.
+            "working_dir": _HOME,
+            "volumes": ["/tmp"],
+            "environment": {**environment_beside(self.settings.environment), **environment},
+            "healthcheck": {"test": ["NONE"]},
+        }
+
+
 def _warn_of_missing_limits(container: Container, config: SandboxConfig) -> None:
     """Log which limits an engine has left out, as Podman does where its user has no control group."""
     host = container.attrs["HostConfig"]
@@ -166,7 +226,7 @@ def _warn_of_missing_limits(container: Container, config: SandboxConfig) -> None
 
 
 def _start_with_socket(
-    client: docker.DockerClient, config: SandboxConfig, image: str, server: ServerConfig, options: dict[str, Any]
+    client: docker.DockerClient, config: SandboxConfig, image: _Image, server: ServerConfig, options: dict[str, Any]
 ) -> DockerSandbox:
     with new_runtime_directory() as directory:
         shared = directory / "run"
@@ -180,7 +240,7 @@ def _start_with_socket(
         server = replace(server, uds=f"{_SOCKET_DIRECTORY}/server.sock")
         command = ["--token-file", f"{_SOCKET_DIRECTORY}/token", "--config", server.document()]
         options = {
-            "binds": {str(shared): {"bind": _SOCKET_DIRECTORY, "mode": "rw"}},
+            "binds": [f"{shared}:{_SOCKET_DIRECTORY}:rw"],
             "network_mode": config.network or "none",
             **options,
         }
@@ -189,7 +249,7 @@ def _start_with_socket(
 
 
 def _start_with_port(
-    client: docker.DockerClient, config: SandboxConfig, image: str, server: ServerConfig, options: dict[str, Any]
+    client: docker.DockerClient, config: SandboxConfig, image: _Image, server: ServerConfig, options: dict[str, Any]
 ) -> DockerSandbox:
     token = secrets.token_urlsafe(32) if config.token is None else config.token
     command = ["--token-file", "-", "--config", server.document()]
@@ -210,7 +270,7 @@ def _start_with_port(
 def _start(
     client: docker.DockerClient,
     config: SandboxConfig,
-    image: str,
+    image: _Image,
     command: list[str],
     options: dict[str, Any],
     address_of: Any,
@@ -222,7 +282,7 @@ def _start(
     Args:
         client: Connection to the engine.
         config: The sandbox's configuration.
-        image: Name of the image.
+        image: The image.
         command: Arguments of the server.
         options: Options of the container's host configuration in addition to those that all containers have.
         address_of: Function that returns the address of the started container.
@@ -254,12 +314,6 @@ def _start(
     except (APIError, SandboxStartError) as error:
         try_to_remove(container)
         reason = str((error.explanation if isinstance(error, APIError) else None) or error)
-        if not _has_server(client, image):
-            message = (
-                f"The image {image!r} does not start coding_gym's server: leave image= out, or pass one that is derived from "
-                f"the default one ('coding-gym build-image'). {reason}"
-            )
-            raise SandboxStartError(message) from error
         if isinstance(error, SandboxStartError):
             raise
         message = f"The container does not start: {reason}. {_CHECK_OPTIONS}"
@@ -290,18 +344,11 @@ def _recorded_end(client: docker.DockerClient, container: Container) -> tuple[in
     return code, has_memory
 
 
-def _has_server(client: docker.DockerClient, image: str) -> bool:
-    """Return whether the entry point of an image may be the server; unknown if the engine does not tell."""
-    try:
-        config = client.images.get(image).attrs["Config"]
-    except DockerException:
-        return True
-    return any(_SERVER in part for part in (*(config.get("Entrypoint") or ()), *(config.get("Cmd") or ())))
-
-
 def _create(
-    client: docker.DockerClient, config: SandboxConfig, image: str, command: list[str], options: dict[str, Any]
+    client: docker.DockerClient, config: SandboxConfig, image: _Image, command: list[str], options: dict[str, Any]
 ) -> Container:
+    if image.runtime is not None:
+        options = {**options, "binds": [*options.get("binds", ()), image.runtime]}
     host = client.api.create_host_config(
         auto_remove=True,
         read_only=True,
@@ -319,13 +366,13 @@ def _create(
         host |= {"MaskedPaths": [], "ReadonlyPaths": []}
     try:
         created = client.api.create_container(
-            image,
+            image.name,
             command,
             name=f"coding-gym-{secrets.token_hex(6)}",
             # A container in the network of another one has its name.
             hostname=None if (config.network or "").startswith("container:") else _HOST_NAME,
             labels={LABEL_OWNER: str(OwnerProcess.current()), LABEL_VERSION: __version__},
-            environment=dict(config.environment),
+            **image.options(config.environment),
             user="0:0" if _has_session_users(options) else f"{_UID}:{_UID}",
             stdin_open="port_bindings" in options,
             ports=list(options.get("port_bindings", ())),
@@ -342,7 +389,7 @@ def _has_session_users(options: dict[str, Any]) -> bool:
     return "cap_add" in options
 
 
-def _limits(config: SandboxConfig, engine: EngineTraits) -> dict[str, Any]:
+def _limits(config: SandboxConfig, engine: EngineTraits, image: _Image) -> dict[str, Any]:
     """Return the container's options about files and processes that depend on the engine."""
     tmpfs = f"rw,exec,nosuid,nodev,size={parse_size(config.disk)}"
     ulimits = {"core": 0, "nofile": _DESCRIPTORS}
@@ -354,11 +401,11 @@ def _limits(config: SandboxConfig, engine: EngineTraits) -> dict[str, Any]:
     return {
         "ulimits": [Ulimit(name=name, soft=limit, hard=limit) for name, limit in ulimits.items()],
         # Only root can list the workspaces or change their mode: the names of what displays draw are random.
-        "tmpfs": {_WORKSPACES: f"{tmpfs},mode=1733", **dict.fromkeys(("/tmp", _HOME), f"{tmpfs},mode=1777")},
+        "tmpfs": {image.workspaces: f"{tmpfs},mode=1733", **dict.fromkeys(image.mount_points, f"{tmpfs},mode=1777")},
     }
 
 
-def _user_options(config: SandboxConfig, engine: EngineTraits, shared_user_reason: str) -> dict[str, Any]:
+def _user_options(engine: EngineTraits, shared_user_reason: str, *, has_root: bool) -> dict[str, Any]:
     """Return the container's options about users and namespaces."""
     security = ["no-new-privileges"]
     if shared_user_reason:
@@ -374,7 +421,7 @@ def _user_options(config: SandboxConfig, engine: EngineTraits, shared_user_reaso
     if engine.can_share_groups:
         security.append("writable-cgroups=true")
     # Without it, the root of a container cannot be mapped in a user namespace.
-    roots = ["SETFCAP"] if config.root else []
+    roots = ["SETFCAP"] if has_root else []
     # Root whose only capabilities change users: the launcher keeps them as another user, the server drops them at once.
     groups = {"cgroupns": "private"} if engine.can_share_groups else {}
     return {"cap_add": ["SETUID", "SETGID", *roots], "security_opt": security, **groups}

@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from coding_gym_server.linux import mounts, user_namespaces
 
@@ -54,12 +56,13 @@ def become(others: Iterable[range]) -> None:
     os.environ["PATH"] = os.pathsep.join([os.environ["PATH"], *_PROGRAMS_OF_ROOT])
 
 
-def cover(directory: str, own: Sequence[tuple[str, str]]) -> None:
+def cover(directory: str, own: Sequence[tuple[str, str]], *, hidden: Collection[str]) -> None:
     """Cover the root directory of the calling process's mount namespace by one whose files root of a session can change.
 
     Args:
         directory: Directory of the new files and of the changed ones, in a file system that has room for them.
-        own: Directories to mount, each with its mount point.
+        own: Directories to mount, each with its mount point, whose content is copied into it.
+        hidden: Directories whose content is not for the session.
 
     Raises:
         OSError: If the kernel or a seccomp filter does not permit it.
@@ -67,8 +70,10 @@ def cover(directory: str, own: Sequence[tuple[str, str]]) -> None:
     top = f"{directory}/{_TOP}"
     _make(top)
     mounts.bind(top, top)
-    _cover_parts("/", top, directory, _mount_points())
+    _cover_parts("/", top, directory, _Parts(_mount_points(), {*hidden, *(target for _, target in own)}))
     for source, target in own:
+        if os.path.isdir(target):
+            _copy_content(target, source)
         os.makedirs(f"{top}{target}", exist_ok=True)
         mounts.bind(source, f"{top}{target}")
     mounts.move(top, "/")
@@ -78,7 +83,19 @@ def cover(directory: str, own: Sequence[tuple[str, str]]) -> None:
     os.close(namespace)
 
 
-def _cover_parts(parent: str, top: str, directory: str, mounted: set[str]) -> None:
+class _Parts(NamedTuple):
+    """Parts of a file system that need not be covered.
+
+    Attributes:
+        mounted: Its mount points.
+        empty: Directories that are to be empty.
+    """
+
+    mounted: set[str]
+    empty: set[str]
+
+
+def _cover_parts(parent: str, top: str, directory: str, parts: _Parts) -> None:
     """Make the content of a directory of the container available below another one, where it exists already."""
     with os.scandir(parent) as entries:
         for entry in entries:
@@ -86,17 +103,17 @@ def _cover_parts(parent: str, top: str, directory: str, mounted: set[str]) -> No
             if not entry.is_dir(follow_symlinks=False):
                 _copy_file(entry, target)
                 continue
-            if path in mounted and path not in _SYSTEM_MOUNTS:
-                # Empty: its content is the server's, or the session has its own.
+            if path in parts.empty:
+                # Its content is the server's, or the session has its own.
                 _make(target)
                 continue
             status = entry.stat(follow_symlinks=False)
             _make(target, status)
-            if path in _SYSTEM_MOUNTS:
+            if path in _SYSTEM_MOUNTS or (path in parts.mounted and sys.prefix.startswith(f"{path}/")):
                 mounts.bind(path, target, recursive=True)
-            elif f"{path}/".startswith(_COPIED) or any(other.startswith(f"{path}/") for other in mounted):
+            elif f"{path}/".startswith(_COPIED) or any(other.startswith(f"{path}/") for other in parts.mounted | parts.empty):
                 # The kernel permits no overlay of what other mounts hide.
-                _cover_parts(path, top, directory, mounted)
+                _cover_parts(path, top, directory, parts)
             else:
                 upper, work = (f"{directory}/{name}{path}" for name in (_UPPER, _WORK))
                 for made in (upper, work):
@@ -110,6 +127,20 @@ def _make(path: str, like: os.stat_result | None = None) -> None:
     os.mkdir(path)
     os.chown(path, ROOT if like is None else like.st_uid, ROOT if like is None else like.st_gid)
     os.chmod(path, 0o755 if like is None else stat.S_IMODE(like.st_mode))
+
+
+def _copy_content(source: str, target: str) -> None:
+    """Copy what is in a directory, with owners, modes and times, into another one."""
+    with os.scandir(source) as entries:
+        for entry in entries:
+            copy = f"{target}/{entry.name}"
+            if entry.is_dir(follow_symlinks=False):
+                status = entry.stat(follow_symlinks=False)
+                _make(copy, status)
+                _copy_content(entry.path, copy)
+                os.utime(copy, ns=(status.st_atime_ns, status.st_mtime_ns))
+            else:
+                _copy_file(entry, copy)
 
 
 def _copy_file(entry: os.DirEntry[str], target: str) -> None:

@@ -15,6 +15,7 @@ import functools
 import os
 import resource
 import socket
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -183,6 +184,7 @@ def enter(users: SessionUsers, user: int, *, slots: int = 0) -> tuple[int, int]:
     Raises:
         OSError: If the kernel, its configuration or a seccomp filter does not permit it.
     """
+    _join_group(users, user)
     tree, parent_of_slots = _create(users, user)
     _become(users, user)
     before = os.umask(0)
@@ -195,11 +197,13 @@ def enter(users: SessionUsers, user: int, *, slots: int = 0) -> tuple[int, int]:
     return tree, parent_of_slots
 
 
-def enter_as_root(users: SessionUsers) -> int:
+def enter_as_root(users: SessionUsers, user: int, *, owner: int = 0) -> int:
     """Give the calling process, a session root with capabilities in its user namespace, a system in which it is root.
 
     Args:
         users: Users and disks of the sandbox.
+        user: Id that the session has for the sandbox.
+        owner: Id in the system of the user whose directories those of the session are.
 
     Returns:
         Descriptor for the server of the root directory of the session's own file system.
@@ -207,7 +211,8 @@ def enter_as_root(users: SessionUsers) -> int:
     Raises:
         OSError: If the kernel, its configuration or a seccomp filter does not permit it.
     """
-    tree, parent_of_slots = _create(users, root_user.ROOT)
+    _join_group(users, user)
+    tree, parent_of_slots = _create(users, root_user.ROOT + owner, is_root=True)
     os.close(parent_of_slots)
     root_user.become(users.own)
     os.chdir("/")
@@ -224,26 +229,30 @@ def slot_paths(parent: int, count: int) -> list[str]:
     return [f"/proc/self/fd/{parent}/{number}" for number in range(1, count + 1)]
 
 
-def _create(users: SessionUsers, user: int) -> tuple[int, int]:
-    _join_group(users, user)
+def _create(users: SessionUsers, user: int, *, is_root: bool = False) -> tuple[int, int]:
     _separate(users)
     namespace = None if user == users.server else user_namespaces.create([(user, users.server, 1)])
-    owner = f"uid={user},gid={user}"
-    mounts.mount_tmpfs(_TEMPORARY, f"size={users.disk_bytes},nr_inodes={users.inodes},mode=0700,{owner}")
+    # Root's session has what the image has in the other directory.
+    base = next(filter(os.path.isdir, users.hidden), _TEMPORARY) if is_root else _TEMPORARY
+    limits = f"size={users.disk_bytes},nr_inodes={users.inodes}"
+    mounts.mount_tmpfs(base, f"{limits},mode=0700,uid={user},gid={user}")
     for name, (_, mode) in users.directories.items():
-        path = f"{_TEMPORARY}/{name}"
+        path = f"{base}/{name}"
         os.mkdir(path)
-        os.chown(path, user, user)
+        # Those that all users share are root's, if there is one.
+        owner = root_user.ROOT if is_root and mode & stat.S_ISVTX else user
+        os.chown(path, owner, owner)
         os.chmod(path, mode)
-    os.mkdir(f"{_TEMPORARY}/{SLOTS}", 0o700)
-    os.chown(f"{_TEMPORARY}/{SLOTS}", user, user)
-    slots = os.open(f"{_TEMPORARY}/{SLOTS}", os.O_PATH | os.O_CLOEXEC)
-    tree = mounts.clone_tree(_TEMPORARY)
+    os.mkdir(f"{base}/{SLOTS}", 0o700)
+    os.chown(f"{base}/{SLOTS}", user, user)
+    slots = os.open(f"{base}/{SLOTS}", os.O_PATH | os.O_CLOEXEC)
+    tree = mounts.clone_tree(base)
     if namespace is not None:
         mounts.map_owner(tree, namespace)
         os.close(namespace)
-    if user == root_user.ROOT:
-        root_user.cover(_TEMPORARY, [(f"{_TEMPORARY}/{name}", target) for name, (target, _) in users.directories.items()])
+    if is_root:
+        own = [(f"{base}/{name}", target) for name, (target, _) in users.directories.items()]
+        root_user.cover(base, own, hidden=users.hidden)
         return tree, slots
     # The mount over the file system's own mount point, which hides it, must be the last.
     for name, (target, _) in sorted(users.directories.items(), key=lambda item: item[1][0] == _TEMPORARY):
@@ -542,10 +551,11 @@ def try_to_enter(users: SessionUsers, readable: Iterable[str]) -> str:
     fork = functools.partial(fork_into_namespaces, users)
 
     def try_root() -> str:
-        os.close(enter_as_root(users))
+        os.close(enter_as_root(users, users.of_sessions[0]))
         return ""
 
     def try_user() -> str:
+        _join_group(users, users.of_contexts)
         for descriptor in _create(users, users.of_contexts):
             os.close(descriptor)
         system = open_namespaces()

@@ -49,17 +49,20 @@ def _lines(ranges: Sequence[_Range]) -> bytes:
     return "".join(f"{inside} {outside} {count}\n" for inside, outside, count in ranges).encode()
 
 
-def become(user: int) -> None:
-    """Change the user and the group of the calling process permanently, without supplementary groups.
+def become(user: int, group: int | None = None, groups: Sequence[int] = ()) -> None:
+    """Change the user and the groups of the calling process permanently.
 
     Args:
-        user: The id of both.
+        user: Id of the user.
+        group: Id of its group; that of the user if None.
+        groups: Ids of its supplementary groups.
 
     Raises:
         OSError: If the calling process may not.
     """
-    os.setgroups([])
-    os.setresgid(user, user, user)
+    group = user if group is None else group
+    os.setgroups(groups)
+    os.setresgid(group, group, group)
     os.setresuid(user, user, user)
     # Restore the access to the process's own files in /proc, which a change of its user removes.
     allow_inspection()

@@ -99,7 +99,7 @@ from coding_gym_server.protocol.screen import (
     Side,
     Window,
 )
-from coding_gym_server.protocol.server_config import ServerConfig
+from coding_gym_server.protocol.server_config import ImageSettings, ServerConfig
 from coding_gym_server.protocol.widgets import MAX_WIDGET_CHARS, MAX_WIDGETS, Widget
 
 __all__ = [
@@ -139,6 +139,7 @@ __all__ = [
     "Frame",
     "GradeRequest",
     "IdleState",
+    "ImageSettings",
     "InputEvent",
     "InterruptRequest",
     "Key",

@@ -11,10 +11,24 @@ from msgspec import Meta
 
 from coding_gym_server.protocol.messages import REWARDS
 
-__all__ = ["ServerConfig"]
+__all__ = ["ImageSettings", "ServerConfig"]
 
 _SPARE_GRADERS = 1
 """Number of grading workers beyond the number of cores: tests and submissions wait for each other and for the server."""
+
+
+class ImageSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What an image sets for the programs of its containers (see "Image Configuration" in the OCI image format).
+
+    Attributes:
+        environment: Environment variables.
+        user: Name or id of the user, and perhaps those of its group behind a colon; root if empty.
+        directory: The working directory; ``/`` if empty.
+    """
+
+    environment: dict[str, str] = {}
+    user: str = ""
+    directory: str = ""
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -72,6 +86,10 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     ] = None
     shared_user_reason: Annotated[str, Meta(description="why sessions cannot have users, if that is known")] = ""
     session_root: Annotated[bool, Meta(description="run programs of sessions as root, on a copy of the files")] = False
+    image: Annotated[
+        ImageSettings | None,
+        Meta(description="what the container's image sets for programs, if it is not the server's own; in documents only"),
+    ] = None
     session_disk_bytes: Annotated[int, Meta(description="size of the file system of a session that has its own")] = 512 << 20
     session_processes: Annotated[
         int | None,

@@ -59,6 +59,7 @@ from coding_gym_server.server.wear import Wear
 from coding_gym_server.worker.backends.registry import is_installed
 from coding_gym_server.workspace.file_errors import FilesError
 from coding_gym_server.workspace.files import Workspace
+from coding_gym_server.workspace.image_programs import ImagePrograms
 from coding_gym_server.workspace.layout import PRIVATE
 from coding_gym_server.workspace.session_directory import ContainerDirectory
 
@@ -82,6 +83,7 @@ def create_app(
     profile: IsolationProfile,
     isolation: IsolationReport,
     end: Callable[[], None],
+    image: ImagePrograms | None = None,
 ) -> ASGIApp:
     """Create the ASGI application.
 
@@ -92,6 +94,7 @@ def create_app(
         profile: Isolation profile of the sessions.
         isolation: Isolation features in use, reported by ``/health``.
         end: Called to shut the server down.
+        image: How programs of sessions run if they are those of another image, else None.
     """
     defaults = SessionDefaults(
         step_timeout=config.step_timeout, backend=config.default_backend, rewards=config.rewards, root=config.session_root
@@ -116,6 +119,7 @@ def create_app(
         users=profile.users,
         max_used_bytes=None if memory is None else memory * _MAX_FILES_FRACTION,
         measurements=measurements,
+        of_root=PRIVATE if image is None else image.layout,
     )
     slots = ForkSlotFactory(zygote, profile)
     sessions = SessionRegistry(executors, screens, defaults, slots, limit=config.max_sessions, measurements=measurements)

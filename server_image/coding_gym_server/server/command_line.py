@@ -37,7 +37,7 @@ def parse_arguments(arguments: list[str] | None = None) -> ServerConfig:
     )
     types = typing.get_type_hints(ServerConfig)
     for field in msgspec.structs.fields(ServerConfig):
-        if field.name != "token":
+        if field.name not in ("token", "image"):
             _add_argument(parser, field, types[field.name])
     options = vars(parser.parse_args(arguments))
     token = _take_token(options.pop("token_file"))

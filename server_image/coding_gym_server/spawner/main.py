@@ -17,6 +17,7 @@ import socket
 
 from coding_gym_server.linux.forking import adopt_orphans
 from coding_gym_server.linux.sigchld import ChildExits
+from coding_gym_server.spawner.program import Confinement
 from coding_gym_server.spawner.shim import Shim, fork_for_request
 
 __all__ = ["main"]
@@ -24,12 +25,13 @@ __all__ = ["main"]
 _PR_SET_DUMPABLE = 4
 
 
-def main(requests: str, ruleset: str = "") -> None:
+def main(requests: str, ruleset: str, *user: str) -> None:
     """Start programs until the server closes the socket.
 
     Args:
         requests: Descriptor number of the socket of requests, which waiting programs receive.
-        ruleset: Descriptor number of the Landlock ruleset of programs; empty without Landlock.
+        ruleset: Descriptor number of the Landlock ruleset of programs; empty if they have none.
+        *user: Ids of the user of programs, of its group and of its other groups; none if it is that of this process.
     """
     for descriptor in filter(None, (requests, ruleset)):
         os.set_inheritable(int(descriptor), False)
@@ -39,7 +41,8 @@ def main(requests: str, ruleset: str = "") -> None:
     # Programs have the same user, but must not write the memory of what starts them. They become dumpable by their exec.
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     gc.freeze()
-    shim = _Spawner(socket.socket(fileno=int(requests)), int(ruleset) if ruleset else None).serve()
+    confinement = Confinement(int(ruleset) if ruleset else None, tuple(map(int, user)))
+    shim = _Spawner(socket.socket(fileno=int(requests)), confinement).serve()
     if shim is not None:
         shim.run()
 
@@ -56,12 +59,12 @@ class _Spawner:
 
     Args:
         requests: Socket of the server's requests.
-        ruleset: Landlock ruleset of programs, None without Landlock.
+        confinement: Confinement of programs.
     """
 
-    def __init__(self, requests: socket.socket, ruleset: int | None) -> None:
+    def __init__(self, requests: socket.socket, confinement: Confinement) -> None:
         self._requests = requests
-        self._ruleset = ruleset
+        self._confinement = confinement
         self._pid = os.getpid()
         self._exits = ChildExits()
 
@@ -71,7 +74,8 @@ class _Spawner:
             started, closed_at_start = os.pipe()
             if fork_for_request(self._requests, on_wait=self._reap) == 0:
                 os.close(started)
-                return Shim(self._requests, self._exits, parent=self._pid, ruleset=self._ruleset, started=closed_at_start)
+                exits, own = self._exits, self._pid
+                return Shim(self._requests, exits, parent=own, confinement=self._confinement, started=closed_at_start)
             os.close(closed_at_start)
             is_open = self._wait_for_start(started)
             os.close(started)

@@ -9,7 +9,7 @@ import signal
 import socket
 import termios
 import warnings  # noqa: F401 - os.execvpe imports it, in each program anew otherwise
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from coding_gym_server.ipc.program_messages import (
     DESCRIPTORS,
@@ -26,11 +26,23 @@ from coding_gym_server.linux import landlock_domain
 from coding_gym_server.linux.niceness import lower_priority
 from coding_gym_server.linux.terminals import open_terminal
 
-__all__ = ["Program"]
+__all__ = ["Confinement", "Program"]
 
 _CANNOT_EXECUTE = 126
 _NOT_FOUND = 127
 _FIRST_DESCRIPTOR_OF_OURS = 3
+
+
+class Confinement(NamedTuple):
+    """Confinement of programs.
+
+    Attributes:
+        ruleset: Descriptor of a Landlock ruleset, None for none.
+        user: Ids of the user, of its group and of its other groups; empty if it is that of the spawner.
+    """
+
+    ruleset: int | None
+    user: tuple[int, ...]
 
 
 class Program:
@@ -39,13 +51,13 @@ class Program:
     Args:
         requests: Socket of the server's requests.
         shim: Socket on which it passes the control socket of the request to its parent.
-        ruleset: Landlock ruleset of programs, None without Landlock.
+        confinement: Its confinement.
     """
 
-    def __init__(self, requests: socket.socket, shim: socket.socket, *, ruleset: int | None) -> None:
+    def __init__(self, requests: socket.socket, shim: socket.socket, *, confinement: Confinement) -> None:
         self._requests = requests
         self._shim = shim
-        self._ruleset = ruleset
+        self._confinement = confinement
 
     def run(self) -> NoReturn:
         """Execute the program. On failure, the exit code and a line on stderr tell why, as a shell does."""
@@ -84,8 +96,13 @@ class Program:
             # Python ignores it; the spawner has restored the others.
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             lower_priority()
-            if self._ruleset is not None:
-                landlock_domain.enter(self._ruleset)
+            if self._confinement.ruleset is not None:
+                landlock_domain.enter(self._confinement.ruleset)
+            if self._confinement.user:
+                user, group, *groups = self._confinement.user
+                os.setgroups(groups)
+                os.setresgid(group, group, group)
+                os.setresuid(user, user, user)
         except OSError as error:
             return error
         return None

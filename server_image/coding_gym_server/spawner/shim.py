@@ -18,7 +18,7 @@ from coding_gym_server.ipc.program_messages import DESCRIPTORS, EXITED, FAILED, 
 from coding_gym_server.linux import landlock_domain
 from coding_gym_server.linux.forking import adopt_orphans, die_with_parent, fork_bare, fork_when_possible
 from coding_gym_server.linux.sigchld import ChildExits
-from coding_gym_server.spawner.program import Program
+from coding_gym_server.spawner.program import Confinement, Program
 
 __all__ = ["Shim", "fork_for_request"]
 
@@ -35,15 +35,17 @@ class Shim:
         requests: Socket of the server's requests.
         exits: The spawner's notification of exits.
         parent: Process id of the spawner.
-        ruleset: Landlock ruleset of programs, None without Landlock.
+        confinement: Confinement of the program.
         started: Descriptor to close once there was a request.
     """
 
-    def __init__(self, requests: socket.socket, exits: ChildExits, *, parent: int, ruleset: int | None, started: int) -> None:
+    def __init__(
+        self, requests: socket.socket, exits: ChildExits, *, parent: int, confinement: Confinement, started: int
+    ) -> None:
         self._requests = requests
         self._exits = exits
         self._parent = parent
-        self._ruleset = ruleset
+        self._confinement = confinement
         self._started = started
 
     def run(self) -> None:
@@ -63,7 +65,7 @@ class Shim:
                 os.close(self._started)
                 ours.close()
                 die_with_parent(shim)
-                Program(self._requests, theirs, ruleset=self._ruleset).run()
+                Program(self._requests, theirs, confinement=self._confinement).run()
             theirs.close()
             self._requests.close()
             control = self._wait_for_start(ours)
@@ -75,10 +77,10 @@ class Shim:
 
     def _enter_scope(self) -> bool:
         """Enter a signal scope; return whether there is one: the kernel may not support it."""
-        if self._ruleset is None:
+        if self._confinement.ruleset is None:
             return False
         try:
-            landlock_domain.enter(self._ruleset)
+            landlock_domain.enter(self._confinement.ruleset)
         except OSError:
             # The program will fail for the same reason, and report it.
             return False

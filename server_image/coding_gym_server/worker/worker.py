@@ -42,6 +42,7 @@ from coding_gym_server.ipc.streams import adopt_descriptors, flush_streams, open
 from coding_gym_server.ipc.widget_messages import WIDGETS_SIGNAL, FoundWidgets
 from coding_gym_server.isolation import session_user
 from coding_gym_server.isolation.profile import IsolationProfile
+from coding_gym_server.linux import user_namespaces
 from coding_gym_server.linux.cloning import clone_sibling
 from coding_gym_server.linux.forking import die_with_parent
 from coding_gym_server.linux.inherited_state import renew_inherited_state
@@ -54,6 +55,7 @@ from coding_gym_server.worker.branching.census import Held, take_census
 from coding_gym_server.worker.bytecode import distrust_bytecode_of_recent_files
 from coding_gym_server.worker.widgets.reader import read_widgets
 from coding_gym_server.worker.widgets.wakeup import end_qt_loops, forget_wakeups, wakeup_descriptors
+from coding_gym_server.workspace.image_programs import ImagePrograms
 from coding_gym_server.workspace.layout import Layout
 
 __all__ = ["Worker", "warm_up"]
@@ -82,6 +84,7 @@ class Worker:
         profile: The isolation profile of the session.
         prepared: The Landlock ruleset from ``IsolationProfile.prepare_workers``, or None.
         authorized_imports: Modules that a backend with an import allowlist permits in addition to its own.
+        programs: How user code runs if it is a program of another image, else None.
     """
 
     def __init__(
@@ -95,6 +98,7 @@ class Worker:
         profile: IsolationProfile,
         prepared: int | None,
         authorized_imports: tuple[str, ...],
+        programs: ImagePrograms | None = None,
     ) -> None:
         self._channel = channel
         self._outputs = (stdout, stderr)
@@ -103,6 +107,7 @@ class Worker:
         self._profile = profile
         self._prepared = prepared
         self._authorized_imports = authorized_imports
+        self._programs = programs
         self._output = Output(self._send_result)
         # The last census, as long as it is true.
         self._held: Held | None = None
@@ -130,6 +135,8 @@ class Worker:
         renew_inherited_state()
         self._adopt_descriptors()
         self._profile.apply_to_worker(self._prepared)
+        if self._programs is not None:
+            user_namespaces.become(self._programs.user, self._programs.group, self._programs.groups)
         self._pid = os.getpid()
         self._root = os.getppid()
         signal.signal(WIDGETS_SIGNAL, lambda *_: self._answer_widgets())

@@ -23,6 +23,7 @@ class Layout(msgspec.Struct, kw_only=True, frozen=True):
         temporary: The directory for temporary files.
         authority: The X authority file of the screen.
         others: Other directories of the session, such as ``/mnt``.
+        environment: All environment variables of programs; None for those of the sandbox and those that name directories.
     """
 
     work: str
@@ -30,6 +31,7 @@ class Layout(msgspec.Struct, kw_only=True, frozen=True):
     temporary: str
     authority: str
     others: tuple[str, ...] = ()
+    environment: dict[str, str] | None = None
 
     @classmethod
     def below(cls, directory: str) -> Layout:
@@ -52,6 +54,8 @@ class Layout(msgspec.Struct, kw_only=True, frozen=True):
 
     def variables(self) -> dict[str, str]:
         """Return the environment variables of user code."""
+        if self.environment is not None:
+            return dict(self.environment)
         # Matplotlib warns about a directory that it may not write.
         return {**self.directories(), "MPLCONFIGDIR": f"{self.temporary}/.matplotlib"}
 

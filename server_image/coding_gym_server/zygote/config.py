@@ -6,6 +6,7 @@ import msgspec
 
 from coding_gym_server.ipc.zygote_messages import SLOT_MAKER, SUBMISSION
 from coding_gym_server.isolation.profile import IsolationProfile
+from coding_gym_server.workspace.image_programs import ImagePrograms
 
 __all__ = ["ZygoteConfig"]
 
@@ -27,6 +28,7 @@ class ZygoteConfig(msgspec.Struct, kw_only=True):
         authorized_imports: Modules that backends with an import allowlist permit in addition to their own.
         overlay: Directory of packages in addition to the interpreter's.
         namespace: Descriptor of the user namespace that it enters, None to stay in the present one.
+        image: How programs of sessions run if they are those of another image, else None.
     """
 
     preload: list[str]
@@ -35,6 +37,7 @@ class ZygoteConfig(msgspec.Struct, kw_only=True):
     authorized_imports: tuple[str, ...] = ()
     overlay: str | None = None
     namespace: int | None = None
+    image: ImagePrograms | None = None
 
     @property
     def heap_bytes(self) -> int:

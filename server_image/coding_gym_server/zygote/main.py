@@ -283,6 +283,7 @@ class _Zygote:
             backend=request.backend,
             user=request.user,
             authorized_imports=self._config.authorized_imports,
+            image=self._config.image,
         )
 
     def _reap(self) -> None:

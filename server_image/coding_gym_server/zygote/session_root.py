@@ -76,6 +76,7 @@ from coding_gym_server.linux.niceness import lower_priority
 from coding_gym_server.linux.process_root import INIT, ProcessRoot, reaped_cpu_time
 from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.linux.wait_state import waits_without_limit
+from coding_gym_server.workspace.image_programs import ImagePrograms
 from coding_gym_server.workspace.layout import PRIVATE, Layout
 from coding_gym_server.zygote.interrupt import end_loop, interrupt
 from coding_gym_server.zygote.spawner import Spawner
@@ -176,6 +177,7 @@ class SessionRoot(ProcessRoot):
         backend: Name of the backend that executes the cells.
         user: Id of the session's user, None if it is the server's.
         authorized_imports: Modules that a backend with an import allowlist permits in addition to its own.
+        image: How programs run if they are those of another image, else None.
     """
 
     def __init__(
@@ -187,6 +189,7 @@ class SessionRoot(ProcessRoot):
         backend: str,
         user: int | None,
         authorized_imports: tuple[str, ...],
+        image: ImagePrograms | None = None,
     ) -> None:
         super().__init__(scopes_signals=profile.scopes_signals, adopted_by_init=profile.adopted_by_init)
         self._slots = {FIRST_SLOT: ForkSlot(FIRST_SLOT)}
@@ -205,6 +208,9 @@ class SessionRoot(ProcessRoot):
         self._user = user
         self._backend = backend
         self._authorized_imports = authorized_imports
+        self._image = image
+        # The same, in a session of its own.
+        self._programs: ImagePrograms | None = None
         self._parent_of_slots: int | None = None
         self._slot_count = 0
         # Of the copy whose namespaces were shared last.
@@ -301,8 +307,12 @@ class SessionRoot(ProcessRoot):
             return Joined(), ()
         assert isinstance(request, EnterOwnSystem | CreateSystem)
         if isinstance(request, EnterOwnSystem) and request.is_root:
-            tree = session_user.enter_as_root(users)
+            tree = session_user.enter_as_root(users, user, owner=0 if self._image is None else self._image.user)
             self._profile = msgspec.structs.replace(self._profile, is_root=True)
+            if self._image is not None:
+                self._programs, self._layout = self._image, self._image.layout
+                # Programs have the image's variables only.
+                os.environ.clear()
             return Mounted(), (tree,)
         slots = request.slots if isinstance(request, EnterOwnSystem) else 0
         tree, parent = session_user.enter(users, user, slots=slots)
@@ -465,7 +475,7 @@ class SessionRoot(ProcessRoot):
             with self._rank.of_workers():
                 pid = self._fork_in(slot, lambda: fork_when_possible(fork_bare, on_wait=self._reap))
             if pid == 0:
-                return Spawner(*descriptors, profile=self._profile, prepared=self._prepared)
+                return Spawner(*descriptors, profile=self._profile, prepared=self._prepared, programs=self._programs)
             slot.spawners.add(pid)
         except OSError as error:
             self._channel.send(Failed(f"cannot fork a spawner: {error}"))
@@ -562,6 +572,7 @@ class SessionRoot(ProcessRoot):
             authorized_imports=self._authorized_imports,
             profile=self._profile,
             prepared=self._prepared,
+            programs=self._programs,
         )
 
     def _try_to_fork(self) -> int:

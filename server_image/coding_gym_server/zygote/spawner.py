@@ -9,6 +9,7 @@ from pathlib import Path
 import coding_gym_server
 from coding_gym_server.isolation.namespaces import COVERED
 from coding_gym_server.isolation.profile import IsolationProfile
+from coding_gym_server.workspace.image_programs import ImagePrograms
 
 __all__ = ["Spawner"]
 
@@ -35,12 +36,16 @@ class Spawner:
         requests: Socket of the server's requests.
         profile: The isolation profile of the session.
         prepared: The Landlock ruleset from ``IsolationProfile.prepare_workers``, or None.
+        programs: How programs run if they are those of another image, else None.
     """
 
-    def __init__(self, requests: int, *, profile: IsolationProfile, prepared: int | None) -> None:
+    def __init__(
+        self, requests: int, *, profile: IsolationProfile, prepared: int | None, programs: ImagePrograms | None = None
+    ) -> None:
         self._requests = requests
         self._profile = profile
         self._prepared = prepared
+        self._user = () if programs is None else (programs.user, programs.group, *programs.groups)
 
     def run(self) -> None:
         """Execute the spawner."""
@@ -48,10 +53,11 @@ class Spawner:
             # Each program enters its own signal scope, but for root's, which may signal others; the filters are inherited.
             scope = None if self._profile.is_root else self._prepared
             self._profile.apply_to_worker(self._prepared if scope is None else None)
-            inherited = [self._requests, *([] if scope is None else [scope])]
-            for descriptor in inherited:
-                os.set_inheritable(descriptor, True)
-            os.execv(_COMMAND[0], [*_COMMAND, *map(str, inherited)])
+            for descriptor in (self._requests, scope):
+                if descriptor is not None:
+                    os.set_inheritable(descriptor, True)
+            ruleset = "" if scope is None else str(scope)
+            os.execv(_COMMAND[0], [*_COMMAND, str(self._requests), ruleset, *map(str, self._user)])
         except OSError as error:
             os.write(2, f"cannot start a spawner: {error}\n".encode())
         finally:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.docker import provider
 from coding_gym.sandbox.docker.engine import inspect_engine
 
@@ -38,7 +37,7 @@ class Engine:
 
 def options_of(engine: Engine) -> dict[str, Any]:
     traits = inspect_engine(engine)  # type: ignore[arg-type]
-    return provider._user_options(SandboxConfig(provider="docker"), traits, "")
+    return provider._user_options(traits, "", has_root=False)
 
 
 def test_container_may_share_out_its_control_group():

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
 import os
 import socket
 import subprocess
 import sys
-import tarfile
 import textwrap
 
 import gymnasium as gym
@@ -126,18 +124,6 @@ def test_setting_that_forbids_namespaces_is_named():
 def test_option_of_containers_is_refused_elsewhere(option):
     with pytest.raises(ConfigurationError, match=f"provider='local' does not have {option}="):
         SandboxPool(provider="local", **{option: "x"})
-
-
-@pytest.mark.docker
-def test_image_without_server_is_explained(docker_engine):
-    archive = io.BytesIO()
-    tarfile.open(fileobj=archive, mode="w").close()
-    docker_engine.api.import_image_from_data(archive.getvalue(), repository="no-server")
-    try:
-        with pytest.raises(SandboxStartError, match="does not start coding_gym's server: leave image= out"):
-            start_sandbox(SandboxConfig(provider="docker", image="no-server"))
-    finally:
-        docker_engine.images.remove("no-server", force=True)
 
 
 @pytest.mark.docker

@@ -27,6 +27,7 @@ from coding_gym_server.server.supervisor.session_zygotes import SessionZygotes
 from coding_gym_server.server.supervisor.systems import ContainerSystem, OwnSystem, SessionSystem
 from coding_gym_server.server.supervisor.zygote_handle import ForkError
 from coding_gym_server.server.threads import in_thread
+from coding_gym_server.workspace.layout import PRIVATE, Layout
 from coding_gym_server.workspace.session_directory import ContainerDirectory
 
 __all__ = ["ExecutorPool"]
@@ -60,6 +61,7 @@ class ExecutorPool:
         max_used_bytes: Number of bytes, on the disk or of episodes that have ended, above which a workspace is emptied before
             the next episode, not in the background, because they occupy memory; None for a disk that does not.
         measurements: Measures how long episodes wait for an executor.
+        of_root: Directories of sessions whose programs are root.
 
     Attributes:
         all: The executors in use and the spares.
@@ -75,6 +77,7 @@ class ExecutorPool:
         users: SessionUsers | None,
         max_used_bytes: float | None,
         measurements: Measurements,
+        of_root: Layout = PRIVATE,
     ) -> None:
         self._zygotes = zygotes
         self._container = container
@@ -85,6 +88,7 @@ class ExecutorPool:
         self._free_users = deque(users.of_sessions if users is not None else ())
         self._max_used_bytes = math.inf if max_used_bytes is None else max_used_bytes
         self._measurements = measurements
+        self._of_root = of_root
         # Of executors whose episode has ended and that are not emptied yet, if each has its own disk.
         self._ended_bytes: dict[Executor, int] = {}
         self.all: set[Executor] = set()
@@ -351,7 +355,7 @@ class ExecutorPool:
         if self._container is not None:
             return ContainerSystem(self._container)
         assert user is not None
-        return OwnSystem(user, slots=MAX_FORKS if spec.can_branch else 0, is_root=spec.is_root)
+        return OwnSystem(user, slots=MAX_FORKS if spec.can_branch else 0, of_root=self._of_root if spec.is_root else None)
 
     def _take_user(self, spec: ExecutorSpec) -> int | None:
         """Return the id of the user of a new executor's session, None in a container without namespaces."""

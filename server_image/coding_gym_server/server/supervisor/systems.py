@@ -14,6 +14,7 @@ from coding_gym_server.ipc.zygote_messages import ForkRoot
 from coding_gym_server.server.supervisor.spawner_handle import ROOT_TIMEOUT_SECONDS
 from coding_gym_server.server.supervisor.zygote_handle import ForkError
 from coding_gym_server.server.threads import in_thread, start_in_thread
+from coding_gym_server.workspace.layout import Layout
 from coding_gym_server.workspace.root_directory import RootDirectory
 from coding_gym_server.workspace.session_directory import (
     ContainerDirectory,
@@ -126,14 +127,14 @@ class OwnSystem(SessionSystem):
         user: Id of the session's user: the server's, unless the sandbox has users for sessions.
         shares_files: Whether ``take_mounts`` returns a descriptor, by which a test runner borrows the files.
         slots: Maximum number of forks of the session that exist at the same time.
-        is_root: Whether the session's programs are root.
+        of_root: Directories of a session whose programs are root, else None.
     """
 
-    def __init__(self, user: int, *, shares_files: bool = False, slots: int = 0, is_root: bool = False) -> None:
+    def __init__(self, user: int, *, shares_files: bool = False, slots: int = 0, of_root: Layout | None = None) -> None:
         self.user = user
         self._shares_files = shares_files
         self._slots = slots
-        self._is_root = is_root
+        self._of_root = of_root
         self._received: list[int] = []
 
     @property
@@ -144,13 +145,13 @@ class OwnSystem(SessionSystem):
         return ForkRoot(None, backend, user=self.user)
 
     async def enter(self, root: AsyncChannel[FromProcess]) -> SessionDirectory:
-        await call_new_root(root, EnterOwnSystem(self._shares_files, self._slots, self._is_root))
+        await call_new_root(root, EnterOwnSystem(self._shares_files, self._slots, self._of_root is not None))
         if len(self._received) < (2 if self._shares_files or self._slots else 1):
             message = "the server has no free file descriptor"
             raise ForkError(message)
         tree = self._received.pop(0)
-        if self._is_root:
-            return RootDirectory(tree)
+        if self._of_root is not None:
+            return RootDirectory(tree, self._of_root)
         return MountedDirectory(tree, self._received.pop(0) if self._slots else None)
 
     def take_mounts(self) -> int | None:

@@ -10,6 +10,7 @@ import site
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -207,6 +208,8 @@ class ZygoteHandle:
     def _start(self) -> None:
         self._socket, theirs = socket.socketpair()
         environment = _environment(self._font_cache)
+        if self._config.image is not None:
+            environment["TMPDIR"] = tempfile.gettempdir()
         configuration = msgspec.json.encode(self._config).decode()
         with theirs:
             if self._launcher is not None:

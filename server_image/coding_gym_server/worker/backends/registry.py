@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,9 @@ def check_installed(name: str) -> None:
     required = _REQUIRED_MODULES.get(name)
     if required is not None and find_spec(required) is None:
         raise UnknownBackendError(_missing_module(name, required))
+    if name == "bash" and shutil.which(name) is None:
+        message = f"the backend {name!r} needs a program of this name, which the sandbox lacks: expected an image with bash"
+        raise UnknownBackendError(message)
     if name.startswith(JUPYTER_PREFIX) and name != _BASH:
         from coding_gym_server.worker.backends.jupyter.kernelspecs import has_kernel, missing_kernel
 

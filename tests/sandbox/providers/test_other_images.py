@@ -1,0 +1,304 @@
+"""Images that are not based on the sandbox's: the server is mounted, and programs run as the engine runs those of the image."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import tarfile
+
+import gymnasium as gym
+import pytest
+
+from coding_gym import CodingEnv, SandboxConfig
+from coding_gym.errors import ConfigurationError, SandboxStartError
+from coding_gym.sandbox import start_sandbox
+from coding_gym.sandbox.docker import runtime
+from coding_gym.tasks import TaskSuite, load_suite
+from coding_gym_server.protocol import ResetOptions
+from coding_gym_server.protocol.grading import Asserts, Submission, VerdictOutcome
+from coding_gym_server.workspace.image_programs import programs_of
+
+pytestmark = pytest.mark.docker
+
+HOSTILE = r"""
+FROM debian:trixie-slim
+RUN useradd --uid 1500 --create-home agent && groupadd --gid 70 readers && usermod --append --groups readers agent \
+    && install --directory --owner agent /testbed /var/data && echo given > /testbed/given && echo kept > /var/data/kept \
+    && mkdir -p /tmp/inner /home/user /workspaces && echo here | tee /tmp/inner/given /home/user/given /workspaces/given \
+    && chown -R agent /tmp/inner && ln -s given /tmp/inner/link && echo secret > /root/secret && chmod 600 /root/secret \
+    && rmdir /opt && ln --symbolic /usr/local /opt && chmod 0700 /srv
+ENV PYTHONHOME=/nowhere PYTHONPATH=/nowhere LD_LIBRARY_PATH=/nowhere PATH=/special:/usr/bin:/bin
+ENV NAME="two words" PYTHONHASHSEED=7
+WORKDIR /testbed
+VOLUME /var/data
+USER agent
+HEALTHCHECK --interval=1s CMD false
+ENTRYPOINT ["/bin/false"]
+"""
+SHOWN = (
+    *("id", "pwd", "printenv | sort", "ls -a /", "ls -a $HOME", "cat /etc/passwd", "cat /*/given /tmp/*/given"),
+    "stat -c '%A %U %G %n' /testbed/* /var/data /var/data/* /home /home/agent /home/user/* /root /srv /opt",
+    "stat -c '%A %U %G %n' /tmp /tmp/* /tmp/*/* /usr/bin/*",
+)
+
+
+@pytest.fixture(scope="module")
+def hostile(docker_engine):
+    """Name of an image whose settings would keep the server from starting."""
+    name = f"coding-gym-test/hostile:{os.getpid()}"
+    docker_engine.images.build(fileobj=io.BytesIO(HOSTILE.encode()), tag=name, rm=True, forcerm=True)
+    yield name
+    docker_engine.images.remove(name, force=True)
+
+
+@pytest.fixture(scope="module")
+def empty(docker_engine):
+    """Name of an image with a single file: no C library, no shell, no directories."""
+    name = f"coding-gym-test/empty:{os.getpid()}"
+    docker_engine.images.load(_image(docker_engine.version()["Arch"], name))
+    yield name
+    docker_engine.images.remove(name, force=True)
+
+
+@pytest.fixture(scope="module")
+def box(hostile):
+    with contextlib.closing(start_sandbox(SandboxConfig(provider="docker", image=hostile, preload=(), sessions=3))) as box:
+        yield box
+
+
+@pytest.fixture
+def session(box):
+    with contextlib.closing(box.connect()) as session:
+        yield session
+
+
+def _image(architecture, name):
+    """Return an image with a single file, in the format of ``docker load``."""
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as tar:
+        _add(tar, "given", b"given\n")
+    config = {"architecture": architecture, "os": "linux", "config": {}, "rootfs": {"type": "layers", "diff_ids": []}}
+    config["rootfs"]["diff_ids"].append(f"sha256:{hashlib.sha256(layer.getvalue()).hexdigest()}")
+    image = io.BytesIO()
+    with tarfile.open(fileobj=image, mode="w") as tar:
+        _add(tar, "layer.tar", layer.getvalue())
+        _add(tar, "config.json", json.dumps(config).encode())
+        _add(
+            tar, "manifest.json", json.dumps([{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]).encode()
+        )
+    return image.getvalue()
+
+
+def _add(tar, name, content):
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(content), 0o644
+    tar.addfile(entry, io.BytesIO(content))
+
+
+def run(session, code):
+    session.ask_step(code)
+    observation = session.wait(timeout=40).observation
+    assert observation.stderr == ""
+    return observation.stdout
+
+
+def shell(session, command):
+    session.ask_step(
+        f"import subprocess; print(end=subprocess.run(['sh', '-c', {command!r}], capture_output=True, text=True).stdout)"
+    )
+    observation = session.wait(timeout=40).observation
+    assert observation.exit_code == 0, observation
+    return observation.stdout
+
+
+def test_python_needs_nothing_of_the_image(empty):
+    with contextlib.closing(gym.make("CodingEnv-v0", provider="docker", image=empty, screen=None)) as env:
+        env.reset(seed=0)
+        code = "import numpy, pandas, ssl, os; print(open('/given').read(), numpy.ones(4).sum(), os.getcwd(), os.getuid())"
+        observation, *_, info = env.step(code)
+        assert (observation["stdout"], info["outcome"]) == ("given\n 4.0 / 0\n", "ok")
+        observation, *_ = env.step("import subprocess; subprocess.run(['sh'])")
+        assert "No such file or directory: 'sh'" in observation["stderr"]
+        env.step("open('/made', 'w').write('made'); os.remove('/given')")
+        env.reset(seed=1)
+        assert env.step("import os; print(os.path.exists('/made'), os.path.exists('/given'))")[0]["stdout"] == "False True\n"
+    with (
+        contextlib.closing(gym.make("CodingShellEnv-v0", provider="docker", image=empty)) as env,
+        pytest.raises(ConfigurationError, match="an image with bash"),
+    ):
+        env.reset()
+
+
+@pytest.mark.parametrize("command", SHOWN)
+def test_programs_run_as_the_engine_runs_them(docker_engine, hostile, session, command):
+    container = docker_engine.containers.create(
+        hostile, ["-c", command], entrypoint="sh", hostname="sandbox", network_mode="none"
+    )
+    try:
+        container.start()
+        container.wait()
+        expected = container.logs(stderr=False)
+    finally:
+        container.remove(force=True, v=True)
+    found = set(shell(session, command).splitlines())
+    differences = found ^ set(expected.decode().splitlines())
+    assert differences <= {".coding-gym", ".workspaces"}
+
+
+def test_program_beside_the_interpreter_runs_likewise(hostile):
+    with contextlib.closing(CodingEnv(provider="docker", image=hostile, preload=(), screen=None)) as env:
+        env.reset(seed=0)
+        result = env.exec("id; pwd; echo $NAME $PATH $PYTHONHASHSEED; cat /root/secret")
+        assert result.stdout_text.splitlines() == [
+            "uid=1500(agent) gid=1500(agent) groups=1500(agent),70(readers)",
+            "/testbed",
+            "two words /special:/usr/bin:/bin 7",
+        ]
+        assert "Permission denied" in result.stderr_text
+        assert env.exec(["sleep", "100"], timeout=0.5).exit_code != 0
+
+
+def test_cells_of_a_shell_run_likewise(hostile):
+    with contextlib.closing(gym.make("CodingShellEnv-v0", provider="docker", image=hostile)) as env:
+        env.reset(seed=0)
+        assert env.step("cd /var/data; NAME=other; id -un")[0]["stdout"] == "agent\n"
+        assert env.step("pwd; echo $NAME; cat kept")[0]["stdout"] == "/var/data\nother\nkept\n"
+
+
+def test_changes_are_those_of_the_session_until_its_reset(box):
+    change = "echo x | tee new /var/data/new /tmp/new $HOME/new; rm given; ls"
+    look = "cat new /var/data/new /tmp/new $HOME/new 2>&1; cat given"
+    with contextlib.closing(box.connect()) as session, contextlib.closing(box.connect()) as other:
+        assert "new" in shell(session, change)
+        assert shell(session, look).count("x") == 4
+        assert shell(other, look).count("No such file") == 4
+        session.ask_reset(ResetOptions(seed=1))
+        session.wait(timeout=40)
+        assert shell(session, look).splitlines()[-1] == "given"
+        assert shell(session, look).count("No such file") == 4
+
+
+def test_changes_are_limited(hostile):
+    with contextlib.closing(CodingEnv(provider="docker", image=hostile, preload=(), screen=None, disk="8m")) as env:
+        env.reset(seed=0)
+        assert "No space left" in env.exec("head -c 20000000 /dev/zero > big").stderr_text
+
+
+def test_interpreter_is_interrupted_and_replaced(hostile):
+    with contextlib.closing(CodingEnv(provider="docker", image=hostile, preload=(), screen=None, step_timeout=1.0)) as env:
+        env.reset(seed=0)
+        env.step("x = 1")
+        observation, *_, info = env.step("while True: pass")
+        assert (info["outcome"], info["state_lost"]) == ("timeout", False), observation
+        assert env.step("print(x)")[0]["stdout"] == "1\n"
+        *_, info = env.step("import os; os.kill(os.getpid(), 9)")
+        assert info["outcome"] == "killed"
+        assert env.step("import os; print(os.getuid(), os.getcwd())")[0]["stdout"] == "1500 /testbed\n"
+
+
+def test_submissions_are_graded(box):
+    tests = Asserts(setup="", cases=("assert double(2) == 4",))
+    with contextlib.closing(box.connect()) as session:
+        graded = session.grade(Submission(code="def double(x): return 2 * x", tests=tests), timeout=60)
+    assert graded.outcome == VerdictOutcome.PASSED, graded
+
+
+def test_vector_and_tasks(hostile):
+    options = {"provider": "docker", "image": hostile, "preload": (), "screen": None}
+    with contextlib.closing(gym.make_vec("CodingEnv-v0", num_envs=3, **options)) as envs:
+        envs.reset(seed=0)
+        assert envs.step(("import os; print(os.getuid())",) * 3)[0]["stdout"] == ("1500\n",) * 3
+    task = load_suite("basics")["basics/bill"]
+    with contextlib.closing(gym.make("CodingTask-v0", suite=TaskSuite("one", [task]), **options)) as env:
+        env.reset(seed=0)
+        _, reward, *_ = env.step(f"{task.reference}\n")
+        assert env.unwrapped.submit(task.reference)[1] == 1 if reward != 1 else True
+
+
+def test_engine_runs_no_health_checks(box):
+    box.container.reload()
+    assert "Health" not in box.container.attrs["State"]
+
+
+def test_packages_are_refused(hostile):
+    for option in ("packages", "system_packages"):
+        with pytest.raises(ConfigurationError, match=f"{option}= cannot be installed into the image"):
+            start_sandbox(SandboxConfig(provider="docker", image=hostile, **{option: ("toolz",)}))
+
+
+def test_image_of_another_machine_is_refused(docker_engine):
+    name = f"coding-gym-test/elsewhere:{os.getpid()}"
+    docker_engine.images.load(_image("mips64le", name))
+    try:
+        with pytest.raises(SandboxStartError, match="is for mips64le, and the engine runs programs for"):
+            start_sandbox(SandboxConfig(provider="docker", image=name))
+    finally:
+        docker_engine.images.remove(name, force=True)
+
+
+def test_unknown_user_is_named(docker_engine, empty):
+    name = f"coding-gym-test/unknown:{os.getpid()}"
+    docker_engine.images.build(fileobj=io.BytesIO(f"FROM {empty}\nUSER nobody".encode()), tag=name, rm=True, forcerm=True)
+    try:
+        with pytest.raises(SandboxStartError, match="the image's user is 'nobody', whom its /etc/passwd does not have"):
+            start_sandbox(SandboxConfig(provider="docker", image=name))
+    finally:
+        docker_engine.images.remove(name, force=True)
+
+
+def test_interrupted_preparation_is_repeated(docker_engine, empty, monkeypatch):
+    name = f"{runtime.RUNTIME_PREFIX}test-{os.getpid()}"
+    monkeypatch.setattr(runtime, "runtime_name", lambda: name)
+    docker_engine.volumes.create(name)
+    try:
+        box = start_sandbox(SandboxConfig(provider="docker", image=empty, preload=()))
+        with contextlib.closing(box), contextlib.closing(box.connect()) as session:
+            assert run(session, "print(1)") == "1\n"
+    finally:
+        for volume in docker_engine.volumes.list(filters={"name": name}):
+            volume.remove(force=True)
+
+
+PASSWD = """root:x:0:0:root:/root:/bin/sh
+agent:x:1500:1501::/home/agent:/bin/sh
+broken:x:y:z
+plain:x:7:8::
+"""
+GROUP = """root:x:0:
+agent:x:1501:
+readers:x:70:agent,plain
+writers:x:71:agent
+"""
+
+
+@pytest.mark.parametrize(
+    ("user", "expected"),
+    [
+        ("", (0, 0, (), "/root")),
+        ("root", (0, 0, (), "/root")),
+        ("agent", (1500, 1501, (70, 71), "/home/agent")),
+        ("1500", (1500, 1501, (70, 71), "/home/agent")),
+        ("agent:readers", (1500, 70, (), "/home/agent")),
+        ("agent:5", (1500, 5, (), "/home/agent")),
+        ("1234", (1234, 0, (), "/")),
+        ("1234:71", (1234, 71, (), "/")),
+        ("plain", (7, 8, (70,), "/")),
+    ],
+)
+def test_users(tmp_path, user, expected):
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/passwd").write_text(PASSWD)
+    (tmp_path / "etc/group").write_text(GROUP)
+    found = programs_of({}, user, "", host_name="sandbox", root=tmp_path)
+    assert (found.user, found.group, found.groups, found.layout.home) == expected
+
+
+@pytest.mark.parametrize("user", ["nobody", "agent:nobody", "broken"])
+def test_unknown_users(tmp_path, user):
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/passwd").write_text(PASSWD)
+    with pytest.raises(ValueError, match=user.rpartition(":")[2]):
+        programs_of({}, user, "", host_name="sandbox", root=tmp_path)
