@@ -63,7 +63,8 @@ class RunKwargs(TypedDict, total=False):
         cwd: Working directory, relative to that of the session, which is the default.
         env: Environment variables in addition to those of the session.
         timeout: Wall-clock limit in seconds, after which the process and its descendants are killed; no limit by default.
-        user: User to run as; only the session's user is available.
+        user: Name or id of the user to run as, and perhaps that of the group behind a colon; only the session's user is
+            available, unless its programs can be root (``root=True``, or another image than the default one).
         max_output_bytes: Maximum number of bytes of stdout, and of stderr, that are kept; others are discarded and counted.
         keep: Whether these are the ``first`` or the ``last`` ones. Iteration over a process continues beyond the maximum in the
             second case only.

@@ -52,20 +52,21 @@ been sent; the program has exited, with a wait status, after which the shim exit
 """
 
 
-def pack_program(argv: list[str], directory: str, environment: dict[str, str]) -> bytes:
+def pack_program(argv: list[str], directory: str, user: str, environment: dict[str, str]) -> bytes:
     """Return the content of the file with a program.
 
     Args:
         argv: The program, looked up in ``PATH`` unless it has a slash, and its arguments.
         directory: The working directory.
+        user: Name or id of the user, and perhaps that of the group behind a colon; that of the session if empty.
         environment: Environment variables in addition to those of the session.
     """
     variables = [f"{name}={value}" for name, value in environment.items()]
-    return "\0".join([directory, str(len(argv)), *argv, *variables]).encode(errors="surrogateescape")
+    return "\0".join([directory, user, str(len(argv)), *argv, *variables]).encode(errors="surrogateescape")
 
 
-def unpack_program(data: bytes) -> tuple[list[bytes], bytes, dict[bytes, bytes]]:
-    """Return the arguments, the working directory and the variables of a program."""
-    directory, count, *strings = data.split(b"\0")
+def unpack_program(data: bytes) -> tuple[list[bytes], bytes, bytes, dict[bytes, bytes]]:
+    """Return the arguments, the working directory, the user and the variables of a program."""
+    directory, user, count, *strings = data.split(b"\0")
     argv, variables = strings[: int(count)], strings[int(count) :]
-    return argv, directory, dict(variable.split(b"=", 1) for variable in variables)
+    return argv, directory, user, dict(variable.split(b"=", 1) for variable in variables)

@@ -63,7 +63,8 @@ class ProcessRequest(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
         cwd: Working directory, relative to that of the session; the latter if absent.
         environment: Environment variables in addition to those of the session.
         timeout_s: Wall-clock limit in seconds, after which the process and its descendants are killed; none if absent.
-        user: User to run as. Only the session's user is available.
+        user: Name or id of the user to run as, and perhaps that of the group behind a colon. Only the session's user is
+            available, unless its programs can be root.
         terminal: Size of the terminal to run it in; stdout and stderr are then one stream. None for pipes.
         max_output_bytes: Maximum number of bytes of stdout, and of stderr, that are kept; others are discarded and counted.
         keep: Whether these are the first or the last ones. In the second case, a stream of events continues beyond the maximum.
@@ -75,7 +76,7 @@ class ProcessRequest(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     cwd: _Text | None = None
     environment: dict[Annotated[str, msgspec.Meta(pattern=r"\A[^\0=]+\Z")], _Text] = {}
     timeout_s: Seconds | None = None
-    user: str | None = None
+    user: _Text | None = None
     terminal: TerminalSize | None = None
     max_output_bytes: Annotated[int, msgspec.Meta(ge=0, le=MAX_PROCESS_OUTPUT)] = DEFAULT_MAX_PROCESS_OUTPUT
     keep: Keep = "first"

@@ -23,6 +23,7 @@ from coding_gym_server.ipc.program_messages import (
     unpack_program,
 )
 from coding_gym_server.linux import landlock_domain
+from coding_gym_server.linux.accounts import find_account
 from coding_gym_server.linux.niceness import lower_priority
 from coding_gym_server.linux.terminals import open_terminal
 
@@ -74,7 +75,9 @@ class Program:
                 _start(request, control, streams)
                 if failure is not None:
                     raise failure
-                argv, directory, environment = unpack_program(os.pread(file, os.fstat(file).st_size, 0))
+                argv, directory, user, environment = unpack_program(os.pread(file, os.fstat(file).st_size, 0))
+                subject = b"user " + user
+                self._become(os.fsdecode(user), environment)
                 subject = directory
                 os.chdir(directory)
                 subject = argv[0]
@@ -98,14 +101,30 @@ class Program:
             lower_priority()
             if self._confinement.ruleset is not None:
                 landlock_domain.enter(self._confinement.ruleset)
-            if self._confinement.user:
-                user, group, *groups = self._confinement.user
-                os.setgroups(groups)
-                os.setresgid(group, group, group)
-                os.setresuid(user, user, user)
         except OSError as error:
             return error
         return None
+
+    def _become(self, name: str, environment: dict[bytes, bytes]) -> None:
+        """Become a user of the session, and give it its home directory unless the program has one.
+
+        Args:
+            name: Name or id of the user, and perhaps that of the group behind a colon; that of the confinement if empty.
+            environment: Environment variables of the program.
+
+        Raises:
+            ValueError: If there is no such user or group.
+        """
+        ids = self._confinement.user
+        if name:
+            account = find_account(name)
+            ids = (account.user, account.group, *account.groups)
+            environment.setdefault(b"HOME", os.fsencode(account.home))
+        if ids:
+            user, group, *groups = ids
+            os.setgroups(groups)
+            os.setresgid(group, group, group)
+            os.setresuid(user, user, user)
 
 
 def _start(request: bytes, control: int, streams: list[int]) -> None:

@@ -136,7 +136,8 @@ class Worker:
         self._adopt_descriptors()
         self._profile.apply_to_worker(self._prepared)
         if self._programs is not None:
-            user_namespaces.become(self._programs.user, self._programs.group, self._programs.groups)
+            user, group, groups, _ = self._programs.account
+            user_namespaces.become(user, group, groups)
         self._pid = os.getpid()
         self._root = os.getppid()
         signal.signal(WIDGETS_SIGNAL, lambda *_: self._answer_widgets())

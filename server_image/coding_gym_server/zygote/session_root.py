@@ -307,7 +307,7 @@ class SessionRoot(ProcessRoot):
             return Joined(), ()
         assert isinstance(request, EnterOwnSystem | CreateSystem)
         if isinstance(request, EnterOwnSystem) and request.is_root:
-            tree = session_user.enter_as_root(users, user, owner=0 if self._image is None else self._image.user)
+            tree = session_user.enter_as_root(users, user, owner=0 if self._image is None else self._image.account.user)
             self._profile = msgspec.structs.replace(self._profile, is_root=True)
             if self._image is not None:
                 self._programs, self._layout = self._image, self._image.layout

@@ -45,7 +45,8 @@ class Spawner:
         self._requests = requests
         self._profile = profile
         self._prepared = prepared
-        self._user = () if programs is None else (programs.user, programs.group, *programs.groups)
+        account = None if programs is None else programs.account
+        self._user = () if account is None else (account.user, account.group, *account.groups)
 
     def run(self) -> None:
         """Execute the spawner."""

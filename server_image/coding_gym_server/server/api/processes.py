@@ -190,9 +190,11 @@ def process_error_handlers() -> dict[type[Exception], Callable[[Request, Excepti
 async def _start(session: ServerSession, request: ProcessRequest) -> Process:
     executor = await session.executor_beside_steps()
     names = _names_of_user(os.getuid() if executor.user is None else session_user.USER)
-    if request.user is not None and request.user not in names:
+    if request.user is not None and request.user not in names and not executor.spec.is_root:
         message = f"user={request.user!r} is not available: processes run as the session's user, {names[-1]}"
         raise _InvalidError(message)
+    if not executor.spec.is_root:
+        request = msgspec.structs.replace(request, user=None)
     try:
         return await executor.start_process(request)
     except ChannelClosedError:

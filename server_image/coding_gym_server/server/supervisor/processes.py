@@ -76,10 +76,13 @@ class ProcessTable:
         environment = layout.program_variables(display)
         if request.terminal is not None:
             environment["TERM"] = _TERMINAL_TYPE
+        if request.user is not None:
+            # Its own.
+            environment.pop("HOME", None)
         environment |= {"PWD": directory, **request.environment}
         self._make_room()
         process = Process(request, on_end=self._forget_old_output)
-        program = pack_program(_argv(request.command), directory, environment)
+        program = pack_program(_argv(request.command), directory, request.user or "", environment)
         spawner = self._spawner
         self._starting += 1
         try:

@@ -208,7 +208,8 @@ class ZygoteHandle:
     def _start(self) -> None:
         self._socket, theirs = socket.socketpair()
         environment = _environment(self._font_cache)
-        if self._config.image is not None:
+        users = self._config.profile.users
+        if users is not None and users.have_root:
             environment["TMPDIR"] = tempfile.gettempdir()
         configuration = msgspec.json.encode(self._config).decode()
         with theirs:
