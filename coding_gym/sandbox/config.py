@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import PurePosixPath
 from typing import Any, Literal, Self, TypedDict
 
 from coding_gym import plugins
@@ -21,15 +23,20 @@ __all__ = [
     "sandbox_config",
 ]
 
-DOCKER_OPTIONS = ("image", "runtime", "network")
+DOCKER_OPTIONS = ("image", "runtime", "network", "mounts")
 """Options that only containers have."""
 
 _PROVIDERS = ("auto", "docker", "apptainer", "local", "remote")
-_MISSING_OPTIONS = {"apptainer": ("runtime", "network"), "local": DOCKER_OPTIONS, "remote": DOCKER_OPTIONS}
+_MISSING_OPTIONS = {"apptainer": ("runtime", "network", "mounts"), "local": DOCKER_OPTIONS, "remote": DOCKER_OPTIONS}
 _MIN_INODES = 1000
 _MIN_SESSION_PIDS = 7
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
+
+_OWN_DIRECTORIES = ("/dev", "/proc", "/sys", "/run", "/etc", "/usr", "/tmp", "/home/user", "/workspaces", "/opt/coding-gym")
+"""Directories of sandboxes that nothing is mounted in, over or above."""
+
+_EXAMPLE = "'/datasets'"
 
 _Check = Callable[[str, Any], object]
 
@@ -101,6 +108,24 @@ def _check_variables(name: str, value: Any) -> None:
     _expect(valid, name, "a mapping of names to values, both str", value)
 
 
+def _check_mounts(name: str, value: Any) -> None:
+    _expect(isinstance(value, Mapping), name, "a mapping of paths in the sandbox to directories of this machine", value)
+    for target, source in value.items():
+        valid = isinstance(target, str) and PurePosixPath(target).is_absolute() and os.path.normpath(target) == target
+        free = valid and target != "/" and not any(_overlap(target, other) for other in _OWN_DIRECTORIES)
+        _expect(
+            free and "\0" not in target + str(source),
+            name,
+            f"a path other than those of the sandbox such as {_EXAMPLE}",
+            target,
+        )
+        _expect(isinstance(source, (str, os.PathLike)) and os.path.isdir(source), name, "a directory of this machine", source)
+
+
+def _overlap(path: str, other: str) -> bool:
+    return PurePosixPath(path).is_relative_to(other) or PurePosixPath(other).is_relative_to(path)
+
+
 def _is_variable(name: Any, value: Any) -> bool:
     if not isinstance(name, str) or not isinstance(value, str):
         return False
@@ -130,6 +155,8 @@ class SandboxConfig:
             limit it, and the local provider then limits it in ``/dev/shm`` only.
         shm_size: Size of shared memory, such as ``"64m"``.
         network: Docker network to join; no network access if None.
+        mounts: Directories of this machine that sessions read, by the path where they see them, such as
+            ``{"/datasets": "/home/me/data"}``; requires an engine on this machine.
         host_ip: Host address of the published port, where Unix sockets cannot be shared.
         transport: ``unix``, ``tcp``, or ``auto``: Unix sockets if the engine runs on this machine.
         start_timeout: Seconds that a sandbox may take to start, excluding the build of its image.
@@ -166,6 +193,7 @@ class SandboxConfig:
     inodes: int = _option(100_000, _at_least(_MIN_INODES))
     shm_size: str = _option("64m", _check_size)
     network: str | None = None
+    mounts: Mapping[str, str] | None = _option(None, _optional(_check_mounts), hash=False)
     host_ip: str = "127.0.0.1"
     transport: str = _option("auto", _one_of("auto", "unix", "tcp"))
     start_timeout: float = _option(60.0, _check_number)
@@ -203,6 +231,9 @@ class SandboxConfig:
 
             _check_names_of("system_packages", check_system_packages, self.system_packages)
         object.__setattr__(self, "environment", dict(self.environment))
+        if self.mounts is not None:
+            mounts = {target: os.path.abspath(source) for target, source in self.mounts.items()}
+            object.__setattr__(self, "mounts", mounts)
         self._check_base_urls()
         if self.provider == "remote" and not self.base_url and not self.base_urls:
             message = (
@@ -289,6 +320,7 @@ class StartKwargs(TypedDict, total=False):
     inodes: int
     shm_size: str
     network: str | None
+    mounts: Mapping[str, str] | None
     host_ip: str
     transport: str
     start_timeout: float

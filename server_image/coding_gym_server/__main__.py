@@ -47,7 +47,7 @@ _WORKSPACES = "/run/workspaces"
 """Path of the workspaces in the namespaces of a server outside a container."""
 
 _TEMPORARY = "tmp"
-"""Directory of the workspaces for temporary files of the server in a container of another image."""
+"""Directory of the workspaces for temporary files of the server where sessions have a root."""
 
 _SECRETS = "/run"
 """Directory in which engines and clusters mount secrets of a container."""
@@ -76,8 +76,8 @@ def main() -> None:
     image = _programs_of_image(config)
     form = _choose_form(config) if config.container else None
     config.workspaces.mkdir(parents=True, exist_ok=True)
-    if config.image is not None:
-        # Where the image has files, other than the server, at the usual place.
+    if config.session_root:
+        # At the usual place, there are files of the image, which a session gets.
         temporary = config.workspaces / _TEMPORARY
         temporary.mkdir()
         temporary.chmod(0o1777)
@@ -213,6 +213,7 @@ def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _For
         systems=config.max_sessions + 2 * config.grading_workers,
         have_root=config.session_root,
         hidden=_hidden(config) if config.container else (),
+        read_only=config.mounts,
         network=config.network,
     )
     launcher, reason = None, config.shared_user_reason
@@ -267,7 +268,7 @@ def _programs_of_image(config: ServerConfig) -> ImagePrograms | None:
     try:
         return programs_of(settings.environment, settings.user, settings.directory, host_name=namespaces.HOST_NAME)
     except ValueError as error:
-        sys.exit(str(error))
+        sys.exit(f"the image sets a user that it does not have: {error}")
 
 
 def _create_namespace() -> int:

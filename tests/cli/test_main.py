@@ -14,6 +14,7 @@ import docker
 import gymnasium as gym
 import msgspec
 import pytest
+from docker.errors import NotFound
 from docker.models.containers import Container
 from typer.testing import CliRunner, Result
 
@@ -24,6 +25,7 @@ from coding_gym.errors import ImageBuildError
 from coding_gym.sandbox import process_tree
 from coding_gym.sandbox.docker import cleanup, provider
 from coding_gym.sandbox.docker import images as image_module
+from coding_gym.sandbox.docker import runtime as runtime_module
 from coding_gym.sandbox.ownership import OwnerProcess
 from coding_gym_server.isolation.probe import IsolationReport, probe
 
@@ -142,12 +144,19 @@ def test_prune_images_removes_old_unused_images(
     monkeypatch.setattr(image_module, "IMAGE_REPOSITORY", _REPOSITORY)
     monkeypatch.setattr(image_module, "image_name", lambda: f"{_REPOSITORY}:current")
     monkeypatch.setattr(cleanup, "our_containers", lambda _: [])
+    prefix = "coding-gym-test-runtime-"
+    monkeypatch.setattr(runtime_module, "RUNTIME_PREFIX", prefix)
+    monkeypatch.setattr(runtime_module, "image_name", lambda: f"{_REPOSITORY}:current")
+    volumes = [
+        docker_engine.volumes.create(f"{prefix}{name}") for name in ("current", "current.complete", "old", "old.complete")
+    ]
     try:
         for tag in ("current", "current-packages", "old", "old-packages", "used"):
             orphan.commit(_REPOSITORY, tag, changes=f"LABEL test={tag}")
         make_container(OwnerProcess.current(), f"{_REPOSITORY}:used")
         removed = set(run("prune", "--images").output.splitlines())
-        assert removed == {f"removed image {_REPOSITORY}:old", f"removed image {_REPOSITORY}:old-packages"}
+        old = [f"removed image {_REPOSITORY}:old", f"removed image {_REPOSITORY}:old-packages"]
+        assert removed == {*old, f"removed volume {prefix}old", f"removed volume {prefix}old.complete"}
         assert {tag for image in docker_engine.images.list(_REPOSITORY) for tag in image.tags} == {
             f"{_REPOSITORY}:current",
             f"{_REPOSITORY}:current-packages",
@@ -156,6 +165,9 @@ def test_prune_images_removes_old_unused_images(
     finally:
         for image in docker_engine.images.list(_REPOSITORY):
             docker_engine.images.remove(image.tags[0], force=True)
+        for volume in volumes:
+            with contextlib.suppress(NotFound):
+                volume.remove(force=True)
 
 
 @pytest.mark.docker

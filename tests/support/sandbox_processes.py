@@ -16,6 +16,9 @@ ITSELF = "(__import__('os').getpid(), __import__('os').readlink('/proc/self/ns/p
 PARENT = ITSELF.replace("getpid", "getppid")
 """Expressions for a pid, and for the namespace in which the process that evaluates them has it, or its parent."""
 
+_SERVERS = ("bin/coding-gym-server", "-m coding_gym_server --container")
+"""Of the default image, and of others."""
+
 _ZYGOTE = "coding_gym_server.zygote.bootstrap"
 _OF_SUBMISSIONS = '"backend":"submission"'
 
@@ -40,8 +43,9 @@ def server_of(sandbox: Sandbox) -> psutil.Process:
         first = _first_process(sandbox)
         # A launcher has the same command line as the server, its child.
         return next((child for child in first.children() if command_line(child) == command_line(first)), first)
-    servers = [process for process in processes_of(sandbox) if "bin/coding-gym-server" in command_line(process)]
-    return next(reversed(servers))
+    lines = {process: command_line(process) for process in processes_of(sandbox)}
+    # The init of the container, before it, names the server, too.
+    return next(process for process, line in reversed(lines.items()) if any(name in line for name in _SERVERS))
 
 
 def zygote_of(sandbox: Sandbox) -> psutil.Process:

@@ -11,7 +11,7 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import docker
 from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
-from docker.types import Ulimit
+from docker.types import Mount, Ulimit
 from msgspec.structs import replace
 from requests import RequestException
 
@@ -125,8 +125,9 @@ def start_container(config: SandboxConfig, *, shared_user_reason: str = "") -> D
             isolation=config.isolation or "prefer",
             session_root=has_root,
             image=image.settings,
+            mounts=tuple(config.mounts or ()),
         )
-        options = {**_limits(config, engine, image), **_user_options(engine, reason, has_root=has_root)}
+        options = {**_limits(config, engine, image, has_root=has_root), **_user_options(engine, reason, has_root=has_root)}
         start = _start_with_socket if _uses_unix_socket(client, config, engine) else _start_with_port
         sandbox = start(client, config, image, server, options)
     except _RefusedError as error:
@@ -189,11 +190,6 @@ class _Image(NamedTuple):
     def workspaces(self) -> str:
         """Directory of the server, which the image does not have."""
         return _WORKSPACES if self.settings is None else f"/.{_WORKSPACES[1:]}"
-
-    @property
-    def mount_points(self) -> Sequence[str]:
-        """Directories of a session without mounts of its own, that it can write."""
-        return ("/tmp", _HOME) if self.settings is None else ()
 
     def options(self, environment: Mapping[str, str]) -> dict[str, Any]:
         """Return options of a container, in which the image sets nothing for the server.
@@ -349,7 +345,14 @@ def _create(
 ) -> Container:
     if image.runtime is not None:
         options = {**options, "binds": [*options.get("binds", ()), image.runtime]}
+    if config.mounts and not _is_here(client):
+        message = (
+            "mounts= requires an engine on this machine, whose directories they are: build an image with the files instead"
+        )
+        raise ConfigurationError(message)
+    mounts = [Mount(target, source, type="bind", read_only=True) for target, source in (config.mounts or {}).items()]
     host = client.api.create_host_config(
+        mounts=mounts,
         auto_remove=True,
         read_only=True,
         cap_drop=["ALL"],
@@ -389,8 +392,10 @@ def _has_session_users(options: dict[str, Any]) -> bool:
     return "cap_add" in options
 
 
-def _limits(config: SandboxConfig, engine: EngineTraits, image: _Image) -> dict[str, Any]:
+def _limits(config: SandboxConfig, engine: EngineTraits, image: _Image, *, has_root: bool) -> dict[str, Any]:
     """Return the container's options about files and processes that depend on the engine."""
+    # A session with a root gets what the image has there.
+    places = () if has_root else ("/tmp", _HOME)
     tmpfs = f"rw,exec,nosuid,nodev,size={parse_size(config.disk)}"
     ulimits = {"core": 0, "nofile": _DESCRIPTORS}
     if engine.is_podman:
@@ -401,7 +406,7 @@ def _limits(config: SandboxConfig, engine: EngineTraits, image: _Image) -> dict[
     return {
         "ulimits": [Ulimit(name=name, soft=limit, hard=limit) for name, limit in ulimits.items()],
         # Only root can list the workspaces or change their mode: the names of what displays draw are random.
-        "tmpfs": {image.workspaces: f"{tmpfs},mode=1733", **dict.fromkeys(image.mount_points, f"{tmpfs},mode=1777")},
+        "tmpfs": {image.workspaces: f"{tmpfs},mode=1733", **dict.fromkeys(places, f"{tmpfs},mode=1777")},
     }
 
 

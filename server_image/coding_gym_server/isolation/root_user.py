@@ -56,13 +56,16 @@ def become(others: Iterable[range]) -> None:
     os.environ["PATH"] = os.pathsep.join([os.environ["PATH"], *_PROGRAMS_OF_ROOT])
 
 
-def cover(directory: str, own: Sequence[tuple[str, str]], *, hidden: Collection[str]) -> None:
+def cover(
+    directory: str, own: Sequence[tuple[str, str]], *, hidden: Collection[str] = (), read_only: Collection[str] = ()
+) -> None:
     """Cover the root directory of the calling process's mount namespace by one whose files root of a session can change.
 
     Args:
         directory: Directory of the new files and of the changed ones, in a file system that has room for them.
         own: Directories to mount, each with its mount point, whose content is copied into it.
         hidden: Directories whose content is not for the session.
+        read_only: Mount points whose content it may not change.
 
     Raises:
         OSError: If the kernel or a seccomp filter does not permit it.
@@ -70,7 +73,10 @@ def cover(directory: str, own: Sequence[tuple[str, str]], *, hidden: Collection[
     top = f"{directory}/{_TOP}"
     _make(top)
     mounts.bind(top, top)
-    _cover_parts("/", top, directory, _Parts(_mount_points(), {*hidden, *(target for _, target in own)}))
+    mounted = _mount_points()
+    servers = {path for path in mounted if sys.prefix.startswith(f"{path}/")} - {"/"}
+    parts = _Parts(mounted, empty={*hidden, *(target for _, target in own)}, kept={*_SYSTEM_MOUNTS, *read_only, *servers})
+    _cover_parts("/", top, directory, parts)
     for source, target in own:
         if os.path.isdir(target):
             _copy_content(target, source)
@@ -89,10 +95,12 @@ class _Parts(NamedTuple):
     Attributes:
         mounted: Its mount points.
         empty: Directories that are to be empty.
+        kept: Directories that are to be as they are.
     """
 
     mounted: set[str]
     empty: set[str]
+    kept: set[str]
 
 
 def _cover_parts(parent: str, top: str, directory: str, parts: _Parts) -> None:
@@ -109,7 +117,7 @@ def _cover_parts(parent: str, top: str, directory: str, parts: _Parts) -> None:
                 continue
             status = entry.stat(follow_symlinks=False)
             _make(target, status)
-            if path in _SYSTEM_MOUNTS or (path in parts.mounted and sys.prefix.startswith(f"{path}/")):
+            if path in parts.kept:
                 mounts.bind(path, target, recursive=True)
             elif f"{path}/".startswith(_COPIED) or any(other.startswith(f"{path}/") for other in parts.mounted | parts.empty):
                 # The kernel permits no overlay of what other mounts hide.

@@ -100,6 +100,7 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
         have_groups: Whether sessions have control groups of their own, see ``control_groups``.
         hidden: Directories of the server, and those with secrets.
         shown: Directories below them that sessions may read.
+        read_only: Mount points of directories that sessions of root see as they are.
     """
 
     server: int
@@ -116,6 +117,7 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
     have_groups: bool = False
     hidden: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
+    read_only: tuple[str, ...] = ()
 
     @property
     def mount_points(self) -> list[str]:
@@ -252,7 +254,7 @@ def _create(users: SessionUsers, user: int, *, is_root: bool = False) -> tuple[i
         os.close(namespace)
     if is_root:
         own = [(f"{base}/{name}", target) for name, (target, _) in users.directories.items()]
-        root_user.cover(base, own, hidden=users.hidden)
+        root_user.cover(base, own, hidden=users.hidden, read_only=users.read_only)
         return tree, slots
     # The mount over the file system's own mount point, which hides it, must be the last.
     for name, (target, _) in sorted(users.directories.items(), key=lambda item: item[1][0] == _TEMPORARY):

@@ -25,6 +25,7 @@ _WITHOUT_PACKAGES = (
 _WITHOUT_LIBRARIES = ("_tkinter.*", "idlelib", "tkinter", "turtle.py", "turtledemo", "__pycache__")
 _INIT = "tini"
 _PROGRAM = stat.S_IRWXU | stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH
+_SETTINGS = (b"/etc/ld.so.preload", b"/etc/ld.so.cache")
 _SYSTEM_LIBRARIES = ("/lib", "/usr/lib")
 
 
@@ -108,9 +109,26 @@ def _use_libraries(libraries: Path, programs: Iterable[Path]) -> None:
         found = subprocess.run([patchelf, "--print-interpreter", program], stdout=subprocess.PIPE, text=True, check=True)
         loader = found.stdout.strip()
         own = _copy_program(loader, libraries)
+        _ignore_settings(own)
         # DT_RPATH, unlike DT_RUNPATH, also holds for what an extension module is linked to.
         for change in (["--set-interpreter", str(own)], ["--force-rpath", "--set-rpath", str(libraries)]):
             subprocess.run([patchelf, *change, program], check=True)
+
+
+def _ignore_settings(loader: Path) -> None:
+    """Let a loader look for its settings, which are those of the image, where there are none.
+
+    Raises:
+        ValueError: If it has none, or their paths are too short for another one.
+    """
+    content = loader.read_bytes()
+    for setting in _SETTINGS:
+        path = f"{loader.parent.parent.parent}/".encode().ljust(len(setting), b"-")
+        if setting not in content or len(path) != len(setting):
+            message = f"{loader} cannot be kept from using {setting.decode()}"
+            raise ValueError(message)
+        content = content.replace(setting + b"\0", path + b"\0")
+    loader.write_bytes(content)
 
 
 def main() -> None:

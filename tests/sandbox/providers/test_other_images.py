@@ -19,7 +19,6 @@ from coding_gym.sandbox.docker import runtime
 from coding_gym.tasks import TaskSuite, load_suite
 from coding_gym_server.protocol import ResetOptions
 from coding_gym_server.protocol.grading import Asserts, Submission, VerdictOutcome
-from coding_gym_server.workspace.image_programs import programs_of
 
 pytestmark = pytest.mark.docker
 
@@ -29,7 +28,7 @@ RUN useradd --uid 1500 --create-home agent && groupadd --gid 70 readers && userm
     && install --directory --owner agent /testbed /var/data && echo given > /testbed/given && echo kept > /var/data/kept \
     && mkdir -p /tmp/inner /home/user /workspaces && echo here | tee /tmp/inner/given /home/user/given /workspaces/given \
     && chown -R agent /tmp/inner && ln -s given /tmp/inner/link && echo secret > /root/secret && chmod 600 /root/secret \
-    && rmdir /opt && ln --symbolic /usr/local /opt && chmod 0700 /srv
+    && echo /nowhere/preloaded.so > /etc/ld.so.preload && rmdir /opt && ln --symbolic /usr/local /opt && chmod 0700 /srv
 ENV PYTHONHOME=/nowhere PYTHONPATH=/nowhere LD_LIBRARY_PATH=/nowhere PATH=/special:/usr/bin:/bin
 ENV NAME="two words" PYTHONHASHSEED=7
 WORKDIR /testbed
@@ -161,6 +160,21 @@ def test_program_beside_the_interpreter_runs_likewise(hostile):
         assert env.exec(["sleep", "100"], timeout=0.5).exit_code != 0
 
 
+def test_program_runs_as_any_user(hostile):
+    with contextlib.closing(CodingEnv(provider="docker", image=hostile, preload=(), screen=None)) as env:
+        env.reset(seed=0)
+        assert env.exec("cat /root/secret; echo $HOME", user="root").stdout_text == "secret\n/root\n"
+        assert env.exec("id -u; id -g; echo $HOME", user="1234:readers").stdout_text == "1234\n70\n/\n"
+        assert env.exec("echo $HOME", user="root", env={"HOME": "/tmp"}).stdout_text == "/tmp\n"
+        assert env.exec("/usr/sbin/useradd --create-home new", user="root").exit_code == 0
+        assert env.exec("id -un; echo $HOME", user="new").stdout_text == "new\n/home/new\n"
+        result = env.exec("true", user="nobody-here")
+        assert (result.exit_code, result.stderr_text) == (
+            126,
+            "user nobody-here: the user 'nobody-here' is not in /etc/passwd\n",
+        )
+
+
 def test_cells_of_a_shell_run_likewise(hostile):
     with contextlib.closing(gym.make("CodingShellEnv-v0", provider="docker", image=hostile)) as env:
         env.reset(seed=0)
@@ -218,6 +232,10 @@ def test_vector_and_tasks(hostile):
         assert env.unwrapped.submit(task.reference)[1] == 1 if reward != 1 else True
 
 
+def test_server_uses_no_settings_of_the_image(box):
+    assert b"preloaded.so" not in box.container.logs()
+
+
 def test_engine_runs_no_health_checks(box):
     box.container.reload()
     assert "Health" not in box.container.attrs["State"]
@@ -243,7 +261,7 @@ def test_unknown_user_is_named(docker_engine, empty):
     name = f"coding-gym-test/unknown:{os.getpid()}"
     docker_engine.images.build(fileobj=io.BytesIO(f"FROM {empty}\nUSER nobody".encode()), tag=name, rm=True, forcerm=True)
     try:
-        with pytest.raises(SandboxStartError, match="the image's user is 'nobody', whom its /etc/passwd does not have"):
+        with pytest.raises(SandboxStartError, match="the user 'nobody' is not in /etc/passwd"):
             start_sandbox(SandboxConfig(provider="docker", image=name))
     finally:
         docker_engine.images.remove(name, force=True)
@@ -262,43 +280,37 @@ def test_interrupted_preparation_is_repeated(docker_engine, empty, monkeypatch):
             volume.remove(force=True)
 
 
-PASSWD = """root:x:0:0:root:/root:/bin/sh
-agent:x:1500:1501::/home/agent:/bin/sh
-broken:x:y:z
-plain:x:7:8::
-"""
-GROUP = """root:x:0:
-agent:x:1501:
-readers:x:70:agent,plain
-writers:x:71:agent
-"""
+@pytest.mark.parametrize("image", ["hostile", "default", "default with root"])
+def test_mounted_directories_are_read_only(request, tmp_path, image):
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner/given").write_text("given")
+    tmp_path.chmod(0o755)
+    options = {"image": request.getfixturevalue("hostile")} if image == "hostile" else {"root": image == "default with root"}
+    mounts = {"/datasets": str(tmp_path), "/mnt/deep/er": tmp_path / "inner"}
+    with contextlib.closing(CodingEnv(provider="docker", preload=(), screen=None, mounts=mounts, **options)) as env:
+        env.reset(seed=0)
+        result = env.exec(
+            "cat /datasets/inner/given /mnt/deep/er/given; touch /datasets/new /mnt/deep/er/new; rm -f /datasets/inner/given"
+        )
+        assert result.stdout_text == "givengiven"
+        assert result.stderr_text.count("Read-only file system") == 3
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["given", "inner"]
 
 
 @pytest.mark.parametrize(
-    ("user", "expected"),
+    ("mounts", "reason"),
     [
-        ("", (0, 0, (), "/root")),
-        ("root", (0, 0, (), "/root")),
-        ("agent", (1500, 1501, (70, 71), "/home/agent")),
-        ("1500", (1500, 1501, (70, 71), "/home/agent")),
-        ("agent:readers", (1500, 70, (), "/home/agent")),
-        ("agent:5", (1500, 5, (), "/home/agent")),
-        ("1234", (1234, 0, (), "/")),
-        ("1234:71", (1234, 71, (), "/")),
-        ("plain", (7, 8, (70,), "/")),
+        ({"/data": "/nonexistent"}, "a directory of this machine"),
+        ({"/data": "relative/nonexistent"}, "a directory of this machine"),
+        ({"data": "/tmp"}, "a path other than those of the sandbox"),
+        ({"/": "/tmp"}, "a path other than those of the sandbox"),
+        ({"/data/../etc": "/tmp"}, "a path other than those of the sandbox"),
+        ({"/home": "/tmp"}, "a path other than those of the sandbox"),
+        ({"/tmp/x": "/tmp"}, "a path other than those of the sandbox"),
+        ({"/a\0b": "/tmp"}, "a path other than those of the sandbox"),
+        (["/data"], "a mapping of paths"),
     ],
 )
-def test_users(tmp_path, user, expected):
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "etc/passwd").write_text(PASSWD)
-    (tmp_path / "etc/group").write_text(GROUP)
-    found = programs_of({}, user, "", host_name="sandbox", root=tmp_path)
-    assert (found.user, found.group, found.groups, found.layout.home) == expected
-
-
-@pytest.mark.parametrize("user", ["nobody", "agent:nobody", "broken"])
-def test_unknown_users(tmp_path, user):
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "etc/passwd").write_text(PASSWD)
-    with pytest.raises(ValueError, match=user.rpartition(":")[2]):
-        programs_of({}, user, "", host_name="sandbox", root=tmp_path)
+def test_invalid_mounts(mounts, reason):
+    with pytest.raises(ConfigurationError, match=f"Expected mounts= to be {reason}"):
+        SandboxConfig(provider="docker", mounts=mounts)
