@@ -71,7 +71,7 @@ class _Started:
 class CodingGymProvider:
     """``SandboxProvider`` of NeMo Gym. Each sandbox is a container, or a local sandbox, with one session.
 
-    An image must be derived from coding_gym's, and commands for ``root`` run as the user of the session, as all do.
+    An image is any, and commands for ``root`` run as its user, as all do.
 
     Args:
         options: Arguments of ``AsyncCodingEnv`` for all sandboxes, such as ``provider: docker`` or ``mem: 4g``. The resources

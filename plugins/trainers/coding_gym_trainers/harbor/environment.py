@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from gymnasium.error import ClosedEnvironmentError
@@ -26,22 +26,18 @@ from coding_gym_trainers.file_programs import (
     upload_directory,
     write_file,
 )
-from coding_gym_trainers.harbor.images import TaskImage, build_task, linked_image
+from coding_gym_trainers.harbor.images import build_task, working_directory
 
 __all__ = ["SandboxEnvironment"]
 
-_DEFAULTS: dict[str, Any] = {"provider": "docker", "sessions": 1, "preload": (), "screen": None}
-_Paths = Sequence[str | PurePosixPath]
-_SUPERUSER = ("root", 0, "0")
+_DEFAULTS: dict[str, Any] = {"provider": "docker", "sessions": 1, "root": True, "preload": (), "screen": None}
 
 
 class SandboxEnvironment(BaseEnvironment):
-    """``BaseEnvironment`` that runs a trial in a container without root, network, or a writable root.
+    """``BaseEnvironment`` that runs a trial in a session of the task's own image.
 
-    The task's image must be derived from coding_gym's: its Dockerfile begins with ``FROM`` and the name that ``coding-gym
-    build-image --tag`` gave, or ``docker_image`` is such an image. ``/logs``, ``/tests``, ``/solution`` and the working
-    directory, with the files that the image has there, lead to the workspace of the session. Commands for ``root`` run
-    as the user of the session, as all do; other users are refused.
+    Its files are all there, and programs change them in a layer of the session. Commands run as the image's user, or as the
+    one that they are for, root included, which is root of the session (see ``docs/security.md``).
 
     Args:
         arguments: Arguments of ``BaseEnvironment``.
@@ -56,7 +52,7 @@ class SandboxEnvironment(BaseEnvironment):
     def __init__(self, *arguments: Any, sandbox: Mapping[str, Any] | None = None, **options: Any) -> None:
         self._sandbox = dict(sandbox or {})
         self._env: AsyncCodingEnv | None = None
-        self._image_of_task = TaskImage("", None)
+        self._directory: str | None = None
         super().__init__(*arguments, **options)
 
     @staticmethod
@@ -85,26 +81,23 @@ class SandboxEnvironment(BaseEnvironment):
 
         Raises:
             SandboxBuildFailedError: If the image does not build.
-            ProviderError: If the container does not start, because the image is not derived from coding_gym's, for example.
+            ProviderError: If the container does not start.
             ConfigurationError: If an option of the sandbox is invalid.
         """
         try:
-            image = await call_in_own_thread(lambda: self._image(force_build))
+            image, self._directory = await call_in_own_thread(lambda: self._image(force_build))
         except ImageBuildError as error:
             raise SandboxBuildFailedError(str(error)) from error
         if self.network_policy.network_mode == NetworkMode.PUBLIC and "network" not in self._sandbox:
             self.logger.warning("The task expects network access, which its sandbox lacks: pass sandbox={'network': 'bridge'}")
-        options: dict[str, Any] = {"image": image.name}
+        options: dict[str, Any] = {"image": image}
         if (cpus := self._effective_cpus) is not None:
             options["cpu"] = cpus
         if (memory := self._effective_memory_mb) is not None:
             options["mem"] = f"{memory}m"
-        self._image_of_task = image
         self._env = await AsyncCodingEnv.acquire(**{**_DEFAULTS, **options, **self._sandbox})
-        begun = await self._run(["sh", "-c", image.begin])
-        if begun.exit_code != 0:
-            message = f"The directories of the task cannot be created: {begun.stderr_text.strip()}"
-            raise SandboxBuildFailedError(message)
+        if self._directory is not None:
+            await self._run(["mkdir", "-p", "--", self._directory])
         await self.ensure_dirs(self._mount_targets(writable_only=True))
         await self._upload_environment_dir_after_start()
 
@@ -124,16 +117,13 @@ class SandboxEnvironment(BaseEnvironment):
         """Run a command in bash.
 
         Raises:
-            RuntimeError: If it exceeds its timeout, as for Harbor's own environments, or the environment is not started.
-            ConfigurationError: If ``user`` is neither root nor None.
+            RuntimeError: If it exceeds its timeout, as for Harbor's own environments.
+            ConfigurationError: If the environment is not started.
             TransportError: If the sandbox is gone.
         """
         user = self._resolve_user(user)
-        if user is not None and user not in _SUPERUSER:
-            message = f"A sandbox has the user of its session only, got user={user!r}"
-            raise ConfigurationError(message)
-        cwd = cwd or self.task_env_config.workdir or self._image_of_task.workdir
-        result = await self._run(["bash", "-c", command], cwd=cwd, env=self._merge_env(env), timeout=timeout_sec)
+        options: dict[str, Any] = {"cwd": cwd or self._directory, "env": self._merge_env(env), "timeout": timeout_sec}
+        result = await self._run(["bash", "-c", command], user=None if user is None else str(user), **options)
         if result.timed_out:
             message = f"Command timed out after {timeout_sec} seconds"
             raise RuntimeError(message)
@@ -142,48 +132,35 @@ class SandboxEnvironment(BaseEnvironment):
     async def upload_file(self, source_path: Path | str, target_path: str) -> None:
         """Copy a file into the sandbox; executable files stay executable. Raises ``OSError`` if that fails."""
         source = Path(source_path)
-        target = self._image_of_task.place(target_path)
-        await write_file(self._run, target, source.read_bytes())
+        await write_file(self._run_as_root, target_path, source.read_bytes())
         if source.stat().st_mode & 0o100:
-            await self._run(["chmod", "+x", "--", target])
+            await self._run_as_root(["chmod", "+x", "--", target_path])
 
     async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
         """Copy the content of a directory into the sandbox. Raises ``OSError`` if that fails."""
-        await upload_directory(self._run, source_dir, self._image_of_task.place(target_dir))
+        await upload_directory(self._run_as_root, source_dir, target_dir)
 
     async def download_file(self, source_path: str, target_path: Path | str) -> None:
         """Copy a file out of the sandbox. Raises ``OSError`` if that fails."""
         target = Path(target_path)
-        content = await read_file(self._run, source_path)
+        content = await read_file(self._run_as_root, source_path)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
 
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
         """Copy the content of a directory out of the sandbox, without links that lead out. Raises ``OSError`` if that fails."""
-        await download_directory(self._run, source_dir, target_dir)
+        await download_directory(self._run_as_root, source_dir, target_dir)
 
-    async def reset_dirs(self, *, remove_dirs: _Paths, create_dirs: _Paths, chmod_dirs: _Paths | None = None) -> ExecResult:
-        """Remove and create directories."""
-        dirs = {"remove_dirs": remove_dirs, "create_dirs": create_dirs, "chmod_dirs": chmod_dirs or ()}
-        return await super().reset_dirs(**{name: self._places(paths) for name, paths in dirs.items()})
-
-    async def ensure_dirs(self, dirs: _Paths, *, chmod: bool = True) -> ExecResult | None:
-        """Create directories that are missing."""
-        return await super().ensure_dirs(self._places(dirs), chmod=chmod)
-
-    async def empty_dirs(self, dirs: _Paths, *, chmod: bool = True) -> ExecResult | None:
-        """Create directories that are missing, and remove what is in them."""
-        return await super().empty_dirs(self._places(dirs), chmod=chmod)
-
-    def _places(self, paths: _Paths) -> list[str]:
-        return [self._image_of_task.place(path) for path in paths]
-
-    def _image(self, force_build: bool) -> TaskImage:
+    def _image(self, force_build: bool) -> tuple[str | None, str | None]:
+        """Return the name of the image, and the working directory, None for that of a session."""
         config = self.task_env_config
         base = config.docker_image
         if not should_use_prebuilt_docker_image(self.environment_dir, docker_image=base, force_build=force_build):
             base = build_task(self.environment_dir, self.environment_id, force=force_build)
-        return linked_image(base, config.workdir)
+        return base, config.workdir or working_directory(base)
+
+    async def _run_as_root(self, command: list[str], **options: Any) -> ProcessResult:
+        return await self._run(command, user="root", **options)
 
     async def _run(self, command: list[str], **options: Any) -> ProcessResult:
         if self._env is None:
