@@ -6,7 +6,7 @@ import functools
 import re
 from importlib.metadata import entry_points
 
-__all__ = ["BACKENDS", "JUPYTER_PREFIX", "UnknownBackendError", "added_backends", "check_backend"]
+__all__ = ["BACKENDS", "JUPYTER_PREFIX", "PYTHON_PREFIX", "UnknownBackendError", "added_backends", "check_backend"]
 
 BACKENDS = {
     "python": "coding_gym_server.worker.backends.python:PythonBackend",
@@ -22,6 +22,9 @@ BACKENDS = {
 JUPYTER_PREFIX = "jupyter:"
 """Prefix of Jupyter backends: ``jupyter:NAME`` is the Jupyter kernel of that name."""
 
+PYTHON_PREFIX = "python:"
+"""Prefix of other interpreters: ``python:PATH`` is that with an absolute path in the files of the session."""
+
 _KERNEL_NAME = re.compile(r"[a-z0-9._-]+", re.IGNORECASE)
 
 
@@ -36,13 +39,14 @@ def added_backends() -> dict[str, str]:
 
 
 def check_backend(name: str) -> None:
-    """Check that a backend name is known; for a Jupyter kernel, only the syntax of the name (see ``check_installed``).
+    """Check that a backend name is known; for a Jupyter kernel or an interpreter, only its syntax (see ``check_installed``).
 
     Raises:
         UnknownBackendError: If the name is unknown.
     """
     is_kernel = name.startswith(JUPYTER_PREFIX) and _KERNEL_NAME.fullmatch(name, len(JUPYTER_PREFIX))
-    if not is_kernel and name not in BACKENDS and name not in added_backends():
+    is_interpreter = name.startswith(f"{PYTHON_PREFIX}/") and "\0" not in name
+    if not is_kernel and not is_interpreter and name not in BACKENDS and name not in added_backends():
         known = ", ".join([*BACKENDS, *added_backends()])
-        message = f"Unknown backend {name!r}: expected one of {known}, or {JUPYTER_PREFIX}KERNEL"
+        message = f"Unknown backend {name!r}: expected one of {known}, {JUPYTER_PREFIX}KERNEL, or {PYTHON_PREFIX}/PATH"
         raise UnknownBackendError(message)

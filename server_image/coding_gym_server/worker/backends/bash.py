@@ -11,7 +11,6 @@ fork and exec ignores it. The shell ignores all but the first, since another wou
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import select
@@ -24,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from coding_gym_server.worker.backends.base import ExecutorBackend
+from coding_gym_server.worker.backends.descriptors import high_pipe
 from coding_gym_server.worker.backends.output import Output
 
 __all__ = ["BashBackend"]
@@ -32,8 +32,6 @@ _POLL_MS = 50
 _INTERRUPT_INTERVAL = 0.15
 """Seconds until an interrupt of a cell is repeated."""
 _SOURCE = 60
-_FIRST_DESCRIPTOR = 61
-"""Lowest number for the backend's descriptors, so that they do not collide with those of user code such as ``exec 3>file``."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -130,8 +128,8 @@ class _Shell:
 
     def __init__(self, directory: Path) -> None:
         self._cell, self._state, options = (directory / name for name in ("cell", "state", "options"))
-        script, self._script = _pipe()
-        self._reply, self._reply_end = _pipe()
+        script, self._script = high_pipe()
+        self._reply, self._reply_end = high_pipe()
         self._is_in_cell = False
         self._interrupt_again_at: float | None = None
         self._process = subprocess.Popen(
@@ -203,12 +201,3 @@ class _Shell:
         os.close(self._script)
         os.close(self._reply)
         return status if status >= 0 else 128 - status
-
-
-def _pipe() -> tuple[int, int]:
-    """Return the read end and the write end of a pipe."""
-    ends = os.pipe2(os.O_CLOEXEC)
-    moved = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR) for end in ends]
-    for end in ends:
-        os.close(end)
-    return moved[0], moved[1]

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import os
 import shutil
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from coding_gym_server.protocol.backends import BACKENDS, JUPYTER_PREFIX, UnknownBackendError, added_backends, check_backend
+from coding_gym_server.protocol.backends import (
+    BACKENDS,
+    JUPYTER_PREFIX,
+    PYTHON_PREFIX,
+    UnknownBackendError,
+    added_backends,
+    check_backend,
+)
 
 if TYPE_CHECKING:
     from coding_gym_server.worker.backends.base import ExecutorBackend
@@ -46,6 +54,9 @@ def check_installed(name: str) -> None:
     required = _REQUIRED_MODULES.get(name)
     if required is not None and find_spec(required) is None:
         raise UnknownBackendError(_missing_module(name, required))
+    if name.startswith(PYTHON_PREFIX) and not os.access(path := name.removeprefix(PYTHON_PREFIX), os.X_OK):
+        message = f"the backend {name!r} needs an interpreter at {path}, which the sandbox does not have"
+        raise UnknownBackendError(message)
     if name == "bash" and shutil.which(name) is None:
         message = f"the backend {name!r} needs a program of this name, which the sandbox lacks: expected an image with bash"
         raise UnknownBackendError(message)
@@ -68,8 +79,8 @@ def is_installed(name: str) -> bool:
 
 
 def runs_in_worker(name: str) -> bool:
-    """Return whether a backend executes cells in the interpreter of the worker, not in a shell or a kernel that it starts."""
-    return name != "bash" and not name.startswith(JUPYTER_PREFIX)
+    """Return whether a backend executes cells in the interpreter of the worker, not in another program that it starts."""
+    return name != "bash" and not name.startswith((JUPYTER_PREFIX, PYTHON_PREFIX))
 
 
 def backend_class(name: str) -> type[ExecutorBackend]:
@@ -82,6 +93,10 @@ def backend_class(name: str) -> type[ExecutorBackend]:
     check_backend(name)
     if name.startswith(JUPYTER_PREFIX):
         return _kernel_class(name.removeprefix(JUPYTER_PREFIX))
+    if name.startswith(PYTHON_PREFIX):
+        from coding_gym_server.worker.backends.interpreter import of_interpreter
+
+        return of_interpreter(name)
     path, _, attribute = (_path_of(name) or "").partition(":")
     try:
         module = importlib.import_module(path)
