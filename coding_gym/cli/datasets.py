@@ -116,6 +116,7 @@ def export(
     target: Annotated[str, typer.Argument(help="Directory for Parquet, file for chat, dataset id for Minari.")],
     to: Annotated[ExportFormat, typer.Option(help="The format.")] = ExportFormat.PARQUET,
     only_solved: Annotated[bool, typer.Option("--only-solved", help="For chat: only solved episodes.")] = False,
+    card: Annotated[bool, typer.Option("--card", help="For Parquet: with a card for the Hugging Face Hub.")] = False,
 ) -> None:
     """Export a dataset to another format."""
     from coding_gym.datasets import export_chat, export_minari, export_parquet, load
@@ -123,13 +124,16 @@ def export(
     if only_solved and to is not ExportFormat.CHAT:
         message = "--only-solved requires --to chat"
         raise typer.BadParameter(message)
+    if card and to not in (ExportFormat.PARQUET, ExportFormat.EPISODES):
+        message = "--card requires --to parquet or --to parquet-episodes"
+        raise typer.BadParameter(message)
     with errors_in_red():
         dataset = load(path)
         match to:
             case ExportFormat.PARQUET:
-                typer.echo(f"wrote {export_parquet(dataset, target)}")
+                typer.echo(f"wrote {export_parquet(dataset, target, card=card)}")
             case ExportFormat.EPISODES:
-                typer.echo(f"wrote {export_parquet(dataset, target, level='episode')}")
+                typer.echo(f"wrote {export_parquet(dataset, target, level='episode', card=card)}")
             case ExportFormat.CHAT:
                 typer.echo(f"wrote {target}: {export_chat(dataset, target, only_solved=only_solved)} conversations")
             case ExportFormat.MINARI:

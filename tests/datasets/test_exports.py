@@ -67,7 +67,7 @@ def test_hugging_face_reads_exported_steps(dataset, hub, tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 def test_hugging_face_reads_exported_episodes(dataset, hub, tmp_path):
-    export_parquet(dataset, tmp_path / "episodes", level="episode")
+    export_parquet(dataset, tmp_path / "episodes", level="episode", card=True)
     rows = hub(tmp_path / "episodes")
     assert [row["sha256"] for row in rows] == list(dataset.hashes.values())
     for row, episode in zip(rows, dataset, strict=True):
@@ -75,6 +75,17 @@ def test_hugging_face_reads_exported_episodes(dataset, hub, tmp_path):
         for there, here in zip(row["steps"], episode.steps, strict=True):
             assert there["stdout"] == here.observation["stdout"]
             assert np.array_equal(pixels(there["screenshot"]), here.observation["screenshot"])
+
+
+@pytest.mark.parametrize("level", ["step", "episode"])
+def test_pandas_reads_exported_directory(dataset, tmp_path, level):
+    pandas = import_extra("pandas")
+    import_extra("pyarrow")
+    # Twice, as after more episodes have been collected.
+    for _ in range(2):
+        export_parquet(dataset, tmp_path, level=level)
+        table = pandas.read_parquet(tmp_path)
+        assert len(table) == (len(dataset) if level == "episode" else sum(len(episode.steps) for episode in dataset))
 
 
 def test_polars_reads_exported_steps(dataset, tmp_path):
@@ -89,7 +100,7 @@ def test_polars_reads_exported_steps(dataset, tmp_path):
 def test_dataset_card_is_valid_for_hub(dataset, tmp_path):
     import_extra("pyarrow")
     cards = import_extra("huggingface_hub")
-    export_parquet(dataset, tmp_path)
+    export_parquet(dataset, tmp_path, card=True)
     card = cards.DatasetCard.load(tmp_path / "README.md")
     assert card.data.size_categories == ["n<1K"]
     assert card.data.configs == [{"config_name": "default", "data_files": [{"split": "train", "path": "data/*.parquet"}]}]

@@ -36,8 +36,8 @@ _IMAGE, _JSON = "image", "json"
 _TYPES = {"string": "string", "int64": "int64", "float64": "float64", "bool": "bool", _JSON: "string"}
 
 
-def export_parquet(dataset: Dataset, path: Path | str, *, level: Level = "step") -> Path:
-    """Write a Parquet file and a dataset card to a directory, in the layout of datasets on the Hugging Face Hub.
+def export_parquet(dataset: Dataset, path: Path | str, *, level: Level = "step", card: bool = False) -> Path:
+    """Write a Parquet file to a directory, in the layout of datasets on the Hugging Face Hub.
 
     With ``level="step"``, a row is a step: ``episode``, ``step`` (0 is the reset), ``task_id``, ``seed``, ``action`` (None for
     the reset), the fields of the observation by their names, ``reward``, ``terminated``, ``truncated``, ``outcome``, ``info``
@@ -51,6 +51,8 @@ def export_parquet(dataset: Dataset, path: Path | str, *, level: Level = "step")
         dataset: Dataset to export.
         path: Output directory; existing files are replaced when the new ones are complete.
         level: Granularity of the rows: ``"step"`` or ``"episode"``.
+        card: Whether to write a dataset card for the Hub, too: a ``README.md``, because of which pandas and pyarrow no longer
+            read the directory itself, but its directory ``data``.
 
     Returns:
         Path of the Parquet file.
@@ -76,7 +78,8 @@ def export_parquet(dataset: Dataset, path: Path | str, *, level: Level = "step")
         new.replace(target)
     finally:
         new.unlink(missing_ok=True)
-    write_card(dataset, directory, data_files="data/*.parquet")
+    if card:
+        write_card(dataset, directory, data_files="data/*.parquet")
     return target
 
 
