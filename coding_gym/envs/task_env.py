@@ -23,7 +23,7 @@ from coding_gym.sandbox import ManagedSandbox
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.pool import SandboxPool, managed_sandbox
 from coding_gym.spaces import CodeText
-from coding_gym.tasks import Programs, Task, TaskSuite, Verdict, load_suite
+from coding_gym.tasks import Programs, RepositoryTests, Task, TaskSuite, Verdict, load_suite
 from coding_gym.tasks.dependencies import DefinitionTracker
 from coding_gym.tasks.grading import BackgroundGrading, BorrowedSandbox
 from coding_gym.tasks.submission import defined_names, parse
@@ -325,6 +325,9 @@ def as_suite(suite: TaskSuite | str | Path | None) -> TaskSuite:
     tasks = suite if isinstance(suite, TaskSuite) else load_suite(suite)
     if not tasks:
         message = f"Expected a suite with at least one task, got {tasks}"
+        raise ConfigurationError(message)
+    if repository := next((task.id for task in tasks if isinstance(task.tests, RepositoryTests)), None):
+        message = f"Task {repository!r} has RepositoryTests, whose submissions are patches: grade them with a Grader"
         raise ConfigurationError(message)
     return tasks
 

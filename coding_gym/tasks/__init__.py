@@ -5,6 +5,7 @@ from __future__ import annotations
 from coding_gym.tasks.grading import Grader
 from coding_gym.tasks.loaders.registry import load_suite
 from coding_gym.tasks.pass_at_k import estimate_pass_at_k, pass_at_k
+from coding_gym.tasks.repository.tests import RepositoryCommand, RepositoryTests
 from coding_gym.tasks.screen.assertions import (
     ChangedShare,
     ColorShare,
@@ -51,6 +52,8 @@ __all__ = [
     "Printed",
     "ProgramCase",
     "Programs",
+    "RepositoryCommand",
+    "RepositoryTests",
     "Running",
     "ScreenStep",
     "ScreenTests",

@@ -16,6 +16,7 @@ import msgspec
 import coding_gym_server
 from coding_gym.cache import cache_directory
 from coding_gym.sandbox.config import SandboxConfig
+from coding_gym.tasks.repository.tests import RepositoryTests
 from coding_gym.tasks.screen.tests import ScreenTests
 from coding_gym.tasks.task import Task
 from coding_gym_server.protocol.errors import DECODING_ERRORS
@@ -35,7 +36,7 @@ _lock = threading.Lock()
 
 def is_checkable(task: Task) -> bool:
     """Return whether grading the reference of a task tells how its submissions are graded."""
-    return task.reference is not None and task.grading is None and not isinstance(task.tests, ScreenTests)
+    return task.reference is not None and task.grading is None and not isinstance(task.tests, ScreenTests | RepositoryTests)
 
 
 def check_of(task: Task, config: SandboxConfig, check: Callable[[], TaskCheck]) -> TaskCheck:

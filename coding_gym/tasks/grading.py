@@ -33,6 +33,8 @@ from coding_gym.sandbox import ManagedSandbox, Sandbox
 from coding_gym.sandbox.config import SandboxConfig, SandboxKwargs, sandbox_config
 from coding_gym.sandbox.pool import SandboxPool, managed_sandbox, resolve_config
 from coding_gym.tasks.checks import check_of, is_checkable
+from coding_gym.tasks.repository.grading import RepositoryGrading
+from coding_gym.tasks.repository.tests import RepositoryTests
 from coding_gym.tasks.screen.tests import ScreenTests, run_screen_tests
 from coding_gym.tasks.secret import task_secret
 from coding_gym.tasks.task import Task
@@ -116,6 +118,7 @@ class GradingConnection:
         self._retries = retries
         self._lock = threading.Lock()
         self._session: Session | None = None
+        self._repository: RepositoryGrading | None = None
         self._run: CancellationToken | None = None
         self._trace = OperationTrace()
 
@@ -148,12 +151,18 @@ class GradingConnection:
     def abort(self, run: CancellationToken | None = None) -> None:
         """Cancel the grading in progress if it belongs to ``run``, or any if ``run`` is None. Thread-safe."""
         with self._lock:
-            if self._session is not None and self._run is not None and run in (None, self._run):
+            if self._run is None or run not in (None, self._run):
+                return
+            if self._session is not None:
                 self._session.abort()
+            if self._repository is not None:
+                self._repository.close()
 
     def close(self) -> None:
         """Close the connection and return the sandbox."""
         self._drop_session()
+        if self._repository is not None:
+            self._repository.close()
         self._slot.close()
 
     def _grade_with_retries(self, task: Task, code: str, run: CancellationToken) -> Verdict:
@@ -189,6 +198,10 @@ class GradingConnection:
                     raise
 
     def _grade_once(self, task: Task, code: str, run: CancellationToken) -> Verdict:
+        if isinstance(task.tests, RepositoryTests):
+            if self._repository is None:
+                self._repository = RepositoryGrading(self._slot.config)
+            return Verdict.of(task.id, self._repository.grade_patch(task.tests, code))
         session = self._connect()
         if run.is_cancelled:
             # Canceled while it waited for a sandbox.
@@ -245,12 +258,17 @@ def _span_attributes(task: Task) -> dict[str, Any]:
 def not_run(task: Task) -> tuple[CaseResult, ...]:
     """Return the results of a task whose tests were not run: one per test, where the tests can be counted."""
     tests = task.tests
-    names = [step.name for step in tests.steps] if isinstance(tests, ScreenTests) else ["" for _ in getattr(tests, "cases", ())]
+    if isinstance(tests, RepositoryTests):
+        names = [name for command in tests.commands for name in command.names or (command.command,)]
+    elif isinstance(tests, ScreenTests):
+        names = [step.name for step in tests.steps]
+    else:
+        names = ["" for _ in getattr(tests, "cases", ())]
     return tuple(CaseResult(name=name or str(number), outcome=CaseOutcome.NOT_RUN) for number, name in enumerate(names))
 
 
 def _submission(task: Task, code: str, mode: GradingMode) -> Submission:
-    assert not isinstance(task.tests, ScreenTests)
+    assert not isinstance(task.tests, ScreenTests | RepositoryTests)
     has_questions = task.reference is not None and not isinstance(task.tests, Programs)
     return Submission(
         code=code,

@@ -14,6 +14,7 @@ import msgspec
 
 from coding_gym._html import caption, document, element, folded, preformatted, table
 from coding_gym.errors import ConfigurationError
+from coding_gym.tasks.repository.tests import RepositoryTests
 from coding_gym.tasks.screen.tests import ScreenTests
 from coding_gym.tasks.submission import complete
 from coding_gym_server.protocol.errors import DECODING_ERRORS, reason_of
@@ -26,7 +27,7 @@ _MAY_BE_EMPTY = ("prompt", "sample_input")
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 
-Tests = Asserts | UnitTests | Programs | ScreenTests
+Tests = Asserts | UnitTests | Programs | ScreenTests | RepositoryTests
 """The kinds of tests that a task can have."""
 
 
@@ -51,7 +52,8 @@ class Task:
             prompt, and runs each action on it.
         grading: Where ``Asserts`` or ``UnitTests`` run: ``"agreement"``, ``"isolated"`` or ``"faithful"``, which requires a
             reference; see ``GradingMode``. If None, the default, it is ``"agreement"``, or ``"faithful"`` if the reference
-            passes together with the tests only, which is found out when the task is first used.
+            passes together with the tests only, which is found out when the task is first used. For ``RepositoryTests``, it
+            is ``"copy"``.
 
     Raises:
         ConfigurationError: If there is no id, there are no tests, or an attribute is invalid.
@@ -76,7 +78,11 @@ class Task:
             message = f"Expected the id of a task to be a str that is not empty, got {identity!r}"
             raise ConfigurationError(message)
         self._expect(isinstance(self.prompt, str), "a prompt that is a str", self.prompt)
-        self._expect(isinstance(self.tests, Tests), "tests that are Asserts, UnitTests, Programs or ScreenTests", self.tests)
+        self._expect(
+            isinstance(self.tests, Tests),
+            "tests that are Asserts, UnitTests, Programs, ScreenTests or RepositoryTests",
+            self.tests,
+        )
         cases: object = getattr(self.tests, "cases", ())
         self._expect(not isinstance(cases, str), "tests whose cases are a tuple, such as ('assert f() == 1',)", cases)
         if not _has_cases(self.tests):
@@ -100,9 +106,13 @@ class Task:
             self._expect(_is_inside(path), "files whose paths stay below the working directory", path)
             self._expect(isinstance(content, (str, bytes)), f"the content of {path} to be str or bytes", content)
         if self.grading is not None:
-            self._expect(self.grading in list(GradingMode), "grading 'agreement', 'isolated' or 'faithful'", self.grading)
+            self._expect(
+                self.grading in list(GradingMode), "grading 'agreement', 'isolated', 'faithful' or 'copy'", self.grading
+            )
             object.__setattr__(self, "grading", GradingMode(self.grading))
-        if self.grading not in (None, GradingMode.ISOLATED):
+        if isinstance(self.tests, RepositoryTests):
+            self._expect(self.grading in (None, GradingMode.COPY), "grading 'copy' for RepositoryTests", self.grading)
+        elif self.grading not in (None, GradingMode.ISOLATED):
             expected = f"Asserts or UnitTests for grading {str(self.grading)!r}"
             self._expect(isinstance(self.tests, Asserts | UnitTests), expected, self.tests)
         if self.grading == GradingMode.FAITHFUL:
@@ -209,7 +219,7 @@ class _TaskRow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     id: str
     prompt: str
-    tests: Asserts | UnitTests | Programs | ScreenTests
+    tests: Asserts | UnitTests | Programs | ScreenTests | RepositoryTests
     entry_point: str | None = None
     prefix: str = ""
     text_variable: str | None = None
@@ -235,6 +245,8 @@ def _has_cases(tests: Tests) -> bool:
             return bool(tests.source.strip())
         case Asserts() | Programs():
             return bool(tests.cases)
+        case RepositoryTests():
+            return bool(tests.commands)
         case _:
             return bool(tests.steps)
 

@@ -127,7 +127,7 @@ class Verdict:
     @property
     def tamper_resistant(self) -> bool:
         """Whether it had to pass in a process to which it had no access, where the tests executed nothing of it."""
-        return self.mode is not GradingMode.FAITHFUL and not self.executed
+        return self.mode not in (GradingMode.FAITHFUL, GradingMode.COPY) and not self.executed
 
     @property
     def is_infrastructure(self) -> bool:

@@ -146,6 +146,8 @@ class GradingMode(StrEnum):
     """In another process than the submission, which values and calls cross."""
     FAITHFUL = "faithful"
     """In the process of the submission, as test frameworks run them, if it answers questions about their values before."""
+    COPY = "copy"
+    """Together with the submission, a change to a repository, in a new session, which has nothing but that change."""
 
 
 class GradingLimits(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):

@@ -1,0 +1,112 @@
+"""Transfer of the changes of one session to another one of the same image, and of files to a session."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from coding_gym.client.processes import ProcessResult
+from coding_gym.envs.coding_env import CodingEnv
+from coding_gym.errors import ProtocolError
+from coding_gym.tasks.repository import tree_program
+
+__all__ = ["ChangesError", "apply_changes", "collect_changes", "describe", "write_files"]
+
+_PROGRAM = Path(tree_program.__file__).read_text(encoding="utf-8")
+_INTERPRETER = "/proc/self/exe"
+"""That of the process which is to execute the program, the server's: the image need not have any."""
+
+_TIMEOUT = 300.0
+_ATTEMPTS = 3
+_LARGEST = 256 << 20
+_NEVER_CARRIED = (".git", "__pycache__")
+_MODE = 0o755
+
+
+class ChangesError(Exception):
+    """The changes of a session cannot be carried."""
+
+
+def describe(env: CodingEnv, directories: Sequence[str], protected: Sequence[str]) -> bytes:
+    """Return the state of directories of a session, before any program has run in it, for ``collect_changes``.
+
+    Args:
+        env: The session.
+        directories: Absolute paths.
+        protected: Absolute paths to leave out.
+    """
+    arguments = {"directories": list(directories), "excluded": [*_NEVER_CARRIED, *protected]}
+    return _run(env, "list", arguments).stdout
+
+
+def collect_changes(
+    env: CodingEnv, before: bytes, directories: Sequence[str], protected: Sequence[str], *, max_bytes: int
+) -> bytes:
+    """Return the changes of directories since a session has begun.
+
+    Args:
+        env: The session, of which other programs should have ended.
+        before: State of another one in the beginning.
+        directories: Absolute paths.
+        protected: Absolute paths to leave out.
+        max_bytes: Maximum size of what has changed, without holes in files.
+
+    Raises:
+        ChangesError: If it is exceeded, or the session keeps its files from being read.
+    """
+    arguments = {
+        "before": json.loads(before),
+        "directories": list(directories),
+        "excluded": [*_NEVER_CARRIED, *protected],
+        "max_bytes": max_bytes,
+    }
+    reason: object = None
+    for _ in range(_ATTEMPTS):
+        try:
+            return _run(env, "collect", arguments).stdout
+        except ProtocolError as error:
+            # Root of the session can kill what starts its programs, which is replaced, unless its interpreter is gone.
+            reason = error
+    message = f"the session of the changes starts no programs any more: {reason}"
+    raise ChangesError(message)
+
+
+def apply_changes(env: CodingEnv, changes: bytes, directories: Sequence[str]) -> None:
+    """Make changes in a session.
+
+    Raises:
+        ChangesError: If they are malformed, or do not fit into the session.
+    """
+    _run(env, "apply", {"directories": list(directories)}, changes)
+
+
+def write_files(env: CodingEnv, files: Mapping[str, bytes]) -> None:
+    """Write files that all users can read and execute, in the place of what is there.
+
+    Args:
+        env: The session.
+        files: Content by absolute path.
+
+    Raises:
+        ChangesError: If they do not fit into the session.
+    """
+    content = {path: [base64.b64encode(data).decode(), _MODE] for path, data in files.items()}
+    _run(env, "write", {"files": content})
+
+
+def _run(env: CodingEnv, command: str, arguments: dict[str, Any], data: bytes = b"") -> ProcessResult:
+    result = env.exec(
+        [_INTERPRETER, "-I", "-S", "-c", _PROGRAM, command],
+        stdin=json.dumps(arguments).encode() + b"\n" + data,
+        user="root",
+        cwd="/",
+        timeout=_TIMEOUT,
+        max_output_bytes=_LARGEST,
+    )
+    if result.exit_code != 0 or result.dropped_stdout:
+        lines = result.stderr_text.strip().splitlines() or ["it was ended"]
+        raise ChangesError(lines[-1].removeprefix("ValueError: "))
+    return result

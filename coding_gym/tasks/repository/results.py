@@ -1,0 +1,128 @@
+"""Parsers of test results: what test runners print, or write to a file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from xml.etree import ElementTree
+
+from coding_gym_server.protocol.grading import CaseOutcome
+
+__all__ = ["PARSERS", "Results", "parse_junit", "parse_reward"]
+
+Results = dict[str, CaseOutcome]
+"""Outcome of each test by its name."""
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_PYTEST = {
+    "PASSED": CaseOutcome.PASSED,
+    "FAILED": CaseOutcome.FAILED,
+    "ERROR": CaseOutcome.ERROR,
+    "SKIPPED": CaseOutcome.NOT_RUN,
+    # A test that is expected to fail and does is as good as one that passes.
+    "XFAIL": CaseOutcome.PASSED,
+    "XPASS": CaseOutcome.PASSED,
+}
+_PYTEST_LINE = re.compile(rf"({'|'.join(_PYTEST)})\s+(\S.*)")
+_PYTEST_VERBOSE_LINE = re.compile(rf"(\S+::.*?)\s+({'|'.join(_PYTEST)})(?:\s+\[\s*\d+%\])?(?:\s+\(.*\))?")
+_UNITTEST = {
+    "ok": CaseOutcome.PASSED,
+    "expected failure": CaseOutcome.PASSED,
+    "FAIL": CaseOutcome.FAILED,
+    "unexpected success": CaseOutcome.FAILED,
+    "ERROR": CaseOutcome.ERROR,
+    "skipped": CaseOutcome.NOT_RUN,
+}
+_UNITTEST_LINE = re.compile(rf"(.+?) \.\.\. (?:.*?)?({'|'.join(_UNITTEST)})(?: .*)?")
+_UNITTEST_NAME = re.compile(r"\w+ \([\w.]+(?: \[.*\])?\)")
+_ORDER = (CaseOutcome.ERROR, CaseOutcome.FAILED, CaseOutcome.NOT_RUN, CaseOutcome.PASSED)
+"""Of several outcomes of one name, the first in this order counts: tests may have several parts, and print what they like."""
+
+
+def parse_pytest(output: str) -> Results:
+    """Return the results in pytest's output: its summary (``-rA``), and its lines with ``-v``."""
+    results: Results = {}
+    for line in _lines(output):
+        if match := _PYTEST_LINE.fullmatch(line):
+            status, name = match.groups()
+            if status not in ("PASSED", "XPASS"):
+                # Behind it, there is why it has not passed.
+                name = name.split(" - ")[0]
+            _add(results, name.strip(), _PYTEST[status])
+        elif match := _PYTEST_VERBOSE_LINE.fullmatch(line):
+            name, status = match.groups()
+            _add(results, name, _PYTEST[status])
+    return results
+
+
+def parse_unittest(output: str) -> Results:
+    """Return the results in the output of ``unittest`` with ``-v``, or of Django's runner with ``-v 2``.
+
+    A test is named as in the line of its result, such as ``test_a (module.Class)``; one with a docstring has two lines, and
+    both are its names.
+    """
+    results: Results = {}
+    before = ""
+    for line in _lines(output):
+        if match := _UNITTEST_LINE.fullmatch(line):
+            name, status = match.groups()
+            _add(results, name, _UNITTEST[status])
+            if _UNITTEST_NAME.fullmatch(before):
+                _add(results, before, _UNITTEST[status])
+            before = ""
+        else:
+            before = line
+    return results
+
+
+def parse_junit(document: bytes) -> Results:
+    """Return the results in a file of JUnit's format; a test is named ``classname::name``.
+
+    Raises:
+        ValueError: If it is no such file.
+    """
+    try:
+        root = ElementTree.fromstring(document)  # noqa: S314 - expat refuses to expand entities without end
+    except ElementTree.ParseError as error:
+        message = f"not a JUnit file: {error}"
+        raise ValueError(message) from error
+    results: Results = {}
+    for case in root.iter("testcase"):
+        kinds = {child.tag for child in case}
+        outcome = CaseOutcome.PASSED
+        for kind, other in (("skipped", CaseOutcome.NOT_RUN), ("failure", CaseOutcome.FAILED), ("error", CaseOutcome.ERROR)):
+            outcome = other if kind in kinds else outcome
+        names = (case.get("classname", ""), case.get("name", ""))
+        _add(results, "::".join(filter(None, names)), outcome)
+    return results
+
+
+def parse_reward(content: bytes) -> float:
+    """Return the number in a file with a reward.
+
+    Raises:
+        ValueError: If it is not a number from 0 to 1.
+    """
+    text = content.decode(errors="replace").strip()
+    try:
+        reward = float(text)
+    except ValueError:
+        reward = -1.0
+    if not 0 <= reward <= 1:
+        message = f"expected the reward to be a number from 0 to 1, got {text[:50]!r}"
+        raise ValueError(message)
+    return reward
+
+
+def _lines(output: str) -> list[str]:
+    return [_ANSI.sub("", line).strip() for line in output.splitlines()]
+
+
+def _add(results: Results, name: str, outcome: CaseOutcome) -> None:
+    if name not in results or _ORDER.index(outcome) < _ORDER.index(results[name]):
+        results[name] = outcome
+
+
+PARSERS: Mapping[str, Callable[[str], Results]] = MappingProxyType({"pytest": parse_pytest, "unittest": parse_unittest})
+"""Parsers of output by the name of the test runner."""

@@ -1,0 +1,74 @@
+"""``RepositoryTests``: tests of changes to a repository in an image."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from coding_gym_server.protocol.grading import FileContent
+
+__all__ = ["RepositoryCommand", "RepositoryTests"]
+
+_Text = Annotated[str, msgspec.Meta(pattern=r"\A[^\0]+\Z")]
+
+
+class RepositoryCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A command that runs tests.
+
+    Attributes:
+        command: Command of the shell. Its environment and its user are those of the image.
+        results: What tells the results: the lines of ``"pytest"`` (``-rA``, or ``-v``) or of ``"unittest"`` (with ``-v``, or
+            Django's runner with ``-v 2``) in its output; a ``file`` in JUnit's format (``"junit"``); a ``file`` with a
+            number of which 1 passes (``"reward"``); or its exit code (``"exit code"``).
+        file: Path of that file, relative to the directory of the tests.
+        must_pass: Names of the tests that the submission must make pass, as the results have them; see ``RepositoryTests``.
+        keep_passing: Names of the tests that pass without it, and must still do so.
+        timeout: Seconds after which it is ended.
+    """
+
+    command: _Text
+    results: Literal["pytest", "unittest", "junit", "reward", "exit code"] = "pytest"
+    file: _Text | None = None
+    must_pass: tuple[str, ...] = ()
+    keep_passing: tuple[str, ...] = ()
+    timeout: Annotated[float, msgspec.Meta(gt=0)] = 1800.0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all tests that must have passed."""
+        return (*self.must_pass, *self.keep_passing)
+
+
+class RepositoryTests(
+    msgspec.Struct,
+    tag="repository",
+    tag_field="type",
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+):
+    """Tests of changes to a repository in an image.
+
+    They run in a new session of the image, in which nothing but the changes is left of the session that has made them: no
+    processes, and no other files. What the changed code does in the process of the tests is not prevented: it can forge
+    their results there.
+
+    Attributes:
+        image: Name of the image, any that the engine has or can pull.
+        commands: What runs the tests. A name that several of their results have must pass in each.
+        directory: Directory of the repository, in which the commands run; the working directory of the image if empty.
+        files: Files that appear for the tests only, after the changes, and replace what is in their place: absolute paths, or
+            relative to the directory.
+        protected: Paths, absolute or relative to the directory, that changes do not reach: files and directories with which the
+            tests run. Names of ``git`` and of caches, ``.git`` and ``__pycache__``, are so everywhere.
+        max_bytes: Maximum size of the changes.
+    """
+
+    image: _Text
+    commands: Annotated[tuple[RepositoryCommand, ...], msgspec.Meta(min_length=1)]
+    directory: str = ""
+    files: dict[_Text, str | FileContent] = {}
+    protected: tuple[_Text, ...] = ()
+    max_bytes: Annotated[int, msgspec.Meta(ge=0)] = 200 << 20

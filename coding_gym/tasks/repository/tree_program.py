@@ -1,0 +1,286 @@
+"""Program that lists, collects and applies changes of directories, in a session and as its root.
+
+``list`` describes what is below directories. ``collect`` gets that description of the initial state, and writes what is
+different since. ``apply`` changes the same directories of another session accordingly, and ``write`` writes files. It imports
+the standard library only, and its interpreter is the server's.
+
+The kernel sets the time of the last change of a file's status, which no program can choose: what has another one, or another
+inode, has been changed.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import stat
+import sys
+from typing import Any, BinaryIO
+
+_PERMISSIONS = 0o1777
+"""Without the bits that set the user and the group."""
+_CHUNK = 1 << 20
+_KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link", stat.S_IFIFO: "pipe"}
+
+
+def describe(directories: list[str], excluded: list[str]) -> dict[str, Any]:
+    """Return the status of what is below directories, by path: kind, mode, owner, group, size, and time of the last change."""
+    found: dict[str, Any] = {}
+    for directory in directories:
+        with contextlib.suppress(FileNotFoundError):
+            _describe(directory, os.lstat(directory), set(excluded), found)
+    return found
+
+
+def _describe(path: str, status: os.stat_result, excluded: set[str], found: dict[str, Any]) -> None:
+    kind = _KINDS.get(stat.S_IFMT(status.st_mode))
+    # Sockets and devices are left out.
+    if kind is None or path in excluded or os.path.basename(path) in excluded:
+        return
+    size = 0 if kind == "directory" else status.st_size
+    found[path] = [kind, stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid, size, status.st_ctime_ns]
+    if kind == "directory":
+        with os.scandir(path) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    _describe(entry.path, entry.stat(follow_symlinks=False), excluded, found)
+
+
+def collect(before: dict[str, Any], directories: list[str], excluded: list[str], max_bytes: int, target: BinaryIO) -> None:
+    """Write what has changed since: a line of JSON for each entry, and the content of files behind theirs.
+
+    Args:
+        before: Description of the initial state.
+        directories: The directories.
+        excluded: As for ``describe``.
+        max_bytes: Maximum size of the content, without holes.
+        target: Where to write.
+
+    Raises:
+        ValueError: If it is exceeded.
+    """
+    now = describe(directories, excluded)
+    for path in sorted(before.keys() - now.keys(), reverse=True):
+        _write_entry(target, {"kind": "deleted", "path": path})
+    left = max_bytes
+    links: dict[tuple[int, int], str] = {}
+    for path in sorted(now):
+        if before.get(path) == now[path]:
+            continue
+        # What is below a directory may have changed, but not the directory itself.
+        kind, mode, user, group, *_ = now[path]
+        if kind == "directory" and before.get(path, [None])[:4] == now[path][:4]:
+            continue
+        status = os.lstat(path)
+        entry = {"kind": kind, "path": path, "mode": mode & _PERMISSIONS, "user": user, "group": group}
+        entry["modified"] = status.st_mtime_ns
+        identity = (status.st_dev, status.st_ino)
+        if kind == "file" and status.st_nlink > 1 and identity in links:
+            _write_entry(target, {"kind": "hard link", "path": path, "target": links[identity]})
+        elif kind == "file":
+            links[identity] = path
+            left = _write_file(target, entry, left)
+        elif kind == "link":
+            _write_entry(target, {**entry, "target": os.readlink(path)})
+        else:
+            _write_entry(target, entry)
+
+
+def _write_file(target: BinaryIO, entry: dict[str, Any], left: int) -> int:
+    """Write a file with its parts between holes; return how many bytes may follow."""
+    with open(os.open(entry["path"], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        parts = list(_parts_of(file.fileno(), size))
+        left -= sum(length for _, length in parts)
+        if left < 0:
+            message = f"the changes are larger than permitted; {entry['path']} is the first beyond"
+            raise ValueError(message)
+        _write_entry(target, {**entry, "size": size, "parts": parts})
+        for offset, length in parts:
+            file.seek(offset)
+            while length:
+                # A file that another program truncates meanwhile is filled up.
+                data = file.read(min(length, _CHUNK)) or bytes(min(length, _CHUNK))
+                target.write(data)
+                length -= len(data)
+    return left
+
+
+def _parts_of(descriptor: int, size: int) -> Any:
+    """Yield offset and length of the parts of a file that are not holes."""
+    offset = 0
+    while offset < size:
+        try:
+            start = os.lseek(descriptor, offset, os.SEEK_DATA)
+        except OSError:
+            return
+        offset = min(os.lseek(descriptor, start, os.SEEK_HOLE), size)
+        if start < offset:
+            yield start, offset - start
+
+
+def _write_entry(target: BinaryIO, entry: dict[str, Any]) -> None:
+    target.write(json.dumps(entry).encode() + b"\n")
+
+
+def apply(source: BinaryIO, directories: list[str]) -> None:
+    """Make the changes that ``collect`` has written, without following links, and below directories only.
+
+    Raises:
+        ValueError: If one is elsewhere, or malformed.
+    """
+    made = []
+    for line in source:
+        entry = json.loads(line)
+        path = entry["path"]
+        if os.path.normpath(path) != path or not any(path == top or path.startswith(f"{top}/") for top in directories):
+            message = f"{path!r} is not below {', '.join(directories)}"
+            raise ValueError(message)
+        with _opened_parent(path) as parent:
+            if parent is None:
+                _skip(source, entry)
+            elif entry["kind"] == "deleted":
+                _remove(os.path.basename(path), parent)
+            else:
+                _make(source, entry, os.path.basename(path), parent)
+                made += [entry] if entry["kind"] == "directory" else []
+    for entry in reversed(made):
+        with _opened_parent(entry["path"]) as parent:
+            if parent is not None:
+                _set_status(entry, os.path.basename(entry["path"]), parent)
+
+
+@contextlib.contextmanager
+def _opened_parent(path: str) -> Any:
+    """Open the directory that a path is in; None if that is none, or behind a link."""
+    descriptor = os.open("/", os.O_PATH | os.O_DIRECTORY)
+    try:
+        for part in path.split("/")[1:-1]:
+            step = os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = step
+    except OSError:
+        os.close(descriptor)
+        yield None
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _make(source: BinaryIO, entry: dict[str, Any], name: str, parent: int) -> None:
+    kind = entry["kind"]
+    if kind == "directory":
+        try:
+            is_directory = stat.S_ISDIR(os.lstat(name, dir_fd=parent).st_mode)
+        except FileNotFoundError:
+            is_directory = False
+        if not is_directory:
+            _remove(name, parent)
+            os.mkdir(name, 0o700, dir_fd=parent)
+        return
+    _remove(name, parent)
+    if kind == "hard link":
+        with _opened_parent(entry["target"]) as other:
+            if other is not None:
+                os.link(os.path.basename(entry["target"]), name, src_dir_fd=other, dst_dir_fd=parent, follow_symlinks=False)
+        return
+    if kind == "file":
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        with open(os.open(name, flags, 0o600, dir_fd=parent), "wb") as file:
+            for offset, length in entry["parts"]:
+                file.seek(offset)
+                _copy(source, file, length)
+            file.truncate(entry["size"])
+    elif kind == "link":
+        os.symlink(entry["target"], name, dir_fd=parent)
+    elif kind == "pipe":
+        os.mkfifo(name, 0o600, dir_fd=parent)
+    else:
+        message = f"{kind!r} is no kind of entry"
+        raise ValueError(message)
+    _set_status(entry, name, parent)
+
+
+def _set_status(entry: dict[str, Any], name: str, parent: int) -> None:
+    os.chown(name, entry["user"], entry["group"], dir_fd=parent, follow_symlinks=False)
+    if entry["kind"] != "link":
+        os.chmod(f"/proc/self/fd/{parent}/{name}", entry["mode"] & _PERMISSIONS)
+    os.utime(name, ns=(entry["modified"], entry["modified"]), dir_fd=parent, follow_symlinks=False)
+
+
+def _copy(source: BinaryIO, target: Any, length: int) -> None:
+    while length:
+        data = source.read(min(length, _CHUNK))
+        if not data:
+            message = "the changes end in the middle of a file"
+            raise ValueError(message)
+        target.write(data)
+        length -= len(data)
+
+
+def _skip(source: BinaryIO, entry: dict[str, Any]) -> None:
+    with open(os.devnull, "wb") as target:
+        for _, length in entry.get("parts", ()):
+            _copy(source, target, length)
+
+
+def _remove(name: str, parent: int) -> None:
+    """Remove an entry, if it exists, with what is below it."""
+    try:
+        is_directory = stat.S_ISDIR(os.lstat(name, dir_fd=parent).st_mode)
+    except FileNotFoundError:
+        return
+    if not is_directory:
+        os.unlink(name, dir_fd=parent)
+        return
+    descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    try:
+        for inner in os.listdir(descriptor):
+            _remove(inner, descriptor)
+    finally:
+        os.close(descriptor)
+    os.rmdir(name, dir_fd=parent)
+
+
+def write(files: dict[str, list[Any]]) -> None:
+    """Write files, and the directories that they are in. What is in their place is removed."""
+    for path, (content, mode) in files.items():
+        _make_directories(os.path.dirname(path))
+        with _opened_parent(os.path.realpath(os.path.dirname(path)) + "/.") as parent:
+            name = os.path.basename(path)
+            _remove(name, parent)
+            with open(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=parent), "wb") as file:
+                os.fchmod(file.fileno(), mode)
+                file.write(base64.b64decode(content))
+
+
+def _make_directories(path: str) -> None:
+    if not os.path.isdir(path):
+        _make_directories(os.path.dirname(path))
+        with _opened_parent(os.path.realpath(os.path.dirname(path)) + "/.") as parent:
+            # Such as a link that leads nowhere.
+            _remove(os.path.basename(path), parent)
+        os.mkdir(path)
+
+
+def main() -> None:
+    """Do what the command line says; the first line of standard input has the arguments as JSON."""
+    source, target = sys.stdin.buffer, sys.stdout.buffer
+    arguments = json.loads(source.readline())
+    match sys.argv[1]:
+        case "list":
+            target.write(json.dumps(describe(**arguments)).encode())
+        case "collect":
+            collect(**arguments, target=target)
+        case "apply":
+            apply(source, **arguments)
+        case "write":
+            write(**arguments)
+    target.flush()
+
+
+if __name__ == "__main__":
+    main()
