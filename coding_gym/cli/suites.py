@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections import Counter
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -64,6 +67,18 @@ def _first_line(text: str) -> str:
     return line if len(line) <= _LINE_CHARS else f"{line[: _LINE_CHARS - 1]}…"
 
 
+@contextlib.contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Let a logger log errors only."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
 @suites.command()
 def check(
     suite: _Suite,
@@ -78,14 +93,11 @@ def check(
 
     The exit code is 1 if a task is broken.
     """
-    import logging
-
     from coding_gym.tasks import Grader, load_suite
     from coding_gym.tasks.suite_check import check_tasks
 
     # Each broken task is listed below.
-    logging.getLogger("coding_gym.tasks").setLevel(logging.ERROR)
-    with errors_in_red():
+    with errors_in_red(), _quiet("coding_gym.tasks"):
         tasks = load_suite(suite)
         with Grader(workers=workers, provider=provider.value, packages=packages or ()) as grader:
             checked = list(check_tasks(tasks, grader, progress=not quiet))

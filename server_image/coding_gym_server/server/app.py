@@ -71,6 +71,7 @@ __all__ = ["create_app"]
 
 _log = logging.getLogger(__name__)
 
+_LAST_ANSWERS_SECONDS = 1.0
 _MAX_FILES_FRACTION = 0.25
 """Fraction of the memory that files of ended episodes may occupy while the next ones begin."""
 
@@ -238,7 +239,8 @@ def create_app(
 
     def on_zygote_gone() -> None:
         _log.error("the zygote died repeatedly; shutting down because no session can start")
-        end()
+        # What has been asked for gets the reason first.
+        asyncio.get_running_loop().call_later(_LAST_ANSWERS_SECONDS, end)
 
     def on_launcher_gone(loop: asyncio.AbstractEventLoop) -> None:
         assert launcher is not None
