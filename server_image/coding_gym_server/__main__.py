@@ -248,7 +248,8 @@ def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _For
 def _hidden(config: ServerConfig) -> tuple[str, ...]:
     """Return the directories of the server, and those with secrets."""
     sockets = [os.path.dirname(config.uds)] if config.uds else []
-    return (*([_SECRETS] if config.container else []), str(config.workspaces), *sockets)
+    # In some images, a directory above is a link.
+    return tuple(map(os.path.realpath, (*([_SECRETS] if config.container else []), str(config.workspaces), *sockets)))
 
 
 def _listen(config: ServerConfig) -> socket.socket:

@@ -70,6 +70,8 @@ def cover(
     Raises:
         OSError: If the kernel or a seccomp filter does not permit it.
     """
+    # In some images, a directory above is a link.
+    own = [(source, os.path.realpath(target)) for source, target in own]
     top = f"{directory}/{_TOP}"
     _make(top)
     mounts.bind(top, top)

@@ -28,6 +28,7 @@ RUN useradd --uid 1500 --create-home agent && groupadd --gid 70 readers && userm
     && install --directory --owner agent /testbed /var/data && echo given > /testbed/given && echo kept > /var/data/kept \
     && mkdir -p /tmp/inner /home/user /workspaces && echo here | tee /tmp/inner/given /home/user/given /workspaces/given \
     && chown -R agent /tmp/inner && ln -s given /tmp/inner/link && echo secret > /root/secret && chmod 600 /root/secret \
+    && mv /home /var/home && ln -s /var/home /home \
     && echo /nowhere/preloaded.so > /etc/ld.so.preload && rmdir /opt && ln --symbolic /usr/local /opt && chmod 0700 /srv
 ENV PYTHONHOME=/nowhere PYTHONPATH=/nowhere LD_LIBRARY_PATH=/nowhere PATH=/special:/usr/bin:/bin
 ENV NAME="two words" PYTHONHASHSEED=7
