@@ -91,6 +91,8 @@ def check(
 ) -> None:
     """Grade the reference solutions of a suite: which of its tasks are broken or weak, and where their tests run.
 
+    Tests of repositories must also fail without a change.
+
     The exit code is 1 if a task is broken.
     """
     from coding_gym.tasks import Grader, load_suite

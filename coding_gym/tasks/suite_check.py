@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coding_gym.tasks.grading import Grader
+from coding_gym.tasks.repository.tests import RepositoryTests
 from coding_gym.tasks.task import Task
 from coding_gym.tasks.verdict import Verdict
 from coding_gym_server.protocol.grading import CaseOutcome, GradingMode
@@ -47,7 +48,7 @@ class CheckedTask:
 
 
 def check_tasks(tasks: Iterable[Task], grader: Grader, *, progress: bool = False) -> Iterator[CheckedTask]:
-    """Grade the references of tasks; yield a result for each task, in order.
+    """Grade the references of tasks, and repositories without a change; yield a result for each task, in order.
 
     Args:
         tasks: The tasks.
@@ -59,10 +60,20 @@ def check_tasks(tasks: Iterable[Task], grader: Grader, *, progress: bool = False
         ProviderError: If no sandbox is available.
     """
     all_tasks = list(tasks)
-    references = [(task, task.reference) for task in all_tasks if task.reference is not None]
-    verdicts = grader.grade_many(references, progress=progress)
+    submissions = [(task, code) for task in all_tasks for code in _submissions_of(task)]
+    verdicts = grader.grade_many(submissions, progress=progress)
     for task in all_tasks:
-        yield CheckedTask(task_id=task.id) if task.reference is None else CheckedTask.of(next(verdicts))
+        checked = CheckedTask(task_id=task.id) if task.reference is None else CheckedTask.of(next(verdicts))
+        if isinstance(task.tests, RepositoryTests):
+            unchanged = next(verdicts)
+            if not checked.problem and unchanged.solved:
+                checked = replace(checked, mode=unchanged.mode, problem="its tests pass without a solution")
+        yield checked
+
+
+def _submissions_of(task: Task) -> list[str]:
+    """Return what a task is checked with: its reference, and for a repository no change, which must fail."""
+    return [*([] if task.reference is None else [task.reference]), *([""] if isinstance(task.tests, RepositoryTests) else [])]
 
 
 def warn_of(checked: CheckedTask) -> None:

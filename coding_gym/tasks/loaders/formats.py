@@ -12,6 +12,7 @@ from coding_gym.tasks.loaders.ds1000 import ds1000_task
 from coding_gym.tasks.loaders.humaneval import evalplus_task, humaneval_task
 from coding_gym.tasks.loaders.mbpp import mbpp_task
 from coding_gym.tasks.loaders.modes import with_grading
+from coding_gym.tasks.loaders.repositories import swe_bench_task
 from coding_gym.tasks.loaders.row_tests import TESTS, with_other_tests
 from coding_gym.tasks.loaders.rows import LoadOptions, RowError, TaskRow
 from coding_gym.tasks.loaders.source_tests import PROMPTS, big_code_bench_task, class_eval_task, plain_task
@@ -47,6 +48,9 @@ class TaskFormat:
 
 _FORMATS = (
     TaskFormat("coding_gym", ("id", "prompt", "tests"), lambda row: Task.from_row(row.fields), None, lambda row: _is_own(row)),
+    TaskFormat(
+        "SWE-bench", ("problem_statement", "FAIL_TO_PASS|fail_to_pass", "test_patch", "instance_id"), swe_bench_task, None
+    ),
     TaskFormat("EvalPlus", ("prompt", "entry_point", "base_input"), evalplus_task),
     TaskFormat("BigCodeBench", ("complete_prompt|prompt_wo_doc", "entry_point", "test"), big_code_bench_task, ("test",)),
     TaskFormat("DS-1000", ("prompt", "code_context"), ds1000_task),

@@ -13,7 +13,7 @@ from coding_gym.envs.coding_env import CodingEnv
 from coding_gym.errors import ProtocolError
 from coding_gym.tasks.repository import tree_program
 
-__all__ = ["ChangesError", "apply_changes", "collect_changes", "describe", "write_files"]
+__all__ = ["ChangesError", "apply_changes", "collect_changes", "describe", "restore", "save", "write_files"]
 
 _PROGRAM = Path(tree_program.__file__).read_text(encoding="utf-8")
 _INTERPRETER = "/proc/self/exe"
@@ -81,6 +81,21 @@ def apply_changes(env: CodingEnv, changes: bytes, directories: Sequence[str]) ->
         ChangesError: If they are malformed, or do not fit into the session.
     """
     _run(env, "apply", {"directories": list(directories)}, changes)
+
+
+def save(env: CodingEnv, paths: Sequence[str]) -> bytes:
+    """Return what is at some paths of a session, for ``restore``."""
+    arguments = {"before": {}, "directories": list(paths), "excluded": [], "max_bytes": _LARGEST}
+    return _run(env, "collect", arguments).stdout
+
+
+def restore(env: CodingEnv, paths: Sequence[str], saved: bytes) -> None:
+    """Replace what is at some paths of a session by what was there before.
+
+    Raises:
+        ChangesError: If that does not fit into the session.
+    """
+    _run(env, "restore", {"paths": list(paths)}, saved)
 
 
 def write_files(env: CodingEnv, files: Mapping[str, bytes]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +13,15 @@ from coding_gym.client.processes import ProcessResult
 from coding_gym.envs.coding_env import CodingEnv
 from coding_gym.errors import ConfigurationError, ImageBuildError, SandboxStartError, TransportError
 from coding_gym.sandbox.config import SandboxConfig
-from coding_gym.tasks.repository.carrying import ChangesError, apply_changes, collect_changes, describe, write_files
+from coding_gym.tasks.repository.carrying import (
+    ChangesError,
+    apply_changes,
+    collect_changes,
+    describe,
+    restore,
+    save,
+    write_files,
+)
 from coding_gym.tasks.repository.results import PARSERS, Results, parse_junit, parse_reward
 from coding_gym.tasks.repository.tests import RepositoryCommand, RepositoryTests
 from coding_gym_server.ipc.text import truncate_middle
@@ -32,6 +41,7 @@ if command -v git >/dev/null; then
 fi
 patch --batch --forward --fuzz=5 --strip=1 --input="$1"
 """
+_PATCHED = re.compile(r"^(?:---|\+\+\+|rename from|rename to) (.+)$", re.MULTILINE)
 _PATCH_FILE = "/tmp/.coding-gym.patch"
 _READ = "import sys; sys.stdout.buffer.write(open(sys.argv[1], 'rb').read(int(sys.argv[2])))"
 _DIRECTORY = "import os; print(end=os.getcwd())"
@@ -83,7 +93,7 @@ class RepositoryGrading:
         """
 
         def carry(env: CodingEnv, directory: str) -> None:
-            protected = [posixpath.join(directory, path) for path in tests.protected]
+            protected = _protected(tests, directory)
             before = describe(env, [directory], protected)
             apply_changes(env, collect_changes(agent, before, [directory], protected, max_bytes=tests.max_bytes), [directory])
 
@@ -107,8 +117,11 @@ class RepositoryGrading:
             posixpath.join(directory, path): content.encode() if isinstance(content, str) else content.base64
             for path, content in tests.files.items()
         }
+        protected = _protected(tests, directory)
         try:
+            saved = save(env, protected)
             carry(env, directory)
+            restore(env, protected, saved)
             write_files(env, files)
         except ChangesError as error:
             return Graded(
@@ -118,6 +131,12 @@ class RepositoryGrading:
                 mode=GradingMode.COPY,
                 seconds=time.perf_counter() - began,
             )
+        try:
+            _apply_patch(env, directory, tests.patch)
+        except ChangesError as error:
+            # Of nothing that a submission has changed.
+            message = f"The tests cannot be run in {tests.image}: {error}"
+            raise ConfigurationError(message) from error
         prepared = time.perf_counter()
         cases: list[CaseResult] = []
         shown = ProcessResult(0, b"", b"")
@@ -147,6 +166,18 @@ class RepositoryGrading:
             self.close()
             raise
         return self._env
+
+
+def _protected(tests: RepositoryTests, directory: str) -> list[str]:
+    """Return the absolute paths that have the state of the image when the tests run."""
+    paths = {*tests.protected, *_paths_of(tests.patch)}
+    return sorted(posixpath.normpath(posixpath.join(directory, path)) for path in paths)
+
+
+def _paths_of(patch: str) -> set[str]:
+    """Return the paths of the files that a patch changes."""
+    found = {match[1].split("\t")[0].strip() for match in _PATCHED.finditer(patch)}
+    return {path.removeprefix("a/").removeprefix("b/") for path in found if path != "/dev/null"}
 
 
 def _apply_patch(env: CodingEnv, directory: str, patch: str) -> None:
@@ -216,12 +247,22 @@ def _cases_of(command: RepositoryCommand, results: Results, otherwise: CaseOutco
         if not results:
             return [CaseResult(name=command.command, outcome=otherwise, message=message)]
         return [CaseResult(name=name, outcome=outcome) for name, outcome in results.items() if outcome != CaseOutcome.NOT_RUN]
+    found = [(name, _outcome_in(results, name)) for name in command.names]
     return [
-        CaseResult(name=name, outcome=results[name])
-        if name in results
-        else CaseResult(name=name, outcome=otherwise, message=message)
-        for name in command.names
+        CaseResult(name=name, outcome=otherwise, message=message) if outcome is None else CaseResult(name=name, outcome=outcome)
+        for name, outcome in found
     ]
+
+
+def _outcome_in(results: Results, name: str) -> CaseOutcome | None:
+    """Return the outcome of a test; None if it is unknown.
+
+    Data sets that were made with SWE-bench's harness have the names of parameters up to their first space, and the outcome
+    of the last test with that beginning.
+    """
+    if name not in results and "[" in name and not name.endswith("]"):
+        return next((outcome for known, outcome in reversed(results.items()) if known.startswith(f"{name} ")), None)
+    return results.get(name)
 
 
 def _outcome_of(cases: list[CaseResult]) -> VerdictOutcome:

@@ -36,6 +36,17 @@ _UNITTEST = {
 }
 _UNITTEST_LINE = re.compile(rf"(.+?) \.\.\. (?:.*?)?({'|'.join(_UNITTEST)})(?: .*)?")
 _UNITTEST_NAME = re.compile(r"\w+ \([\w.]+(?: \[.*\])?\)")
+_SYMPY = {
+    "ok": CaseOutcome.PASSED,
+    "f": CaseOutcome.PASSED,
+    "F": CaseOutcome.FAILED,
+    "X": CaseOutcome.FAILED,
+    "E": CaseOutcome.ERROR,
+    "s": CaseOutcome.NOT_RUN,
+    "w": CaseOutcome.NOT_RUN,
+    "T": CaseOutcome.FAILED,
+}
+_SYMPY_LINE = re.compile(rf"(test_\w+) ({'|'.join(_SYMPY)})(?: .*)?")
 _ORDER = (CaseOutcome.ERROR, CaseOutcome.FAILED, CaseOutcome.NOT_RUN, CaseOutcome.PASSED)
 """Of several outcomes of one name, the first in this order counts: tests may have several parts, and print what they like."""
 
@@ -73,6 +84,16 @@ def parse_unittest(output: str) -> Results:
             before = ""
         else:
             before = line
+    return results
+
+
+def parse_sympy(output: str) -> Results:
+    """Return the results in the output of sympy's runner with ``--verbose``; a test is named by its function."""
+    results: Results = {}
+    for line in _lines(output):
+        if match := _SYMPY_LINE.fullmatch(line):
+            name, status = match.groups()
+            _add(results, name, _SYMPY[status])
     return results
 
 
@@ -124,5 +145,7 @@ def _add(results: Results, name: str, outcome: CaseOutcome) -> None:
         results[name] = outcome
 
 
-PARSERS: Mapping[str, Callable[[str], Results]] = MappingProxyType({"pytest": parse_pytest, "unittest": parse_unittest})
+PARSERS: Mapping[str, Callable[[str], Results]] = MappingProxyType(
+    {"pytest": parse_pytest, "unittest": parse_unittest, "sympy": parse_sympy}
+)
 """Parsers of output by the name of the test runner."""

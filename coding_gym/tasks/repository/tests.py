@@ -18,9 +18,9 @@ class RepositoryCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     Attributes:
         command: Command of the shell. Its environment and its user are those of the image.
-        results: What tells the results: the lines of ``"pytest"`` (``-rA``, or ``-v``) or of ``"unittest"`` (with ``-v``, or
-            Django's runner with ``-v 2``) in its output; a ``file`` in JUnit's format (``"junit"``); a ``file`` with a
-            number of which 1 passes (``"reward"``); or its exit code (``"exit code"``).
+        results: What tells the results: lines of the output of ``"pytest"`` (with ``-rA``, or ``-v``), of ``"unittest"`` (with
+            ``-v``, or Django's runner with ``-v 2``), or of ``"sympy"`` (its runner with ``--verbose``); a ``file`` in JUnit's
+            format (``"junit"``); a ``file`` with a number of which 1 passes (``"reward"``); or the ``"exit code"``.
         file: Path of that file, relative to the directory of the tests.
         must_pass: Names of the tests that the submission must make pass, as the results have them; see ``RepositoryTests``.
         keep_passing: Names of the tests that pass without it, and must still do so.
@@ -28,7 +28,7 @@ class RepositoryCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """
 
     command: _Text
-    results: Literal["pytest", "unittest", "junit", "reward", "exit code"] = "pytest"
+    results: Literal["pytest", "unittest", "sympy", "junit", "reward", "exit code"] = "pytest"
     file: _Text | None = None
     must_pass: tuple[str, ...] = ()
     keep_passing: tuple[str, ...] = ()
@@ -61,8 +61,11 @@ class RepositoryTests(
         directory: Directory of the repository, in which the commands run; the working directory of the image if empty.
         files: Files that appear for the tests only, after the changes, and replace what is in their place: absolute paths, or
             relative to the directory.
-        protected: Paths, absolute or relative to the directory, that changes do not reach: files and directories with which the
-            tests run. Names of ``git`` and of caches, ``.git`` and ``__pycache__``, are so everywhere.
+        patch: A unified diff, relative to the directory, that is applied for the tests only. The files that it changes are
+            protected.
+        protected: Paths, absolute or relative to the directory, that have the state of the image when the tests run: files and
+            directories that a solution has no reason to change, and tests depend on. ``.git`` and ``__pycache__`` of an
+            agent's session are carried from nowhere.
         max_bytes: Maximum size of the changes.
     """
 
@@ -70,5 +73,6 @@ class RepositoryTests(
     commands: Annotated[tuple[RepositoryCommand, ...], msgspec.Meta(min_length=1)]
     directory: str = ""
     files: dict[_Text, str | FileContent] = {}
+    patch: str = ""
     protected: tuple[_Text, ...] = ()
     max_bytes: Annotated[int, msgspec.Meta(ge=0)] = 200 << 20

@@ -1,8 +1,8 @@
 """Program that lists, collects and applies changes of directories, in a session and as its root.
 
 ``list`` describes what is below directories. ``collect`` gets that description of the initial state, and writes what is
-different since. ``apply`` changes the same directories of another session accordingly, and ``write`` writes files. It imports
-the standard library only, and its interpreter is the server's.
+different since. ``apply`` changes the same directories of another session accordingly; ``restore`` replaces them. ``write``
+writes files. It imports the standard library only, and its interpreter is the server's.
 
 The kernel sets the time of the last change of a file's status, which no program can choose: what has another one, or another
 inode, has been changed.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import json
 import os
 import stat
@@ -242,7 +243,21 @@ def _remove(name: str, parent: int) -> None:
             _remove(inner, descriptor)
     finally:
         os.close(descriptor)
-    os.rmdir(name, dir_fd=parent)
+    try:
+        os.rmdir(name, dir_fd=parent)
+    except OSError as error:
+        # The root directory of a mount, as are those of a session's root directory.
+        if error.errno != errno.EBUSY:
+            raise
+
+
+def restore(source: BinaryIO, paths: list[str]) -> None:
+    """Replace what is at some paths by what ``collect`` has written of them, without an initial state."""
+    for path in paths:
+        _make_directories(os.path.dirname(path))
+        with _opened_parent(os.path.realpath(os.path.dirname(path)) + "/.") as parent:
+            _remove(os.path.basename(path), parent)
+    apply(source, paths)
 
 
 def write(files: dict[str, list[Any]]) -> None:
@@ -277,6 +292,8 @@ def main() -> None:
             collect(**arguments, target=target)
         case "apply":
             apply(source, **arguments)
+        case "restore":
+            restore(source, **arguments)
         case "write":
             write(**arguments)
     target.flush()

@@ -16,6 +16,7 @@ from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.docker.images import ensure_image
 from coding_gym.tasks import Grader, RepositoryCommand, RepositoryTests, Task
 from coding_gym.tasks.repository.grading import RepositoryGrading
+from coding_gym.tasks.suite_check import check_tasks
 from coding_gym_server.protocol.grading import CaseOutcome, GradingMode, VerdictOutcome
 
 pytestmark = pytest.mark.docker
@@ -106,6 +107,58 @@ def test_patches(grading, image, patch, outcome, cases):
     assert (graded.outcome, outcomes(graded), graded.mode) == (outcome, cases, GradingMode.COPY), graded
 
 
+TEST_PATCH = """--- /dev/null
++++ b/tests/test_calc.py
+@@ -0,0 +1,7 @@
++from calc import add, negate
++
++def test_add():
++    assert add(2, 3) == 5
++
++def test_negate():
++    assert negate(2) == -2
+"""
+FORGED = """--- /dev/null
++++ b/tests/test_calc.py
+@@ -0,0 +1,4 @@
++def test_add():
++    pass
++def test_negate():
++    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("patch", "outcome"), [(PATCH, "passed"), ("", "failed"), (FORGED, "failed"), (PATCH + FORGED, "passed")]
+)
+def test_patches_of_tests(grading, image, patch, outcome):
+    tests = repository_tests(image, files={}, patch=TEST_PATCH)
+    assert grading.grade_patch(tests, patch).outcome == outcome
+
+
+def test_patch_of_tests_must_apply(grading, image):
+    tests = repository_tests(image, files={}, patch="--- a/calc.py\n+++ b/calc.py\n@@ -1 +1 @@\n-nothing\n+other\n")
+    with pytest.raises(ConfigurationError, match=r"The tests cannot be run in .*: the patch does not apply"):
+        grading.grade_patch(tests, "")
+
+
+CONFTEST = """--- /dev/null
++++ b/conftest.py
+@@ -0,0 +1,2 @@
++import calc
++calc.add = lambda a, b: a + b
+"""
+
+
+@pytest.mark.parametrize(("protected", "outcome"), [((), "passed"), (("conftest.py",), "failed"), (("/testbed",), "failed")])
+def test_protected_paths_have_the_state_of_the_image(grading, image, agent, protected, outcome):
+    tests = repository_tests(image, protected=protected)
+    assert grading.grade_patch(tests, CONFTEST).outcome == outcome
+    agent.reset(seed=0)
+    agent.exec("printf 'import calc\\ncalc.add = lambda a, b: a + b\\n' > conftest.py", cwd="/testbed")
+    assert grading.grade_session(tests, agent).outcome == outcome
+
+
 def test_grader(image):
     task = Task(id="calc", prompt="Mend add.", tests=repository_tests(image), reference=PATCH)
     assert Task.from_json(task.to_json()) == task
@@ -114,6 +167,25 @@ def test_grader(image):
     assert [verdict.solved for verdict in verdicts] == [True, False, True]
     assert {(verdict.mode, verdict.tamper_resistant) for verdict in verdicts} == {(GradingMode.COPY, False)}
     assert verdicts[1].score == 0.5
+
+
+def test_suite_is_checked(image):
+    tests = repository_tests(image)
+    always = repository_tests(image, commands=(RepositoryCommand(command="true", results="exit code"),))
+    tasks = [
+        Task(id="right", prompt="", tests=tests, reference=PATCH),
+        Task(id="wrong", prompt="", tests=tests, reference=FORGED),
+        Task(id="passes", prompt="", tests=always, reference=PATCH),
+        Task(id="alone", prompt="", tests=tests),
+    ]
+    with Grader(provider="docker", workers=2) as grader:
+        problems = {checked.task_id: checked.problem for checked in check_tasks(tasks, grader)}
+    assert problems == {
+        "right": "",
+        "wrong": "test tests/test_calc.py::test_add: failed",
+        "passes": "its tests pass without a solution",
+        "alone": "",
+    }
 
 
 def test_missing_image_is_no_score(grading):
