@@ -152,7 +152,10 @@ def ps() -> None:
 def prune(
     everything: Annotated[bool, typer.Option("--all", help="Also containers whose owner is alive or on another host.")] = False,
     images: Annotated[
-        bool, typer.Option("--images", help="Also images and volumes of other versions that no container uses.")
+        bool,
+        typer.Option(
+            "--images", help="Also images and volumes of other versions, and images of Dockerfiles, that no container uses."
+        ),
     ] = False,
 ) -> None:
     """Remove the containers and runtime directories of processes that have ended."""
@@ -361,20 +364,22 @@ def _remove_old_runtimes(client: docker.DockerClient) -> Iterator[str]:
 
 
 def _remove_old_images(client: docker.DockerClient) -> Iterator[str]:
+    """Remove images of other versions, and those that were built from Dockerfiles of users."""
     from docker.errors import APIError
 
+    from coding_gym.sandbox.docker.dockerfiles import BUILT_REPOSITORY
     from coding_gym.sandbox.docker.images import IMAGE_REPOSITORY, image_name
 
     current = image_name()
     used = {container["ImageID"] for container in client.api.containers(all=True)}
-    for image in client.images.list(name=IMAGE_REPOSITORY):
+    for image in (image for repository in (IMAGE_REPOSITORY, BUILT_REPOSITORY) for image in client.images.list(repository)):
         if image.id in used:
             continue
         for tag in image.tags:
             # Podman prefixes local images with the pseudo-registry ``localhost/``.
             name = tag.removeprefix("localhost/")
             is_current = name == current or name.startswith(f"{current}-")
-            if is_current or name.rpartition(":")[0] != IMAGE_REPOSITORY:
+            if is_current or name.rpartition(":")[0] not in (IMAGE_REPOSITORY, BUILT_REPOSITORY):
                 continue
             try:
                 client.images.remove(tag)

@@ -33,10 +33,11 @@ _MIN_SESSION_PIDS = 7
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
-_OWN_DIRECTORIES = ("/dev", "/proc", "/sys", "/run", "/etc", "/usr", "/tmp", "/home/user", "/workspaces", "/opt/coding-gym")
+_OWN_DIRECTORIES = (
+    *("/dev", "/proc", "/sys", "/run", "/etc", "/usr", "/tmp", "/home/user"),
+    *("/workspaces", "/opt/coding-gym", "/.workspaces", "/.coding-gym"),
+)
 """Directories of sandboxes that nothing is mounted in, over or above."""
-
-_EXAMPLE = "'/datasets'"
 
 _Check = Callable[[str, Any], object]
 
@@ -116,7 +117,7 @@ def _check_mounts(name: str, value: Any) -> None:
         _expect(
             free and "\0" not in target + str(source),
             name,
-            f"a path other than those of the sandbox such as {_EXAMPLE}",
+            "a path other than those of the sandbox such as '/datasets'",
             target,
         )
         _expect(isinstance(source, (str, os.PathLike)) and os.path.isdir(source), name, "a directory of this machine", source)
@@ -141,8 +142,9 @@ class SandboxConfig:
     Attributes:
         provider: ``auto`` (Docker if an engine answers, else local; Apptainer if ``image`` is a path), ``docker``,
             ``apptainer``, ``local``, ``remote``, or the name of one that a plug-in adds.
-        image: Image of the docker provider, any that the engine has or can pull (see ``docs/images.md``), or what Apptainer
-            runs: a ``.sif`` file, a directory or a URI; built from this package's sources if None.
+        image: Image of the docker provider: the name of any that the engine has or can pull, or the path of a directory with a
+            Dockerfile, which is built once (see ``docs/images.md``). Or what Apptainer runs: a ``.sif`` file, a directory or a
+            URI. Built from this package's sources if None.
         runtime: Name of an OCI runtime, such as ``runsc`` or ``kata``; the engine's default if None.
         cpu: CPU time, in cores.
         mem: Memory including swap, such as ``"2g"``.
@@ -231,6 +233,8 @@ class SandboxConfig:
 
             _check_names_of("system_packages", check_system_packages, self.system_packages)
         object.__setattr__(self, "environment", dict(self.environment))
+        if self.image is not None and os.fspath(self.image).startswith(("/", ".")):
+            object.__setattr__(self, "image", os.path.abspath(self.image))
         if self.mounts is not None:
             mounts = {target: os.path.abspath(source) for target, source in self.mounts.items()}
             object.__setattr__(self, "mounts", mounts)
@@ -339,7 +343,7 @@ class StartKwargs(TypedDict, total=False):
 class SandboxKwargs(StartKwargs, total=False):
     """The fields of ``SandboxConfig`` as keyword arguments."""
 
-    image: str | None
+    image: str | os.PathLike[str] | None
     base_url: str | None
     base_urls: Sequence[str]
     token: str | None

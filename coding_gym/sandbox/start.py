@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
 
 from coding_gym import plugins
 from coding_gym.client.address import Address
@@ -21,8 +22,8 @@ _log = logging.getLogger("coding_gym")
 def start_sandbox(config: SandboxConfig) -> Sandbox:
     """Start a sandbox and wait until it is ready.
 
-    With ``provider="auto"``, the sandbox is a container of Apptainer if ``image`` is a path, else one of an engine if any
-    answers and starts it (logged at level INFO), else a local process tree (logged at level WARNING).
+    With ``provider="auto"``, the sandbox is a container of Apptainer if ``image`` is a path without a Dockerfile, else one of an
+    engine if any answers and starts it (logged at level INFO), else a local process tree (logged at level WARNING).
 
     Raises:
         ProviderUnavailableError: If the provider is unavailable on this machine; with ``auto``, if all are.
@@ -35,7 +36,7 @@ def start_sandbox(config: SandboxConfig) -> Sandbox:
         return _docker(config)
     if config.provider == "local":
         return _local(config)
-    if config.provider == "apptainer" or (config.provider == "auto" and (config.image or "").startswith(("/", "."))):
+    if config.provider == "apptainer" or (config.provider == "auto" and _is_of_apptainer(config.image)):
         return _apptainer(config)
     if config.base_urls:
         message = "base_urls= are the servers of a pool: pass them to SandboxPool, and the pool as pool="
@@ -73,6 +74,10 @@ def start_sandbox(config: SandboxConfig) -> Sandbox:
     else:
         _log.info("using %s", sandbox.description)
     return sandbox
+
+
+def _is_of_apptainer(image: str | None) -> bool:
+    return image is not None and image.startswith("/") and not Path(image, "Dockerfile").exists()
 
 
 def _missing_locally(config: SandboxConfig, sandbox: Sandbox) -> str:

@@ -15,16 +15,17 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import docker
-from docker.errors import APIError, DockerException, ImageNotFound
+from docker.errors import DockerException, ImageNotFound
 from docker.utils import parse_repository_tag
 
 import coding_gym_server
 from coding_gym.errors import ImageBuildError
 from coding_gym.waiting import waiting_for
 
-__all__ = ["IMAGE_REPOSITORY", "build_image", "build_lock", "ensure_image", "image_exists", "image_name"]
+__all__ = ["IMAGE_REPOSITORY", "build_image", "build_lock", "build_logged", "ensure_image", "image_exists", "image_name"]
 
 _log = logging.getLogger("coding_gym")
 
@@ -57,9 +58,18 @@ def image_name(arguments: Mapping[str, str] = _NO_ARGUMENTS) -> str:
 def ensure_image(client: docker.DockerClient, image: str | None) -> str:
     """Return the name of an existing image: the given one, pulled if necessary, or the default one, built if necessary.
 
+    Args:
+        client: The engine.
+        image: Its name, or the absolute path of a directory with a Dockerfile, or of a Dockerfile, which is built if necessary.
+
     Raises:
+        ConfigurationError: If there is no such Dockerfile.
         ImageBuildError: If it does not exist, and cannot be pulled or built.
     """
+    if image is not None and image.startswith("/"):
+        from coding_gym.sandbox.docker.dockerfiles import built_image
+
+        return built_image(client, Path(image))
     name = image or image_name()
     if image_exists(client, name):
         return name
@@ -67,7 +77,8 @@ def ensure_image(client: docker.DockerClient, image: str | None) -> str:
         with waiting_for(f"building the image {name} (once, takes a few minutes)", _log):
             return build_image(client)
     try:
-        client.images.pull(image)
+        with waiting_for(f"pulling the image {image} (once)", _log):
+            client.images.pull(image)
     except DockerException as error:
         message = f"Image {image!r} not found, and it cannot be pulled. Build it, or omit image= to use the default image."
         raise ImageBuildError(message, [str(error)]) from error
@@ -103,7 +114,8 @@ def build_image(
     name = image_name(arguments)
     with build_lock("build"):
         if force or not image_exists(client, name):
-            _build_logged(client, name, arguments, on_line=on_line, no_cache=force)
+            options = {"fileobj": _context(), "custom_context": True, "buildargs": dict(arguments), "nocache": force}
+            build_logged(client, name, f"The image {name}", hint=_NEXT_STEP, on_line=on_line, **options)
     if tag is None:
         return name
     client.api.tag(name, *parse_repository_tag(tag))
@@ -119,23 +131,37 @@ def image_exists(client: docker.DockerClient, name: str) -> bool:
     return True
 
 
-def _build_logged(
+def build_logged(
     client: docker.DockerClient,
     name: str,
-    arguments: Mapping[str, str],
+    what: str,
     *,
-    on_line: Callable[[str], None] | None,
-    no_cache: bool,
+    hint: str = "",
+    on_line: Callable[[str], None] | None = None,
+    **options: Any,
 ) -> None:
+    """Build an image.
+
+    Args:
+        client: The engine.
+        name: Name of the image.
+        what: The image, as the first words of an error.
+        hint: What to do after a failure.
+        on_line: Called with each line of the build log.
+        options: Further options of the engine's API.
+
+    Raises:
+        ImageBuildError: If the build fails; the error shows the end of the log.
+    """
     log: list[str] = []
     try:
-        for line in _build(client, name, arguments, no_cache=no_cache):
+        for line in _build(client, name, options):
             log.append(line)
             if on_line is not None:
                 on_line(line)
-    except (APIError, _BuildFailed) as error:
+    except (DockerException, _BuildFailed) as error:
         log.append(str(error))
-        message = f"The image {name} failed to build. {_NEXT_STEP} The log ends:"
+        message = " ".join(filter(None, (f"{what} failed to build.", hint, "The log ends:")))
         raise ImageBuildError(message, log[-_LOG_LINES:]) from error
 
 
@@ -143,17 +169,8 @@ class _BuildFailed(Exception):
     """Failure of a step of the Dockerfile."""
 
 
-def _build(client: docker.DockerClient, name: str, arguments: Mapping[str, str], *, no_cache: bool) -> Iterator[str]:
-    events = client.api.build(
-        fileobj=_context(),
-        custom_context=True,
-        tag=name,
-        buildargs=dict(arguments),
-        rm=True,
-        forcerm=True,
-        nocache=no_cache,
-        decode=True,
-    )
+def _build(client: docker.DockerClient, name: str, options: Mapping[str, Any]) -> Iterator[str]:
+    events = client.api.build(tag=name, rm=True, forcerm=True, decode=True, **options)
     error = None
     # Read to the end even after an error: otherwise the SDK leaves the connection open.
     for event in events:

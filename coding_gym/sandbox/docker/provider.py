@@ -177,14 +177,15 @@ class _Image(NamedTuple):
     @classmethod
     def of(cls, client: docker.DockerClient, config: SandboxConfig) -> _Image:
         """Return the image of a configuration, after building or pulling it if necessary."""
-        if config.image is None or (settings := settings_of(client, ensure_image(client, config.image))) is None:
+        name = ensure_image(client, config.image)
+        if config.image is None or (settings := settings_of(client, name)) is None:
             return cls(ensure_image_with_packages(client, config))
         basis = "which is not based on the default one (see docs/packages.md)"
         for option, value in (("packages", config.packages), ("system_packages", config.system_packages)):
             if value:
                 message = f"{option}= cannot be installed into the image {config.image!r}, {basis}: add them to its Dockerfile"
                 raise ConfigurationError(message)
-        return cls(config.image, settings, ensure_runtime(client))
+        return cls(name, settings, ensure_runtime(client))
 
     @property
     def workspaces(self) -> str:

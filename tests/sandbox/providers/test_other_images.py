@@ -13,9 +13,9 @@ import gymnasium as gym
 import pytest
 
 from coding_gym import CodingEnv, SandboxConfig
-from coding_gym.errors import ConfigurationError, SandboxStartError
+from coding_gym.errors import ConfigurationError, ImageBuildError, SandboxStartError
 from coding_gym.sandbox import start_sandbox
-from coding_gym.sandbox.docker import runtime
+from coding_gym.sandbox.docker import dockerfiles, runtime
 from coding_gym.tasks import TaskSuite, load_suite
 from coding_gym_server.protocol import ResetOptions
 from coding_gym_server.protocol.grading import Asserts, Submission, VerdictOutcome
@@ -315,3 +315,41 @@ def test_mounted_directories_are_read_only(request, tmp_path, image):
 def test_invalid_mounts(mounts, reason):
     with pytest.raises(ConfigurationError, match=f"Expected mounts= to be {reason}"):
         SandboxConfig(provider="docker", mounts=mounts)
+
+
+def test_directory_with_dockerfile(docker_engine, tmp_path, caplog):
+    (tmp_path / "Dockerfile").write_text("FROM debian:trixie-slim\nCOPY . /data\nWORKDIR /data\n")
+    (tmp_path / ".dockerignore").write_text("# comment\nignored\n")
+    (tmp_path / "given.txt").write_text("first\n")
+
+    def run():
+        with contextlib.closing(CodingEnv(provider="docker", image=tmp_path, screen=None)) as env:
+            env.reset(seed=0)
+            container = docker_engine.containers.get(env.sandbox.container.id)
+            return container.image.tags, env.exec("cat given.txt; ls").stdout_text
+
+    before = {tag for image in docker_engine.images.list(dockerfiles.BUILT_REPOSITORY) for tag in image.tags}
+    try:
+        tags, output = run()
+        assert output == "first\nDockerfile\ngiven.txt\n"
+        # What is not in the image does not lead to another one.
+        (tmp_path / "ignored").write_text("any")
+        assert run()[0] == tags
+        (tmp_path / "given.txt").write_text("second\n")
+        others, output = run()
+        assert output.startswith("second\n")
+        assert set(others).isdisjoint(tags)
+        assert sum("building the image of" in record.message for record in caplog.records) == 2
+        (tmp_path / "Dockerfile").write_text("FROM debian:trixie-slim\nRUN echo why it fails; exit 3\n")
+        with pytest.raises(ImageBuildError, match=f"The image of {tmp_path}/Dockerfile failed to build") as failure:
+            run()
+        assert "why it fails" in str(failure.value)
+    finally:
+        after = {tag for image in docker_engine.images.list(dockerfiles.BUILT_REPOSITORY) for tag in image.tags}
+        for tag in after - before:
+            docker_engine.images.remove(tag, force=True)
+
+
+def test_directory_without_dockerfile(tmp_path):
+    with pytest.raises(ConfigurationError, match="a directory with a Dockerfile; there is no"):
+        start_sandbox(SandboxConfig(provider="docker", image=tmp_path))

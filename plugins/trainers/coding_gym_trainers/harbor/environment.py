@@ -156,7 +156,7 @@ class SandboxEnvironment(BaseEnvironment):
         config = self.task_env_config
         base = config.docker_image
         if not should_use_prebuilt_docker_image(self.environment_dir, docker_image=base, force_build=force_build):
-            base = build_task(self.environment_dir, self.environment_id, force=force_build)
+            base = build_task(self.environment_dir, force=force_build)
         return base, config.workdir or working_directory(base)
 
     async def _run_as_root(self, command: list[str], **options: Any) -> ProcessResult:

@@ -59,7 +59,7 @@ def without_leftovers(docker_engine):
 
 
 def image_names(engine):
-    return {name for image in engine.images.list("coding-gym/harbor") for name in image.tags}
+    return {name for image in engine.images.list("coding-gym/built") for name in image.tags}
 
 
 @pytest.fixture
