@@ -53,7 +53,8 @@ class Task:
         grading: Where ``Asserts`` or ``UnitTests`` run: ``"agreement"``, ``"isolated"`` or ``"faithful"``, which requires a
             reference; see ``GradingMode``. If None, the default, it is ``"agreement"``, or ``"faithful"`` if the reference
             passes together with the tests only, which is found out when the task is first used. For ``RepositoryTests``, it
-            is ``"copy"``.
+            is ``"copy"``, ``"layer"`` or ``"session"``; if None, ``"copy"`` for patches, and for scripts ``"session"``, until
+            ``coding-gym suites check`` has seen the reference pass in a stricter one.
 
     Raises:
         ConfigurationError: If there is no id, there are no tests, or an attribute is invalid.
@@ -106,12 +107,11 @@ class Task:
             self._expect(_is_inside(path), "files whose paths stay below the working directory", path)
             self._expect(isinstance(content, (str, bytes)), f"the content of {path} to be str or bytes", content)
         if self.grading is not None:
-            self._expect(
-                self.grading in list(GradingMode), "grading 'agreement', 'isolated', 'faithful' or 'copy'", self.grading
-            )
+            self._expect(self.grading in list(GradingMode), f"grading {', '.join(map(repr, map(str, GradingMode)))}", self.grading)
             object.__setattr__(self, "grading", GradingMode(self.grading))
         if isinstance(self.tests, RepositoryTests):
-            self._expect(self.grading in (None, GradingMode.COPY), "grading 'copy' for RepositoryTests", self.grading)
+            is_fit = self.grading in (None, GradingMode.COPY, GradingMode.LAYER, GradingMode.SESSION)
+            self._expect(is_fit, "grading 'copy', 'layer' or 'session' for RepositoryTests", self.grading)
         elif self.grading not in (None, GradingMode.ISOLATED):
             expected = f"Asserts or UnitTests for grading {str(self.grading)!r}"
             self._expect(isinstance(self.tests, Asserts | UnitTests), expected, self.tests)

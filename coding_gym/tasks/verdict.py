@@ -9,6 +9,9 @@ from coding_gym_server.protocol.grading import CaseOutcome, CaseResult, Graded, 
 
 __all__ = ["Verdict"]
 
+_ALL_OR_NOTHING = (GradingMode.FAITHFUL, GradingMode.COPY, GradingMode.LAYER, GradingMode.SESSION)
+"""Modes in which tests run in one process, or session, with what they test."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
@@ -31,6 +34,7 @@ class Verdict:
         is_weak: Whether the tests ran in the faithful mode with too few questions to keep programs from guessing the answers.
         executed: Audit event by which isolated tests executed what the submission may have chosen, such as
             ``pickle.find_class``; empty if they did not.
+        reward: Reward that the tests have written, 0 to 1; None if they write none.
     """
 
     task_id: str
@@ -47,6 +51,7 @@ class Verdict:
     broken: str = ""
     is_weak: bool = False
     executed: str = ""
+    reward: float | None = None
 
     @classmethod
     def of(cls, task_id: str, graded: Graded, *, broken: str = "") -> Verdict:
@@ -72,13 +77,14 @@ class Verdict:
             broken=broken,
             is_weak=graded.is_weak,
             executed=graded.executed,
+            reward=graded.reward,
         )
 
     def _repr_html_(self) -> str:
         score = "" if self.score is None else f", {self.passed} of {self.total} tests, score {self.score:.2f}"
         cases = ((mark(case.outcome is CaseOutcome.PASSED), case.name, case.outcome.value, case.message) for case in self.cases)
         notes = [
-            "faithful mode" if self.mode is GradingMode.FAITHFUL else "",
+            f"{self.mode.value} mode" if self.mode in _ALL_OR_NOTHING else "",
             "weak" if self.is_weak else "",
             "the task is broken" if self.broken else "",
             f"tests executed code ({self.executed})" if self.executed else "",
@@ -111,11 +117,14 @@ class Verdict:
     def score(self) -> float | None:
         """Fraction of tests that passed, 0 to 1; None after an infrastructure error, to keep it out of averages.
 
-        In the faithful mode, 1 if all tests passed, and 0 otherwise.
+        In the faithful mode, and for changes to repositories, 1 if all tests passed, and 0 otherwise, unless the tests write a
+        reward.
         """
         if self.is_infrastructure:
             return None
-        if self.mode is GradingMode.FAITHFUL:
+        if self.reward is not None:
+            return self.reward
+        if self.mode in _ALL_OR_NOTHING:
             return float(self.solved)
         return self.passed / self.total if self.total else 0.0
 
@@ -127,7 +136,7 @@ class Verdict:
     @property
     def tamper_resistant(self) -> bool:
         """Whether it had to pass in a process to which it had no access, where the tests executed nothing of it."""
-        return self.mode not in (GradingMode.FAITHFUL, GradingMode.COPY) and not self.executed
+        return self.mode not in _ALL_OR_NOTHING and not self.executed
 
     @property
     def is_infrastructure(self) -> bool:

@@ -51,28 +51,43 @@ class RepositoryTests(
 ):
     """Tests of changes to a repository in an image.
 
-    They run in a new session of the image, in which nothing but the changes is left of the session that has made them: no
-    processes, and no other files. What the changed code does in the process of the tests is not prevented: it can forge
-    their results there.
+    What a submission has changed is carried to a new session of the image, in which nothing else is left of it: no processes,
+    and no other files. What the changed code does in the process of the tests is not prevented: it can forge their results
+    there. Other modes carry more; see ``GradingMode``.
 
     Attributes:
-        image: Name of the image, any that the engine has or can pull.
+        image: Name of the image, any that the engine has or can pull, or the absolute path of a directory with a Dockerfile.
         commands: What runs the tests. A name that several of their results have must pass in each.
         directory: Directory of the repository, in which the commands run; the working directory of the image if empty.
-        files: Files that appear for the tests only, after the changes, and replace what is in their place: absolute paths, or
-            relative to the directory.
+        submission: What is submitted: a ``"patch"``, which is a unified diff relative to the directory, or a ``"script"``, which
+            bash, or sh if the image has no bash, runs in a session of the image, as its user and in the directory.
+        submission_timeout: Seconds after which a script is ended, and what it has done is graded.
+        carried: Paths, absolute or relative to the directory, whose changes are carried; the directory if there are none.
+        protected: Paths that have the state of the image when the tests run: files and directories that a solution has no
+            reason to change, and tests depend on. ``.git`` and ``__pycache__`` are never carried.
+        hidden: Paths of the image that the submission's session does not have, and the tests have.
+        files: Files that appear for the tests only, after the changes, and replace what is in their place.
         patch: A unified diff, relative to the directory, that is applied for the tests only. The files that it changes are
             protected.
-        protected: Paths, absolute or relative to the directory, that have the state of the image when the tests run: files and
-            directories that a solution has no reason to change, and tests depend on. ``.git`` and ``__pycache__`` of an
-            agent's session are carried from nowhere.
+        environment: Environment variables of the commands, in addition to those of the image.
+        cpu: CPU time that the sessions need, in cores; None if they have no demands.
+        mem: Memory that they need, such as ``"4g"``; None if they have no demands.
+        network: Whether they need a network, which the grader must have.
         max_bytes: Maximum size of the changes.
     """
 
     image: _Text
     commands: Annotated[tuple[RepositoryCommand, ...], msgspec.Meta(min_length=1)]
     directory: str = ""
+    submission: Literal["patch", "script"] = "patch"
+    submission_timeout: Annotated[float, msgspec.Meta(gt=0)] = 1800.0
+    carried: tuple[_Text, ...] = ()
+    protected: tuple[_Text, ...] = ()
+    hidden: tuple[_Text, ...] = ()
     files: dict[_Text, str | FileContent] = {}
     patch: str = ""
-    protected: tuple[_Text, ...] = ()
+    environment: dict[str, str] = {}
+    cpu: float | None = None
+    mem: str | None = None
+    network: bool = False
     max_bytes: Annotated[int, msgspec.Meta(ge=0)] = 200 << 20

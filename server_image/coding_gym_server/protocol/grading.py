@@ -148,6 +148,10 @@ class GradingMode(StrEnum):
     """In the process of the submission, as test frameworks run them, if it answers questions about their values before."""
     COPY = "copy"
     """Together with the submission, a change to a repository, in a new session, which has nothing but that change."""
+    LAYER = "layer"
+    """In a new session with all changes of the submission's, but none of its processes."""
+    SESSION = "session"
+    """In the session of the submission, at its end, with its processes."""
 
 
 class GradingLimits(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -267,6 +271,7 @@ class Graded(msgspec.Struct, kw_only=True, omit_defaults=True):
         is_weak: Whether the tests ran in the faithful mode with too few questions to keep programs from guessing the answers.
         executed: Audit event by which isolated tests executed what the submission may have chosen, such as
             ``pickle.find_class``; empty if they did not. After it, the submission could claim any result.
+        reward: Reward that the tests have written, 0 to 1; None if they write none.
     """
 
     outcome: VerdictOutcome
@@ -281,6 +286,7 @@ class Graded(msgspec.Struct, kw_only=True, omit_defaults=True):
     disagreement: str = ""
     is_weak: bool = False
     executed: str = ""
+    reward: float | None = None
 
 
 class TaskCheck(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
