@@ -87,6 +87,10 @@ def check(
     packages: Annotated[
         list[str] | None, typer.Option("--packages", metavar="NAME", help="Package to install; repeatable.")
     ] = None,
+    network: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Docker network of the sandboxes, such as bridge.")
+    ] = None,
+    mem: Annotated[str, typer.Option(metavar="SIZE", help="Memory of a sandbox.")] = "2g",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress.")] = False,
 ) -> None:
     """Grade the reference solutions of a suite: which of its tasks are broken or weak, and where their tests run.
@@ -101,7 +105,7 @@ def check(
     # Each broken task is listed below.
     with errors_in_red(), _quiet("coding_gym.tasks"):
         tasks = load_suite(suite)
-        with Grader(workers=workers, provider=provider.value, packages=packages or ()) as grader:
+        with Grader(workers=workers, provider=provider.value, packages=packages or (), network=network, mem=mem) as grader:
             checked = list(check_tasks(tasks, grader, progress=not quiet))
     for task in checked:
         if task.problem:

@@ -22,8 +22,8 @@ _log = logging.getLogger("coding_gym")
 def start_sandbox(config: SandboxConfig) -> Sandbox:
     """Start a sandbox and wait until it is ready.
 
-    With ``provider="auto"``, the sandbox is a container of Apptainer if ``image`` is a path without a Dockerfile, else one of an
-    engine if any answers and starts it (logged at level INFO), else a local process tree (logged at level WARNING).
+    With ``provider="auto"``, the sandbox is a container of Apptainer if ``image`` is a path without a Dockerfile, else one of
+    an engine if any answers and starts it (logged at level INFO), else a local process tree (logged at level WARNING).
 
     Raises:
         ProviderUnavailableError: If the provider is unavailable on this machine; with ``auto``, if all are.

@@ -20,9 +20,9 @@ from coding_gym.tasks.repository.tests import RepositoryTests
 from coding_gym.tasks.screen.tests import ScreenTests
 from coding_gym.tasks.task import Task
 from coding_gym_server.protocol.errors import DECODING_ERRORS
-from coding_gym_server.protocol.grading import TaskCheck
+from coding_gym_server.protocol.grading import GradingMode, TaskCheck
 
-__all__ = ["check_of", "is_checkable"]
+__all__ = ["check_of", "is_checkable", "record_mode", "recorded_mode"]
 
 _log = logging.getLogger(__name__)
 
@@ -58,15 +58,33 @@ def check_of(task: Task, config: SandboxConfig, check: Callable[[], TaskCheck]) 
         lock = _locks.setdefault(key, threading.Lock())
     with lock:
         if key not in _known:
-            path = cache_directory() / "tasks" / f"{key}.json"
-            found = _read(path)
+            found = _read(_path(key))
             if found is None:
                 found = check()
-                _write(path, found)
+                _write(_path(key), found)
             if found.broken:
                 _log.warning("the reference of task %r fails its tests, so no submission can pass: %s", task.id, found.broken)
             _known[key] = found
         return _known[key]
+
+
+def recorded_mode(task: Task) -> GradingMode | None:
+    """Return the strictest mode in which the reference of a task of a repository is known to pass; None if it is unknown."""
+    found = _read(_path(_key_of_repository(task)))
+    return None if found is None else found.mode
+
+
+def record_mode(task: Task, mode: GradingMode) -> None:
+    """Keep the strictest mode in which the reference of a task of a repository has passed, for this and later processes."""
+    _write(_path(_key_of_repository(task)), TaskCheck(mode=mode))
+
+
+def _key_of_repository(task: Task) -> str:
+    return hashlib.sha256(_encoder.encode((_digest_of_grader(), task.content_digest))).hexdigest()
+
+
+def _path(key: str) -> Path:
+    return cache_directory() / "tasks" / f"{key}.json"
 
 
 def _key(task: Task, config: SandboxConfig) -> str:

@@ -32,7 +32,7 @@ from coding_gym.errors import (
 from coding_gym.sandbox import ManagedSandbox, Sandbox
 from coding_gym.sandbox.config import SandboxConfig, SandboxKwargs, sandbox_config
 from coding_gym.sandbox.pool import SandboxPool, managed_sandbox, resolve_config
-from coding_gym.tasks.checks import check_of, is_checkable
+from coding_gym.tasks.checks import check_of, is_checkable, recorded_mode
 from coding_gym.tasks.repository.grading import RepositoryGrading
 from coding_gym.tasks.repository.tests import RepositoryTests
 from coding_gym.tasks.screen.tests import ScreenTests, run_screen_tests
@@ -65,6 +65,7 @@ __all__ = [
     "Grader",
     "GradingConnection",
     "OrderedGradingQueue",
+    "mode_of_repository",
     "not_run",
     "show_progress",
 ]
@@ -110,10 +111,14 @@ class GradingConnection:
         slot: Source of the sandbox.
         retries: Maximum number of retries after an infrastructure error.
         on_loss: Called after an infrastructure error: a retry may have to wait for a slot.
+        network: Network of the tests of repositories; that of the sandbox if None.
     """
 
-    def __init__(self, slot: ManagedSandbox, *, retries: int, on_loss: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, slot: ManagedSandbox, *, retries: int, on_loss: Callable[[], None] = lambda: None, network: str | None = None
+    ) -> None:
         self._slot = slot
+        self._network = network
         self._on_loss = on_loss
         self._retries = retries
         self._lock = threading.Lock()
@@ -200,8 +205,9 @@ class GradingConnection:
     def _grade_once(self, task: Task, code: str, run: CancellationToken) -> Verdict:
         if isinstance(task.tests, RepositoryTests):
             if self._repository is None:
-                self._repository = RepositoryGrading(self._slot.config)
-            return Verdict.of(task.id, self._repository.grade_patch(task.tests, code))
+                self._repository = RepositoryGrading(self._slot.config, network=self._network)
+            graded = self._repository.grade(task.tests, code, mode_of_repository(task))
+            return Verdict.of(task.id, graded)
         session = self._connect()
         if run.is_cancelled:
             # Canceled while it waited for a sandbox.
@@ -246,6 +252,16 @@ class GradingConnection:
             session, self._session = self._session, None
         if session is not None:
             session.close()
+
+
+def mode_of_repository(task: Task) -> GradingMode:
+    """Return the mode of a task of a repository: the one that it says, the recorded one, or the default one."""
+    assert isinstance(task.tests, RepositoryTests)
+    if task.grading is not None:
+        return GradingMode(task.grading)
+    if task.tests.submission == "patch":
+        return GradingMode.COPY
+    return recorded_mode(task) or GradingMode.SESSION
 
 
 def _span_attributes(task: Task) -> dict[str, Any]:
@@ -573,6 +589,7 @@ class Grader:
             is set.
         workers: Number of submissions graded in parallel; two per core if None. Limited to the number of slots of the pool.
         retries: Maximum number of retries of a submission after an infrastructure error.
+        grading_network: Docker network of the tests of repositories, in sandboxes of their own; that of the sandboxes if None.
         sandbox_options: Fields of ``SandboxConfig``, instead of ``config``: ``provider="local"``, ``mem="1g"`` ...
 
     Raises:
@@ -593,6 +610,7 @@ class Grader:
         config: SandboxConfig | Mapping[str, Any] | None = None,
         workers: int | None = None,
         retries: int = 2,
+        grading_network: str | None = None,
         **sandbox_options: Unpack[SandboxKwargs],
     ) -> None:
         cores = len(os.sched_getaffinity(0))
@@ -609,7 +627,9 @@ class Grader:
         self.pool = pool
         self.workers = min(requested, pool.capacity)
         slots = [managed_sandbox(pool, pool.config) for _ in range(self.workers)]
-        self._connections = [GradingConnection(slot, retries=retries, on_loss=self._leave_idle_slots) for slot in slots]
+        self._connections = [
+            GradingConnection(slot, retries=retries, on_loss=self._leave_idle_slots, network=grading_network) for slot in slots
+        ]
         # LIFO: recently used connections are open already, and the others may never need to be opened.
         self._idle: queue.LifoQueue[GradingConnection] = queue.LifoQueue()
         for connection in self._connections:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
-from coding_gym.tasks.grading import Grader
+from coding_gym.tasks.checks import record_mode
+from coding_gym.tasks.grading import Grader, show_progress
 from coding_gym.tasks.repository.tests import RepositoryTests
 from coding_gym.tasks.task import Task
 from coding_gym.tasks.verdict import Verdict
@@ -27,6 +30,8 @@ class CheckedTask:
         problem: Why its reference fails; empty if it passes, or there is none.
         is_weak: Whether there are too few questions to detect forged results reliably.
         is_tamper_resistant: Whether its submissions have to pass in a process to which they have no access.
+        reference: Verdict on its reference; None if it has none.
+        unchanged: For a repository, the verdict on a submission that changes nothing; None otherwise.
     """
 
     task_id: str
@@ -34,21 +39,36 @@ class CheckedTask:
     problem: str = ""
     is_weak: bool = False
     is_tamper_resistant: bool = True
+    reference: Verdict | None = None
+    unchanged: Verdict | None = None
 
     @classmethod
-    def of(cls, verdict: Verdict) -> CheckedTask:
-        """Return the result for the verdict on a reference."""
+    def of(cls, task_id: str, reference: Verdict | None, unchanged: Verdict | None) -> CheckedTask:
+        """Return the result for the verdicts on the reference, and on no change."""
+        if reference is None:
+            problem = ""
+        elif not reference.solved:
+            problem = _problem_of(reference)
+        elif unchanged is not None and unchanged.is_infrastructure:
+            problem = unchanged.message
+        else:
+            problem = "its tests pass without a solution" if unchanged is not None and unchanged.solved else ""
         return cls(
-            task_id=verdict.task_id,
-            mode=verdict.mode,
-            problem="" if verdict.solved else _problem_of(verdict),
-            is_weak=verdict.is_weak,
-            is_tamper_resistant=verdict.tamper_resistant,
+            task_id=task_id,
+            mode=None if reference is None else reference.mode,
+            problem=problem,
+            is_weak=reference is not None and reference.is_weak,
+            is_tamper_resistant=reference is None or reference.tamper_resistant,
+            reference=reference,
+            unchanged=unchanged,
         )
 
 
 def check_tasks(tasks: Iterable[Task], grader: Grader, *, progress: bool = False) -> Iterator[CheckedTask]:
     """Grade the references of tasks, and repositories without a change; yield a result for each task, in order.
+
+    The strictest mode in which a script passes that is the reference of a task of a repository is recorded for its submissions,
+    if the task does not say which mode it is.
 
     Args:
         tasks: The tasks.
@@ -60,20 +80,32 @@ def check_tasks(tasks: Iterable[Task], grader: Grader, *, progress: bool = False
         ProviderError: If no sandbox is available.
     """
     all_tasks = list(tasks)
-    submissions = [(task, code) for task in all_tasks for code in _submissions_of(task)]
-    verdicts = grader.grade_many(submissions, progress=progress)
-    for task in all_tasks:
-        checked = CheckedTask(task_id=task.id) if task.reference is None else CheckedTask.of(next(verdicts))
-        if isinstance(task.tests, RepositoryTests):
-            unchanged = next(verdicts)
-            if not checked.problem and unchanged.solved:
-                checked = replace(checked, mode=unchanged.mode, problem="its tests pass without a solution")
-        yield checked
+    with ThreadPoolExecutor(grader.workers) as threads, show_progress(len(all_tasks), shown=progress) as report:
+        for checked in threads.map(partial(_check, grader), all_tasks):
+            if (verdict := checked.reference or checked.unchanged) is not None:
+                report(verdict)
+            yield checked
 
 
-def _submissions_of(task: Task) -> list[str]:
-    """Return what a task is checked with: its reference, and for a repository no change, which must fail."""
-    return [*([] if task.reference is None else [task.reference]), *([""] if isinstance(task.tests, RepositoryTests) else [])]
+def _check(grader: Grader, task: Task) -> CheckedTask:
+    reference = None if task.reference is None else _grade_reference(grader, task, task.reference)
+    is_repository = isinstance(task.tests, RepositoryTests)
+    if is_repository and reference is not None:
+        task = replace(task, grading=reference.mode)
+    return CheckedTask.of(task.id, reference, grader.grade(task, "") if is_repository else None)
+
+
+def _grade_reference(grader: Grader, task: Task, reference: str) -> Verdict:
+    """Grade a reference, in the strictest mode in which it passes, which is recorded."""
+    if not isinstance(task.tests, RepositoryTests) or task.grading is not None or task.tests.submission == "patch":
+        return grader.grade(task, reference)
+    for mode in (GradingMode.COPY, GradingMode.LAYER):
+        verdict = grader.grade(replace(task, grading=mode), reference)
+        if verdict.solved:
+            record_mode(task, mode)
+        if verdict.solved or verdict.is_infrastructure:
+            return verdict
+    return grader.grade(replace(task, grading=GradingMode.SESSION), reference)
 
 
 def warn_of(checked: CheckedTask) -> None:

@@ -13,7 +13,19 @@ from coding_gym.envs.coding_env import CodingEnv
 from coding_gym.errors import ProtocolError
 from coding_gym.tasks.repository import tree_program
 
-__all__ = ["ChangesError", "apply_changes", "collect_changes", "describe", "restore", "save", "write_files"]
+__all__ = [
+    "ChangesError",
+    "apply_changes",
+    "collect_changes",
+    "describe",
+    "directories_of_root",
+    "read_file",
+    "remove",
+    "restore",
+    "save",
+    "working_directory",
+    "write_files",
+]
 
 _PROGRAM = Path(tree_program.__file__).read_text(encoding="utf-8")
 _INTERPRETER = "/proc/self/exe"
@@ -112,12 +124,41 @@ def write_files(env: CodingEnv, files: Mapping[str, bytes]) -> None:
     _run(env, "write", {"files": content})
 
 
-def _run(env: CodingEnv, command: str, arguments: dict[str, Any], data: bytes = b"") -> ProcessResult:
+def read_file(env: CodingEnv, path: str, *, max_bytes: int) -> bytes:
+    """Return the content of a file, up to a number of bytes.
+
+    Raises:
+        ChangesError: If there is none.
+    """
+    return _run(env, "read", {"path": path, "limit": max_bytes}).stdout
+
+
+def remove(env: CodingEnv, paths: Sequence[str]) -> None:
+    """Remove what is at some absolute paths.
+
+    Raises:
+        ChangesError: If that is not possible.
+    """
+    _run(env, "remove", {"paths": list(paths)})
+
+
+def working_directory(env: CodingEnv) -> str:
+    """Return the working directory of the image."""
+    return _run(env, "where", {}, cwd=None).stdout_text
+
+
+def directories_of_root(env: CodingEnv) -> list[str]:
+    """Return the directories of ``/`` that have files of the image."""
+    directories: list[str] = json.loads(_run(env, "root", {}).stdout)
+    return directories
+
+
+def _run(env: CodingEnv, command: str, arguments: dict[str, Any], data: bytes = b"", *, cwd: str | None = "/") -> ProcessResult:
     result = env.exec(
         [_INTERPRETER, "-I", "-S", "-c", _PROGRAM, command],
         stdin=json.dumps(arguments).encode() + b"\n" + data,
         user="root",
-        cwd="/",
+        cwd=cwd,
         timeout=_TIMEOUT,
         max_output_bytes=_LARGEST,
     )

@@ -5,21 +5,25 @@ from __future__ import annotations
 import posixpath
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from coding_gym.client.processes import ProcessResult
 from coding_gym.envs.coding_env import CodingEnv
 from coding_gym.errors import ConfigurationError, ImageBuildError, SandboxStartError, TransportError
-from coding_gym.sandbox.config import SandboxConfig
+from coding_gym.sandbox.config import SandboxConfig, parse_size
 from coding_gym.tasks.repository.carrying import (
     ChangesError,
     apply_changes,
     collect_changes,
     describe,
+    directories_of_root,
+    read_file,
+    remove,
     restore,
     save,
+    working_directory,
     write_files,
 )
 from coding_gym.tasks.repository.results import PARSERS, Results, parse_junit, parse_reward
@@ -27,9 +31,8 @@ from coding_gym.tasks.repository.tests import RepositoryCommand, RepositoryTests
 from coding_gym_server.ipc.text import truncate_middle
 from coding_gym_server.protocol.grading import CaseOutcome, CaseResult, Graded, GradingMode, VerdictOutcome
 
-__all__ = ["RepositoryGrading"]
+__all__ = ["RepositoryGrading", "hide"]
 
-_INTERPRETER = "/proc/self/exe"
 _OUTPUT_BYTES = 64 << 20
 _FILE_BYTES = 16 << 20
 _PATCH_TIMEOUT = 60.0
@@ -43,135 +46,243 @@ patch --batch --forward --fuzz=5 --strip=1 --input="$1"
 """
 _PATCHED = re.compile(r"^(?:---|\+\+\+|rename from|rename to) (.+)$", re.MULTILINE)
 _PATCH_FILE = "/tmp/.coding-gym.patch"
-_READ = "import sys; sys.stdout.buffer.write(open(sys.argv[1], 'rb').read(int(sys.argv[2])))"
-_DIRECTORY = "import os; print(end=os.getcwd())"
+_SCRIPT = """
+if command -v bash >/dev/null; then exec bash "$1"; fi
+exec sh "$1"
+"""
+_SCRIPT_FILE = "/tmp/.coding-gym.sh"
 
 
 class RepositoryGrading:
-    """Grades one submission after another, in sessions of their images. The last container is kept for the next submission.
+    """Grades one submission after another, in sessions of their images. The last containers are kept for the next submission.
 
     Args:
         config: Configuration of the containers. Its image does not matter.
+        network: Network of the sessions in which tests run, except in the mode ``session``; that of ``config`` if None.
     """
 
-    def __init__(self, config: SandboxConfig) -> None:
+    def __init__(self, config: SandboxConfig, *, network: str | None = None) -> None:
         if config.provider not in ("docker", "auto") or config.base_url or config.base_urls:
             message = f"RepositoryTests require provider='docker', which runs their images, got provider={config.provider!r}"
             raise ConfigurationError(message)
-        self._config = replace(config, provider="docker", sessions=1, root=True, preload=(), image=None)
-        self._env: CodingEnv | None = None
+        self._config = replace(config, provider="docker", sessions=1, root=True, preload=(), packages=(), system_packages=())
+        self._network = network or config.network
+        self._tested: CodingEnv | None = None
+        self._scripted: CodingEnv | None = None
 
-    def grade_patch(self, tests: RepositoryTests, patch: str) -> Graded:
-        """Grade a patch.
-
-        Args:
-            tests: The tests.
-            patch: A unified diff, relative to the directory of the tests; none if empty.
-
-        Raises:
-            TransportError: If the container is lost.
-            ProviderError: If there is no engine.
-            ConfigurationError: If an option of the container is invalid.
-        """
-
-        def carry(env: CodingEnv, directory: str) -> None:
-            _apply_patch(env, directory, patch)
-
-        return self._grade(tests, carry)
-
-    def grade_session(self, tests: RepositoryTests, agent: CodingEnv) -> Graded:
-        """Grade the changes that the programs of a session have made in the directory of the tests. The session continues.
+    def grade(self, tests: RepositoryTests, submission: str, mode: GradingMode | None = None) -> Graded:
+        """Grade a patch or a script.
 
         Args:
-            tests: The tests.
-            agent: The session, in the same image.
+            tests: The tests, which say what a submission is.
+            submission: A unified diff, none if empty, or a script.
+            mode: ``COPY``, ``LAYER`` or ``SESSION``, which are the same for a patch; by default ``COPY`` for a patch, and
+                ``SESSION`` for a script.
 
         Raises:
             TransportError: If a container is lost.
             ProviderError: If there is no engine.
-            ConfigurationError: If an option of the container is invalid.
+            ConfigurationError: If the tests cannot be run, or an option of the containers is invalid.
         """
+        if tests.submission == "patch":
+            return self._grade(tests, GradingMode.COPY, lambda env, layout: _apply_patch(env, layout.directory, submission))
+        try:
+            agent = self._scripted = _begin(self._scripted, self._config_for(tests, self._config.network))
+        except (ImageBuildError, SandboxStartError) as error:
+            return _unavailable(error, mode or GradingMode.SESSION)
+        hide(agent, tests)
+        _run_script(agent, tests, submission)
+        return self.grade_session(tests, agent, mode or GradingMode.SESSION)
 
-        def carry(env: CodingEnv, directory: str) -> None:
-            protected = _protected(tests, directory)
-            before = describe(env, [directory], protected)
-            apply_changes(env, collect_changes(agent, before, [directory], protected, max_bytes=tests.max_bytes), [directory])
+    def grade_session(self, tests: RepositoryTests, agent: CodingEnv, mode: GradingMode = GradingMode.COPY) -> Graded:
+        """Grade what the programs of a session have changed.
 
-        return self._grade(tests, carry)
+        Args:
+            tests: The tests.
+            agent: The session, in the same image. It continues, except in the mode ``SESSION``, in which the tests run in it.
+            mode: ``COPY``, ``LAYER`` or ``SESSION``.
+
+        Raises:
+            TransportError: If a container is lost.
+            ProviderError: If there is no engine.
+            ConfigurationError: If the tests cannot be run, or an option of the containers is invalid.
+        """
+        if mode is GradingMode.SESSION:
+            return _run_tests(agent, tests, mode, lambda env, layout: None, time.perf_counter())
+
+        def carry(env: CodingEnv, layout: _Layout) -> None:
+            directories = directories_of_root(env) if mode is GradingMode.LAYER else layout.carried
+            left_out = [*layout.protected, *layout.hidden]
+            before = describe(env, directories, left_out)
+            changes = collect_changes(agent, before, directories, left_out, max_bytes=tests.max_bytes)
+            apply_changes(env, changes, directories)
+
+        return self._grade(tests, mode, carry)
 
     def close(self) -> None:
-        """Remove the container. Idempotent, and thread-safe: it ends a submission that is being graded."""
-        env, self._env = self._env, None
-        if env is not None:
-            env.close()
+        """Remove the containers. Idempotent, and thread-safe: it ends a submission that is being graded."""
+        environments = self._tested, self._scripted
+        self._tested = self._scripted = None
+        for env in environments:
+            if env is not None:
+                env.close()
 
-    def _grade(self, tests: RepositoryTests, carry: Callable[[CodingEnv, str], None]) -> Graded:
+    def _grade(self, tests: RepositoryTests, mode: GradingMode, carry: Callable[[CodingEnv, _Layout], None]) -> Graded:
         began = time.perf_counter()
         try:
-            env = self._begin(tests.image)
+            env = self._tested = _begin(self._tested, self._config_for(tests, self._network))
         except (ImageBuildError, SandboxStartError) as error:
             # No image, or none that runs here: nothing that a submission has done.
-            return Graded(outcome=VerdictOutcome.INFRASTRUCTURE, message=str(error), mode=GradingMode.COPY)
-        directory = tests.directory or _run(env, [_INTERPRETER, "-I", "-S", "-c", _DIRECTORY]).stdout_text
-        files = {
-            posixpath.join(directory, path): content.encode() if isinstance(content, str) else content.base64
-            for path, content in tests.files.items()
-        }
-        protected = _protected(tests, directory)
-        try:
-            saved = save(env, protected)
-            carry(env, directory)
-            restore(env, protected, saved)
-            write_files(env, files)
-        except ChangesError as error:
-            return Graded(
-                outcome=VerdictOutcome.ERROR,
-                cases=tuple(case for command in tests.commands for case in _cases_of(command, {}, CaseOutcome.NOT_RUN)),
-                message=str(error),
-                mode=GradingMode.COPY,
-                seconds=time.perf_counter() - began,
+            return _unavailable(error, mode)
+        return _run_tests(env, tests, mode, carry, began)
+
+    def _config_for(self, tests: RepositoryTests, network: str | None) -> SandboxConfig:
+        """Return the configuration of a container for some tests.
+
+        Raises:
+            ConfigurationError: If they need a network, and there is none.
+        """
+        if tests.network and network is None:
+            message = (
+                f"The tests in {tests.image} need a network: pass network=, such as 'bridge', or 'none' to run them without one"
             )
-        try:
-            _apply_patch(env, directory, tests.patch)
-        except ChangesError as error:
-            # Of nothing that a submission has changed.
-            message = f"The tests cannot be run in {tests.image}: {error}"
-            raise ConfigurationError(message) from error
-        prepared = time.perf_counter()
-        cases: list[CaseResult] = []
-        shown = ProcessResult(0, b"", b"")
-        for command in tests.commands:
-            result = _run(env, command.command, cwd=directory, timeout=command.timeout, max_output_bytes=_OUTPUT_BYTES)
-            cases += _results_of(env, command, result, directory)
-            shown = result if result.exit_code or not shown.exit_code else shown
-        return Graded(
-            outcome=_outcome_of(cases),
-            cases=tuple(cases),
-            stdout=truncate_middle(shown.stdout_text, _SHOWN_CHARS),
-            stderr=truncate_middle(shown.stderr_text, _SHOWN_CHARS),
-            load_seconds=prepared - began,
-            seconds=time.perf_counter() - began,
-            mode=GradingMode.COPY,
+            raise ConfigurationError(message)
+        mem = max(self._config.mem, tests.mem or self._config.mem, key=parse_size)
+        return replace(self._config, image=tests.image, cpu=max(self._config.cpu, tests.cpu or 0), mem=mem, network=network)
+
+
+class _Layout(NamedTuple):
+    """Absolute paths of some tests.
+
+    Attributes:
+        directory: Where they run.
+        carried: Whose changes are carried.
+        protected: What has the state of the image.
+        hidden: What the submission's session does not have.
+    """
+
+    directory: str
+    carried: list[str]
+    protected: list[str]
+    hidden: list[str]
+
+    @classmethod
+    def of(cls, tests: RepositoryTests, env: CodingEnv) -> _Layout:
+        """Return the paths of tests in a session of their image."""
+        directory = tests.directory or working_directory(env)
+
+        def absolute(paths: Iterable[str]) -> list[str]:
+            return sorted({posixpath.normpath(posixpath.join(directory, path)) for path in paths})
+
+        return cls(
+            directory,
+            carried=absolute(tests.carried or [directory]),
+            protected=absolute([*tests.protected, *_paths_of(tests.patch)]),
+            hidden=absolute(tests.hidden),
         )
 
-    def _begin(self, image: str) -> CodingEnv:
-        """Return an environment with a new session of an image."""
-        if self._env is not None and self._env.config.image != image:
-            self.close()
-        if self._env is None:
-            self._env = CodingEnv(config=replace(self._config, image=image), screen=None)
-        try:
-            self._env.reset(seed=0)
-        except BaseException:
-            self.close()
-            raise
-        return self._env
+
+def hide(env: CodingEnv, tests: RepositoryTests) -> None:
+    """Remove what a submission's session does not have."""
+    if tests.hidden:
+        remove(env, _Layout.of(tests, env).hidden)
 
 
-def _protected(tests: RepositoryTests, directory: str) -> list[str]:
-    """Return the absolute paths that have the state of the image when the tests run."""
-    paths = {*tests.protected, *_paths_of(tests.patch)}
-    return sorted(posixpath.normpath(posixpath.join(directory, path)) for path in paths)
+def _begin(env: CodingEnv | None, config: SandboxConfig) -> CodingEnv:
+    """Return an environment with a new session of a configuration, the given one if it has the same."""
+    if env is not None and env.config != config:
+        env.close()
+        env = None
+    if env is None:
+        env = CodingEnv(config=config, screen=None)
+    try:
+        env.reset(seed=0)
+    except BaseException:
+        env.close()
+        raise
+    return env
+
+
+def _unavailable(error: Exception, mode: GradingMode) -> Graded:
+    return Graded(outcome=VerdictOutcome.INFRASTRUCTURE, message=str(error), mode=mode)
+
+
+def _run_script(env: CodingEnv, tests: RepositoryTests, script: str) -> None:
+    """Run a submission. What it has changed is graded however it ends."""
+    directory = _Layout.of(tests, env).directory
+    write_files(env, {_SCRIPT_FILE: script.encode()})
+    result = env.exec(["sh", "-c", _SCRIPT, "sh", _SCRIPT_FILE], cwd=directory, timeout=tests.submission_timeout)
+    if result.lost is not None and not result.limit_exceeded:
+        raise TransportError(result.lost)
+    remove(env, [_SCRIPT_FILE])
+
+
+def _run_tests(
+    env: CodingEnv, tests: RepositoryTests, mode: GradingMode, carry: Callable[[CodingEnv, _Layout], None], began: float
+) -> Graded:
+    """Run the tests in a session.
+
+    Args:
+        env: The session.
+        tests: The tests.
+        mode: The mode.
+        carry: Carries the changes of a submission to the session.
+        began: When grading began.
+
+    Raises:
+        TransportError: If the session is lost.
+        ConfigurationError: If the tests cannot be run.
+    """
+    layout = _Layout.of(tests, env)
+    files = {
+        posixpath.join(layout.directory, path): content.encode() if isinstance(content, str) else content.base64
+        for path, content in tests.files.items()
+    }
+    try:
+        if mode is GradingMode.SESSION:
+            write_files(env, files)
+        else:
+            saved = save(env, layout.protected)
+            carry(env, layout)
+            restore(env, layout.protected, saved)
+            write_files(env, files)
+    except ChangesError as error:
+        return Graded(
+            outcome=VerdictOutcome.ERROR,
+            cases=tuple(case for command in tests.commands for case in _cases_of(command, {}, CaseOutcome.NOT_RUN)),
+            message=str(error),
+            mode=mode,
+            seconds=time.perf_counter() - began,
+        )
+    try:
+        _apply_patch(env, layout.directory, tests.patch)
+    except ChangesError as error:
+        # Of nothing that a submission has changed.
+        message = f"The tests cannot be run in {tests.image}: {error}"
+        raise ConfigurationError(message) from error
+    prepared = time.perf_counter()
+    cases: list[CaseResult] = []
+    reward: float | None = None
+    shown = ProcessResult(0, b"", b"")
+    for command in tests.commands:
+        options: dict[str, Any] = {"timeout": command.timeout, "max_output_bytes": _OUTPUT_BYTES, "env": tests.environment}
+        result = _run(env, command.command, cwd=layout.directory, **options)
+        if command.results == "reward":
+            reward, case = _reward_of(env, command, result, layout.directory)
+            cases.append(case)
+        else:
+            cases += _results_of(env, command, result, layout.directory)
+        shown = result if result.exit_code or not shown.exit_code else shown
+    return Graded(
+        outcome=_outcome_of(cases),
+        cases=tuple(cases),
+        stdout=truncate_middle(shown.stdout_text, _SHOWN_CHARS),
+        stderr=truncate_middle(shown.stderr_text, _SHOWN_CHARS),
+        load_seconds=prepared - began,
+        seconds=time.perf_counter() - began,
+        mode=mode,
+        reward=reward,
+    )
 
 
 def _paths_of(patch: str) -> set[str]:
@@ -190,14 +301,14 @@ def _apply_patch(env: CodingEnv, directory: str, patch: str) -> None:
         return
     write_files(env, {_PATCH_FILE: f"{patch.rstrip()}\n".encode()})
     result = _run(env, ["sh", "-c", _PATCH, "sh", _PATCH_FILE], cwd=directory, timeout=_PATCH_TIMEOUT)
-    _run(env, [_INTERPRETER, "-I", "-S", "-c", "import os, sys; os.unlink(sys.argv[1])", _PATCH_FILE], user="root")
+    remove(env, [_PATCH_FILE])
     if result.exit_code != 0:
         lines = (result.stderr_text or result.stdout_text).strip().splitlines()
         message = f"the patch does not apply: {lines[-1] if lines else f'exit code {result.exit_code}'}"
         raise ChangesError(message)
 
 
-def _run(env: CodingEnv, command: str | list[str], **options: Any) -> ProcessResult:
+def _run(env: CodingEnv, command: str | list[str], /, **options: Any) -> ProcessResult:
     """Run a program.
 
     Raises:
@@ -212,25 +323,55 @@ def _run(env: CodingEnv, command: str | list[str], **options: Any) -> ProcessRes
 def _results_of(env: CodingEnv, command: RepositoryCommand, result: ProcessResult, directory: str) -> list[CaseResult]:
     """Return the results of the tests of a command that has ended."""
     if result.timed_out:
-        return _cases_of(command, {}, CaseOutcome.TIMEOUT, f"the command exceeded {command.timeout:g} s")
+        return _cases_of(command, {}, CaseOutcome.TIMEOUT, _timeout_of(command))
     if command.results == "exit code":
         passed = CaseOutcome.FAILED if result.exit_code else CaseOutcome.PASSED
         return _cases_of(command, {}, passed, f"exit code {result.exit_code}" if result.exit_code else "")
     if command.results in PARSERS:
         found = PARSERS[command.results](f"{result.stdout_text}\n{result.stderr_text}")
         return _cases_of(command, found, CaseOutcome.NOT_RUN, "it is not in the results")
-    assert command.file is not None
-    path = posixpath.join(directory, command.file)
-    read = _run(env, [_INTERPRETER, "-I", "-S", "-c", _READ, path, str(_FILE_BYTES)], user="root", max_output_bytes=_FILE_BYTES)
-    if read.exit_code != 0:
-        return _cases_of(command, {}, CaseOutcome.NOT_RUN, f"the command has not written {path}")
     try:
-        if command.results == "junit":
-            return _cases_of(command, parse_junit(read.stdout), CaseOutcome.NOT_RUN, "it is not in the results")
-        reward = parse_reward(read.stdout)
+        found = parse_junit(_written_by(env, command, directory))
+    except ChangesError as error:
+        return _cases_of(command, {}, CaseOutcome.NOT_RUN, str(error))
     except ValueError as error:
         return _cases_of(command, {}, CaseOutcome.FAILED, str(error))
-    return _cases_of(command, {}, CaseOutcome.PASSED if reward == 1 else CaseOutcome.FAILED, f"reward {reward:g}")
+    return _cases_of(command, found, CaseOutcome.NOT_RUN, "it is not in the results")
+
+
+def _reward_of(env: CodingEnv, command: RepositoryCommand, result: ProcessResult, directory: str) -> tuple[float, CaseResult]:
+    """Return the reward that a command has written, and its result."""
+    reward, outcome, message = 0.0, CaseOutcome.FAILED, ""
+    if result.timed_out:
+        outcome, message = CaseOutcome.TIMEOUT, _timeout_of(command)
+    else:
+        try:
+            reward = parse_reward(_written_by(env, command, directory))
+            outcome, message = (CaseOutcome.PASSED, "") if reward == 1 else (CaseOutcome.FAILED, f"reward {reward:g}")
+        except ChangesError as error:
+            outcome, message = CaseOutcome.NOT_RUN, str(error)
+        except ValueError as error:
+            message = str(error)
+    return reward, CaseResult(name=command.command, outcome=outcome, message=message)
+
+
+def _written_by(env: CodingEnv, command: RepositoryCommand, directory: str) -> bytes:
+    """Return the content of the file with a command's results.
+
+    Raises:
+        ChangesError: If there is none.
+    """
+    assert command.file is not None
+    path = posixpath.join(directory, command.file)
+    try:
+        return read_file(env, path, max_bytes=_FILE_BYTES)
+    except ChangesError as error:
+        message = f"the command has not written {path}"
+        raise ChangesError(message) from error
+
+
+def _timeout_of(command: RepositoryCommand) -> str:
+    return f"the command exceeded {command.timeout:g} s"
 
 
 def _cases_of(command: RepositoryCommand, results: Results, otherwise: CaseOutcome, message: str = "") -> list[CaseResult]:

@@ -59,8 +59,8 @@ class RepositoryTests(
         image: Name of the image, any that the engine has or can pull, or the absolute path of a directory with a Dockerfile.
         commands: What runs the tests. A name that several of their results have must pass in each.
         directory: Directory of the repository, in which the commands run; the working directory of the image if empty.
-        submission: What is submitted: a ``"patch"``, which is a unified diff relative to the directory, or a ``"script"``, which
-            bash, or sh if the image has no bash, runs in a session of the image, as its user and in the directory.
+        submission: What is submitted: a ``"patch"``, which is a unified diff relative to the directory, or a ``"script"``,
+            which bash, or sh if the image has no bash, runs in a session of the image, as its user and in the directory.
         submission_timeout: Seconds after which a script is ended, and what it has done is graded.
         carried: Paths, absolute or relative to the directory, whose changes are carried; the directory if there are none.
         protected: Paths that have the state of the image when the tests run: files and directories that a solution has no

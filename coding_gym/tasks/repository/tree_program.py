@@ -1,8 +1,8 @@
 """Program that lists, collects and applies changes of directories, in a session and as its root.
 
 ``list`` describes what is below directories. ``collect`` gets that description of the initial state, and writes what is
-different since. ``apply`` changes the same directories of another session accordingly; ``restore`` replaces them. ``write``
-writes files. It imports the standard library only, and its interpreter is the server's.
+different since. ``apply`` changes the same directories of another session accordingly; ``restore`` replaces them. ``write``,
+``read`` and ``remove`` are for single files. It imports the standard library only, and its interpreter is the server's.
 
 The kernel sets the time of the last change of a file's status, which no program can choose: what has another one, or another
 inode, has been changed.
@@ -22,16 +22,32 @@ from typing import Any, BinaryIO
 _PERMISSIONS = 0o1777
 """Without the bits that set the user and the group."""
 _CHUNK = 1 << 20
+_OF_SERVER = ("/.coding-gym", "/.workspaces")
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link", stat.S_IFIFO: "pipe"}
 
 
 def describe(directories: list[str], excluded: list[str]) -> dict[str, Any]:
     """Return the status of what is below directories, by path: kind, mode, owner, group, size, and time of the last change."""
     found: dict[str, Any] = {}
+    left_out = {*excluded, *_mounted_files()}
     for directory in directories:
         with contextlib.suppress(FileNotFoundError):
-            _describe(directory, os.lstat(directory), set(excluded), found)
+            _describe(directory, os.lstat(directory), left_out, found)
     return found
+
+
+def _mounted_files() -> set[str]:
+    """Return the files that are mounted, such as the engine's ``/etc/hosts``: each session has its own."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
+        places = {line.split(" ")[4].encode().decode("unicode_escape") for line in lines}
+    return {place for place in places if not os.path.isdir(place)}
+
+
+def list_root() -> list[str]:
+    """Return the directories of ``/`` that have files of the image: those on its file system, or overlays of it."""
+    kernels = {os.lstat(path).st_dev for path in ("/proc", "/sys", "/dev")}
+    paths = [entry.path for entry in os.scandir("/") if entry.is_dir(follow_symlinks=False)]
+    return sorted(path for path in paths if os.lstat(path).st_dev not in kernels and not path.startswith(_OF_SERVER))
 
 
 def _describe(path: str, status: os.stat_result, excluded: set[str], found: dict[str, Any]) -> None:
@@ -200,7 +216,7 @@ def _make(source: BinaryIO, entry: dict[str, Any], name: str, parent: int) -> No
     elif kind == "pipe":
         os.mkfifo(name, 0o600, dir_fd=parent)
     else:
-        message = f"{kind!r} is no kind of entry"
+        message = f"unknown kind of entry: {kind!r}"
         raise ValueError(message)
     _set_status(entry, name, parent)
 
@@ -272,6 +288,21 @@ def write(files: dict[str, list[Any]]) -> None:
                 file.write(base64.b64decode(content))
 
 
+def read(path: str, limit: int, target: BinaryIO) -> None:
+    """Write the content of a file, up to a number of bytes."""
+    # A pipe in its place would block.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        target.write(file.read(limit) or b"")
+
+
+def remove(paths: list[str]) -> None:
+    """Remove what is at some paths."""
+    for path in paths:
+        with _opened_parent(os.path.realpath(os.path.dirname(path)) + "/.") as parent:
+            if parent is not None:
+                _remove(os.path.basename(path), parent)
+
+
 def _make_directories(path: str) -> None:
     if not os.path.isdir(path):
         _make_directories(os.path.dirname(path))
@@ -296,6 +327,14 @@ def main() -> None:
             restore(source, **arguments)
         case "write":
             write(**arguments)
+        case "read":
+            read(**arguments, target=target)
+        case "remove":
+            remove(**arguments)
+        case "where":
+            target.write(os.getcwd().encode())
+        case "root":
+            target.write(json.dumps(list_root()).encode())
     target.flush()
 
 

@@ -103,7 +103,7 @@ def outcomes(graded):
     ],
 )
 def test_patches(grading, image, patch, outcome, cases):
-    graded = grading.grade_patch(repository_tests(image), patch)
+    graded = grading.grade(repository_tests(image), patch)
     assert (graded.outcome, outcomes(graded), graded.mode) == (outcome, cases, GradingMode.COPY), graded
 
 
@@ -133,13 +133,13 @@ FORGED = """--- /dev/null
 )
 def test_patches_of_tests(grading, image, patch, outcome):
     tests = repository_tests(image, files={}, patch=TEST_PATCH)
-    assert grading.grade_patch(tests, patch).outcome == outcome
+    assert grading.grade(tests, patch).outcome == outcome
 
 
 def test_patch_of_tests_must_apply(grading, image):
     tests = repository_tests(image, files={}, patch="--- a/calc.py\n+++ b/calc.py\n@@ -1 +1 @@\n-nothing\n+other\n")
     with pytest.raises(ConfigurationError, match=r"The tests cannot be run in .*: the patch does not apply"):
-        grading.grade_patch(tests, "")
+        grading.grade(tests, "")
 
 
 CONFTEST = """--- /dev/null
@@ -153,7 +153,7 @@ CONFTEST = """--- /dev/null
 @pytest.mark.parametrize(("protected", "outcome"), [((), "passed"), (("conftest.py",), "failed"), (("/testbed",), "failed")])
 def test_protected_paths_have_the_state_of_the_image(grading, image, agent, protected, outcome):
     tests = repository_tests(image, protected=protected)
-    assert grading.grade_patch(tests, CONFTEST).outcome == outcome
+    assert grading.grade(tests, CONFTEST).outcome == outcome
     agent.reset(seed=0)
     agent.exec("printf 'import calc\\ncalc.add = lambda a, b: a + b\\n' > conftest.py", cwd="/testbed")
     assert grading.grade_session(tests, agent).outcome == outcome
@@ -189,7 +189,7 @@ def test_suite_is_checked(image):
 
 
 def test_missing_image_is_no_score(grading):
-    graded = grading.grade_patch(repository_tests("coding-gym-test/nowhere:1"), PATCH)
+    graded = grading.grade(repository_tests("coding-gym-test/nowhere:1"), PATCH)
     assert graded.outcome is VerdictOutcome.INFRASTRUCTURE
     assert "not found" in graded.message
 
@@ -215,7 +215,7 @@ def test_other_providers_are_refused(image):
     ],
 )
 def test_results(grading, image, command, outcome, message):
-    [case] = grading.grade_patch(repository_tests(image, commands=(command,)), "").cases
+    [case] = grading.grade(repository_tests(image, commands=(command,)), "").cases
     assert case.outcome == outcome
     assert message in case.message
 
