@@ -10,7 +10,7 @@ import random
 import threading
 import time
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ from coding_gym.sandbox.start import start_sandbox
 from coding_gym.telemetry import report_pool
 from coding_gym_server.durations import WAIT_BOUNDS, DurationHistogram
 
-__all__ = ["Lease", "PoolStats", "PooledMember", "SandboxPool", "managed_sandbox", "resolve_config"]
+__all__ = ["Lease", "LeaseRequest", "PoolStats", "PooledMember", "SandboxPool", "managed_sandbox", "resolve_config"]
 
 _log = logging.getLogger("coding_gym")
 
@@ -119,19 +119,23 @@ class PooledMember:
         sandbox: The sandbox.
         slots: Number of its slots.
         base_url: Address of a server that is not the pool's own; None for a sandbox that the pool has started.
+        image: Its image; None for the default one, and for a server.
 
     Attributes:
-        is_leaving: Whether it gets no more episodes, because it is drained or has been replaced.
+        used_at: When its last episode began.
+        is_leaving: Whether it gets no more episodes, because it is drained, has been replaced, or makes way for another image.
         is_worn: Whether its server says that it should be replaced; never for one that the pool has not started.
     """
 
-    def __init__(self, sandbox: Sandbox, slots: int, *, base_url: str | None = None) -> None:
+    def __init__(self, sandbox: Sandbox, slots: int, *, base_url: str | None = None, image: str | None = None) -> None:
         self.sandbox = sandbox
         self.slots = slots
         self.base_url = base_url
+        self.image = image
         # Weak, so that a lost lease, for example after Ctrl-C between two lines, occupies no slot.
         self.leases: weakref.WeakSet[Lease] = weakref.WeakSet()
         self.episodes = 0
+        self.used_at = time.monotonic()
         self.is_leaving = False
         self.is_worn = False
 
@@ -188,11 +192,27 @@ class Lease:
         self.release()
 
 
+class LeaseRequest(Future[Lease]):
+    """Request for a lease; canceled if it is no longer wanted.
+
+    Args:
+        image: The image of the sandbox; None for that of the pool's configuration.
+    """
+
+    def __init__(self, image: str | None = None) -> None:
+        super().__init__()
+        self.image = image
+
+
 class SandboxPool:
     """Keeps sandboxes warm, leases their slots in order of request, and replaces dead sandboxes.
 
     Each sandbox has ``sessions`` slots, 1 by default. Every episode begins in a fresh interpreter and an empty workspace. Use
     the pool as a context manager, or call ``close``.
+
+    A lease may be for another image than that of the configuration, as ``reset(options={"image": ...})`` and tasks with images
+    request it. Its sandboxes are started when they are needed, and kept for the next episodes with that image; if there are
+    ``size`` sandboxes already, the one of another image whose last episode began first is replaced.
 
     With ``provider="remote"`` and ``base_urls``, the pool leases the sessions of servers that run already, as many as each of
     them has; it neither starts nor stops any. A server that does not answer is left out until it answers again.
@@ -269,7 +289,7 @@ class SandboxPool:
         # slots of leases that were garbage collected, from the next health check on.
         self._roomy: set[PooledMember] = set()
         self._random = random.Random()  # noqa: S311 - no secret
-        self._waiting: deque[Future[Lease]] = deque()
+        self._waiting: deque[LeaseRequest] = deque()
         self._unreachable: dict[str, Exception] = {}
         self._not_retried: set[str] = set()
         self._starts: dict[object, str | None] = {}
@@ -334,14 +354,16 @@ class SandboxPool:
             if not self._members and self._unreachable:
                 raise next(iter(self._unreachable.values()))
 
-    def acquire(self, *, timeout: float | None = None, request: Future[Lease] | None = None) -> Lease:
-        """Lease a slot, waiting for one if necessary: first come, first served.
+    def acquire(self, *, timeout: float | None = None, image: str | None = None, request: LeaseRequest | None = None) -> Lease:
+        """Lease a slot, waiting for one if necessary: first come, first served among those who want the same image.
 
         Args:
             timeout: Timeout in seconds; ``acquire_timeout`` if None.
-            request: Gets the lease; another thread may cancel it.
+            image: The image of the sandbox; None for that of the pool's configuration.
+            request: Gets the lease, of its image; another thread may cancel it.
 
         Raises:
+            ConfigurationError: If the sandboxes of the pool are servers that have an image already, and another one is wanted.
             concurrent.futures.CancelledError: If ``request`` is canceled.
             PoolTimeoutError: If none is free in time.
             PoolClosedError: If the pool is closed.
@@ -349,7 +371,7 @@ class SandboxPool:
         """
         timeout = self.acquire_timeout if timeout is None else timeout
         self._check_owner()
-        future: Future[Lease] = Future() if request is None else request
+        future = LeaseRequest(image) if request is None else request
         try:
             self._request(future)
             return future.result(timeout)
@@ -359,8 +381,8 @@ class SandboxPool:
                 raise self._timeout_error(timeout) from None
             raise
 
-    def acquire_free(self) -> Lease | None:
-        """Lease a slot if one is free and no caller waits; None otherwise.
+    def acquire_free(self, image: str | None = None) -> Lease | None:
+        """Lease a slot if one is free and no caller waits for the image; None otherwise.
 
         Raises:
             PoolClosedError: If the pool is closed.
@@ -369,7 +391,7 @@ class SandboxPool:
         with self._lock:
             if self._closing.is_set():
                 raise PoolClosedError
-            lease = self._lease_free()
+            lease = self._lease_free(image)
             self._fill()
             return lease
 
@@ -377,7 +399,7 @@ class SandboxPool:
         """Lease a slot without blocking the event loop; see ``acquire``."""
         timeout = self.acquire_timeout if timeout is None else timeout
         self._check_owner()
-        future: Future[Lease] = Future()
+        future = LeaseRequest()
         try:
             self._request(future)
             return await asyncio.wait_for(asyncio.wrap_future(future), timeout)
@@ -527,7 +549,14 @@ class SandboxPool:
         if self._may_retire:
             for used in [member for member in self._members if self._is_retired(member) and not member.busy]:
                 self._replace(used, "recycled")
-        while (future := self._next_waiting()) is not None and (member := self._best_member()) is not None:
+        # Images of which no slot is free: the callers that come later wait behind the first.
+        passed: set[str | None] = set()
+        for future in list(self._waiting):
+            if future.image in passed or future.done():
+                continue
+            if (member := self._best_member(future.image)) is None:
+                passed.add(future.image)
+                continue
             lease = Lease(self, member)
             try:
                 future.set_result(lease)
@@ -536,33 +565,37 @@ class SandboxPool:
                 member.leases.discard(lease)
             else:
                 self._count_episode(member)
+        self._next_waiting()
         self._fill()
         self._changed.notify_all()
 
-    def _next_waiting(self) -> Future[Lease] | None:
-        """Return the caller that has waited longest and still waits."""
+    def _next_waiting(self, image: str | None = None) -> LeaseRequest | None:
+        """Return the caller that has waited longest and still waits, for an image if there is one."""
         while self._waiting and self._waiting[0].done():
             self._waiting.popleft()
-        return self._waiting[0] if self._waiting else None
+        if image is None:
+            return self._waiting[0] if self._waiting else None
+        return next((future for future in self._waiting if future.image == image and not future.done()), None)
 
-    def _lease_free(self) -> Lease | None:
-        """Lease a slot if one is free, and no caller waits."""
-        member = None if self._next_waiting() is not None else self._best_member()
+    def _lease_free(self, image: str | None) -> Lease | None:
+        """Lease a slot if one is free, and no caller waits for the image."""
+        is_wanted = any(future.image == image and not future.done() for future in self._waiting)
+        member = None if is_wanted else self._best_member(image)
         if member is None:
             return None
         lease = Lease(self, member)
         self._count_episode(member)
         return lease
 
-    def _best_member(self) -> PooledMember | None:
-        """Return the sandbox with the largest share of free slots; of equal ones, that with the most.
+    def _best_member(self, image: str | None) -> PooledMember | None:
+        """Return the sandbox of an image with the largest share of free slots; of equal ones, that with the most.
 
         Of thousands, it is the best of a random few: that spreads leases almost as evenly, in constant time.
         """
         if self._servers is None and self._available() <= 0:
             return None
-        if len(self._members) <= _CHOICES:
-            return self._best_of(self._members)
+        if self._servers is None or len(self._members) <= _CHOICES:
+            return self._best_of([member for member in self._members if member.image == image])
         while candidates := list(self._roomy):
             if len(candidates) > _CHOICES:
                 candidates = self._random.sample(candidates, _CHOICES)
@@ -594,6 +627,7 @@ class SandboxPool:
 
     def _count_episode(self, member: PooledMember) -> None:
         member.episodes += 1
+        member.used_at = time.monotonic()
         self._counts["episodes"] += 1
 
     def _replace(self, member: PooledMember, why: str) -> None:
@@ -607,22 +641,52 @@ class SandboxPool:
         """Start missing sandboxes; retired ones do not count, as their last episodes may take long."""
         if self._is_refused:
             return
-        for base_url in self._missing():
+        self._make_way()
+        for name in self._missing():
             start = object()
-            if self._in_background(partial(self._start_one, start, base_url)):
-                self._starts[start] = base_url
+            if self._in_background(partial(self._start_one, start, name)):
+                self._starts[start] = name
 
     def _missing(self) -> Sequence[str | None]:
-        """Return the addresses of missing servers, or None for each missing sandbox that the pool starts.
+        """Return the addresses of missing servers, or the image of each missing sandbox that the pool starts.
 
         A server that could not be used is missing again with the next health check.
         """
         if self._servers is None:
-            return [None] * (self.size - len(self._usable()) - len(self._starts))
+            room = self.size - len(self._usable()) - len(self._starts)
+            # Sandboxes that nobody waits for have the image of the configuration.
+            return [*self._unserved(), *[None] * room][: max(room, 0)]
         if not self._may_retire and len(self._members) + len(self._starts) + len(self._not_retried) >= len(self._servers):
             return []
         known = {*self._starts.values(), *(member.base_url for member in self._members)}
         return [url for url in self._servers if url not in known and url not in self._not_retried]
+
+    def _unserved(self) -> list[str | None]:
+        """Return the image of each sandbox that is to be started for those who wait, longest first."""
+        coming = Counter(self._starts.values())
+        slots = {image: count * self.config.sessions for image, count in coming.items()}
+        wanted: list[str | None] = []
+        for future in self._waiting:
+            if future.done():
+                continue
+            if not slots.get(future.image):
+                wanted.append(future.image)
+                slots[future.image] = self.config.sessions
+            slots[future.image] -= 1
+        return wanted
+
+    def _make_way(self) -> None:
+        """Retire sandboxes of other images for those who wait: the ones whose last episodes began first."""
+        if self._servers is not None:
+            return
+        room = max(self.size - len(self._usable()) - len(self._starts), 0)
+        for image in self._unserved()[room:]:
+            others = [member for member in self._usable() if member.image != image]
+            if others:
+                member = min(others, key=lambda member: member.used_at)
+                member.is_leaving = True
+                if not member.busy:
+                    self._replace(member, "recycled")
 
     def _in_background(self, work: Callable[[], object]) -> bool:
         """Submit work to a thread; return whether it was accepted."""
@@ -646,8 +710,16 @@ class SandboxPool:
             return False
         return True
 
-    def _request(self, future: Future[Lease]) -> None:
+    def _request(self, future: LeaseRequest) -> None:
         """Queue a request for a slot. Called without the lock."""
+        if future.image is not None and self._servers is not None:
+            message = f"The servers of a pool have an image already, got image={future.image!r}: make a pool for each image"
+            raise ConfigurationError(message)
+        if future.image == self.config.image:
+            future.image = None
+        elif future.image is not None:
+            # Refuses what no sandbox of the provider can have.
+            replace(self.config, image=future.image)
         asked_at = time.monotonic()
         with self._lock:
             if self._closing.is_set():
@@ -663,18 +735,20 @@ class SandboxPool:
         with self._lock:
             self._counts.wait_times.add(seconds)
 
-    def _withdraw(self, future: Future[Lease]) -> None:
+    def _withdraw(self, future: LeaseRequest) -> None:
         """Leave the queue, and release a lease granted at the last moment. Called without the lock."""
         if not future.cancel() and future.exception() is None:
             future.result().release()
         with self._lock, contextlib.suppress(ValueError):
             self._waiting.remove(future)
 
-    def _open_one(self, base_url: str | None) -> PooledMember:
-        """Start a sandbox, or connect to a server. Called without the lock."""
-        if base_url is None:
-            return PooledMember(start_sandbox(self.config), self.config.sessions)
-        return self._open_server(base_url)
+    def _open_one(self, name: str | None) -> PooledMember:
+        """Start a sandbox of an image, or connect to a server. Called without the lock."""
+        if self._servers is not None:
+            assert name is not None
+            return self._open_server(name)
+        config = self.config if name is None else replace(self.config, image=name)
+        return PooledMember(start_sandbox(config), self.config.sessions, image=name)
 
     def _open_server(self, base_url: str) -> PooledMember:
         # Before the session that checks the token, which would count.
@@ -682,31 +756,33 @@ class SandboxPool:
         slots = _slots_of(address, busy=0, timeout=min(_HEALTH_TIMEOUT, self.config.start_timeout))
         return PooledMember(start_remote(address, timeout=self.config.start_timeout), slots, base_url=base_url)
 
-    def _start_one(self, start: object, base_url: str | None) -> None:
-        """Start a sandbox, in a background thread. Called without the lock."""
+    def _start_one(self, start: object, name: str | None) -> None:
+        """Start a sandbox of an image, or connect to a server, in a background thread. Called without the lock."""
         member = error = None
         began = time.monotonic()
         if not self._closing.is_set():
             try:
-                member = self._open_one(base_url)
+                member = self._open_one(name)
             except Exception as caught:  # noqa: BLE001 - the waiting caller gets it
                 error = caught
         with self._lock:
             self._starts.pop(start, None)
-            if member is not None and not self._closing.is_set() and self._is_wanted(base_url):
+            if member is not None and not self._closing.is_set() and self._is_wanted(name):
                 self._counts["started"] += 1
                 self._counts.start_times.add(time.monotonic() - began)
                 self._members.append(member)
                 self._roomy.add(member)
-                if base_url is not None:
-                    self._unreachable.pop(base_url, None)
+                if self._servers is not None and name is not None:
+                    self._unreachable.pop(name, None)
                 self._assign()
                 return
-            if error is not None and base_url is not None:
+            if error is not None:
                 self._counts["failed"] += 1
-                self._on_unreachable(base_url, error)
+            if error is not None and self._servers is not None and name is not None:
+                self._on_unreachable(name, error)
+            elif error is not None and name is not None:
+                self._fail_image(name, error)
             elif error is not None:
-                self._counts["failed"] += 1
                 self._error = error
                 # The same configuration would be refused again: only the next call of a user retries.
                 self._is_refused = isinstance(error, ConfigurationError)
@@ -715,21 +791,27 @@ class SandboxPool:
         if member is not None:
             member.sandbox.close()
 
-    def _is_wanted(self, base_url: str | None) -> bool:
-        return len(self._usable()) < self.size if self._servers is None else base_url in self._servers
+    def _is_wanted(self, name: str | None) -> bool:
+        return len(self._usable()) < self.size if self._servers is None else name in self._servers
+
+    def _fail_image(self, image: str, error: Exception) -> None:
+        """Raise the error in all callers that wait for an image: their sandboxes would fail, too."""
+        while (future := self._next_waiting(image)) is not None:
+            with contextlib.suppress(InvalidStateError):
+                future.set_exception(error)
+        self._assign()
 
     def _log_failure(self, error: Exception) -> None:
         """Raise the error in the caller that has waited longest, and start another sandbox for the others.
 
         If the configuration was refused, raise it in all of them.
         """
-        if self._next_waiting() is None:
+        waiting = [future for future in self._waiting if future.image is None and not future.done()]
+        if not waiting:
             _log.warning("a sandbox of the pool did not start: %s", error)
-        while (future := self._next_waiting()) is not None:
+        for future in waiting if self._is_refused else waiting[:1]:
             with contextlib.suppress(InvalidStateError):
                 future.set_exception(error)
-            if not self._is_refused:
-                break
         if self._next_waiting() is not None:
             self._fill()
 
@@ -776,13 +858,15 @@ class PooledSandbox(ManagedSandbox):
 
     Args:
         pool: The pool.
+        config: Its configuration, with the image of the sandbox.
     """
 
-    def __init__(self, pool: SandboxPool) -> None:
-        super().__init__(pool.config)
+    def __init__(self, pool: SandboxPool, config: SandboxConfig) -> None:
+        super().__init__(config)
         self._pool = pool
+        self._image = None if config.image == pool.config.image else config.image
         self._lease: Lease | None = None
-        self._request: Future[Lease] | None = None
+        self._request: LeaseRequest | None = None
         self._is_retired = False
         self._obtaining = threading.Lock()
 
@@ -805,7 +889,7 @@ class PooledSandbox(ManagedSandbox):
         with self._obtaining:
             lease = self._valid_lease()
             if lease is None:
-                request = self._request = Future()
+                request = self._request = LeaseRequest(self._image)
                 if canceled is not None and canceled.is_set():
                     request.cancel()
                 lease = self._keep(self._pool.acquire(request=request))
@@ -819,7 +903,7 @@ class PooledSandbox(ManagedSandbox):
     def obtain_free(self) -> Sandbox | None:
         """Return the sandbox, dead or alive, or lease one that is free; None if there is none."""
         with self._obtaining:
-            lease = self._valid_lease() or self._pool.acquire_free()
+            lease = self._valid_lease() or self._pool.acquire_free(self._image)
             return None if lease is None else self._keep(lease).sandbox
 
     def give_up(self, sandbox: Sandbox) -> None:
@@ -874,8 +958,13 @@ class PooledSandbox(ManagedSandbox):
 
 
 def managed_sandbox(pool: SandboxPool | None, config: SandboxConfig) -> ManagedSandbox:
-    """Return a sandbox that is leased from the pool, or started if there is no pool."""
-    return ManagedSandbox(config) if pool is None else PooledSandbox(pool)
+    """Return a sandbox that is leased from the pool, or started if there is no pool.
+
+    Args:
+        pool: The pool.
+        config: Its configuration, or that of a sandbox without a pool; the image may be another one.
+    """
+    return ManagedSandbox(config) if pool is None else PooledSandbox(pool, config)
 
 
 def resolve_config(

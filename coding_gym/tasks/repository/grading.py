@@ -31,7 +31,7 @@ from coding_gym.tasks.repository.tests import RepositoryCommand, RepositoryTests
 from coding_gym_server.ipc.text import truncate_middle
 from coding_gym_server.protocol.grading import CaseOutcome, CaseResult, Graded, GradingMode, VerdictOutcome
 
-__all__ = ["RepositoryGrading", "hide"]
+__all__ = ["RepositoryGrading", "check_provider", "config_for", "hide"]
 
 _OUTPUT_BYTES = 64 << 20
 _FILE_BYTES = 16 << 20
@@ -62,13 +62,10 @@ class RepositoryGrading:
     """
 
     def __init__(self, config: SandboxConfig, *, network: str | None = None) -> None:
-        if config.provider not in ("docker", "auto") or config.base_url or config.base_urls:
-            message = f"RepositoryTests require provider='docker', which runs their images, got provider={config.provider!r}"
-            raise ConfigurationError(message)
-        self._config = replace(config, provider="docker", sessions=1, root=True, preload=(), packages=(), system_packages=())
+        check_provider(config)
+        self._config = replace(config, packages=(), system_packages=())
         self._network = network or config.network
-        self._tested: CodingEnv | None = None
-        self._scripted: CodingEnv | None = None
+        self._environments: dict[str, CodingEnv] = {}
 
     def grade(self, tests: RepositoryTests, submission: str, mode: GradingMode | None = None) -> Graded:
         """Grade a patch or a script.
@@ -87,7 +84,7 @@ class RepositoryGrading:
         if tests.submission == "patch":
             return self._grade(tests, GradingMode.COPY, lambda env, layout: _apply_patch(env, layout.directory, submission))
         try:
-            agent = self._scripted = _begin(self._scripted, self._config_for(tests, self._config.network))
+            agent = self._begin("submission", config_for(self._config, tests, self._config.network))
         except (ImageBuildError, SandboxStartError) as error:
             return _unavailable(error, mode or GradingMode.SESSION)
         hide(agent, tests)
@@ -121,34 +118,77 @@ class RepositoryGrading:
 
     def close(self) -> None:
         """Remove the containers. Idempotent, and thread-safe: it ends a submission that is being graded."""
-        environments = self._tested, self._scripted
-        self._tested = self._scripted = None
-        for env in environments:
-            if env is not None:
-                env.close()
+        environments, self._environments = self._environments, {}
+        for env in environments.values():
+            env.close()
 
     def _grade(self, tests: RepositoryTests, mode: GradingMode, carry: Callable[[CodingEnv, _Layout], None]) -> Graded:
         began = time.perf_counter()
         try:
-            env = self._tested = _begin(self._tested, self._config_for(tests, self._network))
+            env = self._begin("tests", config_for(self._config, tests, self._network))
         except (ImageBuildError, SandboxStartError) as error:
             # No image, or none that runs here: nothing that a submission has done.
             return _unavailable(error, mode)
         return _run_tests(env, tests, mode, carry, began)
 
-    def _config_for(self, tests: RepositoryTests, network: str | None) -> SandboxConfig:
-        """Return the configuration of a container for some tests.
+    def _begin(self, purpose: str, config: SandboxConfig) -> CodingEnv:
+        """Return an environment with a new session of a configuration, the one of the last submission if it has the same."""
+        env = self._environments.pop(purpose, None)
+        if env is not None and env.config != config:
+            env.close()
+            env = None
+        if env is None:
+            env = CodingEnv(config=config, screen=None)
+        self._environments[purpose] = env
+        try:
+            env.reset(seed=0)
+        except BaseException:
+            self._environments.pop(purpose, None)
+            env.close()
+            raise
+        return env
 
-        Raises:
-            ConfigurationError: If they need a network, and there is none.
-        """
-        if tests.network and network is None:
-            message = (
-                f"The tests in {tests.image} need a network: pass network=, such as 'bridge', or 'none' to run them without one"
-            )
-            raise ConfigurationError(message)
-        mem = max(self._config.mem, tests.mem or self._config.mem, key=parse_size)
-        return replace(self._config, image=tests.image, cpu=max(self._config.cpu, tests.cpu or 0), mem=mem, network=network)
+
+def config_for(config: SandboxConfig, tests: RepositoryTests, network: str | None) -> SandboxConfig:
+    """Return the configuration of a container for some tests.
+
+    Args:
+        config: A configuration whose image does not matter.
+        tests: The tests.
+        network: Network of the container.
+
+    Raises:
+        ConfigurationError: If the tests need a network, and there is none.
+    """
+    if tests.network and network is None:
+        message = (
+            f"The tests in {tests.image} need a network: pass network=, such as 'bridge', or 'none' to run them without one"
+        )
+        raise ConfigurationError(message)
+    mem = max(config.mem, tests.mem or config.mem, key=parse_size)
+    return replace(
+        config,
+        provider="docker",
+        image=tests.image,
+        sessions=1,
+        # Of an image that is based on the default one, programs are those of the image, too.
+        root=True,
+        preload=(),
+        cpu=max(config.cpu, tests.cpu or 0),
+        mem=mem,
+        network=network,
+    )
+
+
+def check_provider(config: SandboxConfig) -> None:
+    """Raise if no sandbox of a configuration runs the images of tests.
+
+    Raises:
+        ConfigurationError: If that is so.
+    """
+    if config.provider not in ("docker", "auto") or config.base_url or config.base_urls:
+        message = f"RepositoryTests require provider='docker', which runs their images, got provider={config.provider!r}"
+        raise ConfigurationError(message)
 
 
 class _Layout(NamedTuple):
@@ -186,21 +226,6 @@ def hide(env: CodingEnv, tests: RepositoryTests) -> None:
     """Remove what a submission's session does not have."""
     if tests.hidden:
         remove(env, _Layout.of(tests, env).hidden)
-
-
-def _begin(env: CodingEnv | None, config: SandboxConfig) -> CodingEnv:
-    """Return an environment with a new session of a configuration, the given one if it has the same."""
-    if env is not None and env.config != config:
-        env.close()
-        env = None
-    if env is None:
-        env = CodingEnv(config=config, screen=None)
-    try:
-        env.reset(seed=0)
-    except BaseException:
-        env.close()
-        raise
-    return env
 
 
 def _unavailable(error: Exception, mode: GradingMode) -> Graded:
@@ -347,7 +372,7 @@ def _reward_of(env: CodingEnv, command: RepositoryCommand, result: ProcessResult
     else:
         try:
             reward = parse_reward(_written_by(env, command, directory))
-            outcome, message = (CaseOutcome.PASSED, "") if reward == 1 else (CaseOutcome.FAILED, f"reward {reward:g}")
+            outcome, message = CaseOutcome.PASSED if reward == 1 else CaseOutcome.FAILED, f"reward {reward:g}"
         except ChangesError as error:
             outcome, message = CaseOutcome.NOT_RUN, str(error)
         except ValueError as error:
