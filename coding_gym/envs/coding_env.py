@@ -141,6 +141,7 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         self._pool = pool
         self._slot: ManagedSandbox | None = None
         self._owns_slot = True
+        self._shared_slot: ManagedSandbox | None = None
         self._session: Session | None = None
         self._reset_timeout = FIRST_RESET_TIMEOUT
         self._failure: str | None = None
@@ -193,7 +194,8 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
             seed: Seeds ``random`` and ``numpy.random`` of the interpreter. By default it is drawn from ``np_random``, so that
                 runs that are seeded once are reproducible.
             options: ``episode_id``: the id of the episode in the server's state. ``files``: the initial files,
-                a mapping of paths to str or bytes.
+                a mapping of paths to str or bytes. ``image``: the image of the sandbox, as in ``SandboxConfig``; another
+                sandbox is started, or leased, if the present one has another image.
 
         Raises:
             ConfigurationError: If an option is invalid, or the sandbox cannot fulfill one.
@@ -447,9 +449,14 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
     # The two halves of reset and step: a vector environment begins all of them before it waits for the first.
 
     def use_slot(self, slot: ManagedSandbox) -> None:
-        """Run in a sandbox that the caller owns; ``close`` does not remove it."""
-        self._slot, self._owns_slot = slot, False
+        """Run in a sandbox that the caller owns, in episodes with its image; ``close`` does not remove it."""
+        self._slot, self._owns_slot, self._shared_slot = slot, False, slot
         self._episode.reports_loss = slot.may_lose_servers
+
+    @property
+    def uses_shared_slot(self) -> bool:
+        """Whether it runs in the sandbox that ``use_slot`` was called with."""
+        return self._slot is not None and self._slot is self._shared_slot
 
     # For calls in a thread that another one ends: asynchronous environments.
 
@@ -504,6 +511,7 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
             gymnasium.error.ClosedEnvironmentError: If the environment is closed.
         """
         self._episode.check_reset(options)
+        self._check_image((options or {}).get("image"))
 
     def check_action(self, action: object) -> None:
         """Raise if ``action`` cannot be run.
@@ -516,7 +524,7 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
 
     def begin_reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """Request a new episode, starting a sandbox if necessary. After a refused option, the last episode continues."""
-        self._episode.check_reset(options)
+        self.check_reset(options)
         gym.Env.reset(self, seed=seed)
         self._failure = None
         request = self._episode.begin(seed=seed, np_random=self.np_random, options=options)
@@ -636,7 +644,10 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
 
     def _request_episode(self, request: ResetOptions) -> None:
         """Request an episode, of the session if there is one, which keeps its snapshots."""
-        if self._is_fork:
+        if self._slot is not None and (self._is_fork or self._slot.config.image != self._wanted_config().image):
+            if self._pool is not None and not self._owns_slot:
+                # Another environment may lease the place until there is an episode with this image again.
+                self._slot.close()
             self._leave_sandbox()
         if self._session is not None and self._slot is not None and self._slot.begin_episode():
             with contextlib.suppress(TransportError):
@@ -649,14 +660,40 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         """Open a session, in a new sandbox if necessary, and request the episode."""
         self._drop_session()
         if self._slot is None:
-            self._slot, self._owns_slot = managed_sandbox(self._pool, self.config), True
-            self._episode.reports_loss = self._slot.may_lose_servers
+            config, shared = self._wanted_config(), self._shared_slot
+            if shared is not None and shared.config.image == config.image:
+                self.use_slot(shared)
+            else:
+                self._slot, self._owns_slot = managed_sandbox(self._pool, config), True
+                self._episode.reports_loss = self._slot.may_lose_servers
+        assert self._slot is not None
         self.reporter.waiting()
         self._session = self._slot.connect(canceled=self._canceled)
         self.reporter.resetting()
         assert self._episode.options is not None
         self._session.ask_reset(self._episode.options)
         self._reset_timeout = FIRST_RESET_TIMEOUT
+
+    def _wanted_config(self) -> SandboxConfig:
+        """Return the configuration of the sandbox for this episode."""
+        if self._episode.image is None:
+            return self.config
+        config = replace(self.config, image=self._episode.image)
+        # A sandbox of its own need not have places for other environments of a vector.
+        return (
+            config if self._pool is not None or self._shared_slot is None else replace(config, sessions=self.sessions_per_env)
+        )
+
+    def _check_image(self, image: Any) -> None:
+        """Raise if there is no sandbox of an image.
+
+        Raises:
+            ConfigurationError: If the provider has no images.
+        """
+        if image is not None and self._pool is not None:
+            self._pool.check_image(image)
+        elif image is not None:
+            replace(self.config, image=image)
 
     def _fail(self, error: BaseException) -> None:
         self._failure = str(error) or type(error).__name__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import posixpath
 import threading
 import time
@@ -83,6 +84,10 @@ def check_reset_options(options: Mapping[str, Any] | None, known: Iterable[str])
     check_mapping("options", options)
     options = options or {}
     check_names(options, known, "reset option")
+    image = options.get("image")
+    if not (image is None or (isinstance(image, str | os.PathLike) and os.fspath(image))):
+        message = f"Expected options['image'] to be the name of an image, or a directory with a Dockerfile, got {image!r:.200}"
+        raise ConfigurationError(message)
     episode_id = options.get("episode_id")
     if not isinstance(episode_id, str | None):
         message = f"Expected options['episode_id'] to be a str or None, got {episode_id!r:.200}"
@@ -301,6 +306,7 @@ class EpisodeState:
         settings: Options of the environment.
 
     Attributes:
+        image: Image that the options of the last ``reset`` name; None for that of the configuration.
         reports_loss: Whether ``info["lost"]`` is set when the sandbox has failed; see ``ManagedSandbox.may_lose_servers``.
         reports: Reports of resets and steps.
     """
@@ -308,10 +314,10 @@ class EpisodeState:
     env_id = "CodingEnv-v0"
     """The id of the environment in the transcript."""
 
-    RESET_OPTIONS: tuple[str, ...] = ("episode_id", "files")
+    RESET_OPTIONS: tuple[str, ...] = ("episode_id", "files", "image")
     """The options of ``reset``."""
 
-    _SAVED: tuple[str, ...] = ("options", "_turns", "_history", "_picture", "_code")
+    _SAVED: tuple[str, ...] = ("options", "image", "_turns", "_history", "_picture", "_code")
     """Attributes that are the state of the episode."""
 
     def __init__(self, settings: EnvOptions) -> None:
@@ -319,6 +325,7 @@ class EpisodeState:
         self.action_space: gym.Space[Any] = action_space(settings.max_code_chars)
         self.observation_space = observation_space(settings.max_output_chars, settings.screen_size)
         self.options: ResetOptions | None = None
+        self.image: str | None = None
         self.reports_loss = False
         self.last_timing: Timing | None = None
         self.observation: Obs | None = None
@@ -366,6 +373,8 @@ class EpisodeState:
             options: The options of ``reset``.
         """
         settings = self.settings
+        image = (options or {}).get("image")
+        self.image = None if image is None else os.fspath(image)
         self.options = ResetOptions(
             seed=int(np_random.integers(_MAX_DRAWN_SEED)) if seed is None else int(seed) % _MAX_SEED,
             episode_id=(options or {}).get("episode_id"),

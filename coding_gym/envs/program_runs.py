@@ -6,10 +6,13 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from coding_gym.tasks import ProgramCase, Programs, Task, Verdict, VerdictOutcome
+from coding_gym.tasks import ProgramCase, Programs, RepositoryTests, Task, Verdict, VerdictOutcome
 from coding_gym_server.protocol import TIMEOUT_EXIT_CODE, Outcome
 
-__all__ = ["ShownRun", "prompt_of", "sample_run", "shown_run"]
+__all__ = ["SUBMIT", "ShownRun", "prompt_of", "sample_run", "shown_run"]
+
+SUBMIT = "submit"
+"""Action that submits the changes to a repository."""
 
 _KILLED_EXIT_CODE = 137
 _ENDS = {
@@ -24,7 +27,9 @@ _NO_OUTPUT = "\0"
 
 
 def prompt_of(task: Task) -> str:
-    """Return the prompt of a task, with its sample input if it does not contain that."""
+    """Return the prompt of a task, with its sample input if it does not contain that, or with how to submit changes."""
+    if isinstance(task.tests, RepositoryTests):
+        return f"{task.prompt}\n\nThe action {SUBMIT!r} submits your changes."
     sample = task.sample_input
     # Prompts indent examples.
     if sample is None or " ".join(sample.split()) in " ".join(task.prompt.split()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -16,7 +17,7 @@ from coding_gym._validation import check_count, hint
 from coding_gym.envs.coding_env import CodingEnv
 from coding_gym.envs.episode import EpisodeState, Info, Obs, StepResult
 from coding_gym.envs.options import CodingEnvKwargs, EnvOptions
-from coding_gym.envs.program_runs import prompt_of, sample_run, shown_run
+from coding_gym.envs.program_runs import SUBMIT, prompt_of, sample_run, shown_run
 from coding_gym.envs.vector_env import CodingVectorEnv
 from coding_gym.errors import ConfigurationError
 from coding_gym.sandbox import ManagedSandbox
@@ -26,10 +27,12 @@ from coding_gym.spaces import CodeText
 from coding_gym.tasks import Programs, RepositoryTests, Task, TaskSuite, Verdict, load_suite
 from coding_gym.tasks.dependencies import DefinitionTracker
 from coding_gym.tasks.grading import BackgroundGrading, BorrowedSandbox
+from coding_gym.tasks.repository.grading import check_provider, config_for, hide
 from coding_gym.tasks.submission import defined_names, parse
-from coding_gym_server.protocol import Observation, ObservationData, Outcome, ResetOptions
+from coding_gym_server.protocol import Observation, ObservationData, Outcome, ResetOptions, StepAction
+from coding_gym_server.protocol.grading import GradingMode
 
-__all__ = ["SESSIONS_PER_ENV", "CodingTaskEnv", "CodingTaskVectorEnv", "as_suite"]
+__all__ = ["SESSIONS_PER_ENV", "CodingTaskEnv", "CodingTaskVectorEnv", "as_suite", "check_repositories"]
 
 SESSIONS_PER_ENV = 2
 """Slots per environment: the agent's session, and the connection for grading its submissions."""
@@ -45,6 +48,10 @@ class CodingTaskEnv(CodingEnv):
     of its sandbox. The graded program consists of the definitions from earlier actions that the submission uses, followed by
     the submission: see ``coding_gym.tasks.dependencies.DefinitionTracker``. Only actions with outcome ``ok`` contribute
     definitions.
+
+    If its tests are ``RepositoryTests``, the agent works in a session of its image, and the action ``submit``, which is not
+    run, submits what it has changed, as the last turn does. The tests run where ``Task.grading`` says; in the mode ``session``,
+    the episode ends with them. Actions are Python or, with ``backend="bash"``, shell commands.
 
     If the task is a program, the observation shows the run of the graded program on the task's sample, ``Task.sample_input``.
     Without a sample, the verdict decides: ``outcome`` is ``ok``, and the exit code 0, if all tests pass, and the output is that
@@ -69,7 +76,8 @@ class CodingTaskEnv(CodingEnv):
         suite: The tasks, or an argument of ``load_suite``: ``basics``, ``humaneval``, the path of a file ... Only the latter
             can be saved with the environment's spec. Required.
         max_turns: Number of steps after which an episode is truncated.
-        pool: Pool to lease a sandbox from. An environment occupies two slots.
+        grading_network: Docker network of the tests of repositories, in sandboxes of their own; that of the agent if None.
+        pool: Pool to lease a sandbox from. An environment occupies two slots; with tasks of repositories only, one.
         config: As for ``CodingEnv``.
         options: As for ``CodingEnv``.
 
@@ -93,22 +101,27 @@ class CodingTaskEnv(CodingEnv):
         *,
         suite: TaskSuite | str | Path | None = None,
         max_turns: int = 10,
+        grading_network: str | None = None,
         pool: SandboxPool | None = None,
         config: SandboxConfig | Mapping[str, Any] | None = None,
         **options: Unpack[CodingEnvKwargs],
     ) -> None:
         self.suite = as_suite(suite)
         self._max_turns = check_count("max_turns", max_turns, 1)
+        self._grading_network = grading_network
         super().__init__(pool=pool, config=config, **options)
+        check_repositories(self.suite, self.config, grading_network)
+        has_programs = any(task.image is None for task in self.suite)
         if pool is None:
-            self.config = replace(self.config, sessions=max(self.config.sessions, SESSIONS_PER_ENV))
-        elif pool.capacity < SESSIONS_PER_ENV:
+            self.config = replace(self.config, sessions=max(self.config.sessions, SESSIONS_PER_ENV if has_programs else 1))
+        elif has_programs and pool.capacity < SESSIONS_PER_ENV:
             message = (
                 f"A task environment occupies {SESSIONS_PER_ENV} slots of a pool, this one has 1: pass sessions= to SandboxPool"
             )
             raise ConfigurationError(message)
         self._grading: BackgroundGrading | None = None
         self._last_verdict: Verdict | None = None
+        self._settled: Future[StepResult] | None = None
 
     def _make_episode(self, options: EnvOptions) -> _TaskEpisode:
         return _TaskEpisode(options, self.suite, self._max_turns)
@@ -156,6 +169,18 @@ class CodingTaskEnv(CodingEnv):
         self._last_verdict = None
         super()._load(episode)
 
+    def finish_reset(self) -> tuple[Obs, Info]:
+        result = super().finish_reset()
+        if self.task is not None and isinstance(self.task.tests, RepositoryTests):
+            hide(self, self.task.tests)
+        return result
+
+    def _wanted_config(self) -> SandboxConfig:
+        config = super()._wanted_config()
+        if self.task is None or not isinstance(self.task.tests, RepositoryTests) or self._pool is not None:
+            return config
+        return config_for(config, self.task.tests, config.network or ("none" if self.task.tests.network else None))
+
     def begin_step(self, action: str) -> None:
         super().begin_step(action)
         program = self._episode.submission()
@@ -164,9 +189,26 @@ class CodingTaskEnv(CodingEnv):
             sample = sample_run(self.task, max_output_chars=self._episode.settings.max_output_chars)
             self._grader().begin([self.task] if sample is None else [self.task, sample], program)
 
-    def finish_step(self, canceled: threading.Event | None = None) -> StepResult:
+    def settle_step(self, canceled: threading.Event | None = None) -> None:
+        """Wait for the response to ``begin_step``, and begin to grade changes; ``finish_step`` returns the result."""
+        settled: Future[StepResult] = Future()
         try:
             result = super().finish_step(canceled)
+            if self._episode.submits_changes and self._session is not None:
+                assert self.task is not None
+                self._grader().begin([self.task], self)
+            settled.set_result(result)
+        except BaseException as error:  # noqa: BLE001 - finish_step raises it
+            settled.set_exception(error)
+        self._settled = settled
+
+    def finish_step(self, canceled: threading.Event | None = None) -> StepResult:
+        try:
+            if self._settled is None:
+                self.settle_step(canceled)
+            settled, self._settled = self._settled, None
+            assert settled is not None
+            result = settled.result()
             verdicts = self._grading.finish() if self._grading is not None else []
             verdict, sample, *_ = *verdicts, None, None
             self._last_verdict = verdict
@@ -190,7 +232,7 @@ class CodingTaskEnv(CodingEnv):
                 slot: ManagedSandbox = BorrowedSandbox(self._slot, fork_of=self._session.id)
             else:
                 slot = BorrowedSandbox(self._slot) if self._pool is None else managed_sandbox(self._pool, self.config)
-            self._grading = BackgroundGrading(slot)
+            self._grading = BackgroundGrading(slot, network=self._grading_network)
         return self._grading
 
 
@@ -239,6 +281,8 @@ class _TaskEpisode(EpisodeState):
         options = dict(options or {})
         task_id = options.pop("task_id", None)
         task = self._suite[int(np_random.integers(len(self._suite))) if task_id is None else str(task_id)]
+        if task.image is not None:
+            options["image"] = task.image
         options["files"] = {**task.files, **(options.get("files") or {})}
         request = super().begin(seed=seed, np_random=np_random, options=options)
         self.task = task
@@ -250,12 +294,32 @@ class _TaskEpisode(EpisodeState):
     def submission(self) -> str | None:
         """Return the program to grade, None if the action of this step is not a submission."""
         assert self.task is not None
+        if isinstance(self.task.tests, RepositoryTests):
+            return None
         entry_point = self.task.entry_point
         if entry_point is not None:
             module = parse(self._code) if entry_point in self._code else None
             if module is None or entry_point not in defined_names(module):
                 return None
         return self._definitions.program(self._code)
+
+    @property
+    def submits_changes(self) -> bool:
+        """Whether the last action submits the changes to a repository: because it says so, or as the last turn."""
+        if self.task is None or not isinstance(self.task.tests, RepositoryTests):
+            return False
+        return self._is_submit(self._code) or self._turns_taken >= self._max_turns
+
+    def begin_step(self, action: Any) -> StepAction:
+        request = super().begin_step(action)
+        if self.task is not None and isinstance(self.task.tests, RepositoryTests) and self._is_submit(request.code):
+            # Nothing is run; the transcript has the action.
+            self._request = StepAction(code="")
+        return self._request
+
+    @staticmethod
+    def _is_submit(action: str) -> bool:
+        return action.strip() == SUBMIT
 
     def finish_step(self, data: ObservationData) -> StepResult:
         self._turns_taken += 1
@@ -279,7 +343,7 @@ class _TaskEpisode(EpisodeState):
             score = verdict.score or 0.0
             reward = max(score - self._best, 0.0)
             self._best = max(score, self._best)
-            terminated = verdict.solved
+            terminated = verdict.solved or verdict.mode is GradingMode.SESSION
             # Agents are told these numbers: in the faithful mode, the number of passed tests would be a partial credit.
             is_partial = verdict.tamper_resistant or verdict.solved
             passed = verdict.passed if is_partial else 0
@@ -326,10 +390,19 @@ def as_suite(suite: TaskSuite | str | Path | None) -> TaskSuite:
     if not tasks:
         message = f"Expected a suite with at least one task, got {tasks}"
         raise ConfigurationError(message)
-    if repository := next((task.id for task in tasks if isinstance(task.tests, RepositoryTests)), None):
-        message = f"Task {repository!r} has RepositoryTests, whose submissions are patches: grade them with a Grader"
-        raise ConfigurationError(message)
     return tasks
+
+
+def check_repositories(suite: TaskSuite, config: SandboxConfig, grading_network: str | None) -> None:
+    """Raise if tasks of repositories cannot be run in sandboxes of a configuration, or not be graded.
+
+    Raises:
+        ConfigurationError: If that is so.
+    """
+    for task in suite:
+        if isinstance(task.tests, RepositoryTests):
+            check_provider(config)
+            config_for(config, task.tests, grading_network or config.network)
 
 
 class CodingTaskVectorEnv(CodingVectorEnv):
@@ -339,6 +412,7 @@ class CodingTaskVectorEnv(CodingVectorEnv):
         num_envs: Number of environments.
         suite: The tasks, or an argument of ``load_suite``. Required.
         max_turns: Number of steps after which an episode is truncated.
+        grading_network: As for ``CodingTaskEnv``.
         options: Options of ``CodingVectorEnv``. An environment occupies two sessions of a sandbox, or two slots of a pool.
 
     Attributes:
@@ -356,6 +430,7 @@ class CodingTaskVectorEnv(CodingVectorEnv):
         *,
         suite: TaskSuite | str | Path | None = None,
         max_turns: int = 10,
+        grading_network: str | None = None,
         pool: SandboxPool | None = None,
         max_episode_steps: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
@@ -365,6 +440,8 @@ class CodingTaskVectorEnv(CodingVectorEnv):
     ) -> None:
         self.suite = as_suite(suite)
         self._max_turns = max_turns
+        self._grading_network = grading_network
+        self._has_images = any(task.image is not None for task in self.suite)
         super().__init__(
             num_envs,
             max_episode_steps=max_episode_steps,
@@ -379,7 +456,18 @@ class CodingTaskVectorEnv(CodingVectorEnv):
         if self._pool is not None:
             # Submissions are graded in a second slot.
             settings = {**settings, "config": None, "pool": self._pool}
-        return CodingTaskEnv(suite=self.suite, max_turns=self._max_turns, **settings)
+        return CodingTaskEnv(suite=self.suite, max_turns=self._max_turns, grading_network=self._grading_network, **settings)
+
+    def _may_change_images(self, options: Mapping[str, Any] | None) -> bool:
+        return self._has_images or super()._may_change_images(options)
+
+    def _finish_steps(self, indices: list[int]) -> dict[int, StepResult]:
+        # Repositories are graded at the same time.
+        for index in indices:
+            env = self._coding_envs[index]
+            assert isinstance(env, CodingTaskEnv)
+            env.settle_step()
+        return super()._finish_steps(indices)
 
     def _batch(self, observations: list[Obs]) -> Obs:
         return {**super()._batch(observations), "prompt": tuple(obs["prompt"] for obs in observations)}

@@ -123,7 +123,7 @@ class CodingVectorEnv(SyncVectorEnv):
         # With a pool, each environment leases one slot; otherwise a sandbox is shared by several.
         self._envs_per_slot = sessions_per_sandbox if pool is None else 1
         self._slots = [managed_sandbox(pool, config) for _ in range(-(-num_envs // self._envs_per_slot))]
-        self._threads = ThreadPoolExecutor(min(len(self._slots), _MAX_THREADS), thread_name_prefix="coding_gym")
+        self._threads = ThreadPoolExecutor(min(num_envs, _MAX_THREADS), thread_name_prefix="coding_gym")
         self._exclusive_use, self._receiving = ExclusiveUse(), ExclusiveUse()
         self._answers = _Answers()
         self._env_threads = _EnvThreads(self._answers)
@@ -157,7 +157,8 @@ class CodingVectorEnv(SyncVectorEnv):
     def _reset(self, seed: int | list[int | None] | None, options: dict[str, Any] | None) -> tuple[Obs, Info]:
         chosen, seeds, options = self._reset_arguments(seed, options)
         self._terminations[chosen] = self._truncations[chosen] = self._autoreset_envs[chosen] = False
-        self._start_sandboxes()
+        if not self._may_change_images(options):
+            self._start_sandboxes()
         results = self._reset_envs(chosen, [seeds[index] for index in chosen], options)
         infos: Info = {}
         for index, (obs, info) in results.items():
@@ -572,11 +573,24 @@ class CodingVectorEnv(SyncVectorEnv):
         self, indices: list[int], seeds: list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> dict[int, tuple[Obs, Info]]:
         """Reset some environments concurrently."""
-        with self._batch_requests():
-            for index, seed in zip(indices, seeds or [None] * len(indices), strict=True):
-                self._elapsed[index] = 0
-                self._coding_envs[index].begin_reset(seed=seed, options=options)
+
+        def begin(index: int, seed: int | None) -> None:
+            self._elapsed[index] = 0
+            self._coding_envs[index].begin_reset(seed=seed, options=options)
+
+        seeds = seeds or [None] * len(indices)
+        if self._may_change_images(options):
+            # Sandboxes are started meanwhile.
+            list(self._threads.map(begin, indices, seeds))
+        else:
+            with self._batch_requests():
+                for index, seed in zip(indices, seeds, strict=True):
+                    begin(index, seed)
         return {index: self._coding_envs[index].finish_reset() for index in indices}
+
+    def _may_change_images(self, options: Mapping[str, Any] | None) -> bool:
+        """Return whether a reset with these options may need sandboxes of other images."""
+        return (options or {}).get("image") is not None or not all(env.uses_shared_slot for env in self._coding_envs)
 
     def _batch_requests(self) -> contextlib.ExitStack:
         """Send the requests of the block together, to each sandbox."""
@@ -601,7 +615,7 @@ class CodingVectorEnv(SyncVectorEnv):
 
     def _finish_step(self, index: int) -> StepResult:
         result = self._coding_envs[index].finish_step()
-        if result[-1]["outcome"] == "infrastructure":
+        if result[-1]["outcome"] == "infrastructure" and self._coding_envs[index].uses_shared_slot:
             # Start the new sandbox early: it may be ready when its environments are reset.
             self._start_early(index)
         return self._limited(index, result)

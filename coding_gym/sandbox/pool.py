@@ -430,6 +430,17 @@ class SandboxPool:
             return f"slots of the pool: it has size={self.size} sandboxes of sessions={self.config.sessions} each"
         return "sessions that the servers of base_urls= have for this pool"
 
+    def check_image(self, image: str) -> None:
+        """Raise if the pool cannot lease a sandbox of an image.
+
+        Raises:
+            ConfigurationError: If its sandboxes have no images, or are servers that have one already.
+        """
+        if self._servers is not None:
+            message = f"The servers of a pool have their image already, got image={image!r}: make a pool for each image"
+            raise ConfigurationError(message)
+        replace(self.config, image=image)
+
     @property
     def is_usable(self) -> bool:
         """Whether the pool is open, and belongs to this process instead of one that it was forked from."""
@@ -712,14 +723,10 @@ class SandboxPool:
 
     def _request(self, future: LeaseRequest) -> None:
         """Queue a request for a slot. Called without the lock."""
-        if future.image is not None and self._servers is not None:
-            message = f"The servers of a pool have an image already, got image={future.image!r}: make a pool for each image"
-            raise ConfigurationError(message)
+        if future.image is not None:
+            self.check_image(future.image)
         if future.image == self.config.image:
             future.image = None
-        elif future.image is not None:
-            # Refuses what no sandbox of the provider can have.
-            replace(self.config, image=future.image)
         asked_at = time.monotonic()
         with self._lock:
             if self._closing.is_set():

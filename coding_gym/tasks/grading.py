@@ -57,6 +57,7 @@ from coding_gym_server.protocol.grading import (
 
 if TYPE_CHECKING:
     from coding_gym.client.session import Session
+    from coding_gym.envs.coding_env import CodingEnv
 
 __all__ = [
     "BackgroundGrading",
@@ -127,8 +128,13 @@ class GradingConnection:
         self._run: CancellationToken | None = None
         self._trace = OperationTrace()
 
-    def grade(self, task: Task, code: str, run: CancellationToken) -> Verdict:
+    def grade(self, task: Task, code: str | CodingEnv, run: CancellationToken) -> Verdict:
         """Grade a program; an infrastructure error that persists is reported as an outcome.
+
+        Args:
+            task: The task.
+            code: The program; for ``RepositoryTests``, a patch, a script, or the session that has changed the repository.
+            run: Cancels it.
 
         Raises:
             ConfigurationError: If the task cannot be graded, regardless of the program: its tests are too large, or require a
@@ -170,7 +176,7 @@ class GradingConnection:
             self._repository.close()
         self._slot.close()
 
-    def _grade_with_retries(self, task: Task, code: str, run: CancellationToken) -> Verdict:
+    def _grade_with_retries(self, task: Task, code: str | CodingEnv, run: CancellationToken) -> Verdict:
         message = "it was canceled"
         for attempt in range(self._retries + 1):
             if run.is_cancelled:
@@ -192,7 +198,7 @@ class GradingConnection:
                 self._release_sandbox()
         return Verdict(task_id=task.id, outcome=VerdictOutcome.INFRASTRUCTURE, cases=not_run(task), message=message)
 
-    def _grade_with_waiting(self, task: Task, code: str, run: CancellationToken) -> Verdict:
+    def _grade_with_waiting(self, task: Task, code: str | CodingEnv, run: CancellationToken) -> Verdict:
         """Grade once; while other clients have all sessions of a pool's server, wait for one in the pool."""
         while True:
             try:
@@ -202,12 +208,13 @@ class GradingConnection:
                 if not self._slot.leave_full():
                     raise
 
-    def _grade_once(self, task: Task, code: str, run: CancellationToken) -> Verdict:
+    def _grade_once(self, task: Task, code: str | CodingEnv, run: CancellationToken) -> Verdict:
         if isinstance(task.tests, RepositoryTests):
             if self._repository is None:
                 self._repository = RepositoryGrading(self._slot.config, network=self._network)
-            graded = self._repository.grade(task.tests, code, mode_of_repository(task))
-            return Verdict.of(task.id, graded)
+            grade: Any = self._repository.grade if isinstance(code, str) else self._repository.grade_session
+            return Verdict.of(task.id, grade(task.tests, code, mode_of_repository(task)))
+        assert isinstance(code, str)
         session = self._connect()
         if run.is_cancelled:
             # Canceled while it waited for a sandbox.
@@ -481,15 +488,21 @@ class BackgroundGrading:
 
     Args:
         slot: Source of the sandbox.
+        network: See ``GradingConnection``.
     """
 
-    def __init__(self, slot: ManagedSandbox) -> None:
-        self._connection = GradingConnection(slot, retries=_RETRIES)
+    def __init__(self, slot: ManagedSandbox, *, network: str | None = None) -> None:
+        self._connection = GradingConnection(slot, retries=_RETRIES, network=network)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="coding_gym_grading")
         self._in_progress: tuple[CancellationToken, Future[list[Verdict]]] | None = None
 
-    def begin(self, tasks: Sequence[Task], code: str) -> None:
-        """Start grading a submission for each of some tasks; cancels the one in progress."""
+    def begin(self, tasks: Sequence[Task], code: str | CodingEnv) -> None:
+        """Start grading a submission for each of some tasks; cancels the one in progress.
+
+        Args:
+            tasks: The tasks.
+            code: A program, or the session that has changed the repository of the task.
+        """
         self.cancel()
         run = CancellationToken()
         self._in_progress = run, self._thread.submit(in_current_context(self._grade), tasks, code, run)
@@ -526,12 +539,12 @@ class BackgroundGrading:
         self._thread.shutdown()
         self._connection.close()
 
-    def _grade(self, tasks: Sequence[Task], code: str, run: CancellationToken) -> list[Verdict]:
+    def _grade(self, tasks: Sequence[Task], code: str | CodingEnv, run: CancellationToken) -> list[Verdict]:
         return [self._verdict(task, code, run) for task in tasks]
 
-    def _verdict(self, task: Task, code: str, run: CancellationToken) -> Verdict:
+    def _verdict(self, task: Task, code: str | CodingEnv, run: CancellationToken) -> Verdict:
         try:
-            return self._connection.grade(task, task.submission(code), run)
+            return self._connection.grade(task, task.submission(code) if isinstance(code, str) else code, run)
         except ProviderError as error:
             return Verdict(task_id=task.id, outcome=VerdictOutcome.INFRASTRUCTURE, cases=not_run(task), message=str(error))
 

@@ -125,6 +125,11 @@ class Task:
             message = f"Task {self.id!r} has text that is not Unicode (lone surrogates): {error}"
             raise ConfigurationError(message) from None
 
+    @property
+    def image(self) -> str | None:
+        """The image in which agents work on the task, for ``RepositoryTests``; None for the one of the environment."""
+        return self.tests.image if isinstance(self.tests, RepositoryTests) else None
+
     def submission(self, code: str) -> str:
         """Return the program that is graded for an answer: a whole program, a completion of ``prefix``, or its text."""
         if self.text_variable is not None:

@@ -91,19 +91,20 @@ class RepositoryGrading:
         _run_script(agent, tests, submission)
         return self.grade_session(tests, agent, mode or GradingMode.SESSION)
 
-    def grade_session(self, tests: RepositoryTests, agent: CodingEnv, mode: GradingMode = GradingMode.COPY) -> Graded:
+    def grade_session(self, tests: RepositoryTests, agent: CodingEnv, mode: GradingMode | None = None) -> Graded:
         """Grade what the programs of a session have changed.
 
         Args:
             tests: The tests.
             agent: The session, in the same image. It continues, except in the mode ``SESSION``, in which the tests run in it.
-            mode: ``COPY``, ``LAYER`` or ``SESSION``.
+            mode: ``COPY``, the default, ``LAYER`` or ``SESSION``.
 
         Raises:
             TransportError: If a container is lost.
             ProviderError: If there is no engine.
             ConfigurationError: If the tests cannot be run, or an option of the containers is invalid.
         """
+        mode = mode or GradingMode.COPY
         if mode is GradingMode.SESSION:
             return _run_tests(agent, tests, mode, lambda env, layout: None, time.perf_counter())
 
