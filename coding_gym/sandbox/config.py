@@ -343,7 +343,7 @@ class StartKwargs(TypedDict, total=False):
 class SandboxKwargs(StartKwargs, total=False):
     """The fields of ``SandboxConfig`` as keyword arguments."""
 
-    image: str | os.PathLike[str] | None
+    image: str | None
     base_url: str | None
     base_urls: Sequence[str]
     token: str | None

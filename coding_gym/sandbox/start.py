@@ -77,7 +77,9 @@ def start_sandbox(config: SandboxConfig) -> Sandbox:
 
 
 def _is_of_apptainer(image: str | None) -> bool:
-    return image is not None and image.startswith("/") and not Path(image, "Dockerfile").exists()
+    if image is None or not image.startswith("/"):
+        return False
+    return "Dockerfile" not in Path(image).name and not Path(image, "Dockerfile").exists()
 
 
 def _missing_locally(config: SandboxConfig, sandbox: Sandbox) -> str:

@@ -107,9 +107,8 @@ class Task:
             self._expect(_is_inside(path), "files whose paths stay below the working directory", path)
             self._expect(isinstance(content, (str, bytes)), f"the content of {path} to be str or bytes", content)
         if self.grading is not None:
-            self._expect(
-                self.grading in list(GradingMode), f"grading {', '.join(map(repr, map(str, GradingMode)))}", self.grading
-            )
+            *modes, last = (f"{str(mode)!r}" for mode in GradingMode)
+            self._expect(self.grading in list(GradingMode), f"grading {', '.join(modes)} or {last}", self.grading)
             object.__setattr__(self, "grading", GradingMode(self.grading))
         if isinstance(self.tests, RepositoryTests):
             is_fit = self.grading in (None, GradingMode.COPY, GradingMode.LAYER, GradingMode.SESSION)

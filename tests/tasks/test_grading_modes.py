@@ -82,7 +82,7 @@ def test_option_overrides_the_mode_of_rows(tmp_path: Path, humaneval: TaskSuite)
 @pytest.mark.parametrize(
     ("row", "grading", "complaint"),
     [
-        (ASSERTS, "fast", "grading 'agreement', 'isolated', 'faithful' or 'copy'; got 'fast'"),
+        (ASSERTS, "fast", "grading 'agreement', 'isolated', 'faithful', 'copy', 'layer' or 'session'; got 'fast'"),
         ({**ASSERTS, "reference": None}, "faithful", "a reference for grading 'faithful'"),
         ({"prompt": "", "inputs": ["1"], "outputs": ["1"]}, "faithful", "Asserts or UnitTests for grading 'faithful'"),
     ],

@@ -6,7 +6,9 @@ import hashlib
 import logging
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import docker
 from docker.utils.build import exclude_paths
@@ -24,13 +26,16 @@ BUILT_REPOSITORY = "coding-gym/built"
 _single_flight: SingleFlight[None] = SingleFlight()
 
 
-def built_image(client: docker.DockerClient, path: Path, *, force: bool = False) -> str:
+def built_image(
+    client: docker.DockerClient, path: Path, *, force: bool = False, on_line: Callable[[str], None] | None = None
+) -> str:
     """Return the name of the image of a Dockerfile, after building it unless it exists.
 
     Args:
         client: The engine.
         path: A directory with a ``Dockerfile``, or a Dockerfile, whose directory is the build context.
         force: Whether to build it even if it exists, without the build cache.
+        on_line: Called with each line of the build log.
 
     Raises:
         ConfigurationError: If there is no Dockerfile.
@@ -42,17 +47,18 @@ def built_image(client: docker.DockerClient, path: Path, *, force: bool = False)
         raise ConfigurationError(message)
     name = f"{BUILT_REPOSITORY}:{_digest_of(file)}"
     if force or not image_exists(client, name):
-        _single_flight(name, lambda: _build(client, file, name, force=force))
+        _single_flight(name, lambda: _build(client, file, name, on_line, force=force))
     return name
 
 
-def _build(client: docker.DockerClient, file: Path, name: str, *, force: bool) -> None:
+def _build(client: docker.DockerClient, file: Path, name: str, on_line: Callable[[str], None] | None, *, force: bool) -> None:
     # A few builds at a time, rather than a lock for each image that ever was.
     with build_lock(f"built-{name[-1]}"):
         if force or not image_exists(client, name):
             what = f"The image of {file}"
             with waiting_for(f"building the image of {file} (once)", _log):
-                build_logged(client, name, what, path=str(file.parent), dockerfile=file.name, nocache=force)
+                options: dict[str, Any] = {"path": str(file.parent), "dockerfile": file.name, "nocache": force}
+                build_logged(client, name, what, on_line=on_line, **options)
 
 
 def _digest_of(file: Path) -> str:

@@ -33,6 +33,9 @@ from coding_gym_server.protocol.grading import CaseOutcome, CaseResult, Graded, 
 
 __all__ = ["RepositoryGrading", "check_provider", "config_for", "hide"]
 
+_DISK = "4g"
+"""Room for what solutions and tests install, where a task says nothing."""
+
 _OUTPUT_BYTES = 64 << 20
 _FILE_BYTES = 16 << 20
 _PATCH_TIMEOUT = 60.0
@@ -154,7 +157,7 @@ def config_for(config: SandboxConfig, tests: RepositoryTests, network: str | Non
     """Return the configuration of a container for some tests.
 
     Args:
-        config: A configuration whose image does not matter.
+        config: A configuration, whose image does not matter; the tests may need more than its limits.
         tests: The tests.
         network: Network of the container.
 
@@ -166,7 +169,8 @@ def config_for(config: SandboxConfig, tests: RepositoryTests, network: str | Non
             f"The tests in {tests.image} need a network: pass network=, such as 'bridge', or 'none' to run them without one"
         )
         raise ConfigurationError(message)
-    mem = max(config.mem, tests.mem or config.mem, key=parse_size)
+    disk = max(parse_size(config.disk), parse_size(tests.disk or _DISK))
+    mem = max(parse_size(config.mem), parse_size(tests.mem or config.mem))
     return replace(
         config,
         provider="docker",
@@ -176,7 +180,9 @@ def config_for(config: SandboxConfig, tests: RepositoryTests, network: str | Non
         root=True,
         preload=(),
         cpu=max(config.cpu, tests.cpu or 0),
-        mem=mem,
+        # Changed files lie in memory.
+        mem=str(mem + disk),
+        disk=str(disk),
         network=network,
     )
 

@@ -72,6 +72,7 @@ class RepositoryTests(
         environment: Environment variables of the commands, in addition to those of the image.
         cpu: CPU time that the sessions need, in cores; None if they have no demands.
         mem: Memory that they need, such as ``"4g"``; None if they have no demands.
+        disk: Room that changed files need, such as ``"8g"``, in addition to the memory; ``"4g"`` if None.
         network: Whether they need a network, which the grader must have.
         max_bytes: Maximum size of the changes.
     """
@@ -89,5 +90,6 @@ class RepositoryTests(
     environment: dict[str, str] = {}
     cpu: float | None = None
     mem: str | None = None
+    disk: str | None = None
     network: bool = False
     max_bytes: Annotated[int, msgspec.Meta(ge=0)] = 200 << 20

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from coding_gym_e2b.control_messages import BuildStep
 from coding_gym_e2b.failures import Code, RpcError
 from coding_gym_e2b.process_messages import Config, StartRequest
+from coding_gym_e2b.processes import INTERPRETER
 from coding_gym_e2b.sandbox import E2BSandbox
 from coding_gym_e2b.uploads import Uploads
 from coding_gym_e2b.users import check_user
@@ -100,7 +101,7 @@ async def run_step(
                     await sandbox.files.write(_ARCHIVE, parts, {})
                 mode = rest[1] if len(rest) > 1 else ""
                 arguments = [_ARCHIVE, source, posixpath.join(directory, target), mode]
-                return await _run(sandbox, ["python3", "-I", "-c", _COPY, *arguments], environment, directory), directory
+                return await _run(sandbox, [INTERPRETER, "-I", "-c", _COPY, *arguments], environment, directory), directory
             case kind, _:
                 message = f"the instruction {kind[:50]!r} is not supported"
                 raise BuildError(message)

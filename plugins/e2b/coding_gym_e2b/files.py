@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from coding_gym_e2b.failures import Code, RpcError
+from coding_gym_e2b.processes import INTERPRETER
 from coding_gym_e2b.upstream import SessionServer
 from coding_gym_server.protocol import processes as protocol
 from coding_gym_server.protocol.errors import DECODING_ERRORS
@@ -50,10 +51,12 @@ class SessionFiles:
 
     Args:
         server: The server of the session.
+        is_root: Whether programs of the session can be root, as the one that accesses the files then is.
     """
 
-    def __init__(self, server: SessionServer) -> None:
+    def __init__(self, server: SessionServer, *, is_root: bool = False) -> None:
         self._server = server
+        self._user = "root" if is_root else None
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         # User and options of each watch.
@@ -282,7 +285,8 @@ class SessionFiles:
             del self._waiting[number]
 
     async def _read(self, started: asyncio.Future[str]) -> None:
-        request = protocol.ProcessRequest(command=["python3", "-I", "-S", "-c", _program()], keep_stdin_open=True, keep="last")
+        command = [INTERPRETER, "-I", "-S", "-c", _program()]
+        request = protocol.ProcessRequest(command=command, keep_stdin_open=True, keep="last", user=self._user)
         rest = bytearray()
         reason = "its connection was lost"
         try:

@@ -29,7 +29,7 @@ from coding_gym_e2b.upstream import SessionServer
 from coding_gym_server.protocol import processes as protocol
 from coding_gym_server.protocol.errors import DECODING_ERRORS
 
-__all__ = ["ProcessService"]
+__all__ = ["INTERPRETER", "ProcessService"]
 
 _LINE_BYTES = 8 << 20
 _MAX_KNOWN = 1000
@@ -40,15 +40,9 @@ _SHOWN_BYTES = 1000
 _BECAME_USER = b"\0"
 """First byte of the stdout of a process that is run as a user, see ``accounts.py``. Clients do not get it."""
 
-_ADD_USER = """
-case $(id -u user 2> /dev/null) in
-    "") useradd --uid 1000 --no-create-home --home-dir /home/user --shell /bin/bash user ;;
-    10001) usermod --uid 1000 user && groupmod --gid 1000 user ;;
-esac || exit
-chown user:user /home/user && chmod 755 /home/user || exit
-command -v sudo > /dev/null && exit
-{ echo '#!/usr/bin/python3 -IS' && cat; } > /usr/local/bin/sudo && chmod 755 /usr/local/bin/sudo && sudo --serve
-"""
+INTERPRETER = "/proc/self/exe"
+"""That of the process which is to execute the program, the server's: an image need not have any."""
+
 _encoder = msgspec.json.Encoder()
 _events = msgspec.json.Decoder(protocol.ProcessEvent)
 _completed = msgspec.json.Decoder(protocol.CompletedProcess)
@@ -103,7 +97,7 @@ class ProcessService:
         environment = {**self._environment, **request.process.envs}
         if user:
             command = [
-                "python3",
+                INTERPRETER,
                 "-I",
                 "-S",
                 "-c",
@@ -121,6 +115,7 @@ class ProcessService:
             cwd=directory,
             environment=environment,
             timeout_s=timeout,
+            user="root" if user else None,
             terminal=None if size is None else protocol.TerminalSize(rows=size.rows, columns=size.cols),
             # A stream then continues beyond the maximum.
             keep="last",
@@ -135,7 +130,12 @@ class ProcessService:
         Raises:
             RpcError: If that fails.
         """
-        request = protocol.ProcessRequest(command=_ADD_USER, stdin=_program("sudo.py").encode(), timeout_s=_ADD_USER_SECONDS)
+        request = protocol.ProcessRequest(
+            command=[INTERPRETER, "-I", "-S", "-c", _program("default_user.py")],
+            stdin=_program("sudo.py").encode(),
+            timeout_s=_ADD_USER_SECONDS,
+            user="root",
+        )
         completed = _completed.decode(await self._server.request("POST", "/exec", _encoder.encode(request)))
         if completed.result.exit_code:
             message = f"the default user cannot be made: {completed.stderr[:_SHOWN_BYTES].decode(errors='replace')}"

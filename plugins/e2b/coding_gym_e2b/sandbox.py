@@ -87,7 +87,7 @@ class E2BSandbox:
         self.turn = asyncio.Lock()
         self.pausing = asyncio.Lock()
         self.server = SessionServer(session.address, session.id)
-        self.files = SessionFiles(self.server)
+        self.files = SessionFiles(self.server, is_root=self.is_root)
         self.log = EventLog()
         self.processes = ProcessService(self.server, lifecycle.environment, self.log)
         self.log.write("sandbox started", template=lifecycle.template_id)

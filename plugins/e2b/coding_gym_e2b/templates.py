@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import secrets
 import uuid
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any
 
 from coding_gym_e2b.builds import BuildError, run_step
 from coding_gym_e2b.control_messages import BuildSource, NewTemplate
 from coding_gym_e2b.event_log import timestamp
 from coding_gym_e2b.failures import ApiError, RpcError
+from coding_gym_e2b.image_builds import build_image
 from coding_gym_e2b.process_messages import Config, StartRequest
 from coding_gym_e2b.registry import SandboxRegistry, Snapshot
 from coding_gym_e2b.sandbox import E2BSandbox, Lifecycle, size_of
 from coding_gym_e2b.settings import BASE_TEMPLATES, GatewaySettings
 from coding_gym_e2b.uploads import Uploads
+from coding_gym_e2b.users import account_of
 
 __all__ = ["Image", "Template", "Templates"]
 
@@ -122,8 +126,11 @@ class Templates:
         """
         template, source = self._find(name)
         if isinstance(source, Image):
-            return await self._registry.create(lifecycle, source.image, timeout=timeout, is_own=is_own, is_root=is_root)
-        sandbox = await self._registry.create_from(source, lifecycle, timeout=timeout)
+            if template is not None:
+                lifecycle = dataclasses.replace(lifecycle, environment={**template.environment, **lifecycle.environment})
+            sandbox = await self._registry.create(lifecycle, source.image, timeout=timeout, is_own=is_own, is_root=is_root)
+        else:
+            sandbox = await self._registry.create_from(source, lifecycle, timeout=timeout)
         if template is not None:
             try:
                 await self._begin(template, sandbox)
@@ -254,6 +261,23 @@ class Templates:
             raise ApiError(404, message)
         return None, source
 
+    def _find_base(self, request: BuildSource) -> tuple[Template | None, Image | Snapshot]:
+        """Return what a build begins with: a template, or an image, which is any if programs can be root.
+
+        Raises:
+            ApiError: If it does not exist.
+        """
+        name = request.from_template or request.from_image or BASE_TEMPLATES[0]
+        try:
+            return self._find(name)
+        except ApiError as error:
+            if request.from_template is not None or error.status != HTTPStatus.NOT_FOUND:
+                raise
+            if not self._settings.root:
+                message = f"the image {name[:100]!r} requires a server with --root, whose engine builds templates"
+                raise ApiError(HTTPStatus.NOT_FOUND, message) from error
+        return None, Image(name)
+
     async def _build(self, template: Template, request: BuildSource) -> None:
         try:
             await self._run(template, request)
@@ -272,13 +296,18 @@ class Templates:
             self._free_replaced()
 
     async def _run(self, template: Template, request: BuildSource) -> None:
-        parent, base = self._find(request.from_template or request.from_image or BASE_TEMPLATES[0])
+        parent, base = self._find_base(request)
         template.environment = dict(parent.environment) if parent is not None else {}
         template.start = request.start_cmd or (parent.start if parent is not None else None)
         template.ready = request.ready_cmd or (parent.ready if parent is not None else None)
-        if self._settings.root and isinstance(base, Image) and not (request.steps or template.start or template.ready):
-            # Another name of the image: sandboxes that continue from a snapshot have no root.
-            template.source = base
+        if self._settings.root and isinstance(base, Image):
+            # Sandboxes that continue from a snapshot have no root.
+            for step in request.steps:
+                if step.type.upper() == "ENV":
+                    template.environment.update(zip(step.args[::2], step.args[1::2], strict=False))
+            image = await build_image(base.image, request.steps, self.uploads, on_line=template.write)
+            self._check_exists(template)
+            template.source = Image(image)
             return
         template.sandbox = sandbox = await self._open(base, template)
         directory = _HOME
@@ -338,14 +367,15 @@ class Templates:
 
 
 async def _start(sandbox: E2BSandbox, command: str, environment: dict[str, str]) -> None:
-    events = sandbox.processes.start(_shell(command, environment), timeout=None)
+    events = sandbox.processes.start(_shell(command, environment), timeout=None, user=account_of("", sandbox))
     await anext(events)
     await events.aclose()
 
 
 async def _exit_code(sandbox: E2BSandbox, command: str, environment: dict[str, str]) -> int:
     code = 0
-    async for event in sandbox.processes.start(_shell(command, environment), timeout=_READY_SECONDS):
+    request = _shell(command, environment)
+    async for event in sandbox.processes.start(request, timeout=_READY_SECONDS, user=account_of("", sandbox)):
         code = event["event"].get("end", {}).get("exitCode", 0)
     return code
 

@@ -339,3 +339,58 @@ def test_code_is_executed_by_root(rooted, shared):
     answer = httpx.post(f"{rooted.url}/execute", json=code, headers=headers, timeout=30).text
     texts = [json.loads(line).get("text", "") for line in answer.splitlines()]
     assert "".join(texts).startswith("0 True")
+
+
+@pytest.fixture(scope="module")
+def foreign(options, docker_engine, tmp_path_factory):
+    """Sandbox of an image without Python, built with files and instructions of a template."""
+    context = tmp_path_factory.mktemp("context")
+    (context / "given.txt").write_text("given\n")
+    (context / "folder").mkdir()
+    (context / "folder/inner.sh").write_text("echo inner\n")
+    before = {tag for image in docker_engine.images.list("coding-gym/built") for tag in image.tags}
+    template = (
+        e2b.Template(file_context_path=context)
+        .from_image("debian:trixie-slim")
+        .set_envs({"GREETING": 'two "words" $HOME'})
+        .run_cmd("useradd --create-home builder && echo built > /srv/built && id -un", user="root")
+        .copy("given.txt", "/srv/")
+        .copy("folder", "/opt/folder", mode=0o755)
+        .set_workdir("/srv")
+        .run_cmd("id -un > /tmp/by; pwd >> /tmp/by; cat given.txt >> /tmp/by")
+        .set_start_cmd("echo started > /tmp/started; sleep 1000", "test -e /tmp/started")
+    )
+    e2b.Template.build(template, "foreign", **options)
+    sandbox = e2b.Sandbox.create("foreign", **options)
+    yield sandbox
+    sandbox.kill()
+    for tag in {tag for image in docker_engine.images.list("coding-gym/built") for tag in image.tags} - before:
+        docker_engine.images.remove(tag, force=True)
+
+
+def test_template_of_any_image(foreign):
+    assert outcome(foreign, "command -v python3; id -un; pwd; printenv GREETING") == (
+        0,
+        'user\n/home/user\ntwo "words" $HOME\n',
+        "",
+    )
+    assert outcome(foreign, "cat /srv/built /tmp/by; /opt/folder/inner.sh || sh /opt/folder/inner.sh") == (
+        0,
+        "built\nuser\n/srv\ngiven\ninner\n",
+        "",
+    )
+    assert outcome(foreign, "id -un; sudo id -un; sudo -u builder id -un")[1] == "user\nroot\nbuilder\n"
+    assert outcome(foreign, "id -un; pwd", user="root") == (0, "root\n/root\n", "")
+    foreign.files.write("mine.txt", "mine")
+    assert outcome(foreign, "stat -c '%U %n' mine.txt; cat mine.txt") == (0, "user mine.txt\nmine", "")
+    assert foreign.files.read("/srv/built") == "built\n"
+    foreign.files.write("/etc/of_root", "x", user="root")
+    assert "given.txt" in {entry.name for entry in foreign.files.list("/srv")}
+
+
+def test_template_that_fails(options):
+    template = e2b.Template().from_image("debian:trixie-slim").run_cmd("echo why it fails >&2; false")
+    with pytest.raises(e2b.BuildException, match="why it fails"):
+        e2b.Template.build(template, "failing", **options)
+    with pytest.raises(e2b.BuildException, match="cannot be pulled"):
+        e2b.Template.build(e2b.Template().from_image("coding-gym-test/nowhere:1"), "missing", **options)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Literal, overload
 
 from gymnasium.error import ClosedEnvironmentError
@@ -66,7 +67,7 @@ class CodingGymSandbox(SandboxEnvironment):
 
         Args:
             task_name: Ignored.
-            config: The sandbox; that of the defaults if None.
+            config: The sandbox, or the path of a Dockerfile for its image; that of the defaults if None.
             metadata: Ignored.
 
         Raises:
@@ -74,9 +75,9 @@ class CodingGymSandbox(SandboxEnvironment):
             ProviderError: If no sandbox is available.
         """
         if isinstance(config, str):
-            message = f"Expected config to be a CodingGymSandboxConfig or None, got the file name {config!r}"
-            raise ConfigurationError(message)
-        options = {} if config is None else config.model_dump()
+            options: dict[str, Any] = {"image": _dockerfile(config)}
+        else:
+            options = {} if config is None else config.model_dump()
         return {"default": cls(await AsyncCodingEnv.acquire(**{**_DEFAULTS, **options}))}
 
     @classmethod
@@ -201,6 +202,22 @@ class CodingGymSandbox(SandboxEnvironment):
             raise
         except (TransportError, ClosedEnvironmentError) as error:
             raise SandboxUnavailableError(str(error)) from error
+
+
+def _dockerfile(path: str) -> str:
+    """Return the absolute path of a Dockerfile, or of the directory with one.
+
+    Raises:
+        ConfigurationError: If it is another file, such as one of Docker Compose.
+    """
+    found = Path(path).resolve()
+    if not ("Dockerfile" in found.name and found.is_file()) and not (found / "Dockerfile").is_file():
+        message = (
+            "Expected config to be a CodingGymSandboxConfig, None, or the path of a Dockerfile, whose sandbox has no further "
+            f"services as Docker Compose starts them; got {path!r}"
+        )
+        raise ConfigurationError(message)
+    return str(found)
 
 
 def _timeout_error(message: str, result: ProcessResult) -> TimeoutError:

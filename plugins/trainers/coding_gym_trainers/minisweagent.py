@@ -37,6 +37,7 @@ class SandboxEnvironmentConfig(BaseModel):
         env: Environment variables of commands.
         timeout: Wall-clock limit of a command in seconds.
         interpreter: Program that runs the command, which is its last argument.
+        image: Image of the sandbox, as mini-swe-agent's runners of benchmarks set it; None for that of ``sandbox``.
         sandbox: Arguments of ``CodingEnv``: the sandbox's ``provider``, ``image``, ``packages``, ``mem`` ...
     """
 
@@ -46,6 +47,7 @@ class SandboxEnvironmentConfig(BaseModel):
     env: dict[str, str] = {}
     timeout: float = 30
     interpreter: list[str] = ["bash", "-c"]
+    image: str | None = None
     sandbox: dict[str, Any] = {}
 
 
@@ -80,7 +82,7 @@ class SandboxEnvironment(LocalEnvironment):
         defaults = {"screen": None} if pool is not None else {"screen": None, **_SANDBOX}
         self._env = CodingEnv(pool=pool, **{**defaults, **self.config.sandbox})
         try:
-            self._env.reset()
+            self._env.reset(options={"image": self.config.image})
             script = "; ".join(f"uname {option}" for option in _UNAME.values())
             self._uname = dict(zip(_UNAME, self._env.exec(script).stdout_text.splitlines(), strict=False))
         except BaseException:

@@ -66,6 +66,41 @@ async def raised(kind, work):
     return caught.value
 
 
+def test_image_of_dockerfile(docker_engine, tmp_path):
+    (tmp_path / "Dockerfile").write_text(
+        "FROM debian:trixie-slim\nRUN useradd -m other\nCOPY given.txt /srv/\nWORKDIR /srv\nENV A=b\n"
+    )
+    (tmp_path / "given.txt").write_text("given")
+    before = {tag for image in docker_engine.images.list("coding-gym/built") for tag in image.tags}
+
+    async def check():
+        environments = await CodingGymSandbox.sample_init("task", str(tmp_path / "Dockerfile"), {})
+        try:
+            sandbox = environments["default"]
+            assert (await sandbox.exec(["sh", "-c", "cat given.txt; id -un; echo $A"])).stdout == "givenroot\nb\n"
+            assert (await sandbox.exec(["id", "-un"], user="other")).stdout == "other\n"
+            await sandbox.write_file("/etc/made", "made")
+            assert await sandbox.read_file("/etc/made") == "made"
+        finally:
+            await CodingGymSandbox.sample_cleanup("task", None, environments, False)
+
+    try:
+        anyio.run(check)
+    finally:
+        for tag in {tag for image in docker_engine.images.list("coding-gym/built") for tag in image.tags} - before:
+            docker_engine.images.remove(tag, force=True)
+
+
+def test_compose_file_is_refused(tmp_path):
+    (tmp_path / "compose.yaml").write_text("services: {}\n")
+
+    async def check():
+        with pytest.raises(ConfigurationError, match="the path of a Dockerfile, whose sandbox has no further services"):
+            await CodingGymSandbox.sample_init("task", str(tmp_path / "compose.yaml"), {})
+
+    anyio.run(check)
+
+
 def test_errors_are_those_that_inspect_expects():
     async def check():
         async with opened() as sandbox:

@@ -646,7 +646,7 @@ def test_close_is_thread_safe(make_pool):
 
 def test_close_during_acquire_leaks_no_slot(pool):
     leases = [pool.acquire() for _ in range(PLACES)]
-    sandbox = PooledSandbox(pool)
+    sandbox = PooledSandbox(pool, pool.config)
     errors = []
 
     def obtain():

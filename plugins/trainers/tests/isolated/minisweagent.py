@@ -168,3 +168,9 @@ def test_lost_sandbox_is_not_an_output():
         with pytest.raises(TransportError):
             agent.run("task")
         assert agent.messages[-1]["extra"]["exit_status"] == "TransportError"
+
+
+@pytest.mark.docker
+def test_image(docker_engine):
+    with SandboxEnvironment(image="debian:trixie-slim", sandbox={"provider": "docker"}) as env:
+        assert run(env, "id -un; pwd; . /etc/os-release; echo $ID; command -v python3")["output"] == "root\n/\ndebian\n"

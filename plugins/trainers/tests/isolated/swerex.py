@@ -374,3 +374,24 @@ def test_deployment_starts_and_stops():
 
     asyncio.run(test())
     gc.collect()
+
+
+@pytest.mark.docker
+def test_image(docker_engine, tmp_path):
+    (tmp_path / "given.txt").write_text("given")
+
+    async def test():
+        deployment = SandboxDeployment(image="debian:trixie-slim", provider="docker")
+        await deployment.start()
+        runtime = deployment.runtime
+        try:
+            await runtime.create_session(DEFAULT)
+            assert (await run(runtime, "id -un; pwd; command -v python3; echo $?")).output == "root\n/\n1\n"
+            await runtime.write_file(WriteFileRequest(path="/srv/made", content="made"))
+            await runtime.upload(UploadRequest(source_path=str(tmp_path), target_path="/srv/folder"))
+            assert (await run(runtime, "cat /srv/made /srv/folder/given.txt")).output == "madegiven"
+            assert (await runtime.read_file(ReadFileRequest(path="/srv/made"))).content == "made"
+        finally:
+            await deployment.stop()
+
+    asyncio.run(test())
